@@ -107,7 +107,7 @@ async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
     let began = Instant::now();
     dispatchers.iter().for_each(Dispatcher::run);
     // Few looks: whoever counts keeps the others from their work.
-    while counts.0.load(Ordering::SeqCst) < events || store.census().await.unwrap().done < events as u64 {
+    while counts.0.load(Ordering::SeqCst) < events || store.counts().await.unwrap().done < events as u64 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let took = began.elapsed();
@@ -137,6 +137,6 @@ impl Action for Counts {
 fn source() -> (Arc<Source>, Arc<Route>) {
     let config = "store = \"memory:\"\n[source.source]\nverify = \"none\"\ndelivery = \"header.x-id\"\n";
     let config = hookonce::config::parse(config, "drain", Path::new("."), &|_| None).unwrap();
-    let route = Route { at_once: AT_ONCE, makes: Fanout::Actions(1), ..Route::default() };
+    let route = Route { max_concurrency: AT_ONCE, fanout: Fanout::Actions(1), ..Route::default() };
     (config.sources[0].clone(), Arc::new(route))
 }

@@ -61,7 +61,7 @@ impl Plain {
             at: new.iter().map(|new| new.event.received_at.0).collect(),
             keys: keys.clone().map(|identity| identity.key.0.to_vec()).collect(),
             holders: ids.iter().flat_map(|id| [id.clone(), id.clone()]).collect(),
-            identities: keys.map(|identity| identity.same.word().to_owned()).collect(),
+            identities: keys.map(|identity| identity.matched_by.word().to_owned()).collect(),
             headers: new.iter().map(|new| serde_json::to_string(&new.payload.headers).unwrap()).collect(),
             bodies: new.iter().map(|new| lz4_flex::block::compress(&new.payload.body)).collect(),
             lengths: new.iter().map(|new| i64::try_from(new.payload.body.len()).unwrap()).collect(),

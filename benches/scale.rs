@@ -281,7 +281,7 @@ async fn look(rounds: usize, many: &Place) {
     let mut waits = Vec::new();
     for _ in 0..rounds.min(10) {
         let begun = Instant::now();
-        many.store.census().await.unwrap();
+        many.store.counts().await.unwrap();
         waits.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     println!("    a page of 100 by {}; the count of all {:.1} ms", said.join(", "), middle(waits));

@@ -136,7 +136,7 @@ async fn recalls_per_second() {
     for needs in [DuplicateLookup::Standing, DuplicateLookup::Receipt] {
         let begun = Instant::now();
         for n in 0..recalls {
-            assert!(store.recall(&again[n % 1_000], needs).await.unwrap().is_some());
+            assert!(store.find_duplicate(&again[n % 1_000], needs).await.unwrap().is_some());
         }
         let each = begun.elapsed().as_secs_f64() * 1e6 / recalls as f64;
         println!("{recalls} recalls, {needs:?}: {each:.1} µs each");

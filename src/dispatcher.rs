@@ -139,13 +139,13 @@ impl Dispatcher {
     pub fn run(&self) {
         for lane in self.lanes() {
             for queue in 0..lane.queues() {
-                self.0.tasks.spawn(self.clone().walk(lane.clone(), queue));
+                self.0.tasks.spawn(self.clone().run_queue(lane.clone(), queue));
             }
         }
         if let Some(hints) = self.0.store.hints() {
             self.0.tasks.spawn(self.clone().listen(hints));
         }
-        self.0.tasks.spawn(self.clone().keep());
+        self.0.tasks.spawn(self.clone().run_reaper());
         self.0.tasks.spawn(self.clone().sweep());
     }
 
@@ -179,7 +179,7 @@ impl Dispatcher {
     }
 
     /// Changes of state, as they are written.
-    pub fn news(&self) -> broadcast::Receiver<Event> {
+    pub fn state_changes(&self) -> broadcast::Receiver<Event> {
         self.0.news.subscribe()
     }
 
@@ -192,7 +192,7 @@ impl Dispatcher {
     pub fn output_of(&self, event: EventId) -> (Option<Vec<u8>>, broadcast::Receiver<OutputChunk>) {
         match self.0.writing().get(&event) {
             Some(output) => {
-                let (so_far, from_now) = output.join();
+                let (so_far, from_now) = output.subscribe();
                 (Some(so_far), from_now)
             }
             None => (None, self.output()),
@@ -208,9 +208,9 @@ impl Dispatcher {
     /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
     /// spot, and is still as it was claimed.
     pub fn adopt(&self, event: Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
-        self.tell(&event, &[]);
+        self.publish_state(&event, &[]);
         match to_run {
-            Some((spot, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
+            Some((spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
                 let payload = payload.map(StoredValue::Whole);
                 self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
             }
@@ -229,11 +229,11 @@ impl Dispatcher {
         let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
         let why = match step {
-            EventStep::SetAside { .. } => format!("route gone: {}", event.route),
+            EventStep::Suspend { .. } => format!("route gone: {}", event.route),
             _ => String::new(),
         };
-        let known = event.passed == QueueState::Aside && matches!(step, EventStep::SetAside { .. });
-        match event.change(step, route, now) {
+        let known = event.queue_state == QueueState::Suspended && matches!(step, EventStep::Suspend { .. });
+        match event.transition(step, route, now) {
             Ok(change) if known => self.0.batch.advance(change).await.map(Some),
             Ok(change) if change.attempt.is_some() => self.write(change).await.map(Some),
             Ok(change) => self.write_because(change, why).await.map(Some),
@@ -252,13 +252,13 @@ impl Dispatcher {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let advance = self.0.batch.advance(change).await?;
-        self.told(&advance, outcome.as_deref(), took, &why);
+        self.report_advance(&advance, outcome.as_deref(), took, &why);
         Ok(advance)
     }
 
     /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
     /// keeps nobody else's change waiting.
-    async fn write_with(
+    async fn advance_with_sql(
         &self,
         change: Transition,
         statement: BoundStatement,
@@ -266,14 +266,14 @@ impl Dispatcher {
     ) -> Result<SqlOutcome, StoreError> {
         let began = boottime();
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
-        let effected = self.0.store.effect(change, statement, place).await?;
-        if let SqlOutcome::Came(advance) = &effected {
-            self.told(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
+        let effected = self.0.store.advance_with_sql(change, statement, place).await?;
+        if let SqlOutcome::Advanced(advance) = &effected {
+            self.report_advance(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
         }
         Ok(effected)
     }
 
-    fn told(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
+    fn report_advance(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
         if let AdvanceResult::Written { event, now } = advance {
             if let Some(outcome) = outcome {
                 self.meter().attempt(event, outcome);
@@ -286,13 +286,13 @@ impl Dispatcher {
             };
             let details = [("took", &*took), ("wait", &*wait), ("why", why)];
             let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-            self.tell(event, &details);
+            self.publish_state(event, &details);
             self.wake(event);
         }
     }
 
-    fn tell(&self, event: &Event, details: &[(&str, &str)]) {
-        telemetry::state(event, details);
+    fn publish_state(&self, event: &Event, details: &[(&str, &str)]) {
+        telemetry::log_state(event, details);
         self.meter().state(event);
         self.0.ends.tell(event);
         if self.0.news.receiver_count() > 0 {
@@ -312,7 +312,7 @@ impl Dispatcher {
     }
 
     /// Waits for an event to end, at most so long; brings it as it stands then.
-    pub async fn ended(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
+    pub async fn wait_for_end(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
         let until = tokio::time::Instant::now() + within;
         let (mut waiter, mut hints) = (self.0.ends.wait(id), self.0.store.hints());
         loop {
@@ -324,7 +324,7 @@ impl Dispatcher {
             // Another node may be the one that ends it: that is no news here, at most a hint.
             let look = tokio::time::Instant::now() + JOIN_LOOK;
             tokio::select! {
-                event = waiter.heard() => return Ok(Some(event)),
+                event = waiter.ended() => return Ok(Some(event)),
                 () = hints::may_be_over(&mut hints, id) => {}
                 () = tokio::time::sleep_until(until.min(look)) => {}
             }
@@ -332,13 +332,13 @@ impl Dispatcher {
     }
 
     /// One queue's loop: start what is due while there are permits.
-    async fn walk(self, lane: Arc<Lane>, queue: usize) {
+    async fn run_queue(self, lane: Arc<Lane>, queue: usize) {
         let queue = lane.queue(queue);
         let (mut more, mut sure, mut took) = (false, 0, Duration::ZERO);
         while let Some(permit) = self.0.stopping.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
             let Ok(permit) = permit else { return };
             if more {
-                queue.gather(took).await;
+                queue.wait_for_permits(took).await;
             }
             let began = tokio::time::Instant::now();
             let (next, plenty) = match sure {
@@ -374,18 +374,18 @@ impl Dispatcher {
         let limit = 1 + queue.permits.available_permits();
         let asked = tokio::time::Instant::now();
         let due = self.0.store.due(lane.look(queue), limit).await;
-        self.meter().asked(StoreOp::Due, asked.elapsed(), due.is_ok());
+        self.meter().store_call(StoreOp::Due, asked.elapsed(), due.is_ok());
         let due = match due {
             Ok(due) => due,
-            Err(error) => return (rest(&error), BacklogHint::No),
+            Err(error) => return (log_and_pause(&error), BacklogHint::No),
         };
         let full = due.events.len() == limit;
         let mut pause = if full { Duration::ZERO } else { self.until(due.next) };
         let (now, step) = (self.0.store.now(), self.start_step(lane));
         let (mut permit, mut spots) = (Some(first), Vec::new());
         for event in due.events {
-            let start = match (event.passed, &step) {
-                (QueueState::Aside, _) => Err(EventStep::Rejoin),
+            let start = match (event.queue_state, &step) {
+                (QueueState::Suspended, _) => Err(EventStep::Unsuspend),
                 // Its action was taken out of the config, or it was only recorded and is replayed.
                 (_, None) => Err(EventStep::Record),
                 (_, Some(start)) => Ok(start),
@@ -394,7 +394,7 @@ impl Dispatcher {
                 Ok(start) => start,
                 Err(step) => match self.step(&event, step).await {
                     Ok(_) => continue,
-                    Err(error) => return (rest(&error), BacklogHint::No),
+                    Err(error) => return (log_and_pause(&error), BacklogHint::No),
                 },
             };
             let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
@@ -421,14 +421,14 @@ impl Dispatcher {
             // Others hold all that was seen, and let go of it soon.
             Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), BacklogHint::No),
             Ok(_) => (pause, BacklogHint::No),
-            Err(error) => (rest(&error), BacklogHint::No),
+            Err(error) => (log_and_pause(&error), BacklogHint::No),
         }
     }
 
     async fn start(self, event: Event, step: EventStep, spot: AttemptPermit) {
         let sent = boottime();
         let started = self.begin(&event, step, false).await;
-        if let Some((event, known)) = started.filter(|(event, _)| event.runs_by(&self.0.node)) {
+        if let Some((event, known)) = started.filter(|(event, _)| event.is_running_on(&self.0.node)) {
             self.attempt(LeasedEvent { event, payload: None, sent, known, spot }).await;
         }
     }
@@ -446,7 +446,7 @@ impl Dispatcher {
                 }
                 Ok(_) => return None,
                 Err(error) => {
-                    let pause = rest(&error);
+                    let pause = log_and_pause(&error);
                     match error {
                         StoreError::Unsure(_) => {
                             unsure.get_or_insert_with(|| UnconfirmedStart::note(self, event.id));
@@ -471,9 +471,9 @@ impl Dispatcher {
     /// may have been told 202 of it meanwhile.
     async fn started(&self, was: &Event) -> Option<Event> {
         let now = self.look_up(was.id).await?;
-        let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.runs_by(&self.0.node);
+        let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.is_running_on(&self.0.node);
         if ours {
-            self.tell(&now, &[]);
+            self.publish_state(&now, &[]);
         }
         ours.then_some(now)
     }
@@ -501,18 +501,18 @@ impl Dispatcher {
     /// Ends an event because a person says so. If this node is at it, its attempt is ended first and writes the end
     /// itself; if another is, it is called off: a slot is not handed on, nor the event replayed, while its command runs.
     pub async fn cancel(&self, event: &Event) -> Result<Option<AdvanceResult>, StoreError> {
-        if !self.is_at(event.id) {
+        if !self.is_running_here(event.id) {
             let step = event.cancelled_from_outside(|until| self.0.store.is_lease_over(until));
             return self.step(event, step).await;
         }
-        self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.call_off());
-        let stands = self.ended(event.id, END_TIME).await?;
+        self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.cancel_event());
+        let stands = self.wait_for_end(event.id, END_TIME).await?;
         let now = self.0.store.now();
         Ok(stands.map(|event| AdvanceResult::Written { event: Box::new(event), now }))
     }
 
     /// Is an attempt of this node at this event?
-    fn is_at(&self, id: EventId) -> bool {
+    fn is_running_here(&self, id: EventId) -> bool {
         self.0.running().range(all_of(id)).next().is_some()
     }
 }
@@ -523,8 +523,8 @@ const JOIN_LOOK: Duration = Duration::from_millis(250);
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// Says why the store did not answer, and how long to leave it alone.
-fn rest(error: &StoreError) -> Duration {
-    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
+fn log_and_pause(error: &StoreError) -> Duration {
+    telemetry::log_store_error(LogLevel::Error, &error.to_string(), &[]);
     limits::LOOK_EVERY
 }
 

@@ -6,7 +6,7 @@ use crate::decide::claim::{self, Claim, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::delivery::Delivery;
 use crate::decide::event::{Event, EventStep, Receipt, Retrier};
 use crate::decide::id::EventId;
-use crate::decide::judge::{Verdict, judge_seen};
+use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
 use crate::decide::problem;
 use crate::decide::refusal::DeliveryRejection;
@@ -49,21 +49,22 @@ pub enum FormerKeyLookup {
 
 impl FormerKeyLookup {
     /// Leaves of the former keys of this delivery those that may be held, and claims those that others may look for.
-    fn of(&self, source: &str, new: &mut NewEvent, now: Timestamp) {
+    fn select_keys(&self, source: &str, new: &mut NewEvent, now: Timestamp) {
         let until = match self {
             Self::All => None,
             Self::Shared(sources) => sources.get(source),
             Self::Of(sources) => {
                 let until = sources.get(source);
                 if until.is_none() {
-                    new.former.retain(|identity| matches!(identity.same, MatchedBy::Fields(_)));
+                    new.former_keys.retain(|identity| matches!(identity.matched_by, MatchedBy::Fields(_)));
                 }
                 until
             }
         };
         let Some(until) = until else { return };
         if now < *until {
-            let ids: Vec<_> = new.former.extract_if(.., |identity| identity.same == MatchedBy::Delivery).collect();
+            let ids: Vec<_> =
+                new.former_keys.extract_if(.., |identity| identity.matched_by == MatchedBy::Delivery).collect();
             new.keys.splice(0..0, ids);
         }
     }
@@ -149,7 +150,7 @@ impl Gateway {
         span.tell("source", &source.name);
         let meter = self.batch.meter();
         JudgedDelivery::Answered(
-            match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
+            match verify_and_judge(source, delivery, &mut new_id, |secret| meter.secret_used(&source.name, secret)) {
                 Verdict::Refused(refusal) => {
                     span.failed(refusal.reason());
                     self.refuse(source, delivery, &refusal)
@@ -157,7 +158,7 @@ impl Gateway {
                 Verdict::Ignored(why) => {
                     span.tell("verdict", "ignored");
                     let id = delivery_id(source, delivery);
-                    telemetry::say(
+                    telemetry::log(
                         LogLevel::Info,
                         "ignored",
                         &[("source", &source.name), ("delivery", &id), ("why", &why)],
@@ -179,7 +180,7 @@ impl Gateway {
 
     /// Takes what was judged; says its answer, and the events it made or repeats. Whoever waits for the end of an event
     /// does so without its body.
-    pub async fn take(&self, source: &Source, judged: JudgedDelivery) -> (HttpResponse, Vec<EventId>) {
+    pub async fn claim_and_respond(&self, source: &Source, judged: JudgedDelivery) -> (HttpResponse, Vec<EventId>) {
         let (events, at, bytes, mut span) = match judged {
             JudgedDelivery::Answered(reply) => return (reply, Vec::new()),
             JudgedDelivery::Events { events, at, bytes, span } => (events, at, bytes, span),
@@ -199,7 +200,7 @@ impl Gateway {
     }
 
     fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &DeliveryRejection) -> HttpResponse {
-        let reply = match source.speaks {
+        let reply = match source.api_style {
             ApiStyle::Webhook => answer::refused(refusal),
             ApiStyle::Api => problem::refused(refusal),
         };
@@ -208,12 +209,15 @@ impl Gateway {
         details.retain(|(_, value)| !value.is_empty());
         details.push(("reason", refusal.reason()));
         details.extend(refusal.detail());
-        let mut why =
-            if *refusal == DeliveryRejection::BadSignature { source.verify.doubts(delivery) } else { String::new() };
+        let mut why = if *refusal == DeliveryRejection::BadSignature {
+            source.verify.rejection_reason(delivery)
+        } else {
+            String::new()
+        };
         if !why.is_empty() {
             details.push(("why", &why));
         }
-        telemetry::say(LogLevel::Warn, "refused", &details);
+        telemetry::log(LogLevel::Warn, "refused", &details);
         if let Some((what, detail)) = refusal.detail() {
             why = if what == "field" { format!("the field `{detail}`") } else { detail.to_owned() };
         }
@@ -232,13 +236,13 @@ impl Gateway {
     async fn claim_all(&self, source: &Source, mut events: Vec<NewEvent>, span: &mut TraceSpan) -> ReceiveOutcome {
         if let Some(context) = span.context() {
             for new in &mut events {
-                context.put(&mut new.payload.headers);
+                context.inject(&mut new.payload.headers);
             }
         }
         let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
         let delivery = events.first().and_then(|new| new.event.delivery_id.clone());
         if let (Some(id), Some(new), false) = (&delivery, events.first(), signed) {
-            self.meter().delivery_id(&source.name, id, &new.event.body_digest);
+            self.meter().check_id_conflict(&source.name, id, &new.event.body_digest);
         }
         let each = events.into_iter().map(|new| self.claim_one(source, new));
         let mut all = futures_util::future::join_all(each).await;
@@ -250,17 +254,17 @@ impl Gateway {
         let told = all.iter().position(|came| came.verdict == heard::DeliveryVerdict::Unavailable);
         let told =
             told.or_else(|| all.iter().position(|came| came.verdict == heard::DeliveryVerdict::Accepted)).unwrap_or(0);
-        let replies = all.iter_mut().map(|came| std::mem::replace(&mut came.reply, answer::fine())).collect();
-        let reply = answer::together(replies, &ids);
+        let replies = all.iter_mut().map(|came| std::mem::replace(&mut came.reply, answer::healthy())).collect();
+        let reply = answer::combine_responses(replies, &ids);
         ReceiveOutcome { reply, delivery, events: ids, ..all.swap_remove(told) }
     }
 
     async fn claim_one(&self, source: &Source, mut new: NewEvent) -> ReceiveOutcome {
-        self.former.of(&source.name, &mut new, self.store.now());
+        self.former.select_keys(&source.name, &mut new, self.store.now());
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
             return ReceiveOutcome::new(None, unavailable(source), heard::DeliveryVerdict::Unavailable);
         };
-        let (mut recalled, mut receipt) = self.recall(source, &new).await;
+        let (mut recalled, mut receipt) = self.find_duplicate(source, &new).await;
         let mut first_look = true;
         for _ in 0..limits::REARM_TRIES {
             let claim = match recalled.take() {
@@ -274,29 +278,29 @@ impl Gateway {
                 }
                 Ok(Claim::Stale { of }) => {
                     let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
-                    telemetry::say(LogLevel::Info, "stale", &details);
+                    telemetry::log(LogLevel::Info, "stale", &details);
                     return ReceiveOutcome::new(Some(of), answer::stale(of), heard::DeliveryVerdict::Stale);
                 }
-                Ok(Claim::Duplicate { event, same, stands, now }) => {
+                Ok(Claim::Duplicate { event, same, relation: stands, now }) => {
                     if first_look {
-                        self.see(source, &event, &same, &new, now).await;
+                        self.note_duplicate(source, &event, &same, &new, now).await;
                     }
                     first_look = false;
-                    if claim::reused(source, &event, &new) {
+                    if claim::is_key_reuse(source, &event, &new) {
                         return ReceiveOutcome::reused(&event).by(&same);
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
-                    let does = claim::repeat(&event, &new, &same, stands, &own.route, own.source.respond, now);
+                    let does = claim::repeat_effect(&event, &new, &same, stands, &own.route, own.source.respond, now);
                     match does {
-                        RepeatEffect::Hears => {
+                        RepeatEffect::ReportOnly => {
                             self.meter().duplicate(&source.name, &same);
                             drop(new);
                             let repeat = (&same, stands, now);
                             return self.answer_repeat(source, &event, repeat, receipt.take()).await;
                         }
                         RepeatEffect::Rearms | RepeatEffect::Resumes | RepeatEffect::PublishesAgain => {
-                            match self.go_on(own, does, &event, &new, now).await {
+                            match self.apply_repeat(own, does, &event, &new, now).await {
                                 Ok(Some(event)) => {
                                     drop(new);
                                     return self.answer_new(source, &event).await;
@@ -309,11 +313,11 @@ impl Gateway {
                 }
                 Ok(Claim::Imported { same }) => {
                     let details = [("source", &*source.name), ("delivery", id_of(&new)), ("same", same.word())];
-                    telemetry::say(LogLevel::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
+                    telemetry::log(LogLevel::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
                     self.meter().duplicate(&source.name, &same);
                     return ReceiveOutcome::new(None, answer::imported(), heard::DeliveryVerdict::Duplicate).by(&same);
                 }
-                Ok(Claim::Again) => {}
+                Ok(Claim::Undecided) => {}
                 Err(error) => return failed(source, &error),
             }
         }
@@ -321,14 +325,14 @@ impl Gateway {
     }
 
     /// What a claim would say, where it need not be made: a repeat, and the kept answer if that is wanted.
-    async fn recall(&self, source: &Source, new: &NewEvent) -> (Option<Claim>, Option<Receipt>) {
+    async fn find_duplicate(&self, source: &Source, new: &NewEvent) -> (Option<Claim>, Option<Receipt>) {
         let needs = match source.respond {
             ResponseMode::Accepted => DuplicateLookup::Standing,
             ResponseMode::WhenDone { .. } => DuplicateLookup::Receipt,
         };
-        match self.store.recall(new, needs).await {
+        match self.store.find_duplicate(new, needs).await {
             Ok(Some(KnownDuplicate { event, same, stands, receipt, now })) => {
-                (Some(Claim::Duplicate { event, same, stands, now }), receipt)
+                (Some(Claim::Duplicate { event, same, relation: stands, now }), receipt)
             }
             Ok(None) | Err(_) => (None, None), // the claim will tell
         }
@@ -337,11 +341,11 @@ impl Gateway {
     /// Claims an event: running by this node if it has a free spot and may act again after a crash.
     async fn claim(&self, lane: &Lane, new: &NewEvent) -> Result<Claim, StoreError> {
         let mut new = new.clone();
-        let at_once = lane.route.makes != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
+        let at_once = lane.route.fanout != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
         // What has no action is recorded, and takes no spot.
         let spot = spot.zip(lane.action_kind()).map(|(spot, action)| {
-            new.event = new.event.clone().begun(lane.route.lease, self.dispatcher.node().clone(), action);
+            new.event = new.event.clone().start_at_claim(lane.route.lease, self.dispatcher.node().clone(), action);
             spot
         });
         // A body that is handed over stays counted among those in flight; a large one is read from the store again.
@@ -354,7 +358,7 @@ impl Gateway {
 
     /// Gives a dead event another attempt, or has one published again, with the body that has just arrived. `None`: it
     /// changed meanwhile.
-    async fn go_on(
+    async fn apply_repeat(
         &self,
         lane: &Lane,
         does: RepeatEffect,
@@ -365,7 +369,7 @@ impl Gateway {
         let (change, why) = match does {
             RepeatEffect::PublishesAgain => (event.publish_again(new, &lane.route, now), ""),
             RepeatEffect::Resumes => (event.resume(new, &lane.route, now), "in doubt, and its sender tries again"),
-            RepeatEffect::Rearms | RepeatEffect::Hears => (event.rearm(new, &lane.route, now), ""),
+            RepeatEffect::Rearms | RepeatEffect::ReportOnly => (event.rearm(new, &lane.route, now), ""),
         };
         let Ok(change) = change else { return Ok(None) };
         match self.dispatcher.write_because(change, why.to_owned()).await? {
@@ -373,7 +377,7 @@ impl Gateway {
                 if does == RepeatEffect::PublishesAgain {
                     let (id, message) = (event.id.short(), event.idempotency_key());
                     let details = [("event", &*id), ("delivery", id_of(new)), ("message", &message)];
-                    telemetry::say(LogLevel::Info, "publishing again", &details);
+                    telemetry::log(LogLevel::Info, "publishing again", &details);
                     self.meter().published_again(&event.source);
                 }
                 Ok(Some(*event))
@@ -383,7 +387,7 @@ impl Gateway {
     }
 
     /// Notes a duplicate beside its event, and says so.
-    async fn see(&self, source: &Source, event: &Event, same: &MatchedBy, new: &NewEvent, now: Timestamp) {
+    async fn note_duplicate(&self, source: &Source, event: &Event, same: &MatchedBy, new: &NewEvent, now: Timestamp) {
         // An id that is not signed is bound to its body: under the same id there is no other.
         let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
         let conflicts = signed && *same == MatchedBy::Delivery && event.body_digest != new.event.body_digest;
@@ -403,11 +407,11 @@ impl Gateway {
         if conflicts {
             details.push(("body", "another"));
         }
-        telemetry::say(LogLevel::Info, "duplicate", &details);
+        telemetry::log(LogLevel::Info, "duplicate", &details);
         let note =
             DuplicateNote { event: event.id, sighting: DuplicateSighting { at: now, delivery_id, same: same.clone() } };
         // Not durable, and not worth an error to the sender.
-        self.store.note(vec![note]).await.ok();
+        self.store.note_duplicates(vec![note]).await.ok();
     }
 
     async fn answer_new(&self, source: &Source, event: &Event) -> ReceiveOutcome {
@@ -431,7 +435,7 @@ impl Gateway {
         let (mut stands, mut receipt) = self.wait(event, within).await?;
         for _ in 0..limits::ACCEPT_TRIES {
             if stands.state.ended().is_some() {
-                return Ok(answer::ended(source.speaks, &stands, receipt.as_ref()));
+                return Ok(answer::ended(source.api_style, &stands, receipt.as_ref()));
             }
             if self.accept(&stands).await? {
                 return Ok(answer::unfinished(&stands));
@@ -447,11 +451,13 @@ impl Gateway {
         if event.retrier == Retrier::Node {
             return Ok(true);
         }
-        let Ok(change) = event.change(EventStep::Accept, &Route::default(), self.store.now()) else { return Ok(false) };
+        let Ok(change) = event.transition(EventStep::Accept, &Route::default(), self.store.now()) else {
+            return Ok(false);
+        };
         let written = matches!(self.batch.advance(change).await?, AdvanceResult::Written { .. });
         if written {
             let why = "the sender was told 202 and is no longer waited for: a node tries it again";
-            telemetry::say(LogLevel::Info, "accepted", &[("event", &event.id.short()), ("why", why)]);
+            telemetry::log(LogLevel::Info, "accepted", &[("event", &event.id.short()), ("why", why)]);
         }
         Ok(written)
     }
@@ -467,18 +473,18 @@ impl Gateway {
             ResponseMode::Accepted => answer::duplicate(event, same),
             ResponseMode::WhenDone { within } => {
                 let came = match event.state.ended() {
-                    Some(_) => answer::RepeatTiming::After,
-                    None => answer::RepeatTiming::Meanwhile,
+                    Some(_) => answer::RepeatTiming::AfterEnd,
+                    None => answer::RepeatTiming::WhileRunning,
                 };
                 let waited = match kept {
                     Some(receipt) => Ok((event.clone(), Some(receipt))),
                     None => self.wait(event, within).await,
                 };
                 match waited {
-                    Ok((event, _)) if stands == claim::MatchRelation::Instead && event.is_dead() => {
+                    Ok((event, _)) if stands == claim::MatchRelation::ViaSuccessor && event.is_dead() => {
                         answer::superseded(&event, same)
                     }
-                    Ok((event, receipt)) => answer::again(source, &event, receipt.as_ref(), same, came, now),
+                    Ok((event, receipt)) => answer::repeat_response(source, &event, receipt.as_ref(), same, came, now),
                     Err(error) => return failed(source, &error),
                 }
             }
@@ -490,7 +496,7 @@ impl Gateway {
     async fn wait(&self, event: &Event, within: Duration) -> Result<(Event, Option<Receipt>), StoreError> {
         let stands = match event.state.ended() {
             Some(_) => event.clone(),
-            None => self.dispatcher.ended(event.id, within).await?.unwrap_or_else(|| event.clone()),
+            None => self.dispatcher.wait_for_end(event.id, within).await?.unwrap_or_else(|| event.clone()),
         };
         let receipt = match stands.state.ended() {
             Some(_) => self.store.receipt(event.id).await?,
@@ -501,12 +507,12 @@ impl Gateway {
 }
 
 fn failed(source: &Source, error: &StoreError) -> ReceiveOutcome {
-    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
+    telemetry::log_store_error(LogLevel::Error, &error.to_string(), &[]);
     ReceiveOutcome::new(None, unavailable(source), heard::DeliveryVerdict::Unavailable)
 }
 
 fn unavailable(source: &Source) -> HttpResponse {
-    match source.speaks {
+    match source.api_style {
         ApiStyle::Webhook => answer::unavailable(),
         ApiStyle::Api => problem::unavailable(),
     }

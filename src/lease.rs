@@ -125,7 +125,7 @@ impl Lease {
     }
 
     /// The action is to end now, and the event with it.
-    pub fn call_off(&self) {
+    pub fn cancel_event(&self) {
         self.term.send_modify(|term| term.call = LeaseSignal::CallOff);
     }
 

@@ -13,9 +13,9 @@
 mod letter;
 mod place;
 
-pub use place::look;
+pub use place::check_consumer;
 
-use crate::action::nats::{NatsConnection, NatsConnections, heard};
+use crate::action::nats::{NatsConnection, NatsConnections, round_trip};
 use crate::config::{AckTiming, Config, StreamPlan};
 use crate::decide::delivery::Delivery;
 use crate::decide::event::EventState;
@@ -79,13 +79,14 @@ pub struct ConsumerContext {
 pub fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
     let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
     let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
-        let server = hall.servers.to(&plan.server).map_err(|cannot| format!("source {}: {cannot}", source.name))?;
+        let server =
+            hall.servers.connection(&plan.server).map_err(|cannot| format!("source {}: {cannot}", source.name))?;
         let taker = StreamConsumer {
             source: source.clone(),
             plan: plan.clone(),
             server,
             hall: hall.clone(),
-            hands: Arc::new(Semaphore::new(limits::MESSAGES_AT_ONCE)),
+            in_flight: Arc::new(Semaphore::new(limits::MESSAGES_AT_ONCE)),
             quarantined: AtomicU64::new(0),
             closed: CancellationToken::new(),
         };
@@ -101,7 +102,7 @@ struct StreamConsumer {
     server: Arc<NatsConnection>,
     hall: ConsumerContext,
     /// One for each message that is taken at once.
-    hands: Arc<Semaphore>,
+    in_flight: Arc<Semaphore>,
     quarantined: AtomicU64,
     /// The node stops, and the stream knows that no pull of ours is open any more.
     closed: CancellationToken,
@@ -137,33 +138,35 @@ impl StreamConsumer {
         tasks.close();
         tasks.wait().await;
         // The last answers are on their way: who ends now may take them along.
-        if let Ok(client) = self.server.up(Duration::ZERO).await {
-            timeout(LAST_ANSWERS, heard(&client)).await.ok();
+        if let Ok(client) = self.server.connected(Duration::ZERO).await {
+            timeout(LAST_ANSWERS, round_trip(&client)).await.ok();
         }
     }
 
     fn say(&self, level: LogLevel, word: &str, details: &[(&str, &str)]) {
         let stream: [(&str, &str); 2] = [("source", &self.source.name), ("stream", &self.plan.name)];
-        telemetry::say(level, word, &[&stream, details].concat());
+        telemetry::log(level, word, &[&stream, details].concat());
     }
 
     /// Takes messages until the node drains; an error says why it could not go on.
     async fn take(self: &Arc<Self>, tasks: &TaskTracker) -> Result<(), String> {
         let draining = &self.hall.draining;
-        let Some(client) = draining.run_until_cancelled(self.server.up(CONNECT_TIME)).await else { return Ok(()) };
+        let Some(client) = draining.run_until_cancelled(self.server.connected(CONNECT_TIME)).await else {
+            return Ok(());
+        };
         let client = client?;
         let Some(found) = draining.run_until_cancelled(place::consumer(&client, &self.plan)).await else {
             return Ok(());
         };
         let found = found?;
-        for why in place::doubts(&client, &self.plan, &found) {
+        for why in place::consumer_warnings(&client, &self.plan, &found) {
             self.say(LogLevel::Warn, "stream", &[("why", &why)]);
         }
         self.say(LogLevel::Info, "taking", &[("consumer", &self.plan.consumer)]);
         // Whatever one pull brings has room among the bodies of this node.
         let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
-        while let Some(Ok(first)) = draining.run_until_cancelled(self.hands.clone().acquire_owned()).await {
-            let others = std::iter::from_fn(|| self.hands.clone().try_acquire_owned().ok());
+        while let Some(Ok(first)) = draining.run_until_cancelled(self.in_flight.clone().acquire_owned()).await {
+            let others = std::iter::from_fn(|| self.in_flight.clone().try_acquire_owned().ok());
             let free = std::iter::once(first).chain(others).take(most).collect();
             self.pull(&found.consumer, free, tasks).await?;
         }
@@ -177,7 +180,7 @@ impl StreamConsumer {
         mut free: Vec<OwnedSemaphorePermit>,
         tasks: &TaskTracker,
     ) -> Result<(), String> {
-        let broken = self.server.down();
+        let broken = self.server.disconnected();
         tokio::pin!(broken);
         let pull = consumer.batch().max_messages(free.len()).expires(PULL_TIME).messages();
         let mut messages = pull.await.map_err(|error| format!("cannot be taken from: {error}"))?;
@@ -191,7 +194,7 @@ impl StreamConsumer {
             };
             match (next, free.pop()) {
                 (Some(Ok(message)), Some(hand)) => {
-                    tasks.spawn(self.clone().answer(message, patience, hand));
+                    tasks.spawn(self.clone().process_and_ack(message, patience, hand));
                 }
                 (Some(Err(error)), _) => return Err(format!("cannot be taken from: {error}")),
                 (None, _) | (_, None) => return Ok(()),
@@ -204,9 +207,9 @@ impl StreamConsumer {
             back.push(message);
         }
         drop(messages);
-        self.forgets_pulls(consumer).await;
+        self.flush_pull_requests(consumer).await;
         for message in back {
-            self.tell(&message, AckKind::Nak(None)).await;
+            self.ack(&message, AckKind::Nak(None)).await;
         }
         Ok(())
     }
@@ -214,7 +217,7 @@ impl StreamConsumer {
     /// Makes the server drop pulls that nobody waits for. It does so when it counts them, which it does for whoever asks
     /// about the consumer. A server before 2.10 that has a message for such a pull takes it off its list of messages to
     /// deliver again, finds nobody there, and remembers the message only after its `ack_wait`.
-    async fn forgets_pulls(&self, consumer: &PullConsumer) {
+    async fn flush_pull_requests(&self, consumer: &PullConsumer) {
         match timeout(LAST_ANSWERS, consumer.get_info()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => self.say(LogLevel::Warn, "stream", &[("why", &format!("it cannot be asked: {error}"))]),
@@ -223,12 +226,12 @@ impl StreamConsumer {
     }
 
     /// Sees one message through, and tells the stream what came of it.
-    async fn answer(self: Arc<Self>, message: Message, patience: Duration, hand: OwnedSemaphorePermit) {
-        let mut fate = Box::pin(self.fate(&message));
+    async fn process_and_ack(self: Arc<Self>, message: Message, patience: Duration, hand: OwnedSemaphorePermit) {
+        let mut fate = Box::pin(self.process(&message));
         let fate = loop {
             tokio::select! {
                 fate = &mut fate => break fate,
-                () = tokio::time::sleep(patience) => self.tell(&message, AckKind::Progress).await,
+                () = tokio::time::sleep(patience) => self.ack(&message, AckKind::Progress).await,
             }
         };
         let told = match fate {
@@ -238,23 +241,23 @@ impl StreamConsumer {
                 self.closed.cancelled().await;
                 AckKind::Nak(None)
             }
-            AckDecision::Later => AckKind::Nak(Some(later(message.info().map_or(1, |info| info.delivered)))),
+            AckDecision::Later => AckKind::Nak(Some(redelivery_delay(message.info().map_or(1, |info| info.delivered)))),
         };
-        self.tell(&message, told).await;
+        self.ack(&message, told).await;
         drop(hand);
     }
 
     /// What is lost on the way comes again with the message.
-    async fn tell(&self, message: &Message, what: AckKind) {
+    async fn ack(&self, message: &Message, what: AckKind) {
         if let Err(error) = message.ack_with(what).await {
             self.say(LogLevel::Warn, "stream", &[("why", &format!("it could not be answered: {error}"))]);
         }
     }
 
-    async fn fate(&self, message: &Message) -> AckDecision {
+    async fn process(&self, message: &Message) -> AckDecision {
         let letter = match StreamMessage::open(message, self.plan.envelope, self.source.body_max) {
             Ok(letter) => letter,
-            Err(why) => return self.lay_aside(message, &why).await,
+            Err(why) => return self.quarantine(message, &why).await,
         };
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
         let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
@@ -268,21 +271,22 @@ impl StreamConsumer {
         };
         let judged = self.hall.gateway.judge(&self.source, &delivery);
         drop(body);
-        let (reply, events) = self.hall.gateway.take(&self.source, judged).await;
+        let (reply, events) = self.hall.gateway.claim_and_respond(&self.source, judged).await;
         match (reply.status, reply.word) {
             (500.., _) => AckDecision::Later,
-            (_, "refused") => self.lay_aside(message, &reason(&reply.body)).await,
+            (_, "refused") => self.quarantine(message, &reason(&reply.body)).await,
             _ if self.plan.ack == AckTiming::Claimed => AckDecision::Taken,
-            _ => self.end_of(&events).await,
+            _ => self.wait_until_ended(&events).await,
         }
     }
 
     /// Waits until these are over. One that is dead is done with too: it lies in the store, and a person is its way on.
-    async fn end_of(&self, events: &[EventId]) -> AckDecision {
+    async fn wait_until_ended(&self, events: &[EventId]) -> AckDecision {
         let mut fate = AckDecision::Taken;
         for id in events {
             loop {
-                match self.hall.dispatcher.ended(*id, END_LOOK).await.map(|event| event.map(|event| event.state)) {
+                match self.hall.dispatcher.wait_for_end(*id, END_LOOK).await.map(|event| event.map(|event| event.state))
+                {
                     Ok(Some(EventState::Dead { .. })) => {
                         fate = AckDecision::Never;
                         break;
@@ -301,7 +305,7 @@ impl StreamConsumer {
     }
 
     /// Lays a message that can never become an event into quarantine; until it lies there it is delivered again.
-    async fn lay_aside(&self, message: &Message, why: &str) -> AckDecision {
+    async fn quarantine(&self, message: &Message, why: &str) -> AckDecision {
         let name = letter::name(message);
         let one = QuarantinedMessage {
             source: self.source.name.clone(),
@@ -313,7 +317,7 @@ impl StreamConsumer {
             head: head(&message.payload),
         };
         if let Err(error) = self.hall.store.quarantine(one).await {
-            telemetry::trouble(LogLevel::Error, &error.to_string(), &[("source", &self.source.name)]);
+            telemetry::log_store_error(LogLevel::Error, &error.to_string(), &[("source", &self.source.name)]);
             return AckDecision::Later;
         }
         let count = (self.quarantined.fetch_add(1, Ordering::Relaxed) + 1).to_string();
@@ -330,7 +334,7 @@ fn reason(answer: &[u8]) -> String {
 }
 
 /// How long a message waits that has been delivered so often.
-fn later(delivered: i64) -> Duration {
+fn redelivery_delay(delivered: i64) -> Duration {
     let times = u32::try_from(delivered.saturating_sub(1).max(0)).unwrap_or(u32::MAX);
     let doubled = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
     doubled.min(limits::MESSAGE_AGAIN_MAX)
@@ -342,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_message_that_could_not_be_taken_waits_longer_each_time() {
-        let seconds: Vec<_> = [0, 1, 2, 3, 7, 100, i64::MAX].map(|n| later(n).as_secs()).into();
+        let seconds: Vec<_> = [0, 1, 2, 3, 7, 100, i64::MAX].map(|n| redelivery_delay(n).as_secs()).into();
         assert_eq!(seconds, [1, 1, 2, 4, 60, 60, 60]);
     }
 

@@ -6,7 +6,7 @@ pub mod state;
 #[cfg(feature = "nats")]
 use crate::action::nats::NatsConnections;
 use crate::action::resolve::DnsResolver;
-use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, action};
+use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
 use crate::config::Config;
 use crate::decide::answer;
 use crate::decide::limits;
@@ -123,15 +123,16 @@ impl RunningNode {
         let flight = Arc::new(BodiesInFlight::default());
         let port = IngestState {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
-            gateway: Gateway::new(store.clone(), batch, dispatcher.clone()).looking_for(former(&*store, config).await),
+            gateway: Gateway::new(store.clone(), batch, dispatcher.clone())
+                .looking_for(former_key_sources(&*store, config).await),
             flight: flight.clone(),
             health: health.clone(),
         };
         let desk = AdminState::new(config, (ingest, admin), dispatcher.clone(), health, flight);
         let closing = desk.closing.clone();
-        tokio::spawn(admin::overview::keep_series(desk.clone()));
+        tokio::spawn(admin::overview::record_series(desk.clone()));
         if config.store.is_shared() {
-            tokio::spawn(keep_retention(store.clone(), keeps(config), draining.clone()));
+            tokio::spawn(publish_retention(store.clone(), retention_policies(config), draining.clone()));
         }
         let mut ports = Vec::new();
         if does != NodeRole::Work {
@@ -163,7 +164,7 @@ impl RunningNode {
     }
 
     /// Waits until the store has stopped for good, and says why. Most never do.
-    pub async fn broken(&self) -> String {
+    pub async fn store_failed(&self) -> String {
         let mut failed = self.failed.clone();
         match failed.wait_for(Option::is_some).await {
             Ok(why) => why.clone().unwrap_or_default(),
@@ -199,12 +200,12 @@ impl RunningNode {
 
 /// How many connections each port may have: as many as are meant, or as the files that this process may open allow.
 fn connections() -> (usize, usize) {
-    let files = accept::allow_files(limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX);
-    let (connections, admin) = accept::connections_with(files);
+    let files = accept::raise_file_limit(limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX);
+    let (connections, admin) = accept::connection_limits(files);
     if connections < limits::CONNECTIONS_MAX {
         let files = files.unwrap_or_default();
         let why = format!("this process may open only {files} files, so it takes at most {connections} connections");
-        telemetry::say(LogLevel::Warn, "files", &[("why", &why)]);
+        telemetry::log(LogLevel::Warn, "files", &[("why", &why)]);
     }
     (connections, admin)
 }
@@ -249,7 +250,7 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
                 continue;
             }
             let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
-            let action = plan.map(|plan| action(plan.clone(), environment)).transpose();
+            let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
                 NodeStartError(format!("the route {} of {} cannot act: {cannot}", route.name, source.name))
             })?;
@@ -295,15 +296,15 @@ fn streams(
 
 /// Says what would act again because a source was renamed or its identities changed, and what waits for a route that is
 /// gone.
-async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
+async fn warn_about_changes(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
-        telemetry::say(LogLevel::Warn, "once", &[("why", &change)]);
+        telemetry::log(LogLevel::Warn, "once", &[("why", &change)]);
     }
     let waiting = store.page(standing::those_that_wait()).await?.events;
     for stranded in standing::stranded(&waiting, &config.sources) {
-        telemetry::say(LogLevel::Warn, "route", &[("why", &stranded)]);
+        telemetry::log(LogLevel::Warn, "route", &[("why", &stranded)]);
     }
     let lines =
         |recipes: &[IdentityRecipe]| recipes.iter().map(|recipe| (recipe.scope.clone(), recipe.once.clone())).collect();
@@ -312,7 +313,7 @@ async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
         return Ok(());
     }
     let since = is_there_any(store, None).await?.then(|| store.now());
-    store.remember(recipe::remembered(&before, recipes, since)).await
+    store.set_recipes(recipe::remembered(&before, recipes, since)).await
 }
 
 /// Is there an event that was claimed before this time?
@@ -323,7 +324,7 @@ async fn is_there_any(store: &dyn Store, until: Option<Timestamp>) -> Result<boo
 
 /// Which sources' deliveries are looked for under keys that an earlier version or config made: those whose identities
 /// changed while there were events, as long as one of these is kept.
-async fn former(store: &dyn Store, config: &Config) -> FormerKeyLookup {
+async fn former_key_sources(store: &dyn Store, config: &Config) -> FormerKeyLookup {
     let looked = async {
         let mut sources = HashMap::new();
         let recipes = store.recipes().await?;
@@ -347,16 +348,16 @@ async fn former(store: &dyn Store, config: &Config) -> FormerKeyLookup {
 }
 
 /// How long the events of its sources are kept.
-fn keeps(config: &Config) -> RetentionPolicies {
+fn retention_policies(config: &Config) -> RetentionPolicies {
     RetentionPolicies::of_sources(config.sources.iter().map(|source| &**source))
 }
 
 /// Writes into a shared store, as long as the node runs, which sources it has and how long their events are kept: other
 /// nodes may lack them.
-async fn keep_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, draining: CancellationToken) {
+async fn publish_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, draining: CancellationToken) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
-        if let Err(error) = store.retain(keeps.rows(store.now())).await {
-            telemetry::trouble(LogLevel::Warn, &error.to_string(), &[]);
+        if let Err(error) = store.set_retention(keeps.rows(store.now())).await {
+            telemetry::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
         }
     }
 }
@@ -365,23 +366,23 @@ async fn keep_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, drainin
 async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<dyn Store>, StoreOpenError> {
     let cannot = |error: StoreError| match error {
         StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
-            StoreOpenError::Yet(format!("{}: {error}", config.store))
+            StoreOpenError::Temporary(format!("{}: {error}", config.store))
         }
-        _ => StoreOpenError::Ever(format!("{}: {error}", config.store)),
+        _ => StoreOpenError::Permanent(format!("{}: {error}", config.store)),
     };
     let closed = |error| match error {
         DataLossCheckError::Store(error) => cannot(error),
         DataLossCheckError::Closed(closed) => closed,
     };
-    fence.before(config).await.map_err(closed)?;
+    fence.check_before_open(config).await.map_err(closed)?;
     let store = store::open::open_for(&config.store, OpenPurpose::Node(config.migrate)).await?;
-    fence.after(&*store).await.map_err(closed)?;
+    fence.check_after_open(&*store).await.map_err(closed)?;
     for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
         let why = format!("the field {name} is no column of its own: `events` has one of that name");
-        telemetry::say(LogLevel::Warn, "columns", &[("why", &why)]);
+        telemetry::log(LogLevel::Warn, "columns", &[("why", &why)]);
     }
-    notice(&*store, config).await.map_err(cannot)?;
-    store.retain(keeps(config).rows(store.now())).await.map_err(cannot)?;
+    warn_about_changes(&*store, config).await.map_err(cannot)?;
+    store.set_retention(retention_policies(config).rows(store.now())).await.map_err(cannot)?;
     Ok(store)
 }
 
@@ -398,13 +399,13 @@ async fn open(
     let store = loop {
         match open_once(config, &mut fence).await {
             Ok(store) => break store,
-            Err(StoreOpenError::Ever(why)) => return Err(NodeStartError(why)),
-            Err(StoreOpenError::Yet(why)) => {
+            Err(StoreOpenError::Permanent(why)) => return Err(NodeStartError(why)),
+            Err(StoreOpenError::Temporary(why)) => {
                 if closed.is_none() {
                     closed = Some(UnavailablePorts::at(&ports)?);
                 }
                 let again = format!("{}ms", wait.as_millis());
-                telemetry::trouble(LogLevel::Warn, &why, &[("again_in", &again)]);
+                telemetry::log_store_error(LogLevel::Warn, &why, &[("again_in", &again)]);
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);
             }
@@ -427,7 +428,7 @@ impl UnavailablePorts {
         let until = CancellationToken::new();
         let answer = |request: http::Request<hyper::body::Incoming>| async move {
             let alive = request.uri().path() == "/healthz";
-            reply::response(if alive { answer::fine() } else { ingest::closing(answer::unavailable()) })
+            reply::response(if alive { answer::healthy() } else { ingest::closing(answer::unavailable()) })
         };
         let serve = |port: &&TcpListener| {
             let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);

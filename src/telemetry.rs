@@ -24,7 +24,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
-pub use trouble::{seldom, trouble};
+pub use trouble::{log_rate_limited, log_store_error};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ pub fn is_on() -> bool {
 }
 
 /// Says one word with its details.
-pub fn say(level: LogLevel, word: &str, details: &[(&str, &str)]) {
+pub fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
     let Some(Logger { to: Some(to), format, dropped, .. }) = LOG.get() else { return };
     let line = line(*format, level, word, details, VALUE_CHARS_MAX);
     if let Err(TrySendError::Full(_)) = to.try_send(LogMessage::Line(line)) {
@@ -233,7 +233,7 @@ fn wall() -> jiff::Timestamp {
 }
 
 /// Says what an event's state now is.
-pub fn state(event: &Event, details: &[(&str, &str)]) {
+pub fn log_state(event: &Event, details: &[(&str, &str)]) {
     if !is_on() {
         return;
     }
@@ -274,7 +274,7 @@ pub fn state(event: &Event, details: &[(&str, &str)]) {
         _ => LogLevel::Info,
     };
     all.extend_from_slice(details);
-    say(level, event.state.word(), &all);
+    log(level, event.state.word(), &all);
 }
 
 fn said(value: &FieldValue) -> &str {

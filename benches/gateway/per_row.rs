@@ -55,16 +55,16 @@ impl Store for PerRow {
         self.0.list(listing)
     }
 
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.0.story(id)
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        self.0.details(id)
     }
 
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.0.named(name, limit)
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        self.0.find_by_name(name, limit)
     }
 
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        self.0.note(notes)
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        self.0.note_duplicates(notes)
     }
 
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
@@ -83,8 +83,8 @@ impl Store for PerRow {
         self.0.retention()
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.0.retain(rows)
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        self.0.set_retention(rows)
     }
 
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
@@ -95,8 +95,8 @@ impl Store for PerRow {
         self.0.recipes()
     }
 
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.0.remember(recipes)
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        self.0.set_recipes(recipes)
     }
 
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
@@ -107,8 +107,8 @@ impl Store for PerRow {
         self.0.quarantined(limit)
     }
 
-    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        self.0.foresee(new)
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        self.0.preview_claim(new)
     }
 
     fn now(&self) -> Timestamp {

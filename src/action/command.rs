@@ -4,7 +4,7 @@
 use super::guarded::{self, OutputSinks, StepEnd};
 use super::output_log::OutputLog;
 use super::plan::{CommandBlock, CommandLine, OutputDestination};
-use super::{Action, ActionEnvironment, ActionFuture, Attempt, spoken, step, trace};
+use super::{Action, ActionEnvironment, ActionFuture, Attempt, format_duration, step, trace};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Outcome;
 use tokio::time::Instant;
@@ -32,13 +32,13 @@ impl RunAction {
             }
             if let Some(over) = attempt.lease.term().over() {
                 let why = format!("{} before block {} began", over.why(), i + 1);
-                return worse(worst, Outcome::Unknown { why });
+                return worst_outcome(worst, Outcome::Unknown { why });
             }
             let outcome = self.block(i + 1, block, attempt).await;
             if matches!(outcome, Outcome::Delivered(_)) {
-                attempt.blocks.succeeded(i);
+                attempt.blocks.mark_done(i);
             }
-            worst = worse(worst, outcome);
+            worst = worst_outcome(worst, outcome);
         }
         worst
     }
@@ -46,7 +46,7 @@ impl RunAction {
     /// A step runs only if the one before succeeded.
     async fn block(&self, number: usize, block: &CommandBlock, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
-        let trace = trace::headers(&attempt);
+        let trace = trace::trace_headers(&attempt);
         let log = match block.output {
             OutputDestination::Store => None,
             OutputDestination::StoreAndLog => Some(OutputLog::new(attempt.event)),
@@ -56,7 +56,7 @@ impl RunAction {
             let place = StepLocation { block: number, step: i + 1, line };
             let step = match step::prepare(block, line, attempt.event, &self.environment.variables, &trace) {
                 Ok(step) => step,
-                Err(unfit) => return rejected(place.says(&format!("cannot be started, {unfit}"))),
+                Err(unfit) => return rejected(place.failure_message(&format!("cannot be started, {unfit}"))),
             };
             let (body, lease) = (&attempt.payload.body, attempt.lease);
             let end = guarded::run(&self.environment.guard, step, body, limit, lease, &mut sinks).await;
@@ -89,20 +89,22 @@ impl StepLocation<'_> {
     /// What an end other than success means.
     fn outcome(&self, end: StepEnd, block: &CommandBlock) -> Outcome {
         match end {
-            StepEnd::Exit(code) => by_code(code, self.says(&format!("exited with {code}"))),
-            StepEnd::Signal(signal) => failed(self.says(&format!("was ended by signal {signal}"))),
-            StepEnd::NotStarted { why, code } => by_code(code, self.says(&format!("could not be started, {why}"))),
+            StepEnd::Exit(code) => outcome_of_exit_code(code, self.failure_message(&format!("exited with {code}"))),
+            StepEnd::Signal(signal) => failed(self.failure_message(&format!("was ended by signal {signal}"))),
+            StepEnd::NotStarted { why, code } => {
+                outcome_of_exit_code(code, self.failure_message(&format!("could not be started, {why}")))
+            }
             StepEnd::TimedOut => {
-                let why = self.says(&format!("timed out after {}", spoken(block.timeout)));
+                let why = self.failure_message(&format!("timed out after {}", format_duration(block.timeout)));
                 Outcome::TimedOut { why, answered: None }
             }
-            StepEnd::Over(over) => unknown(self.says(&format!("was ended because {}", over.why()))),
-            StepEnd::Lost => unknown(self.says("ended in an unknown way: its guard is gone")),
+            StepEnd::LeaseEnded(over) => unknown(self.failure_message(&format!("was ended because {}", over.why()))),
+            StepEnd::Lost => unknown(self.failure_message("ended in an unknown way: its guard is gone")),
         }
     }
 
     /// A sentence with the step as the config has it: never with a value of the payload.
-    fn says(&self, what: &str) -> String {
+    fn failure_message(&self, what: &str) -> String {
         let text = self.line.to_string();
         let (shown, rest) = match text.char_indices().nth(SHOWN_CHARS) {
             Some((cut, _)) => (&text[..cut], "…"),
@@ -113,7 +115,7 @@ impl StepLocation<'_> {
 }
 
 /// 126 and 127 are what a shell ends with when it cannot start a program: that will not get better by itself.
-fn by_code(code: i32, why: String) -> Outcome {
+fn outcome_of_exit_code(code: i32, why: String) -> Outcome {
     if matches!(code, 126 | 127) { rejected(why) } else { failed(why) }
 }
 
@@ -131,7 +133,7 @@ fn unknown(why: String) -> Outcome {
 
 /// The worse of two; of two equally bad, the first. What was lost is worse than what we ended: it is tried again after a
 /// crash even where a block before it timed out.
-fn worse(one: Outcome, other: Outcome) -> Outcome {
+fn worst_outcome(one: Outcome, other: Outcome) -> Outcome {
     let badness = |outcome: &Outcome| match outcome {
         Outcome::Delivered(_) => 0,
         Outcome::Failed { .. } => 1,

@@ -59,36 +59,36 @@ fn guard() -> io::Result<()> {
     lifeline.read_exact(&mut body)?;
 
     if order.deadline.passed() {
-        return say(&node, &GuardReport::Stopped(TerminationCause::Deadline));
+        return send_report(&node, &GuardReport::Stopped(TerminationCause::Deadline));
     }
     // A guard may be slow to begin, and its node's successor quick: what is started now would run beside its retry.
-    if is_gone(&node) {
+    if is_disconnected(&node) {
         return Ok(());
     }
     let mut leader = match start(&order) {
         Ok(leader) => leader,
-        Err(report) => return say(&node, &report),
+        Err(report) => return send_report(&node, &report),
     };
     let group = Pid::from_child(&leader);
     // From here on a node that does not listen is no error: it is gone, and `listen` will say so.
-    let _ = say(&node, &GuardReport::Started(group.as_raw_pid()));
-    feed(&mut leader, body);
+    let _ = send_report(&node, &GuardReport::Started(group.as_raw_pid()));
+    write_stdin(&mut leader, body);
     let (tell, heard) = channel();
-    listen(lifeline, tell.clone());
-    wait(group, tell);
+    read_instructions(lifeline, tell.clone());
+    wait_for_exit(group, tell);
 
     let mut watch =
         CommandWatchdog { group, deadline: order.deadline, kill_at: order.deadline, stopped: None, killed: false };
-    watch.until_leader_is_gone(&heard);
+    watch.run_until_exit(&heard);
     // The leader is not reaped yet, so its number cannot have become somebody else's.
     watch.signal(Signal::KILL);
     let status = leader.wait()?;
-    let _ = say(&node, &watch.stopped.map_or_else(|| ended(status), GuardReport::Stopped));
+    let _ = send_report(&node, &watch.stopped.map_or_else(|| exit_report(status), GuardReport::Stopped));
     Ok(())
 }
 
 /// Has the node closed its end?
-fn is_gone(node: &UnixStream) -> bool {
+fn is_disconnected(node: &UnixStream) -> bool {
     let mut ends = [PollFd::new(node, PollFlags::RDHUP)];
     let looked = retry_on_intr(|| poll(&mut ends, Some(&Timespec::default())));
     looked.is_ok() && ends[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
@@ -122,7 +122,7 @@ fn start(order: &GuardStartRequest) -> Result<Child, GuardReport> {
 }
 
 /// A command may leave its input unread: the thread then ends with the guard.
-fn feed(leader: &mut Child, body: Vec<u8>) {
+fn write_stdin(leader: &mut Child, body: Vec<u8>) {
     if let Some(mut input) = leader.stdin.take() {
         thread::spawn(move || {
             let _ = input.write_all(&body);
@@ -132,7 +132,7 @@ fn feed(leader: &mut Child, body: Vec<u8>) {
 
 /// Tells what the node says. A line that is no word of ours, and the end of all lines, mean that nobody is left who
 /// could stop the command.
-fn listen(lifeline: BufReader<UnixStream>, tell: Sender<GuardEvent>) {
+fn read_instructions(lifeline: BufReader<UnixStream>, tell: Sender<GuardEvent>) {
     thread::spawn(move || {
         for line in lifeline.lines() {
             let Some(word) = line.ok().as_deref().and_then(GuardInstruction::parse) else { break };
@@ -145,7 +145,7 @@ fn listen(lifeline: BufReader<UnixStream>, tell: Sender<GuardEvent>) {
 }
 
 /// Tells when the leader is gone, and leaves it to be reaped.
-fn wait(leader: Pid, tell: Sender<GuardEvent>) {
+fn wait_for_exit(leader: Pid, tell: Sender<GuardEvent>) {
     thread::spawn(move || {
         let gone = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let _ = retry_on_intr(|| waitid(WaitId::Pid(leader), gone));
@@ -164,12 +164,12 @@ struct CommandWatchdog {
 }
 
 impl CommandWatchdog {
-    fn until_leader_is_gone(&mut self, heard: &Receiver<GuardEvent>) {
+    fn run_until_exit(&mut self, heard: &Receiver<GuardEvent>) {
         loop {
             let look = if self.killed { LOOK } else { self.kill_at.left().min(LOOK) };
             match heard.recv_timeout(look) {
-                Ok(GuardEvent::Word(word)) => self.hear(word),
-                Ok(GuardEvent::NodeGone) => self.kill(TerminationCause::Deaf),
+                Ok(GuardEvent::Word(word)) => self.on_instruction(word),
+                Ok(GuardEvent::NodeGone) => self.kill(TerminationCause::NodeDisconnected),
                 Ok(GuardEvent::LeaderGone) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -179,10 +179,10 @@ impl CommandWatchdog {
         }
     }
 
-    fn hear(&mut self, word: GuardInstruction) {
+    fn on_instruction(&mut self, word: GuardInstruction) {
         match word {
             GuardInstruction::Stop if self.stopped.is_none() => {
-                self.stopped = Some(TerminationCause::Asked);
+                self.stopped = Some(TerminationCause::Requested);
                 self.kill_at = self.deadline.min(boottime() + STOP_GRACE);
                 self.signal(Signal::TERM);
             }
@@ -205,14 +205,14 @@ impl CommandWatchdog {
     }
 }
 
-fn ended(status: ExitStatus) -> GuardReport {
+fn exit_report(status: ExitStatus) -> GuardReport {
     match (status.code(), status.signal()) {
         (Some(code), _) => GuardReport::Exit(code),
         (None, signal) => GuardReport::Signal(signal.unwrap_or_default()),
     }
 }
 
-fn say(mut node: &UnixStream, report: &GuardReport) -> io::Result<()> {
+fn send_report(mut node: &UnixStream, report: &GuardReport) -> io::Result<()> {
     let mut line = serde_json::to_string(report)?;
     line.push('\n');
     node.write_all(line.as_bytes())

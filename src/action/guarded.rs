@@ -48,7 +48,7 @@ pub(super) enum StepEnd {
         code: i32,
     },
     TimedOut,
-    Over(LeaseEnd),
+    LeaseEnded(LeaseEnd),
     /// The guard is gone and did not say how the command ended.
     Lost,
 }
@@ -78,7 +78,7 @@ pub(super) async fn run(
     // The guard starts nothing before it has the whole body, so whatever ends this early has not acted.
     let sent = tokio::select! {
         biased;
-        over = lease.ended() => return StepEnd::Over(over),
+        over = lease.ended() => return StepEnd::LeaseEnded(over),
         () = sleep_until(limit) => return StepEnd::TimedOut,
         sent = guard.send(&order, body) => sent,
     };
@@ -86,7 +86,7 @@ pub(super) async fn run(
         return StepEnd::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
     }
 
-    let copying = Box::pin(copy(guard.written.take(), sinks));
+    let copying = Box::pin(copy_output(guard.output.take(), sinks));
     let end = match select(pin!(guard.watch(limit, lease, told)), copying).await {
         Either::Left((end, copying)) => {
             let _ = timeout(AFTER_END, copying).await;
@@ -102,7 +102,7 @@ pub(super) async fn run(
     end
 }
 
-async fn copy(from: Option<Receiver>, sinks: &mut OutputSinks<'_>) {
+async fn copy_output(from: Option<Receiver>, sinks: &mut OutputSinks<'_>) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
@@ -117,9 +117,9 @@ struct GuardClient {
     child: Child,
     /// What the command writes, to standard output and standard error: one pipe, so that the order is that of a
     /// terminal.
-    written: Option<Receiver>,
+    output: Option<Receiver>,
     reports: Lines<BufReader<OwnedReadHalf>>,
-    words: OwnedWriteHalf,
+    instructions: OwnedWriteHalf,
     /// The command's process group, once it is started.
     group: Option<Pid>,
 }
@@ -155,19 +155,19 @@ impl GuardClient {
             .stderr(writes)
             .process_group(0)
             .spawn()?;
-        Ok(Self { child, written, reports: BufReader::new(reports).lines(), words, group: None })
+        Ok(Self { child, output: written, reports: BufReader::new(reports).lines(), instructions: words, group: None })
     }
 
     async fn send(&mut self, order: &GuardStartRequest, body: &[u8]) -> io::Result<()> {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
-        self.words.write_all(&line).await?;
-        self.words.write_all(body).await
+        self.instructions.write_all(&line).await?;
+        self.instructions.write_all(body).await
     }
 
     /// A guard that does not hear is noticed by what it does not report.
-    async fn say(&mut self, word: GuardInstruction) {
-        let _ = self.words.write_all(word.to_string().as_bytes()).await;
+    async fn send_instruction(&mut self, word: GuardInstruction) {
+        let _ = self.instructions.write_all(word.to_string().as_bytes()).await;
     }
 
     async fn watch(&mut self, limit: Instant, lease: &Lease, mut told: LeaseTerm) -> StepEnd {
@@ -176,33 +176,33 @@ impl GuardClient {
             tokio::select! {
                 line = self.reports.next_line() => {
                     let report = line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok());
-                    if let Some(end) = self.hear(report, stopping) {
+                    if let Some(end) = self.on_report(report, stopping) {
                         return end;
                     }
                 }
                 term = lease.changed(told) => {
                     told = term;
                     match term.call {
-                        LeaseSignal::GoOn => self.say(GuardInstruction::Deadline(term.deadline)).await,
+                        LeaseSignal::GoOn => self.send_instruction(GuardInstruction::Deadline(term.deadline)).await,
                         LeaseSignal::Stop | LeaseSignal::CallOff => {
                             stopping.get_or_insert(StopRequest { since: Instant::now(), why: StopReason::Cancelled });
-                            self.say(GuardInstruction::Stop).await;
+                            self.send_instruction(GuardInstruction::Stop).await;
                         }
                     }
                 }
                 () = sleep_until(limit), if stopping.is_none() => {
                     stopping = Some(StopRequest { since: Instant::now(), why: StopReason::OutOfTime });
-                    self.say(GuardInstruction::Stop).await;
+                    self.send_instruction(GuardInstruction::Stop).await;
                 }
-                () = overdue(lease, stopping) => {
-                    self.give_up();
-                    return stopping.map_or(StepEnd::Over(LeaseEnd::RanOut), StopRequest::end);
+                () = report_deadline(lease, stopping) => {
+                    self.kill();
+                    return stopping.map_or(StepEnd::LeaseEnded(LeaseEnd::RanOut), StopRequest::end);
                 }
             }
         }
     }
 
-    fn hear(&mut self, report: Option<GuardReport>, stopping: Option<StopRequest>) -> Option<StepEnd> {
+    fn on_report(&mut self, report: Option<GuardReport>, stopping: Option<StopRequest>) -> Option<StepEnd> {
         Some(match report {
             Some(GuardReport::Started(leader)) => {
                 self.group = Pid::from_raw(leader);
@@ -211,17 +211,17 @@ impl GuardClient {
             Some(GuardReport::Exit(code)) => StepEnd::Exit(code),
             Some(GuardReport::Signal(signal)) => StepEnd::Signal(signal),
             Some(GuardReport::CannotStart { why, code }) => StepEnd::NotStarted { why, code },
-            Some(GuardReport::Stopped(TerminationCause::Asked)) => stopping.map_or(StepEnd::Lost, StopRequest::end),
-            Some(GuardReport::Stopped(TerminationCause::Deadline)) => StepEnd::Over(LeaseEnd::RanOut),
-            Some(GuardReport::Stopped(TerminationCause::Deaf)) | None => {
-                self.give_up();
+            Some(GuardReport::Stopped(TerminationCause::Requested)) => stopping.map_or(StepEnd::Lost, StopRequest::end),
+            Some(GuardReport::Stopped(TerminationCause::Deadline)) => StepEnd::LeaseEnded(LeaseEnd::RanOut),
+            Some(GuardReport::Stopped(TerminationCause::NodeDisconnected)) | None => {
+                self.kill();
                 StepEnd::Lost
             }
         })
     }
 
     /// Does the guard's work in its place.
-    fn give_up(&mut self) {
+    fn kill(&mut self) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -233,13 +233,13 @@ impl StopRequest {
     fn end(self) -> StepEnd {
         match self.why {
             StopReason::OutOfTime => StepEnd::TimedOut,
-            StopReason::Cancelled => StepEnd::Over(LeaseEnd::Cancelled),
+            StopReason::Cancelled => StepEnd::LeaseEnded(LeaseEnd::Cancelled),
         }
     }
 }
 
 /// Waits until a guard that does its work would have reported.
-async fn overdue(lease: &Lease, stopping: Option<StopRequest>) {
+async fn report_deadline(lease: &Lease, stopping: Option<StopRequest>) {
     if let Some(StopRequest { since, .. }) = stopping {
         sleep_until(since + STOP_GRACE).await;
     } else {

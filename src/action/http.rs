@@ -22,7 +22,7 @@ mod request;
 use super::plan::ReceiverPlan;
 use super::resolve::{self, DnsResolver, ForbiddenAddressError};
 use super::target;
-use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, spoken};
+use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, format_duration};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
 use crate::decide::event::Outcome;
@@ -31,7 +31,7 @@ use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
 use crate::lease::boottime;
 use crate::telemetry::{self, LogLevel};
-use answer::{ReceiverResponse, answered};
+use answer::{ReceiverResponse, read_response};
 use reqwest::{Client, Url};
 use std::error::Error;
 use std::net::IpAddr;
@@ -57,14 +57,14 @@ struct ReceiverClient {
 /// What became of a request.
 struct ForwardResult {
     outcome: Outcome,
-    heard: ReceiverHealth,
+    health: ReceiverHealth,
 }
 
 impl ForwardAction {
     pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
         let to = |receiver: ReceiverPlan| {
             let cannot = |why: String| ActionError(format!("cannot forward by HTTP: {why}"));
-            let client = request::client(&receiver, resolver).map_err(|error| cannot(cause(&error)))?;
+            let client = request::client(&receiver, resolver).map_err(|error| cannot(root_cause(&error)))?;
             let signs = receiver.sign.as_ref().map(request::signing).transpose().map_err(cannot)?;
             let breaker = (!target::names_host(&receiver.url)).then(Mutex::default);
             Ok(ReceiverClient { receiver, client, signs, breaker })
@@ -76,8 +76,8 @@ impl ForwardAction {
         let Some(to) = self.receivers.get(usize::from(attempt.event.part)) else {
             return rejected(format!("its route has no receiver {} any more", attempt.event.part + 1));
         };
-        let ForwardResult { outcome, heard } = to.send(attempt).await.unwrap_or_else(ForwardResult::not_at_all);
-        to.hear(heard);
+        let ForwardResult { outcome, health: heard } = to.send(attempt).await.unwrap_or_else(ForwardResult::not_sent);
+        to.record_health(heard);
         outcome
     }
 }
@@ -94,21 +94,21 @@ impl Action for ForwardAction {
     fn ready(&self, part: u16) -> CircuitAdmission {
         let Some(to) = self.receivers.get(usize::from(part)) else { return CircuitAdmission::Now };
         let lasts = to.receiver.timeout + PROBE_LATE;
-        to.breaker.as_ref().map_or(CircuitAdmission::Now, |breaker| lock(breaker).ready(boottime().0, lasts))
+        to.breaker.as_ref().map_or(CircuitAdmission::Now, |breaker| lock(breaker).try_acquire(boottime().0, lasts))
     }
 
-    fn not_tried(&self, part: u16) {
+    fn release_probe(&self, part: u16) {
         if let Some(to) = self.receivers.get(usize::from(part)) {
-            to.hear(ReceiverHealth::Nothing);
+            to.record_health(ReceiverHealth::Unknown);
         }
     }
 
-    fn answers(&self, part: u16) -> bool {
+    fn is_healthy(&self, part: u16) -> bool {
         let breaker = self.receivers.get(usize::from(part)).and_then(|to| to.breaker.as_ref());
         breaker.is_none_or(|breaker| lock(breaker).is_closed())
     }
 
-    fn at_once(&self, part: u16) -> Option<usize> {
+    fn concurrency_limit(&self, part: u16) -> Option<usize> {
         self.receivers.get(usize::from(part))?.receiver.at_once
     }
 }
@@ -126,23 +126,24 @@ impl ReceiverClient {
             biased;
             over = lease.ended() => {
                 let outcome = Outcome::Unknown { why: format!("{} before the receiver answered", over.why()) };
-                return Ok(ForwardResult { outcome, heard: ReceiverHealth::Nothing });
+                return Ok(ForwardResult { outcome, health: ReceiverHealth::Unknown });
             }
             answer = timeout_at(until, request.send()) => answer,
         };
         match answer {
             Ok(Ok(response)) => {
-                let ReceiverResponse { outcome, heard, cut } = answered(response, receiver, until, lease).await;
+                let ReceiverResponse { outcome, health: heard, cut } =
+                    read_response(response, receiver, until, lease).await;
                 if let Some(why) = cut {
-                    let why = format!("the answer is not kept whole: {}", why.why());
-                    telemetry::say(LogLevel::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
+                    let why = format!("the answer is not kept whole: {}", why.reason());
+                    telemetry::log(LogLevel::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
                 }
-                Ok(ForwardResult { outcome, heard })
+                Ok(ForwardResult { outcome, health: heard })
             }
-            Ok(Err(error)) => not_answered(&error),
+            Ok(Err(error)) => classify_send_error(&error),
             Err(_) => {
-                let why = format!("no answer within {}", spoken(receiver.timeout));
-                Ok(ForwardResult { outcome: Outcome::TimedOut { why, answered: None }, heard: ReceiverHealth::Ill })
+                let why = format!("no answer within {}", format_duration(receiver.timeout));
+                Ok(ForwardResult { outcome: Outcome::TimedOut { why, answered: None }, health: ReceiverHealth::Down })
             }
         }
     }
@@ -157,26 +158,26 @@ impl ReceiverClient {
         // An address of IPv6 stands in brackets in a URL, and nowhere else.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         if let Ok(address) = host.parse::<IpAddr>() {
-            resolve::look(address, &self.receiver.allow).map_err(|forbidden| forbidden.to_string())?;
+            resolve::check_address(address, &self.receiver.allow).map_err(|forbidden| forbidden.to_string())?;
         }
         Ok(url)
     }
 
     /// Remembers how the receiver is, and says so when that changes.
-    fn hear(&self, heard: ReceiverHealth) {
+    fn record_health(&self, heard: ReceiverHealth) {
         let Some(breaker) = &self.breaker else { return };
-        let turned = lock(breaker).heard(heard, boottime().0);
-        let shown = ("url", &*self.receiver.shown);
+        let turned = lock(breaker).on_result(heard, boottime().0);
+        let shown = ("url", &*self.receiver.display);
         match turned {
             Some(CircuitTransition::Opened(wait)) => {
                 let why = format!(
                     "{BREAKER_FAILURES} failures in a row: it is left alone, tried again after {}, and its events wait",
-                    spoken(wait)
+                    format_duration(wait)
                 );
-                telemetry::say(LogLevel::Warn, "receiver", &[shown, ("why", &why)]);
+                telemetry::log(LogLevel::Warn, "receiver", &[shown, ("why", &why)]);
             }
             Some(CircuitTransition::Closed) => {
-                telemetry::say(LogLevel::Info, "receiver", &[shown, ("why", "it answers again")]);
+                telemetry::log(LogLevel::Info, "receiver", &[shown, ("why", "it answers again")]);
             }
             None => {}
         }
@@ -185,8 +186,8 @@ impl ReceiverClient {
 
 impl ForwardResult {
     /// Not a byte has left, and none ever will.
-    fn not_at_all(why: String) -> Self {
-        Self { outcome: rejected(why), heard: ReceiverHealth::Nothing }
+    fn not_sent(why: String) -> Self {
+        Self { outcome: rejected(why), health: ReceiverHealth::Unknown }
     }
 }
 
@@ -199,11 +200,11 @@ fn rejected(why: String) -> Outcome {
 }
 
 /// The URL is left out: it may carry a secret.
-fn not_answered(error: &reqwest::Error) -> Result<ForwardResult, String> {
+fn classify_send_error(error: &reqwest::Error) -> Result<ForwardResult, String> {
     if let Some(forbidden) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenAddressError>()) {
         return Err(forbidden.to_string());
     }
-    let cause = cause(error);
+    let cause = root_cause(error);
     let outcome = if error.is_builder() {
         return Err(format!("the request could not be built: {cause}"));
     } else if error.is_connect() {
@@ -211,7 +212,7 @@ fn not_answered(error: &reqwest::Error) -> Result<ForwardResult, String> {
     } else {
         Outcome::Unknown { why: format!("sent, but not answered: {cause}") }
     };
-    Ok(ForwardResult { outcome, heard: ReceiverHealth::Ill })
+    Ok(ForwardResult { outcome, health: ReceiverHealth::Down })
 }
 
 /// An error and those behind it.
@@ -220,7 +221,7 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 }
 
 /// The innermost cause: those around it only say that there is one.
-fn cause(error: &reqwest::Error) -> String {
+fn root_cause(error: &reqwest::Error) -> String {
     let innermost = causes(error).last().filter(|cause| !cause.is::<reqwest::Error>());
     innermost.map_or_else(|| "it could not be built".into(), ToString::to_string)
 }

@@ -60,10 +60,10 @@ pub(super) enum GuardReport {
 #[derive(Clone, Copy, Serialize, Deserialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TerminationCause {
-    Asked,
+    Requested,
     Deadline,
     /// It could no longer hear its node.
-    Deaf,
+    NodeDisconnected,
 }
 
 impl GuardInstruction {

@@ -64,20 +64,20 @@ pub trait Action: Send + Sync {
     }
 
     /// The attempt that was let begin did not.
-    fn not_tried(&self, _part: u16) {}
+    fn release_probe(&self, _part: u16) {}
 
     /// Whether nothing is known against this of its receivers. Asking begins nothing.
-    fn answers(&self, _part: u16) -> bool {
+    fn is_healthy(&self, _part: u16) -> bool {
         true
     }
 
     /// What is to run in the very write that moves the event to done, if it has come so far.
-    fn effect(&self, _event: &Event, _payload: &Payload) -> Option<BoundStatement> {
+    fn bound_statement(&self, _event: &Event, _payload: &Payload) -> Option<BoundStatement> {
         None
     }
 
     /// How many attempts at this of its receivers may be under way at once, if it says so.
-    fn at_once(&self, _part: u16) -> Option<usize> {
+    fn concurrency_limit(&self, _part: u16) -> Option<usize> {
         None
     }
 }
@@ -105,13 +105,13 @@ pub struct Attempt<'a> {
 #[derive(Debug, Default)]
 pub struct CompletedBlocks {
     blocks: AtomicU64,
-    told: Notify,
+    notify: Notify,
 }
 
 impl CompletedBlocks {
     /// Beginning with those of earlier attempts.
     pub fn new(blocks: SucceededBlocks) -> Self {
-        Self { blocks: AtomicU64::new(blocks.0), told: Notify::new() }
+        Self { blocks: AtomicU64::new(blocks.0), notify: Notify::new() }
     }
 
     /// Those that have succeeded so far.
@@ -120,14 +120,14 @@ impl CompletedBlocks {
     }
 
     /// This one has, too.
-    pub fn succeeded(&self, block: usize) {
+    pub fn mark_done(&self, block: usize) {
         self.blocks.fetch_or(SucceededBlocks::default().with(block).0, Ordering::AcqRel);
-        self.told.notify_one();
+        self.notify.notify_one();
     }
 
     /// Waits for the next success, or returns at once if there was one since the last call. For one waiter.
     pub async fn changed(&self) {
-        self.told.notified().await;
+        self.notify.notified().await;
     }
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for ActionError {
 impl std::error::Error for ActionError {}
 
 /// The action of this plan.
-pub fn action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
+pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(command::RunAction::new(blocks, environment.clone()))),
         ActionPlan::Forward(receivers) => Ok(Arc::new(http::ForwardAction::new(receivers, &environment.resolver)?)),
@@ -171,7 +171,7 @@ pub fn action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<d
 }
 
 /// A length of time as the config writes it: `10m`, `1500ms`.
-fn spoken(length: Duration) -> String {
+fn format_duration(length: Duration) -> String {
     let millis = length.as_millis();
     let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
     match units.into_iter().find(|(unit, _)| millis >= *unit && millis.is_multiple_of(*unit)) {
@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_success_is_told_even_to_who_asks_later() {
         let done = CompletedBlocks::new(SucceededBlocks(0b1));
-        done.succeeded(63);
+        done.mark_done(63);
         done.changed().await;
         assert_eq!(done.blocks(), SucceededBlocks(1 << 63 | 1));
     }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn lengths_of_time_are_spoken_as_the_config_writes_them() {
         for (millis, words) in [(600_000, "10m"), (90_000, "90s"), (1500, "1500ms"), (7_200_000, "2h"), (0, "0ms")] {
-            assert_eq!(spoken(Duration::from_millis(millis)), words);
+            assert_eq!(format_duration(Duration::from_millis(millis)), words);
         }
     }
 }

@@ -15,12 +15,12 @@ mod look;
 mod server;
 mod version;
 
-pub use look::doubts;
-pub use server::{NatsConnection, NatsConnections, heard};
+pub use look::stream_warnings;
+pub use server::{NatsConnection, NatsConnections, round_trip};
 pub use version::NatsServerVersion;
 
 use super::plan::nats::{PublishMode, PublishPlan};
-use super::{Action, ActionError, ActionFuture, Attempt, spoken, trace};
+use super::{Action, ActionError, ActionFuture, Attempt, format_duration, trace};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, EnvelopeFormat};
@@ -70,42 +70,42 @@ struct PublishAckError {
 impl PublishAction {
     /// Publishes by this plan. What the stream is like is looked at beside, and said.
     pub fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
-        let server = servers.to(&plan.server)?;
+        let server = servers.connection(&plan.server)?;
         let plan = Arc::new(plan);
-        tokio::spawn(look::look(plan.clone(), server.clone()));
+        tokio::spawn(look::warn_about_stream(plan.clone(), server.clone()));
         Ok(Self { plan, server })
     }
 
     async fn publish(&self, attempt: Attempt<'_>) -> Outcome {
         let Attempt { event, payload, lease, .. } = attempt;
-        let (subject, body) = match self.letter(event, payload) {
+        let (subject, body) = match self.encode(event, payload) {
             Ok(letter) => letter,
             Err(why) => return Outcome::Rejected { why, receipt: None },
         };
         let until = Instant::now() + self.plan.timeout;
-        let client = match self.server.up(CONNECT_TIME.min(self.plan.timeout / 2)).await {
+        let client = match self.server.connected(CONNECT_TIME.min(self.plan.timeout / 2)).await {
             Ok(client) => client,
             Err(why) => return Outcome::Failed { why, retry_after: None, receipt: None },
         };
         let headers = self.headers(&attempt);
         let sending = async {
             match self.plan.keeper {
-                PublishMode::Stream => self.to_stream(&client, &subject, headers, body, event).await,
-                PublishMode::Nobody => to_nobody(&client, subject, headers, body).await,
+                PublishMode::Stream => self.publish_jetstream(&client, &subject, headers, body, event).await,
+                PublishMode::Core => publish_core(&client, subject, headers, body).await,
             }
         };
         tokio::select! {
             biased;
             over = lease.ended() => Outcome::Unknown { why: format!("{} before the stream answered", over.why()) },
             sent = timeout_at(until, sending) => sent.unwrap_or_else(|_| Outcome::TimedOut {
-                why: format!("sent, but not acknowledged within {}", spoken(self.plan.timeout)),
+                why: format!("sent, but not acknowledged within {}", format_duration(self.plan.timeout)),
                 answered: None,
             }),
         }
     }
 
     /// The subject and the body of the message.
-    fn letter(&self, event: &Event, payload: &Payload) -> Result<(String, Bytes), String> {
+    fn encode(&self, event: &Event, payload: &Payload) -> Result<(String, Bytes), String> {
         let subject = self.plan.subject(&event.fields).map_err(|unfilled| unfilled.to_string())?;
         let body = match self.plan.envelope {
             EnvelopeFormat::Raw => payload.body.clone(),
@@ -132,9 +132,9 @@ impl PublishAction {
             ("Hookonce-Delivery", event.delivery_id.as_deref().unwrap_or_default().to_owned()),
             ("Hookonce-Kind", self.kind(payload).to_owned()),
         ];
-        let own = own.into_iter().chain(trace::headers(attempt)).map(|(name, value)| (name.to_owned(), value));
+        let own = own.into_iter().chain(trace::trace_headers(attempt)).map(|(name, value)| (name.to_owned(), value));
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
-        let signed = self.signed_again(attempt);
+        let signed = self.resign(attempt);
         // A signature of ours stands alone: beside parts of the sender's, a worker could not tell which one counts.
         let proof = self
             .plan
@@ -144,8 +144,9 @@ impl PublishAction {
             .map_or_else(Vec::new, VerificationScheme::proof_headers);
         let is_new = |name: &str| proof.contains(&name) || signed.iter().any(|(new, _)| new == name);
         let kept = names.filter(|name| !is_new(name));
-        let kept = kept.flat_map(|name| payload.all(name).map(move |value| (titled(name), value.to_owned())));
-        let signed = signed.iter().map(|(name, value)| (titled(name), value.clone()));
+        let kept =
+            kept.flat_map(|name| payload.all(name).map(move |value| (title_case_header(name), value.to_owned())));
+        let signed = signed.iter().map(|(name, value)| (title_case_header(name), value.clone()));
         let mut headers = HeaderMap::new();
         for (name, value) in own.chain(kept).chain(signed).filter(|(_, value)| !value.is_empty()) {
             // What cannot stand in a header does not: the body has it too.
@@ -159,7 +160,7 @@ impl PublishAction {
     /// The sender's signature is gone once its event has ended, and does not cover the JSON that an envelope carries of
     /// a form. Then these bytes, which were verified, are signed as the sender would: else a consumer that verifies
     /// could not believe them.
-    fn signed_again(&self, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+    fn resign(&self, attempt: &Attempt<'_>) -> Vec<(String, String)> {
         let Attempt { event, payload, at, .. } = *attempt;
         let Some(scheme) = &self.plan.signs else { return Vec::new() };
         let carried = match self.plan.envelope {
@@ -174,7 +175,7 @@ impl PublishAction {
         signed.into_iter().filter(|(name, _)| self.plan.carries.contains(name)).collect()
     }
 
-    async fn to_stream(
+    async fn publish_jetstream(
         &self,
         client: &Client,
         subject: &str,
@@ -184,10 +185,10 @@ impl PublishAction {
     ) -> Outcome {
         let request = Request::new().headers(headers).payload(body).timeout(None);
         match client.send_request(subject.to_owned(), request).await {
-            Ok(answer) => answered(&answer, event),
+            Ok(answer) => parse_ack(&answer, event),
             Err(error) => match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    let why = format!("no stream takes `{subject}`; make one: {}", self.plan.command());
+                    let why = format!("no stream takes `{subject}`; make one: {}", self.plan.create_stream_command());
                     Outcome::Failed { why, retry_after: None, receipt: None }
                 }
                 RequestErrorKind::InvalidSubject => {
@@ -212,7 +213,7 @@ impl Action for PublishAction {
     }
 }
 
-fn answered(answer: &Message, event: &Event) -> Outcome {
+fn parse_ack(answer: &Message, event: &Event) -> Outcome {
     match serde_json::from_slice(&answer.payload) {
         Ok(PublishAck { error: Some(no), .. }) => {
             let why = format!("the stream says no: {} ({})", no.description, no.err_code);
@@ -224,7 +225,7 @@ fn answered(answer: &Message, event: &Event) -> Outcome {
         Ok(PublishAck { stream: Some(stream), seq: Some(seq), duplicate, .. }) => {
             if duplicate {
                 let (event, message) = (event.id.short(), format!("{stream}:{seq}"));
-                telemetry::say(LogLevel::Info, "published before", &[("event", &event), ("message", &message)]);
+                telemetry::log(LogLevel::Info, "published before", &[("event", &event), ("message", &message)]);
             }
             Outcome::Delivered(None)
         }
@@ -234,14 +235,14 @@ fn answered(answer: &Message, event: &Event) -> Outcome {
 
 /// To whoever listens. That the server has it is known once it answers a question asked after it; whether anybody got
 /// it never is.
-async fn to_nobody(client: &Client, subject: String, headers: HeaderMap, body: Bytes) -> Outcome {
+async fn publish_core(client: &Client, subject: String, headers: HeaderMap, body: Bytes) -> Outcome {
     if let Err(error) = client.publish_with_headers(subject, headers, body).await {
         return match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => too_large(client),
             _ => Outcome::Rejected { why: format!("cannot be published: {error}"), receipt: None },
         };
     }
-    match heard(client).await {
+    match round_trip(client).await {
         Ok(()) => Outcome::Delivered(None),
         Err(error) => Outcome::Unknown { why: format!("sent, and the server did not answer: {error}") },
     }
@@ -253,7 +254,7 @@ fn too_large(client: &Client) -> Outcome {
 }
 
 /// A header's name as servers and their clients write it: `X-Github-Event`. NATS, unlike HTTP, tells cases apart.
-fn titled(name: &str) -> String {
+fn title_case_header(name: &str) -> String {
     let word = |word: &str| {
         let mut chars = word.chars();
         chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
@@ -263,11 +264,11 @@ fn titled(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::titled;
+    use super::title_case_header;
 
     #[test]
     fn a_header_is_written_as_others_write_it() {
-        assert_eq!(titled("x-hub-signature-256"), "X-Hub-Signature-256");
-        assert_eq!(titled("content-type"), "Content-Type");
+        assert_eq!(title_case_header("x-hub-signature-256"), "X-Hub-Signature-256");
+        assert_eq!(title_case_header("content-type"), "Content-Type");
     }
 }

@@ -48,7 +48,7 @@ impl AttemptOutput {
         kept.push(bytes);
         let mut piece = std::mem::take(&mut kept.begun);
         piece.extend_from_slice(bytes);
-        kept.begun = piece.split_off(piece.len() - begun(&piece));
+        kept.begun = piece.split_off(piece.len() - incomplete_utf8_len(&piece));
         if self.live.receiver_count() > 0 && !piece.is_empty() {
             // The last one may leave between the question and the sending: then nobody looks on.
             let _ = self.live.send(OutputChunk { event: self.event, bytes: Bytes::from(piece) });
@@ -56,7 +56,7 @@ impl AttemptOutput {
     }
 
     /// What has arrived so far, and what arrives from now on: no byte is in both or in neither.
-    pub fn join(&self) -> (Vec<u8>, broadcast::Receiver<OutputChunk>) {
+    pub fn subscribe(&self) -> (Vec<u8>, broadcast::Receiver<OutputChunk>) {
         let kept = self.lock();
         let mut so_far = kept.join();
         so_far.truncate(so_far.len() - kept.begun.len());
@@ -64,7 +64,7 @@ impl AttemptOutput {
     }
 
     /// All of it, or its head and tail with a line between them that says how much is left out.
-    pub fn kept(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         self.lock().join()
     }
 
@@ -96,7 +96,7 @@ impl OutputBuffer {
 }
 
 /// Bytes at the end that begin a character of UTF-8 and do not end it.
-fn begun(bytes: &[u8]) -> usize {
+fn incomplete_utf8_len(bytes: &[u8]) -> usize {
     let last = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     let needs = match last.first() {
         Some(0xc2..=0xdf) => 2,
@@ -120,7 +120,7 @@ mod tests {
         let (output, _looks_on) = output();
         let all: Vec<u8> = (0..total).map(|i| b'a' + u8::try_from(i % 23).unwrap()).collect();
         all.chunks(chunk).for_each(|bytes| output.push(bytes));
-        let kept = output.kept();
+        let kept = output.to_bytes();
         if left_out == 0 {
             assert!(kept == all);
         } else {
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(looks_on.try_recv().unwrap().bytes, "one");
         drop(looks_on);
         output.push(b" two");
-        assert_eq!(output.kept(), b"one two");
+        assert_eq!(output.to_bytes(), b"one two");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             shown.push(String::from_utf8_lossy(&chunk.bytes).into_owned());
         }
         assert_eq!(shown, ["a", " ", "é", " ", "→", " ", "𝄞", " ", "z", "\u{fffd}", "\u{fffd}no"]);
-        assert_eq!(output.kept(), [text, b"\xff\xe2no"].concat());
+        assert_eq!(output.to_bytes(), [text, b"\xff\xe2no"].concat());
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         let (output, _looks_on) = output();
         output.push("before é".as_bytes());
         output.push(&"é".as_bytes()[..1]);
-        let (so_far, mut from_now) = output.join();
+        let (so_far, mut from_now) = output.subscribe();
         output.push(&"é".as_bytes()[1..]);
         output.push(b" after");
         let mut all = so_far;

@@ -79,7 +79,7 @@ impl Drop for OutputLog {
         if self.dropped > 0 {
             let dropped = format!("{} lines", self.dropped);
             let details = [("event", &*self.event), ("source", &*self.source), ("dropped", &*dropped)];
-            telemetry::say(telemetry::LogLevel::Info, "output", &details);
+            telemetry::log(telemetry::LogLevel::Info, "output", &details);
         }
     }
 }

@@ -46,7 +46,7 @@ impl ActionPlan {
     }
 
     /// The headers of the sender that it passes on, each once.
-    pub fn passes(&self) -> Vec<String> {
+    pub fn forwarded_headers(&self) -> Vec<String> {
         let receivers = match self {
             Self::Run(_) | Self::Sql(_) => return Vec::new(),
             Self::Forward(receivers) => receivers,
@@ -120,7 +120,7 @@ pub struct ReceiverPlan {
     /// Where to send. May hold a secret: people see `shown`.
     pub url: FieldTemplate,
     /// The receiver as it may be shown and logged.
-    pub shown: String,
+    pub display: String,
     /// How long it may take.
     pub timeout: Duration,
     /// Headers of the sender that it is passed, in lower case.
@@ -145,7 +145,7 @@ impl ReceiverPlan {
         let shown = url.to_string();
         let (pass, set, allow, receipt_headers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (sign, http2, at_once) = (None, Http2Mode::Negotiated, None);
-        Self { url, shown, timeout, pass, set, sign, allow, http2, at_once, receipt_headers }
+        Self { url, display: shown, timeout, pass, set, sign, allow, http2, at_once, receipt_headers }
     }
 }
 
@@ -162,7 +162,10 @@ impl ReceiverPlan {
 
 impl fmt::Debug for ReceiverPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReceiverPlan").field("url", &self.shown).field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("ReceiverPlan")
+            .field("url", &self.display)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }
 

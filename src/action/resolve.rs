@@ -135,7 +135,7 @@ const CLOSED_V6: [(IpRange, &str); 15] = [
 const OPEN_V6: IpRange = IpRange::v6(0x2000, 0, 0, 0, 3);
 
 /// What kind of address this is, if it is not one of the open internet.
-pub fn closed(address: IpAddr) -> Option<&'static str> {
+pub fn special_purpose(address: IpAddr) -> Option<&'static str> {
     let closed = match address {
         IpAddr::V4(_) => &CLOSED_V4[..],
         IpAddr::V6(_) => &CLOSED_V6[..],
@@ -168,8 +168,8 @@ impl fmt::Display for ForbiddenAddressError {
 impl Error for ForbiddenAddressError {}
 
 /// May this address be connected to, where a field has a say in it?
-pub fn look(address: IpAddr, allow: &[IpRange]) -> Result<(), ForbiddenAddressError> {
-    match closed(address) {
+pub fn check_address(address: IpAddr, allow: &[IpRange]) -> Result<(), ForbiddenAddressError> {
+    match special_purpose(address) {
         Some(word) if !allow.iter().any(|range| range.contains(address)) => {
             Err(ForbiddenAddressError { address, word })
         }
@@ -189,7 +189,7 @@ impl reqwest::dns::Resolve for FilteringResolver {
         Box::pin(async move {
             let found = found.await?;
             for address in &found {
-                look(*address, &allow)?;
+                check_address(*address, &allow)?;
             }
             // The port is the URL's.
             let found: reqwest::dns::Addrs = Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0)));
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Option<&str>) {
-        assert_eq!(closed(text.parse().unwrap()), expected, "{text}");
+        assert_eq!(special_purpose(text.parse().unwrap()), expected, "{text}");
     }
 
     #[test]
@@ -293,10 +293,10 @@ mod tests {
         for (address, may) in
             [("10.1.2.3", true), ("10.2.0.0", false), ("::1", true), ("::2", false), ("8.8.8.8", true)]
         {
-            assert_eq!(look(address.parse().unwrap(), &allow).is_ok(), may, "{address}");
+            assert_eq!(check_address(address.parse().unwrap(), &allow).is_ok(), may, "{address}");
         }
         let everything: IpRange = "0.0.0.0/0".parse().unwrap();
-        assert!(look("127.0.0.1".parse().unwrap(), &[everything]).is_ok());
-        assert!(look("::1".parse().unwrap(), &[everything]).is_err());
+        assert!(check_address("127.0.0.1".parse().unwrap(), &[everything]).is_ok());
+        assert!(check_address("::1".parse().unwrap(), &[everything]).is_err());
     }
 }

@@ -19,7 +19,7 @@ impl Action for SqlAction {
         ActionKind::Sql
     }
 
-    fn effect(&self, event: &Event, payload: &Payload) -> Option<BoundStatement> {
+    fn bound_statement(&self, event: &Event, payload: &Payload) -> Option<BoundStatement> {
         Some(self.0.bind(event, payload))
     }
 }

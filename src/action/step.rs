@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What every command gets of the node's own variables.
-const USUAL: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"];
+const INHERITED_VARS: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"];
 const USUAL_PREFIXES: [&str; 2] = ["LC_", "DOCKER_"];
 
 /// The node's own variables, without those that hold a secret.
@@ -36,7 +36,7 @@ impl NodeEnvVars {
 
     fn usual(&self) -> impl Iterator<Item = (&String, &String)> {
         self.0.iter().filter(|(name, _)| {
-            USUAL.contains(&name.as_str()) || USUAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            INHERITED_VARS.contains(&name.as_str()) || USUAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         })
     }
 }

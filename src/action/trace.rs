@@ -4,7 +4,7 @@ use super::Attempt;
 use crate::decide::trace::{self, PARENT, STATE, TraceContext};
 
 /// The headers with an attempt's place in its trace: its own span, else a new one of the sender's trace or of its event's.
-pub(super) fn headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
+pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
     let payload = attempt.payload;
     let sender = TraceContext::of(&payload.headers);
     let own = attempt.span.unwrap_or_else(|| {

@@ -33,7 +33,7 @@ pub enum ReportFormat {
 
 /// What would act again, by what the store remembers of earlier configs, and what waits for a route that is gone. A store
 /// that cannot be read has nothing to say here.
-fn against_store(config: &Config) -> Vec<ConfigDiagnostic> {
+fn store_warnings(config: &Config) -> Vec<ConfigDiagnostic> {
     #[cfg(feature = "sqlite")]
     if let StoreAddress::Sqlite(path) = &config.store
         && path.exists()
@@ -65,13 +65,13 @@ pub fn check(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<CheckExit> {
-    let (file, config) = match found(explicit, SecretRequirement::Required, env) {
+    let (file, config) = match load_config(explicit, SecretRequirement::Required, env) {
         Ok(found) => found,
-        Err(problems) => return problems_told(&problems, form, out),
+        Err(problems) => return print_errors(&problems, form, out),
     };
     match form {
         ReportFormat::Text(ink) => {
-            warned(&config, ink, out)?;
+            print_warnings(&config, ink, out)?;
             describe(&config, out)?;
             let warnings = match config.warnings.as_slice() {
                 [] => String::new(),
@@ -79,13 +79,13 @@ pub fn check(
             };
             writeln!(out, "{file} is fine{warnings}")?;
         }
-        ReportFormat::Json => writeln!(out, "{:#}", shown::fine(&file, &config))?,
+        ReportFormat::Json => writeln!(out, "{:#}", shown::valid_config(&file, &config))?,
     }
     Ok(CheckExit::Fine)
 }
 
 /// The config and its file, with what the store says about it among the warnings.
-fn found(
+fn load_config(
     explicit: Option<&Path>,
     secrets: SecretRequirement,
     env: EnvLookup<'_>,
@@ -97,16 +97,16 @@ fn found(
         more: 0,
     })?;
     let mut config = config::load_with(&path, secrets, env)?;
-    let renamed = against_store(&config);
+    let renamed = store_warnings(&config);
     config.warnings.extend(renamed);
     Ok((path.display().to_string(), config))
 }
 
-fn warned(config: &Config, ink: ColorChoice, out: &mut impl Write) -> io::Result<()> {
+fn print_warnings(config: &Config, ink: ColorChoice, out: &mut impl Write) -> io::Result<()> {
     config.warnings.iter().try_for_each(|warning| writeln!(out, "{}", warning.render(ink)))
 }
 
-fn problems_told(problems: &ConfigError, form: ReportFormat, out: &mut impl Write) -> io::Result<CheckExit> {
+fn print_errors(problems: &ConfigError, form: ReportFormat, out: &mut impl Write) -> io::Result<CheckExit> {
     match form {
         ReportFormat::Text(ink) => write!(out, "{}", problems.render(ink))?,
         ReportFormat::Json => writeln!(out, "{:#}", shown::wrong(problems))?,
@@ -161,7 +161,7 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     line(out, "  ", "acts when", source.when.as_ref().map_or("always", |when| when.text()))?;
     lines(out, "  ", "once per", &identity_texts(source, notes))?;
     line(out, "  ", "keeps", &keeps_text(source, notes))?;
-    if let Some(text) = captured_text(source) {
+    if let Some(text) = replay_protection_text(source) {
         line(out, "  ", "captured", &text)?;
     }
     line(out, "  ", "answers", &respond_text(source))?;
@@ -196,13 +196,13 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
         Some(ActionPlan::Publish(publish)) => {
             let keeper = match publish.keeper {
                 PublishMode::Stream => format!("a stream acknowledges within {}", duration_text(publish.timeout)),
-                PublishMode::Nobody => "to whoever listens: at most once".to_owned(),
+                PublishMode::Core => "to whoever listens: at most once".to_owned(),
             };
             line(out, "    ", "publishes", &format!("{} at {}, {keeper}", publish.subject, publish.server.shown))?;
         }
         None => line(out, "    ", "does", "nothing: events are only recorded")?,
     }
-    if route.makes == Fanout::Record {
+    if route.fanout == Fanout::Record {
         return Ok(());
     }
     line(out, "    ", "retry", &retry_text(route))?;
@@ -210,11 +210,11 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
     line(out, "    ", "redelivery", &redelivery_text(route.redelivery))?;
     line(out, "    ", "group", &group_text(source, route))?;
     line(out, "    ", "lease", &duration_text(route.lease))?;
-    line(out, "    ", "at once", &route.at_once.to_string())
+    line(out, "    ", "at once", &route.max_concurrency.to_string())
 }
 
 fn receiver_text(receiver: &ReceiverPlan) -> String {
-    let mut text = format!("{}, within {}", receiver.shown, duration_text(receiver.timeout));
+    let mut text = format!("{}, within {}", receiver.display, duration_text(receiver.timeout));
     // Writing to a string cannot fail.
     if !receiver.pass.is_empty() {
         let _ = write!(text, ", passing {}", receiver.pass.join(", "));
@@ -299,11 +299,11 @@ fn keeps_text(source: &Source, notes: Option<&SourceProvenance>) -> String {
 }
 
 /// How long whoever captured a delivery achieves nothing by sending it again under another id.
-fn captured_text(source: &Source) -> Option<String> {
-    if source.speaks != ApiStyle::Webhook || !source.believes_any_id() {
+fn replay_protection_text(source: &Source) -> Option<String> {
+    if source.api_style != ApiStyle::Webhook || !source.has_unsigned_ids() {
         return None;
     }
-    if !source.knows_equal_bytes() {
+    if !source.dedups_by_body() {
         return Some("a delivery sent again under another id acts again: equal_bodies is \"new\"".to_owned());
     }
     Some(match (source.verify.tolerance(), source.once.keep) {
@@ -328,7 +328,7 @@ fn respond_text(source: &Source) -> String {
     if source.once.keep_failures {
         text += ", failures kept";
     }
-    if source.speaks == ApiStyle::Api {
+    if source.api_style == ApiStyle::Api {
         text += ", problems as application/problem+json";
     }
     text

@@ -4,7 +4,7 @@ use super::trouble::CommandError;
 use std::io::{self, IsTerminal, Write};
 
 /// Whether a person wants this: they said so before, or say so now. Where nobody can be asked, the answer is no.
-pub async fn consent(question: &str, said_before: bool) -> Result<(), CommandError> {
+pub async fn confirm(question: &str, said_before: bool) -> Result<(), CommandError> {
     if said_before {
         return Ok(());
     }

@@ -127,7 +127,7 @@ impl DemoSession {
     }
 
     async fn deliver(&self, push: &DemoDelivery, tally: &mut DemoTally, out: &mut impl Write) -> io::Result<()> {
-        let mut news = self.dispatcher.news();
+        let mut news = self.dispatcher.state_changes();
         let mut output = self.dispatcher.output();
         let answer = self.send(push).await.map_err(io::Error::other)?;
         let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();

@@ -6,9 +6,9 @@ mod find;
 mod port;
 
 pub use cabinet::LocalBackend;
-pub(super) use find::reachable;
+pub(super) use find::connect_address;
 pub use find::{BackendAccess, BackendArgs};
-pub(super) use port::words;
+pub(super) use port::root_cause;
 pub use port::{AdminClient, SseReader};
 
 use super::paper::one_line;
@@ -102,7 +102,7 @@ impl EventBackend {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClockConfirmation {
     /// Nothing.
-    Nothing,
+    NotGiven,
     /// It is right, however far it jumped.
     ClockIsRight,
 }
@@ -119,12 +119,12 @@ pub fn text<'v>(document: &'v Value, member: &str) -> &'v str {
 }
 
 /// There is nothing of this name.
-fn nobody(name: &str) -> CommandError {
+fn no_such_event(name: &str) -> CommandError {
     CommandError::no(format!("there is no event `{}`", one_line(name)))
 }
 
 /// There are several.
-fn several(name: &str, events: &[Value]) -> CommandError {
+fn ambiguous_name(name: &str, events: &[Value]) -> CommandError {
     let line = |event: &Value| {
         let about = format!("{} {} {}", text(event, "source"), text(event, "state"), text(event, "received_at"));
         let delivery = event["delivery"].as_str().map(|id| format!(" delivery {id}")).unwrap_or_default();

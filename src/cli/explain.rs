@@ -7,7 +7,7 @@ use crate::config::{self, Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::decide::time::Timestamp;
 use crate::explain::stands::{self, DeliveryPrediction, ExplainHistory};
 use crate::explain::told::WalkTrace;
-use crate::explain::{ExplainAnswer, ExplainError, ExplainErrorKind, json, saved, stored, text, walk};
+use crate::explain::{ExplainAnswer, ExplainError, ExplainErrorKind, json, rebuild_delivery, saved, text, walk};
 use crate::store::clock::StoreClock;
 use crate::store::open::{OpenPurpose, open_for};
 use std::io::{self, Write};
@@ -88,7 +88,7 @@ fn all(
     let mut deliveries = if is_file {
         saved::read(&ask.what)?
     } else {
-        vec![runtime.block_on(stored(&ask.what, &store, &config.sources))?]
+        vec![runtime.block_on(rebuild_delivery(&ask.what, &store, &config.sources))?]
     };
     let mut all = Vec::new();
     for delivery in &mut deliveries {

@@ -1,7 +1,7 @@
 //! `hookonce forget`: frees what may be forgotten, or makes one event, or all of a source that no node has, as if it
 //! had never been.
 
-use super::consent::consent;
+use super::consent::confirm;
 use super::desk::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
 use super::paper::{OutputFormat, Terminal, one_line};
 use super::trouble::CommandError;
@@ -44,7 +44,7 @@ pub async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write
         (Some(name), _) => one(&desk, name, asked.yes).await?,
         (None, Some(source)) => all_of(&desk, source, asked.yes).await?,
         (None, None) => {
-            old(&desk, if asked.now { ClockConfirmation::ClockIsRight } else { ClockConfirmation::Nothing }).await?
+            old(&desk, if asked.now { ClockConfirmation::ClockIsRight } else { ClockConfirmation::NotGiven }).await?
         }
     };
     let left = document["running"].as_u64().unwrap_or(0);
@@ -65,7 +65,7 @@ async fn all_of(desk: &EventBackend, source: &str, yes: bool) -> Result<(Value, 
         "All events of the source `{shown}` and their keys would be forgotten. Those that wait would end without \
          acting, and a delivery that comes again would act again."
     );
-    consent(&question, yes).await?;
+    confirm(&question, yes).await?;
     let document = match desk.forget_source(source).await? {
         CommandOutcome::Done(document) => document,
         CommandOutcome::Refused(why) => {
@@ -92,7 +92,7 @@ fn count(many: u64, one: &str, several: &str) -> String {
 async fn one(desk: &EventBackend, name: &str, yes: bool) -> Result<(Value, String), CommandError> {
     let event = desk.show(name).await?;
     let id = short(&event);
-    consent(&format!("{id} and its keys would be forgotten, and its next delivery would act again."), yes).await?;
+    confirm(&format!("{id} and its keys would be forgotten, and its next delivery would act again."), yes).await?;
     match desk.remove(text(&event, "event")).await? {
         CommandOutcome::Done(document) => Ok((document, format!("forgot {id}: its next delivery acts again"))),
         CommandOutcome::Refused(why) => {

@@ -80,8 +80,8 @@ impl<E: Display> From<(&Path, E)> for ImportError {
 
 /// Does it, and says what was done on `out`.
 pub fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ImportExit> {
-    match prepare(order, env).and_then(|plan| plan.carry_out(order).map(|done| (plan, done))) {
-        Ok((plan, done)) => plan.tell(order, &done, out),
+    match prepare(order, env).and_then(|plan| plan.apply(order).map(|done| (plan, done))) {
+        Ok((plan, done)) => plan.print_summary(order, &done, out),
         Err(ImportError(why)) => {
             eprintln!("error: {why}");
             Ok(ImportExit::Failed)
@@ -134,7 +134,7 @@ fn prepare(order: &ImportOptions, env: EnvLookup<'_>) -> Result<ImportPlan, Impo
         }
         _ => text.clone(),
     };
-    let config = understand(&counts, &order.out, env)?;
+    let config = parse_config(&counts, &order.out, env)?;
     let store = match (&order.store, &config.store) {
         (Some(path), _) => Some(StoreAddress::Sqlite(path.clone())),
         (None, StoreAddress::Memory) => None,
@@ -175,7 +175,7 @@ fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
     if let Some(line) = document.second {
         steakpie.left.push(SkippedEntry { line, what: "a second document begins; steakpie never read it".into() });
     }
-    leave_folders(&mut steakpie);
+    skip_folders_with_braces(&mut steakpie);
     if steakpie.packages.is_empty() {
         let left: Vec<_> = steakpie.left.iter().map(|left| format!("\n  line {}: {}", left.line, left.what)).collect();
         return Err(cannot(&format!("names no package with commands{}", left.concat())));
@@ -184,7 +184,7 @@ fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
 }
 
 /// In a folder's name `{x}` is a field to us, and there is no way to write it otherwise.
-fn leave_folders(steakpie: &mut SteakpieConfig) {
+fn skip_folders_with_braces(steakpie: &mut SteakpieConfig) {
     let braces = |dir: &str| dir.contains('{') && dir.contains('}');
     for package in &mut steakpie.packages {
         for folder in package.folders.extract_if(.., |folder| folder.dir.as_deref().is_some_and(braces)) {
@@ -198,7 +198,7 @@ fn leave_folders(steakpie: &mut SteakpieConfig) {
 }
 
 /// The config as it will be read. Secrets are not needed for that.
-fn understand(text: &str, path: &Path, env: EnvLookup<'_>) -> Result<Config, ImportError> {
+fn parse_config(text: &str, path: &Path, env: EnvLookup<'_>) -> Result<Config, ImportError> {
     let with_secrets = |name: &str| env(name).or_else(|| Some("not needed to import".to_owned()));
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(ImportError(format!("{} would be longer than 1 MB", path.display())));
@@ -254,7 +254,7 @@ impl ImportPlan {
         events.rows.iter().flat_map(of).flatten().collect()
     }
 
-    fn carry_out(&self, order: &ImportOptions) -> Result<ImportSummary, ImportError> {
+    fn apply(&self, order: &ImportOptions) -> Result<ImportSummary, ImportError> {
         let mut done = ImportSummary { imported: ImportCounts::default(), config: ConfigWrite::Nothing };
         if order.may == ImportWriteMode::Nothing {
             return Ok(done);
@@ -291,7 +291,12 @@ impl ImportPlan {
     }
 
     /// Says what was read, what was written, what is left, and what to do next.
-    fn tell(&self, order: &ImportOptions, done: &ImportSummary, out: &mut impl Write) -> io::Result<ImportExit> {
+    fn print_summary(
+        &self,
+        order: &ImportOptions,
+        done: &ImportSummary,
+        out: &mut impl Write,
+    ) -> io::Result<ImportExit> {
         let (from, to) = (order.config.display(), order.out.display());
         let commands: usize = self.steakpie.packages.iter().flat_map(|package| &package.folders).map(count).sum();
         writeln!(
@@ -307,7 +312,7 @@ impl ImportPlan {
             };
             writeln!(out, "read {}: {}, known by {known}", path.display(), counted(rows.len(), "event"))?;
         }
-        let left = self.left(order);
+        let left = self.skipped(order);
         if order.may == ImportWriteMode::Nothing {
             match self.there {
                 ExistingConfig::Nothing => writeln!(out, "would write {to}:\n\n{}", self.text)?,
@@ -369,7 +374,7 @@ impl ImportPlan {
         Ok(())
     }
 
-    fn left(&self, order: &ImportOptions) -> Vec<String> {
+    fn skipped(&self, order: &ImportOptions) -> Vec<String> {
         let from = order.config.display();
         let mut left: Vec<_> =
             self.steakpie.left.iter().map(|SkippedEntry { line, what }| format!("{from}:{line}: {what}")).collect();

@@ -41,7 +41,7 @@ pub fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
         Ok((kind, answers, secret))
     });
     match written {
-        Ok((kind, answers, secret)) => next(ask, kind, &answers, &secret, out).map(|()| 0),
+        Ok((kind, answers, secret)) => print_next_steps(ask, kind, &answers, &secret, out).map(|()| 0),
         Err(InitError(code, why)) => {
             eprintln!("error: {why}");
             Ok(code)
@@ -118,7 +118,7 @@ fn write(ask: &InitArgs, secret: &Path, config: &str) -> Result<(), InitError> {
         InitError(UNKNOWN, format!("{} cannot be written: {error}; nothing was changed", path.display()))
     };
     // What is there goes only once its successor is on the disk beside it.
-    let (new_secret, new_config) = (beside(secret), beside(&ask.out));
+    let (new_secret, new_config) = (temporary_path(secret), temporary_path(&ask.out));
     let folder = folder_of(secret, &ask.out).map_err(|error| cannot(secret, &error))?;
     let made = random().and_then(|text| create(&new_secret, &text, 0o600)).map_err(|error| cannot(secret, &error));
     let made = made.and_then(|()| create(&new_config, config, 0o644).map_err(|error| cannot(&ask.out, &error)));
@@ -144,7 +144,7 @@ fn folder_of<'s>(secret: &'s Path, config: &Path) -> io::Result<Option<&'s Path>
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
@@ -165,7 +165,7 @@ fn random() -> io::Result<String> {
 }
 
 /// What to paste where, and what to type next.
-fn next(
+fn print_next_steps(
     ask: &InitArgs,
     kind: &InitTemplate,
     answers: &[String],

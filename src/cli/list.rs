@@ -3,7 +3,7 @@
 use super::desk::{BackendAccess, BackendArgs, short, text};
 use super::paper::{OutputFormat, Terminal, one_line, one_line_json};
 use super::table::{TextTable, TextTableCell};
-use super::trouble::{CommandError, complain};
+use super::trouble::{CommandError, print_error};
 use crate::config::EnvLookup;
 use crate::decide::id::EventId;
 use crate::store::EventQuery;
@@ -65,7 +65,7 @@ pub async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Write) ->
             writeln!(out, "{:#}", json!({ "events": events, "next": next }))?;
         }
         OutputFormat::Lines => events.iter().try_for_each(|event| writeln!(out, "{}", line(event)))?,
-        OutputFormat::Screen(_) if events.is_empty() => complain("no events"),
+        OutputFormat::Screen(_) if events.is_empty() => print_error("no events"),
         OutputFormat::Screen(width) => {
             write!(out, "{}", table(asked, &events, &paper).render(&paper, width))?;
             if let Some(last) = next {
@@ -84,7 +84,7 @@ fn quarantined(mut messages: Vec<Value>, asked: &ListArgs, out: &mut impl Write)
     let names = ["message", "source", "subject", "at", "bytes", "why"];
     match paper.form {
         OutputFormat::Json => writeln!(out, "{:#}", json!({ "messages": messages }))?,
-        OutputFormat::Screen(_) if messages.is_empty() => complain("no messages in quarantine"),
+        OutputFormat::Screen(_) if messages.is_empty() => print_error("no messages in quarantine"),
         OutputFormat::Lines => {
             let cell = |message: &Value, name: &str| one_line(&value(&message[name]));
             let line = |message: &Value| names.map(|name| cell(message, name)).join("\t");

@@ -37,7 +37,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use trouble::{CommandError, complain};
+use trouble::{CommandError, print_error};
 
 /// The answer is no.
 const NO: u8 = 1;
@@ -253,21 +253,21 @@ pub fn run() -> ExitCode {
         }
     };
     let mut out = io::stdout().lock();
-    let done = obey(line.command, &mut out).and_then(|code| out.flush().map(|()| code));
+    let done = dispatch(line.command, &mut out).and_then(|code| out.flush().map(|()| code));
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            complain(format!("error: {error}"));
+            print_error(format!("error: {error}"));
             ExitCode::from(UNKNOWN)
         }
     }
 }
 
-fn obey(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
+fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
     match command {
-        CliCommand::Demo => demo::demo(ink(&io::stdout()), out),
+        CliCommand::Demo => demo::demo(color_choice(&io::stdout()), out),
         CliCommand::Serve { which, log, only, accept_loss } => {
             let does = match only {
                 None => NodeRole::Both,
@@ -279,16 +279,16 @@ fn obey(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
                 LogFormatArg::Json => LogFormat::Json,
             };
             let how = serve::ServeOptions { does, format, accepts: accept_loss };
-            serve::serve(which.config.as_deref(), &how, ink(&io::stderr()), &env, out).map(|end| end as u8)
+            serve::serve(which.config.as_deref(), &how, color_choice(&io::stderr()), &env, out).map(|end| end as u8)
         }
         CliCommand::Check { which, json, live } => {
             let how = if live { check::live::check } else { check::check };
-            how(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
+            how(which.config.as_deref(), report_format(json), &env, out).map(|verdict| verdict as u8)
         }
         CliCommand::Init(ask) => init::init(&ask, out),
         #[cfg(feature = "sqlite")]
         CliCommand::Explain { which, ask } => {
-            let form = form(ask.is_for_programs());
+            let form = report_format(ask.is_for_programs());
             explain::explain(&ask, which.config.as_deref(), form, &env, out).map(|answer| answer as u8)
         }
         #[cfg(feature = "sqlite")]
@@ -301,19 +301,19 @@ fn obey(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
             let order = import::ImportOptions { config, db, out: to, store, may };
             import::steakpie(&order, &env, out).map(|end| end as u8)
         }
-        CliCommand::Send(asked) => beside(send::send(&asked, &env, out)),
-        CliCommand::List(asked) => beside(list::list(&asked, &env, out)),
-        CliCommand::Show(asked) => beside(show::show(&asked, &env, out)),
-        CliCommand::Tail(asked) => beside(tail::tail(&asked, &env, out)),
-        CliCommand::Replay(asked) => beside(replay::replay(&asked, &env, out)),
-        CliCommand::Cancel(asked) => beside(cancel::cancel(&asked, &env, out)),
-        CliCommand::Forget(asked) => beside(forget::forget(&asked, &env, out)),
+        CliCommand::Send(asked) => run_async(send::send(&asked, &env, out)),
+        CliCommand::List(asked) => run_async(list::list(&asked, &env, out)),
+        CliCommand::Show(asked) => run_async(show::show(&asked, &env, out)),
+        CliCommand::Tail(asked) => run_async(tail::tail(&asked, &env, out)),
+        CliCommand::Replay(asked) => run_async(replay::replay(&asked, &env, out)),
+        CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
+        CliCommand::Forget(asked) => run_async(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { way: MigrateCommand::Copy { from, to }, .. } => {
-            beside(migrate::copy::copy(&from, &to, &env, out))
+            run_async(migrate::copy::copy(&from, &to, &env, out))
         }
         #[cfg(feature = "sqlite")]
-        CliCommand::Migrate { which, store, way: MigrateCommand::Reopen { copied, yes } } => beside(async {
+        CliCommand::Migrate { which, store, way: MigrateCommand::Reopen { copied, yes } } => run_async(async {
             let address = match (copied, store) {
                 (Some(copied), _) => migrate::copy::address(&copied, &env, crate::store::copy::CopySide::Source)?,
                 (None, store) => store_address(which.config.as_deref(), store, &env)?,
@@ -322,7 +322,7 @@ fn obey(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         }),
         #[cfg(feature = "sqlite")]
         CliCommand::Vacuum { which, store } => {
-            beside(async { vacuum::vacuum(&store_address(which.config.as_deref(), store, &env)?, out) })
+            run_async(async { vacuum::vacuum(&store_address(which.config.as_deref(), store, &env)?, out) })
         }
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
@@ -334,12 +334,12 @@ fn obey(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
 }
 
 /// For programs, or for people.
-fn form(json: bool) -> check::ReportFormat {
-    if json { check::ReportFormat::Json } else { check::ReportFormat::Text(ink(&io::stdout())) }
+fn report_format(json: bool) -> check::ReportFormat {
+    if json { check::ReportFormat::Json } else { check::ReportFormat::Text(color_choice(&io::stdout())) }
 }
 
 /// Runs a command of people's, beside a node or without one, until it ends or a person ends it.
-fn beside(command: impl Future<Output = Result<u8, CommandError>>) -> io::Result<u8> {
+fn run_async(command: impl Future<Output = Result<u8, CommandError>>) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?; // heard from here on, whatever the command waits for
@@ -354,14 +354,14 @@ fn beside(command: impl Future<Output = Result<u8, CommandError>>) -> io::Result
         Ok(code) => Ok(code),
         Err(CommandError::Print(error)) => Err(error),
         Err(trouble) => {
-            complain(format!("error: {trouble}"));
+            print_error(format!("error: {trouble}"));
             Ok(if matches!(trouble, CommandError::No(_)) { NO } else { UNKNOWN })
         }
     }
 }
 
 /// Colours, where a person looks and wants them.
-fn ink(to: &impl IsTerminal) -> ColorChoice {
+fn color_choice(to: &impl IsTerminal) -> ColorChoice {
     let colour = to.is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if colour { ColorChoice::Colour } else { ColorChoice::Plain }
 }
@@ -412,7 +412,7 @@ fn migrate(
         }
         Ok((other, _)) => Err(migrate::MigrateError::Server(format!("{other} has no schema"))),
         Err(why) => {
-            complain(why);
+            print_error(why);
             return Ok(UNKNOWN);
         }
     };
@@ -420,7 +420,7 @@ fn migrate(
         Ok(()) => Ok(0),
         Err(migrate::MigrateError::Print(error)) => Err(error),
         Err(why) => {
-            complain(format!("error: {why}"));
+            print_error(format!("error: {why}"));
             Ok(if matches!(why, migrate::MigrateError::NotAgreed(_)) { NO } else { UNKNOWN })
         }
     }

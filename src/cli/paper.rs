@@ -42,7 +42,7 @@ impl Terminal {
             (false, true) => OutputFormat::Screen(width(&out)),
             (false, false) => OutputFormat::Lines,
         };
-        Self { form, ink: super::ink(&out), now: StoreClock::wall(Timestamp::default()).now() }
+        Self { form, ink: super::color_choice(&out), now: StoreClock::wall(Timestamp::default()).now() }
     }
 
     /// Text in a colour, where there are colours.
@@ -56,7 +56,7 @@ impl Terminal {
     }
 
     /// The same, with the time itself.
-    pub fn moment(&self, at: &Value) -> String {
+    pub fn format_time(&self, at: &Value) -> String {
         let Some(time) = at.as_str().and_then(Timestamp::parse) else { return String::new() };
         let whole = Timestamp(time.0 - time.0.rem_euclid(1_000_000)).to_string();
         format!("{} ({})", whole.replace(".000000", "").replace('T', " ").replace('Z', " UTC"), ago(time, self.now))
@@ -87,7 +87,7 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
 
 /// Text without what would drive a terminal: sequences of escapes go, other control characters are shown as `\u{7}`.
 /// Newlines and tabs stay.
-pub fn tame(text: &str) -> String {
+pub fn strip_control_chars(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -99,7 +99,7 @@ pub fn tame(text: &str) -> String {
             '\r' if chars.peek() == Some(&'\n') => {}
             '\r' => out.push('\n'),
             '\n' | '\t' => out.push(c),
-            _ if c.is_control() || is_turner(c) => out.extend(c.escape_unicode()),
+            _ if c.is_control() || is_bidi_control(c) => out.extend(c.escape_unicode()),
             _ => out.push(c),
         }
     }
@@ -107,20 +107,20 @@ pub fn tame(text: &str) -> String {
 }
 
 /// Characters that turn the direction of what follows.
-fn is_turner(c: char) -> bool {
+fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The same on one line: a newline is shown as `\n`, a tab as `\t`.
 pub fn one_line(text: &str) -> String {
-    tame(text).replace('\n', "\\n").replace('\t', "\\t")
+    strip_control_chars(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// JSON on one line, in which nothing drives a terminal and which still is the same JSON: what is escaped can only stand
 /// inside a string.
 pub fn one_line_json(value: &Value) -> String {
     let escaped = |c: char| match c {
-        c if c.is_control() || is_turner(c) => format!("\\u{:04x}", u32::from(c)),
+        c if c.is_control() || is_bidi_control(c) => format!("\\u{:04x}", u32::from(c)),
         c => c.into(),
     };
     value.to_string().chars().map(escaped).collect()
@@ -171,7 +171,7 @@ mod tests {
             ("\u{1b}[", ""),
             ("\u{1b}", "\\u{1b}"),
         ] {
-            assert_eq!(tame(text), tamed, "{text:?}");
+            assert_eq!(strip_control_chars(text), tamed, "{text:?}");
         }
         assert_eq!(one_line("a\nb\tc"), "a\\nb\\tc");
     }
@@ -181,7 +181,7 @@ mod tests {
         let all: String = ('\0'..='\u{2100}').chain(['\u{feff}', '\u{10ffff}']).collect();
         let value = serde_json::json!({ "a\u{202e}b": all, "n": 1 });
         let line = one_line_json(&value);
-        assert!(!line.chars().any(|c| c.is_control() || is_turner(c)), "{line}");
+        assert!(!line.chars().any(|c| c.is_control() || is_bidi_control(c)), "{line}");
         assert_eq!(serde_json::from_str::<Value>(&line).ok(), Some(value));
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let now = Timestamp::parse("2026-02-07T16:23:40Z").unwrap();
         let paper = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now };
         let at = Value::from("2026-02-07T16:20:40.123456Z");
-        assert_eq!(paper.moment(&at), "2026-02-07 16:20:40 UTC (2m ago)");
+        assert_eq!(paper.format_time(&at), "2026-02-07 16:20:40 UTC (2m ago)");
         assert_eq!(paper.ago(&Value::Null), "");
     }
 }

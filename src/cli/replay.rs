@@ -1,9 +1,9 @@
 //! `hookonce replay`: gives events another life. They run again, with the body they came with.
 
-use super::consent::consent;
+use super::consent::confirm;
 use super::desk::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
 use super::paper::{OutputFormat, Terminal};
-use super::trouble::{CommandError, complain};
+use super::trouble::{CommandError, print_error};
 use crate::config::EnvLookup;
 use crate::store::EventQuery;
 use clap::Args;
@@ -46,7 +46,7 @@ pub async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write
     events.sort_by(|a, b| text(a, "event").cmp(text(b, "event")));
     events.dedup_by(|a, b| a["event"] == b["event"]);
     if events.len() > 1 {
-        consent(&format!("{} events would run again.", events.len()), asked.yes).await?;
+        confirm(&format!("{} events would run again.", events.len()), asked.yes).await?;
     }
     let paper = Terminal::stdout(asked.json);
     let (mut replayed, mut refused) = (Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ pub async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write
                 replayed.push(now);
             }
             Ok(CommandOutcome::Refused(why)) => {
-                complain(format!("{} was not replayed: {why}", short(event)));
+                print_error(format!("{} was not replayed: {why}", short(event)));
                 refused.push(json!({ "event": event["event"], "reason": why }));
             }
             Err(trouble) => {
@@ -74,7 +74,7 @@ pub async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write
     match paper.form {
         OutputFormat::Json => writeln!(out, "{:#}", json!({ "replayed": replayed, "refused": refused }))?,
         OutputFormat::Screen(_) | OutputFormat::Lines if events.is_empty() => {
-            complain("no event matches; nothing was done");
+            print_error("no event matches; nothing was done");
         }
         OutputFormat::Screen(_) | OutputFormat::Lines => {}
     }

@@ -3,10 +3,10 @@
 mod letter;
 
 use super::desk::{AdminClient, BackendArgs, SseReader, short, text};
-use super::paper::{OutputFormat, Terminal, one_line, tame};
+use super::paper::{OutputFormat, Terminal, one_line, strip_control_chars};
 use super::show::{EventPrinter, OutputExtent};
-use super::tail::{TailPrinter, to_the_end};
-use super::trouble::{CommandError, complain};
+use super::tail::{TailPrinter, follow_until_ended};
+use super::trouble::{CommandError, print_error};
 use crate::config::{self, Config, EnvLookup, size_text};
 use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
@@ -79,7 +79,7 @@ pub async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Write) ->
     let config = config::load(&config::find(asked.config.as_deref(), env)?, env)?;
     let source = source(asked, &config)?;
     let clock = StoreClock::wall(Timestamp::default());
-    let letter = write(asked, &config, &source, clock.now())?;
+    let letter = build_delivery(asked, &config, &source, clock.now())?;
     let url = address(asked, &config, &source, &letter)?;
     let paper = Terminal::stdout(asked.json);
     let mut watch = if asked.wait { Some(CompletionWatcher::begin(asked, env).await?) } else { None };
@@ -111,7 +111,7 @@ struct CompletionWatcher {
 impl CompletionWatcher {
     async fn begin(asked: &SendArgs, env: EnvLookup<'_>) -> Result<Self, CommandError> {
         let (config, admin, token_env) = (asked.config.clone(), asked.admin.clone(), asked.token_env.clone());
-        let port = BackendArgs { config, store: None, admin, token_env }.port(env).await?;
+        let port = BackendArgs { config, store: None, admin, token_env }.admin_client(env).await?;
         Ok(Self { news: port.tail().await?, port })
     }
 
@@ -124,7 +124,7 @@ impl CompletionWatcher {
         out: &mut impl Write,
     ) -> Result<u8, CommandError> {
         if events.is_empty() {
-            complain("there is no event to wait for");
+            print_error("there is no event to wait for");
             return Ok(1);
         }
         let mut open = Vec::new();
@@ -133,7 +133,7 @@ impl CompletionWatcher {
                 open.push(event.clone());
             }
         }
-        to_the_end(&mut self.news, &open, &mut TailPrinter::new(paper), out).await?;
+        follow_until_ended(&mut self.news, &open, &mut TailPrinter::new(paper), out).await?;
         let mut code = 0;
         for event in events {
             let story = self.port.show(event).await?;
@@ -143,7 +143,7 @@ impl CompletionWatcher {
                 continue;
             }
             let mut sheet = EventPrinter { paper: Terminal { now: clock.now(), ..paper }, out };
-            sheet.standing(&story)?;
+            sheet.print_state(&story)?;
             if !open.contains(event) {
                 sheet.attempts(&story, OutputExtent::Tail)?;
             }
@@ -168,13 +168,18 @@ fn source(asked: &SendArgs, config: &Config) -> Result<Arc<Source>, CommandError
     }
 }
 
-fn write(asked: &SendArgs, config: &Config, source: &Source, now: Timestamp) -> Result<DeliveryBuilder, CommandError> {
+fn build_delivery(
+    asked: &SendArgs,
+    config: &Config,
+    source: &Source,
+    now: Timestamp,
+) -> Result<DeliveryBuilder, CommandError> {
     let id = asked.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let mut letter = match &asked.file {
         Some(path) => {
             let mut letter = DeliveryBuilder::of(read(path, source.body_max)?, id);
             if asked.id.is_some() {
-                letter.name(source)?;
+                letter.set_delivery_id(source)?;
             }
             letter
         }
@@ -224,7 +229,7 @@ fn address(asked: &SendArgs, config: &Config, source: &Source, letter: &Delivery
                 "the config lets the system choose the port; name the address with --url",
             ));
         }
-        None => format!("http://{}", super::desk::reachable(config.listen)),
+        None => format!("http://{}", super::desk::connect_address(config.listen)),
     };
     let cannot = |why: String| CommandError::unknown(format!("`{}` is no URL to send to: {why}", one_line(&named)));
     let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
@@ -252,7 +257,7 @@ async fn post(
     }
     let failed = |error: &reqwest::Error| {
         let hint = if error.is_connect() { "; is `hookonce serve` running?" } else { "" };
-        CommandError::unknown(format!("could not send to {url}: {}{hint}", super::desk::words(error)))
+        CommandError::unknown(format!("could not send to {url}: {}{hint}", super::desk::root_cause(error)))
     };
     let response = request.send().await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();
@@ -284,7 +289,7 @@ impl SendResponse {
         let named = if ids.is_empty() { String::new() } else { format!(" {}", ids.join(" ")) };
         if word.is_empty() {
             let body = String::from_utf8_lossy(&self.body);
-            let shown: String = one_line(&tame(&body)).chars().take(SHOWN_CHARS).collect();
+            let shown: String = one_line(&strip_control_chars(&body)).chars().take(SHOWN_CHARS).collect();
             return format!("{}{named}", if shown.is_empty() { "without a body" } else { &shown });
         }
         let told =

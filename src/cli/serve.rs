@@ -65,7 +65,7 @@ pub fn serve(
         let hangups = signal(SignalKind::hangup())?;
         tokio::select! {
             end = run(&config, how, env, out) => end,
-            never = watch(&path) => match never {},
+            never = warn_on_config_change(&path) => match never {},
             never = refuse_to_reload(hangups) => match never {},
         }
     });
@@ -91,7 +91,7 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
         }
         let why = "there is no reload: SIGHUP does nothing";
         let hint = "run `hookonce check`, then restart";
-        telemetry::say(LogLevel::Warn, "hangup", &[("why", why), ("hint", hint)]);
+        telemetry::log(LogLevel::Warn, "hangup", &[("why", why), ("hint", hint)]);
     }
 }
 
@@ -111,16 +111,16 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
         }
     };
     trace(&node, env);
-    greet(config, &node, out)?;
+    print_sources(config, &node, out)?;
     let end = tokio::select! {
         _ = term.recv() => ServeExit::Stopped,
         _ = int.recv() => ServeExit::Stopped,
-        why = node.broken() => {
-            telemetry::say(LogLevel::Error, "broken", &[("why", &why)]);
+        why = node.store_failed() => {
+            telemetry::log(LogLevel::Error, "broken", &[("why", &why)]);
             ServeExit::Failed
         }
     };
-    telemetry::say(LogLevel::Info, "draining", &[("hint", "once more to stop at once")]);
+    telemetry::log(LogLevel::Info, "draining", &[("hint", "once more to stop at once")]);
     node.stop(async {
         tokio::select! {
             _ = term.recv() => {}
@@ -138,7 +138,7 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
 
 /// Says that it was told to stop, and did.
 fn stopped() -> ServeExit {
-    telemetry::say(LogLevel::Info, "stopped", &[]);
+    telemetry::log(LogLevel::Info, "stopped", &[]);
     ServeExit::Stopped
 }
 
@@ -146,7 +146,7 @@ fn stopped() -> ServeExit {
 #[cfg(feature = "otel")]
 fn trace(node: &RunningNode, env: EnvLookup<'_>) {
     if let Some(to) = telemetry::trace::start(env, &node.dispatcher.node().0) {
-        telemetry::say(LogLevel::Info, "traces", &[("to", &to)]);
+        telemetry::log(LogLevel::Info, "traces", &[("to", &to)]);
     }
 }
 
@@ -155,7 +155,7 @@ fn trace(node: &RunningNode, env: EnvLookup<'_>) {
 fn trace(_: &RunningNode, env: EnvLookup<'_>) {
     if env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some() {
         let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
-        telemetry::say(LogLevel::Warn, "traces", &[("why", why)]);
+        telemetry::log(LogLevel::Warn, "traces", &[("why", why)]);
     }
 }
 
@@ -163,7 +163,7 @@ fn trace(_: &RunningNode, env: EnvLookup<'_>) {
 const WATCH_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Says when the config on the disk is no longer the one that was read. It is read at the start, and only there.
-async fn watch(path: &Path) -> std::convert::Infallible {
+async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
     let read = || std::fs::read(path).ok();
     let mut known = read();
     loop {
@@ -172,14 +172,14 @@ async fn watch(path: &Path) -> std::convert::Infallible {
         if now != known && now.is_some() {
             let shown = path.display().to_string();
             let hint = "it was not read; check it, then restart";
-            telemetry::say(LogLevel::Warn, "config", &[("changed", &shown), ("hint", hint)]);
+            telemetry::log(LogLevel::Warn, "config", &[("changed", &shown), ("hint", hint)]);
         }
         known = now.or(known);
     }
 }
 
 /// One line per source: where it listens, who signs, what it acts on, where it goes.
-fn greet(config: &Config, node: &RunningNode, out: &mut impl Write) -> io::Result<()> {
+fn print_sources(config: &Config, node: &RunningNode, out: &mut impl Write) -> io::Result<()> {
     match node.ingest {
         Some(at) => config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, at)))?,
         None => writeln!(out, "only acts: deliveries arrive on other nodes")?,
@@ -192,7 +192,7 @@ fn line(source: &Source, at: SocketAddr) -> String {
     let routes: Vec<_> = source
         .routes
         .iter()
-        .map(|route| match (&route.when, route.makes) {
+        .map(|route| match (&route.when, route.fanout) {
             (Some(when), _) => format!("{} when {}", route.name, when.text()),
             (None, Fanout::Record) => format!("{} (only recorded)", route.name),
             (None, _) => route.name.to_string(),

@@ -2,7 +2,7 @@
 
 use super::desk::{BackendAccess, BackendArgs, text};
 use super::list::{state, times, value};
-use super::paper::{OutputFormat, Terminal, one_line, tame};
+use super::paper::{OutputFormat, Terminal, one_line, strip_control_chars};
 use super::trouble::CommandError;
 use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
@@ -51,7 +51,7 @@ pub async fn show(asked: &ShowArgs, env: EnvLookup<'_>, out: &mut impl Write) ->
         OutputFormat::Json => writeln!(out, "{story:#}")?,
         OutputFormat::Screen(_) | OutputFormat::Lines => {
             let output = if asked.output { OutputExtent::All } else { OutputExtent::Tail };
-            EventPrinter { paper, out }.story(&story, output)?;
+            EventPrinter { paper, out }.print_event(&story, output)?;
         }
     }
     Ok(0)
@@ -64,32 +64,32 @@ pub(super) struct EventPrinter<'o, W> {
 }
 
 impl<W: Write> EventPrinter<'_, W> {
-    fn story(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
-        self.tell("event", text(story, "event"))?;
-        self.standing(story)?;
-        self.tell("source", &format!("{}, route {}", text(story, "source"), text(story, "route")))?;
-        self.tell("received", &self.paper.moment(&story["received_at"]))?;
+    fn print_event(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
+        self.print_wrapped("event", text(story, "event"))?;
+        self.print_state(story)?;
+        self.print_wrapped("source", &format!("{}, route {}", text(story, "source"), text(story, "route")))?;
+        self.print_wrapped("received", &self.paper.format_time(&story["received_at"]))?;
         if story["ended_at"].is_string() {
-            self.tell("ended", &self.paper.moment(&story["ended_at"]))?;
+            self.print_wrapped("ended", &self.paper.format_time(&story["ended_at"]))?;
         }
         let again = &story["published_again"];
         if again.is_object() {
-            let (last, message) = (self.paper.moment(&again["last_at"]), text(again, "message"));
+            let (last, message) = (self.paper.format_time(&again["last_at"]), text(again, "message"));
             let over = if story["ended_at"].is_string() { format!(", last {last}") } else { String::new() };
-            self.tell("published", &format!("again {}{over}, message {message}", times(again)))?;
+            self.print_wrapped("published", &format!("again {}{over}, message {message}", times(again)))?;
         }
         self.fields(story)?;
-        self.tell("once per", &identities(story))?;
+        self.print_wrapped("once per", &identities(story))?;
         self.deliveries(story)?;
         let body = if story["has_body"] == true { "kept" } else { "no longer kept, so it cannot be replayed" };
-        self.tell("body", body)?;
+        self.print_wrapped("body", body)?;
         self.headers(story)?;
         self.attempts(story, output)?;
         self.receipt(story, output)
     }
 
     /// The sentence that says why it stands where it stands, its word in the state's colour.
-    pub(super) fn standing(&mut self, story: &Value) -> io::Result<()> {
+    pub(super) fn print_state(&mut self, story: &Value) -> io::Result<()> {
         let why = text(story, "why");
         let (word, rest) = why.split_once(':').unwrap_or((why, ""));
         let (_, code) = state(story);
@@ -136,24 +136,24 @@ impl<W: Write> EventPrinter<'_, W> {
     pub(super) fn attempts(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
         let mut label = "attempts";
         for tried in story["attempts"].as_array().into_iter().flatten() {
-            self.tell(std::mem::take(&mut label), &self.tried(tried, story["life"] != 1))?;
+            self.print_wrapped(std::mem::take(&mut label), &self.attempt_line(tried, story["life"] != 1))?;
             self.output(text(tried, "output"), output)?;
         }
         Ok(())
     }
 
-    fn tried(&self, tried: &Value, lives: bool) -> String {
+    fn attempt_line(&self, tried: &Value, lives: bool) -> String {
         let time = |member: &str| Timestamp::parse(text(tried, member)).unwrap_or_default();
         let took = length(time("ended_at").since(time("started_at")));
         let life = if lives { format!("life {}, ", tried["life"]) } else { String::new() };
-        let why = tame(text(tried, "why")).replace('\n', " ");
+        let why = strip_control_chars(text(tried, "why")).replace('\n', " ");
         let why = if why.is_empty() { why } else { format!(": {why}") };
         let ago = self.paper.ago(&tried["ended_at"]);
         format!("{life}attempt {} {} after {took}, {ago}{why}", tried["attempt"], text(tried, "outcome"))
     }
 
     fn output(&mut self, text: &str, output: OutputExtent) -> io::Result<()> {
-        let tamed = tame(text);
+        let tamed = strip_control_chars(text);
         let lines: Vec<_> = tamed.lines().collect();
         let skipped = if output == OutputExtent::All { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
         if skipped > 0 {
@@ -167,12 +167,12 @@ impl<W: Write> EventPrinter<'_, W> {
         let Some(receipt) = story.get("receipt") else { return Ok(()) };
         let body = text(receipt, "body");
         let cut = if receipt["cut"] == true { ", not whole" } else { "" };
-        self.tell("receipt", &format!("{}, {} bytes{cut}", receipt["status"], body.len()))?;
+        self.print_wrapped("receipt", &format!("{}, {} bytes{cut}", receipt["status"], body.len()))?;
         self.output(body, output)
     }
 
     /// A label and text beside it, in as many lines as it takes.
-    fn tell(&mut self, label: &str, text: &str) -> io::Result<()> {
+    fn print_wrapped(&mut self, label: &str, text: &str) -> io::Result<()> {
         let mut label = label;
         for line in self.paper.wrap(&one_line(text), INDENT) {
             self.label(std::mem::take(&mut label), &line)?;
@@ -211,7 +211,7 @@ mod tests {
     fn told(story: &Value, form: OutputFormat, ink: ColorChoice, output: OutputExtent) -> String {
         let mut out = Vec::new();
         let paper = Terminal { form, ink, now: Timestamp::parse("2026-02-07T16:30:00Z").unwrap() };
-        EventPrinter { paper, out: &mut out }.story(story, output).unwrap();
+        EventPrinter { paper, out: &mut out }.print_event(story, output).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -2,8 +2,8 @@
 
 use super::desk::{AdminClient, BackendArgs, SseReader, short, text};
 use super::list::{state, value};
-use super::paper::{OutputFormat, Terminal, one_line, tame};
-use super::trouble::{CommandError, complain};
+use super::paper::{OutputFormat, Terminal, one_line, strip_control_chars};
+use super::trouble::{CommandError, print_error};
 use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
 use crate::store::clock::StoreClock;
@@ -35,7 +35,7 @@ pub struct TailArgs {
 
 /// Follows a node until it stops, the event ends, or a person has seen enough.
 pub async fn tail(asked: &TailArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let port = asked.at.port(env).await?;
+    let port = asked.at.admin_client(env).await?;
     tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => Ok(0),
@@ -50,7 +50,7 @@ async fn follow(asked: &TailArgs, port: &AdminClient, out: &mut impl Write) -> R
         Some(name) => {
             let story = port.show(name).await?;
             if story["ended_at"].is_string() {
-                complain(format!("{} is over: `hookonce show {}` tells how", short(&story), short(&story)));
+                print_error(format!("{} is over: `hookonce show {}` tells how", short(&story), short(&story)));
                 return Ok(0);
             }
             Some(text(&story, "event").to_owned())
@@ -58,17 +58,17 @@ async fn follow(asked: &TailArgs, port: &AdminClient, out: &mut impl Write) -> R
         None => None,
     };
     let mut wanted = TailFilter { source: asked.source.clone(), only, known: BTreeSet::new() };
-    wanted.learn(port).await?;
+    wanted.load_running(port).await?;
     while let Some((kind, document)) = news.next().await? {
-        if wanted.wants(&kind, &document) {
-            teller.tell(&kind, &document, out)?;
+        if wanted.matches(&kind, &document) {
+            teller.print(&kind, &document, out)?;
         }
-        if wanted.only.is_some() && wanted.wants(&kind, &document) && document["ended_at"].is_string() {
+        if wanted.only.is_some() && wanted.matches(&kind, &document) && document["ended_at"].is_string() {
             return Ok(0);
         }
     }
     teller.flush(out)?;
-    complain("the node has stopped");
+    print_error("the node has stopped");
     Ok(0)
 }
 
@@ -82,7 +82,7 @@ struct TailFilter {
 
 impl TailFilter {
     /// What is running already writes output too.
-    async fn learn(&mut self, port: &AdminClient) -> Result<(), CommandError> {
+    async fn load_running(&mut self, port: &AdminClient) -> Result<(), CommandError> {
         if let Some(source) = self.source.clone() {
             for event in port.running(&source).await? {
                 self.known.insert(text(&event, "event").to_owned());
@@ -91,7 +91,7 @@ impl TailFilter {
         Ok(())
     }
 
-    fn wants(&mut self, kind: &str, document: &Value) -> bool {
+    fn matches(&mut self, kind: &str, document: &Value) -> bool {
         let event = text(document, "event");
         let of_source = match (&self.source, kind) {
             (None, _) | (_, "missed") => true,
@@ -119,7 +119,7 @@ impl TailPrinter {
     }
 
     /// Tells one piece of news; what is told is written at once.
-    pub(super) fn tell(&mut self, kind: &str, document: &Value, out: &mut impl Write) -> Result<(), CommandError> {
+    pub(super) fn print(&mut self, kind: &str, document: &Value, out: &mut impl Write) -> Result<(), CommandError> {
         if self.paper.form == OutputFormat::Json {
             let mut line = json!({ "kind": kind });
             if let (Some(line), Some(document)) = (line.as_object_mut(), document.as_object()) {
@@ -217,7 +217,7 @@ impl TailPrinter {
     }
 
     fn line(&self, event: &str, line: &str, out: &mut impl Write) -> Result<(), CommandError> {
-        for line in tame(line).lines() {
+        for line in strip_control_chars(line).lines() {
             let id = short(&json!({ "event": event }));
             writeln!(out, "{} {line}", self.paper.paint("2", &format!("{id} |")))?;
         }
@@ -226,7 +226,7 @@ impl TailPrinter {
 }
 
 /// Follows these events to their end; what they are told is written at once.
-pub(super) async fn to_the_end(
+pub(super) async fn follow_until_ended(
     news: &mut SseReader,
     events: &[String],
     teller: &mut TailPrinter,
@@ -239,7 +239,7 @@ pub(super) async fn to_the_end(
         };
         let event = text(&document, "event");
         if left.contains(event) && kind != "delivery" {
-            teller.tell(&kind, &document, out)?;
+            teller.print(&kind, &document, out)?;
         }
         if document["ended_at"].is_string() {
             left.remove(event);
@@ -257,7 +257,7 @@ mod tests {
         let paper = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now: Timestamp(0) };
         let (mut teller, mut out) = (TailPrinter::new(paper), Vec::new());
         for (kind, document) in news {
-            teller.tell(kind, document, &mut out).unwrap();
+            teller.print(kind, document, &mut out).unwrap();
         }
         teller.flush(&mut out).unwrap();
         String::from_utf8(out).unwrap()

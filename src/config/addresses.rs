@@ -25,8 +25,8 @@ pub struct NodeAddresses {
 pub(super) fn resolve(text: &str, file: &str, base: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
     let mut resolver = ConfigResolver::new(text, base, env);
     let addresses = resolver.addresses();
-    let failed = resolver.found.has_errors();
-    let (list, more) = resolver.found.finish(&|_| (file.to_owned(), text));
+    let failed = resolver.diagnostics.has_errors();
+    let (list, more) = resolver.diagnostics.finish(&|_| (file.to_owned(), text));
     match addresses {
         Some(addresses) if !failed => Ok(addresses),
         _ => Err(ConfigError { file: file.to_owned(), nature: ConfigErrorKind::Wrong, list, more }),
@@ -37,7 +37,7 @@ impl ConfigResolver<'_> {
     fn addresses(&mut self) -> Option<NodeAddresses> {
         let mut root: ConfigTable = self.tree()?;
         root.entries.retain(|entry: &ConfigEntry| matches!(&*entry.key, "store" | "admin"));
-        shape::check(&root, SectionKind::Top, "the top level", &mut self.found);
+        shape::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
         let top =
             ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
         let admin = top.section("admin", SectionKind::Admin);
@@ -48,7 +48,7 @@ impl ConfigResolver<'_> {
         Some(NodeAddresses {
             store: self.store(&top),
             admin: admin.and_then(|admin| admin.address("listen")).unwrap_or(ADMIN),
-            token: first.chain(others).find_map(|node| self.at_hand(node)),
+            token: first.chain(others).find_map(|node| self.secret_if_available(node)),
         })
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Two writes this close together may look the same from outside, so what was read in between is read again.
-const SETTLES: Duration = Duration::from_millis(100);
+const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
 
 /// A folder of callers.
 pub(super) struct CallerFolder {
@@ -91,7 +91,7 @@ impl CallerFolder {
         let look = FileFingerprint::of(&file.metadata().ok()?);
         let scheme = self.inside(&path).and_then(|()| secrets(file)).and_then(|all| self.pattern.with_secrets(all));
         if let Err(why) = &scheme {
-            telemetry::say(LogLevel::Warn, "caller", &[("file", &path.display().to_string()), ("why", why)]);
+            telemetry::log(LogLevel::Warn, "caller", &[("file", &path.display().to_string()), ("why", why)]);
         }
         Some((look, scheme.ok().map(Arc::new)))
     }
@@ -114,7 +114,7 @@ impl CallerDirectory for CallerFolder {
         };
         let (look, now) = (FileFingerprint::of(&there), Instant::now());
         let known = at_hand.get(caller).filter(|known| known.look == look);
-        if let Some(known) = known.filter(|known| known.at - known.since >= SETTLES) {
+        if let Some(known) = known.filter(|known| known.at - known.since >= MTIME_GRANULARITY) {
             return known.scheme.clone();
         }
         let since = known.map_or(now, |known| known.since);

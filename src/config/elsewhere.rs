@@ -38,7 +38,7 @@ pub struct ExternalValue {
     /// Where it is: `$NAME`, or a path.
     pub from: String,
     /// What is wrong with it, and what to do; `None`: it is there, and not empty.
-    pub lack: Option<(String, String)>,
+    pub error: Option<(String, String)>,
 }
 
 /// Bytes that are never printed.
@@ -70,7 +70,7 @@ impl ConfigResolver<'_> {
     pub(super) fn secret(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
         match &node.value {
             ConfigValue::Text(_) => {
-                self.found
+                self.diagnostics
                     .error(format!("`{what}` stands in the file"))
                     .at(node.at, "a secret is never written into the config")
                     .hint(format!("put it into the environment and write {what} = {{ env = \"NAME\" }}, or into a file and write {what} = {{ file = \"PATH\" }}"));
@@ -79,7 +79,7 @@ impl ConfigResolver<'_> {
             ConfigValue::Table(_) => {
                 let bytes = self.fetch(what, node)?;
                 if is_short(&bytes) {
-                    self.found
+                    self.diagnostics
                         .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))
                         .at(node.at, "it could be guessed")
                         .hint("make one with `openssl rand -hex 32`");
@@ -91,9 +91,9 @@ impl ConfigResolver<'_> {
     }
 
     /// Warns about a file with a secret in it that every user of the machine can read.
-    pub(super) fn for_us_alone(&mut self, path: &Path, at: ConfigSpan) {
-        if let Some(mode) = open_to_all(path) {
-            self.found
+    pub(super) fn warn_if_world_readable(&mut self, path: &Path, at: ConfigSpan) {
+        if let Some(mode) = world_readable_mode(path) {
+            self.diagnostics
                 .warning(format!("every user of this machine can read {}", path.display()))
                 .at(at, format!("its mode is {mode:04o}"))
                 .hint(format!("chmod 600 {}", path.display()));
@@ -104,12 +104,12 @@ impl ConfigResolver<'_> {
     pub(super) fn secrets(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<ConfigSecret>> {
         let Some(list) = node.list() else { return self.secret(what, node).map(|secret| vec![secret]) };
         if list.is_empty() {
-            self.found.error(format!("`{what}` is an empty list")).at(node.at, "at least one secret is needed");
+            self.diagnostics.error(format!("`{what}` is an empty list")).at(node.at, "at least one secret is needed");
             return None;
         }
         if list.len() > limits::SECRETS_MAX {
             let label = format!("at most {} at once, while rotating", limits::SECRETS_MAX);
-            self.found.error(format!("`{what}` has {} secrets", list.len())).at(node.at, label);
+            self.diagnostics.error(format!("`{what}` has {} secrets", list.len())).at(node.at, label);
             return None;
         }
         let mut secrets: Vec<ConfigSecret> = Vec::new();
@@ -117,7 +117,7 @@ impl ConfigResolver<'_> {
         for item in list {
             match self.secret(what, item) {
                 Some(secret) if secrets.contains(&secret) => {
-                    self.found
+                    self.diagnostics
                         .error(format!("`{what}` has the same secret twice"))
                         .at(item.at, "the same as one before it");
                     complete = false;
@@ -130,11 +130,11 @@ impl ConfigResolver<'_> {
     }
 
     /// A text that may stand in the file.
-    pub(super) fn open(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigText> {
+    pub(super) fn text_or_external(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigText> {
         if let Some(text) = node.text() {
             return Some(ConfigText { text: text.to_owned(), shown: None, at: node.at });
         }
-        let from = ConfigSection::new(node.table()?, SectionKind::Elsewhere, node.at);
+        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
         let shown = match (from.text("env"), from.text("file")) {
             (Some(name), _) => format!("${name}"),
             (_, Some(path)) => format!("the content of {path}"),
@@ -142,18 +142,18 @@ impl ConfigResolver<'_> {
         };
         let Some(bytes) = self.fetch(what, node) else {
             let unknown = || ConfigText { text: UNKNOWN_URL.to_owned(), shown: Some(shown), at: node.at };
-            return self.may_lack(what).then(unknown);
+            return self.may_be_missing(what).then(unknown);
         };
         let Ok(text) = String::from_utf8(bytes) else {
-            self.found.error(format!("`{what}` is not text")).at(node.at, format!("{shown} is not UTF-8"));
+            self.diagnostics.error(format!("`{what}` is not text")).at(node.at, format!("{shown} is not UTF-8"));
             return None;
         };
         Some(ConfigText { text, shown: Some(shown), at: node.at })
     }
 
     /// A secret if it is at hand; that it is not is nobody's problem.
-    pub(super) fn at_hand(&self, node: &ConfigNode) -> Option<ConfigSecret> {
-        let from = ConfigSection::new(node.table()?, SectionKind::Elsewhere, node.at);
+    pub(super) fn secret_if_available(&self, node: &ConfigNode) -> Option<ConfigSecret> {
+        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
         let bytes = match (from.text("env"), from.text("file")) {
             (Some(name), None) => (self.env)(name)?.into_bytes(),
             (None, Some(path)) => read(&self.base.join(path)).ok()?,
@@ -163,9 +163,9 @@ impl ConfigResolver<'_> {
     }
 
     fn fetch(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
-        let from = ConfigSection::new(node.table()?, SectionKind::Elsewhere, node.at);
+        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
         if let Some(dir) = from.node("dir") {
-            self.found
+            self.diagnostics
                 .error(format!("`{what}` cannot be a folder here"))
                 .at(dir.at, "only the secret of a source can, and not in a list")
                 .hint("secret = { dir = \"callers\" } with key_id = \"caller\", or { env = \"…\" }, { file = \"…\" }");
@@ -173,7 +173,7 @@ impl ConfigResolver<'_> {
         }
         match (from.node("env"), from.node("file")) {
             (Some(_), Some(_)) => {
-                self.found
+                self.diagnostics
                     .error(format!("`{what}` comes from two places"))
                     .at(node.at, "one of `env` and `file`, not both");
                 None
@@ -182,7 +182,9 @@ impl ConfigResolver<'_> {
             (None, Some(path)) => self.file(what, path),
             (None, None) => {
                 if from.entries().is_empty() {
-                    self.found.error(format!("`{what}` comes from nowhere")).at(node.at, "`env` or `file` is needed");
+                    self.diagnostics
+                        .error(format!("`{what}` comes from nowhere"))
+                        .at(node.at, "`env` or `file` is needed");
                 }
                 None
             }
@@ -203,7 +205,7 @@ impl ConfigResolver<'_> {
                 format!("set `{name}` where hookonce is started, or use {{ file = \"…\" }}"),
             )),
         };
-        self.had(what, format!("${name}"), node.at, had)
+        self.record_external(what, format!("${name}"), node.at, had)
     }
 
     fn file(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
@@ -211,13 +213,13 @@ impl ConfigResolver<'_> {
         let had = match read(&path) {
             Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
             Ok(bytes) => {
-                self.for_us_alone(&path, node.at);
+                self.warn_if_world_readable(&path, node.at);
                 Ok(bytes)
             }
             Err(e) => Err(io_words(&e)),
         };
         let lack = |why| (format!("the file {} cannot be used: {why}", path.display()), String::new());
-        self.had(what, path.display().to_string(), node.at, had.map_err(lack))
+        self.record_external(what, path.display().to_string(), node.at, had.map_err(lack))
     }
 
     /// Notes a folder of callers, which is read while the node runs.
@@ -225,7 +227,7 @@ impl ConfigResolver<'_> {
         if let Some(table) = node.table()
             && (table.get("env").is_some() || table.get("file").is_some())
         {
-            self.found.error(format!("`{what}` comes from two places")).at(node.at, "`dir` stands alone");
+            self.diagnostics.error(format!("`{what}` comes from two places")).at(node.at, "`dir` stands alone");
         }
         let had = CallerFolder::names(path).map_err(|e| {
             let why = if path.is_file() { "it is a file".to_owned() } else { io_words(&e) };
@@ -234,25 +236,25 @@ impl ConfigResolver<'_> {
             (format!("the folder {} cannot be used: {why}", path.display()), hint.to_owned())
         });
         if had.as_ref().is_ok_and(Vec::is_empty) {
-            self.found
+            self.diagnostics
                 .warning(format!("the folder {} has no callers in it yet", path.display()))
                 .at(node.at, "nobody is believed")
                 .hint("a file for each caller, named like the caller, with a secret on each line");
         }
         if let Ok(callers) = &had {
-            self.callers_are_safe(path, callers, node.at);
+            self.check_caller_files(path, callers, node.at);
         }
-        self.had(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
+        self.record_external(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
     }
 
     /// Warns about callers' files that others can read, and about secrets in them that could be guessed: one warning
     /// for all of them.
-    fn callers_are_safe(&mut self, folder: &Path, callers: &[String], at: ConfigSpan) {
+    fn check_caller_files(&mut self, folder: &Path, callers: &[String], at: ConfigSpan) {
         let some = || callers.iter().take(limits::CALLERS_AT_HAND);
-        let open: Vec<_> = some().filter(|name| open_to_all(&folder.join(name)).is_some()).collect();
+        let open: Vec<_> = some().filter(|name| world_readable_mode(&folder.join(name)).is_some()).collect();
         if let [first, others @ ..] = open.as_slice() {
             let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-            self.found
+            self.diagnostics
                 .warning(format!("every user of this machine can read the secret of caller `{first}`{more}"))
                 .at(at, format!("in {}", folder.display()))
                 .hint(format!("chmod 700 {}", folder.display()));
@@ -261,7 +263,7 @@ impl ConfigResolver<'_> {
         if let [first, others @ ..] = short.as_slice() {
             let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
             let least = limits::SECRET_BYTES_MIN;
-            self.found
+            self.diagnostics
                 .warning(format!("the secret of caller `{first}`{more} is shorter than {least} bytes"))
                 .at(at, "it could be guessed")
                 .hint("make one with `openssl rand -hex 32`");
@@ -269,7 +271,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Notes where a value is. One that is not there is an error, unless nobody needs it.
-    fn had(
+    fn record_external(
         &mut self,
         what: &str,
         from: String,
@@ -277,16 +279,16 @@ impl ConfigResolver<'_> {
         had: Result<Vec<u8>, (String, String)>,
     ) -> Option<Vec<u8>> {
         let lack = had.as_ref().err().cloned();
-        if let Some((title, hint)) = lack.as_ref().filter(|_| !self.may_lack(what)) {
+        if let Some((title, hint)) = lack.as_ref().filter(|_| !self.may_be_missing(what)) {
             let hint = Some(hint.clone()).filter(|hint| !hint.is_empty());
-            self.found.error(title).at(at, format!("needed for `{what}`")).hint_if(hint);
+            self.diagnostics.error(title).at(at, format!("needed for `{what}`")).hint_if(hint);
         }
-        self.elsewhere.push(ExternalValue { what: what.to_owned(), source: None, from, lack });
+        self.elsewhere.push(ExternalValue { what: what.to_owned(), source: None, from, error: lack });
         had.ok()
     }
 
     /// May this be missing? Never the store: without it there is nothing to look at.
-    fn may_lack(&self, what: &str) -> bool {
+    fn may_be_missing(&self, what: &str) -> bool {
         self.secrets == SecretRequirement::Optional && what != "store"
     }
 }
@@ -301,7 +303,7 @@ fn is_short(secret: &[u8]) -> bool {
 }
 
 /// The mode of a file that every user of the machine can read. In a folder that lets nobody in, none can.
-fn open_to_all(path: &Path) -> Option<u32> {
+fn world_readable_mode(path: &Path) -> Option<u32> {
     let mode = |path: &Path| std::fs::metadata(path).ok().map(|file| file.permissions().mode() & 0o7777);
     let lets_in = path.parent().and_then(mode).is_none_or(|folder| folder & 0o001 != 0);
     mode(path).filter(|file| file & 0o004 != 0 && lets_in && path.is_file())

@@ -48,7 +48,7 @@ impl FieldScope<'_> {
     }
 
     /// Is this field the kind of event, which is compared with the shape of the body?
-    fn compared(&self, ix: FieldIndex) -> bool {
+    fn is_event_kind(&self, ix: FieldIndex) -> bool {
         let FieldLocation::Header(header) = &self.fields.get(ix).at else { return false };
         header == kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
     }
@@ -103,20 +103,22 @@ impl ConfigResolver<'_> {
         let entries = source.node("fields").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         if entries.len() > limits::FIELDS_MAX {
             let label = format!("at most {} are allowed", limits::FIELDS_MAX);
-            self.found.error(format!("{} fields are declared", entries.len())).at(source.key_place("fields"), label);
+            self.diagnostics
+                .error(format!("{} fields are declared", entries.len()))
+                .at(source.key_place("fields"), label);
         }
         let mut variables: HashMap<String, &str> = HashMap::new();
         let mut fields = Vec::new();
         for entry in entries.iter().take(limits::FIELDS_MAX) {
             self.field_name(entry);
             if let Some(other) = variables.insert(variable(&entry.key), &entry.key) {
-                self.found
+                self.diagnostics
                     .error(format!("the fields `{other}` and `{}` would be one variable", entry.key))
                     .at(entry.key_at, format!("both would be {} to a command", variable(&entry.key)))
                     .hint("rename one of them");
             }
             if COLUMNS.contains(&entry.key.as_str()) && !RESERVED.contains(&entry.key.as_str()) {
-                self.found
+                self.diagnostics
                     .warning(format!("the field `{}` is no column of its own in the store", entry.key))
                     .at(entry.key_at, "`events` has a column of that name")
                     .hint("call it something else, if you want to select it by name");
@@ -128,11 +130,11 @@ impl ConfigResolver<'_> {
 
     fn field_name(&mut self, entry: &ConfigEntry) {
         if !is_name(&entry.key) {
-            self.found
+            self.diagnostics
                 .error(format!("`{}` cannot be the name of a field", entry.key))
                 .at(entry.key_at, "letters, digits and _, not beginning with a digit");
         } else if RESERVED.contains(&entry.key.as_str()) {
-            self.found
+            self.diagnostics
                 .error(format!("`{}` cannot be the name of a field", entry.key))
                 .at(entry.key_at, "it is a word of its own in `once.per` and in expressions")
                 .hint(format!("call it `{}_` or something else", entry.key));
@@ -146,7 +148,7 @@ impl ConfigResolver<'_> {
         };
         let section = ConfigSection::new(table, SectionKind::Field, entry.node.at);
         if !section.has("at") {
-            self.found
+            self.diagnostics
                 .error(format!("field `{}` does not say where it is", entry.key))
                 .at(entry.key_at, "`at` is missing")
                 .hint("at = \"body.a.b\", or header.x, query.x, path");
@@ -165,7 +167,7 @@ impl ConfigResolver<'_> {
     pub(super) fn place(&mut self, node: &ConfigNode) -> FieldLocation {
         let Some(text) = node.text() else { return unknown_place() };
         FieldLocation::parse(text).unwrap_or_else(|why| {
-            self.found
+            self.diagnostics
                 .error(format!("`{text}` is not a place in a delivery"))
                 .at(node.at, why)
                 .hint("body.a.0.b, body.\"a.b\", header.x, query.x or path");
@@ -178,7 +180,7 @@ impl ConfigResolver<'_> {
         let name = node.text()?;
         let found = names.fields.ix(name);
         if found.is_none() {
-            self.found
+            self.diagnostics
                 .error(format!("`{what}` names a field that is not declared: `{name}`"))
                 .at(node.at, names.label())
                 .hint_if(nearest::did_you_mean(name, names.all()));
@@ -191,7 +193,7 @@ impl ConfigResolver<'_> {
         let ix = self.named(what, node, names)?;
         if names.unsigned(ix) {
             let field = &names.fields.get(ix).name;
-            self.found
+            self.diagnostics
                 .error(format!("`{what}` uses `{field}`, which is not signed"))
                 .at(node.at, "whoever repeats a delivery could change it")
                 .hint("take a value from the body");
@@ -205,7 +207,7 @@ impl ConfigResolver<'_> {
         for node in nodes {
             let Some(ix) = self.signed(what, node, names) else { continue };
             if list.contains(&ix) {
-                self.twice(what, node);
+                self.report_repeated_field(what, node);
             } else {
                 list.push(ix);
             }
@@ -213,8 +215,8 @@ impl ConfigResolver<'_> {
         list
     }
 
-    pub(super) fn twice(&mut self, what: &str, node: &ConfigNode) {
-        self.found.error(format!("`{what}` says the same twice")).at(node.at, "");
+    pub(super) fn report_repeated_field(&mut self, what: &str, node: &ConfigNode) {
+        self.diagnostics.error(format!("`{what}` says the same twice")).at(node.at, "");
     }
 
     /// An expression over fields.
@@ -227,7 +229,7 @@ impl ConfigResolver<'_> {
             }
             Err(e) => {
                 let at = self.inside(node.at, &e.at);
-                self.found.error(format!("`{what}` cannot be read")).at(at, e.what).hint_if(e.hint);
+                self.diagnostics.error(format!("`{what}` cannot be read")).at(at, e.what).hint_if(e.hint);
                 None
             }
         }
@@ -236,8 +238,8 @@ impl ConfigResolver<'_> {
     fn filter_is_signed(&mut self, what: &str, node: &ConfigNode, filter: &Filter, names: &FieldScope<'_>) {
         for ix in filter.fields() {
             let field = names.fields.get(ix);
-            if names.unsigned(ix) && !names.compared(ix) {
-                self.found
+            if names.unsigned(ix) && !names.is_event_kind(ix) {
+                self.diagnostics
                     .warning(format!("`{what}` looks at `{}`, which is not signed", field.name))
                     .at(node.at, "whoever repeats a delivery could change it")
                     .hint("where it matters, take a value from the body");
@@ -247,10 +249,10 @@ impl ConfigResolver<'_> {
 
     /// Warns of a field in a subject, a URL, a `dir`, an argument, a header, a statement or a group that is not signed.
     /// `written` is how it stands there.
-    pub(super) fn used_is_signed(&mut self, written: &str, at: ConfigSpan, field: &str, names: &FieldScope<'_>) {
-        let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.compared(*ix));
+    pub(super) fn warn_if_unsigned(&mut self, written: &str, at: ConfigSpan, field: &str, names: &FieldScope<'_>) {
+        let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.is_event_kind(*ix));
         if let Some(ix) = unsigned {
-            self.found
+            self.diagnostics
                 .warning(format!("`{written}` is not signed: it comes from {}", names.fields.get(ix).at))
                 .at(at, "anyone who has captured a delivery can send it again with another value")
                 .hint("where it matters, take a value from the body");

@@ -7,7 +7,7 @@ use super::resolve::ConfigResolver;
 use super::run::references;
 use super::section::ConfigSection;
 use crate::action::plan::{FieldTemplate, FieldTemplatePart, Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
-use crate::action::resolve::{IpRange, look};
+use crate::action::resolve::{IpRange, check_address};
 use crate::action::target;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
@@ -60,7 +60,7 @@ impl ConfigResolver<'_> {
         let sections = route.sections("forward", SectionKind::Forward);
         self.number_of("forward", sections.len(), route)?;
         if sections.len() > 1 && respond != ResponseMode::Accepted {
-            self.found
+            self.diagnostics
                 .error("`forward` has several receivers, and the sender waits for one answer")
                 .at(route.key_place("forward"), "")
                 .hint("one receiver, or respond = \"accepted\"");
@@ -69,13 +69,13 @@ impl ConfigResolver<'_> {
         for section in sections {
             let timeout = self.timeout(&section, respond).unwrap_or_else(|| default_timeout(respond));
             let Some(node) = section.node("url") else {
-                self.found.error("`forward` has no `url`").at(section.at, "");
+                self.diagnostics.error("`forward` has no `url`").at(section.at, "");
                 continue;
             };
             let allow = self.allow(&section);
             let Some((url, shown)) = self.url(node, &allow, names) else { continue };
             if url.fields().next().is_none() && section.has("allow") {
-                self.found
+                self.diagnostics
                     .warning("`allow` has no effect")
                     .at(section.key_place("allow"), "`url` has no field in it, so it is trusted wherever it leads");
             }
@@ -88,7 +88,7 @@ impl ConfigResolver<'_> {
                 http2: if section.text("http2") == Some("prior") { Http2Mode::Prior } else { Http2Mode::Negotiated },
                 at_once: section.count("at_once").map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
                 receipt_headers: self.receipt_headers(&section),
-                shown,
+                display: shown,
                 ..ReceiverPlan::new(url, timeout)
             });
         }
@@ -97,7 +97,7 @@ impl ConfigResolver<'_> {
 
     /// The URL, and how it may be shown.
     fn url(&mut self, node: &ConfigNode, allow: &[IpRange], names: &FieldScope<'_>) -> Option<(FieldTemplate, String)> {
-        let open = self.open("url", node)?;
+        let open = self.text_or_external("url", node)?;
         // A value that stands elsewhere is taken as it is: it is a secret, and may have braces in it.
         let written = open.shown.is_none();
         let template = if written { FieldTemplate(self.pieces(node, names)) } else { FieldTemplate::from(&*open.text) };
@@ -110,8 +110,8 @@ impl ConfigResolver<'_> {
                 format!("`{}` is neither http nor https", url.scheme())
             }
             Ok(url) if url.password().is_some() && written => {
-                self.found.conceal(node.at);
-                self.found
+                self.diagnostics.conceal(node.at);
+                self.diagnostics
                     .error("`url` has a password in it, and stands in the file")
                     .at(node.at, "a secret is never written into the config")
                     .hint("put the URL into the environment and write url = { env = \"NAME\" }");
@@ -125,7 +125,7 @@ impl ConfigResolver<'_> {
                 return Some((template, open.shown.unwrap_or(open.text)));
             }
         };
-        self.found
+        self.diagnostics
             .error("`url` is not a URL that can be sent to")
             .at(open.at, wrong)
             .hint("url = \"http://127.0.0.1:8080/ingest\"");
@@ -143,7 +143,7 @@ impl ConfigResolver<'_> {
             };
             if !fits {
                 let at = self.inside(node.at, &range);
-                self.found
+                self.diagnostics
                     .error(format!("`{{{name}}}` cannot stand there in a URL"))
                     .at(at, "a field is one whole label of the host, or stands in the path or in a value of the query")
                     .hint("url = \"https://{tenant}.example.com/hooks/{repo}?ref={ref}\"");
@@ -160,9 +160,9 @@ impl ConfigResolver<'_> {
         let local = host == "localhost" || host.ends_with(".localhost");
         let address = if local { Some(IpAddr::V4(Ipv4Addr::LOCALHOST)) } else { host.parse().ok() };
         if let Some(address) = address
-            && let Err(forbidden) = look(address, allow)
+            && let Err(forbidden) = check_address(address, allow)
         {
-            self.found
+            self.diagnostics
                 .error("`url` has a field in it, and leads where it may not")
                 .at(at, forbidden.why())
                 .hint(format!("allow = [\"{address}\"], if you mean it"));
@@ -176,7 +176,7 @@ impl ConfigResolver<'_> {
             match item.text().map(str::parse) {
                 Some(Ok(range)) => ranges.push(range),
                 Some(Err(why)) => {
-                    self.found.error("`allow` cannot be read").at(item.at, why);
+                    self.diagnostics.error("`allow` cannot be read").at(item.at, why);
                 }
                 None => {}
             }
@@ -187,7 +187,7 @@ impl ConfigResolver<'_> {
     fn sign(&mut self, section: &ConfigSection<'_>) -> Option<SigningKey> {
         let inner = section.section("sign", SectionKind::Sign)?;
         let Some(node) = inner.node("secret") else {
-            self.found
+            self.diagnostics
                 .error("`sign` has no `secret`")
                 .at(inner.at, "")
                 .hint("sign = { secret = { env = \"RECEIVER_SECRET\" } }");
@@ -195,7 +195,7 @@ impl ConfigResolver<'_> {
         };
         let secret = self.secret("secret", node)?.expose().to_vec();
         if let Err(why) = VerificationScheme::standard_webhooks(std::slice::from_ref(&secret), Duration::ZERO) {
-            self.found.error("the secret is not one of Standard Webhooks").at(node.at, why);
+            self.diagnostics.error("the secret is not one of Standard Webhooks").at(node.at, why);
             return None;
         }
         Some(SigningKey(secret))
@@ -207,7 +207,7 @@ impl ConfigResolver<'_> {
         for item in list {
             let Some(name) = self.header(item.text().unwrap_or_default(), item.at, signs) else { continue };
             if passed.contains(&name) {
-                self.twice("headers", item);
+                self.report_repeated_field("headers", item);
             } else {
                 passed.push(name);
             }
@@ -229,7 +229,7 @@ impl ConfigResolver<'_> {
             let Some(name) = self.header(&entry.key, entry.key_at, signs) else { continue };
             let same = |node: &&ConfigNode| node.text().is_some_and(|text| text.eq_ignore_ascii_case(&name));
             if set.iter().any(|(known, _)| *known == name) || passed.iter().copied().any(|node| same(&node)) {
-                self.found
+                self.diagnostics
                     .error(format!("the header `{name}` is written twice"))
                     .at(entry.key_at, "it is passed on or set before")
                     .hint("keep one of them");
@@ -242,9 +242,9 @@ impl ConfigResolver<'_> {
 
     fn header_text(&mut self, entry: &ConfigEntry, name: &str, names: &FieldScope<'_>) -> Option<ReceiverHeaderValue> {
         let node = &entry.node;
-        let open = self.open(name, node)?;
+        let open = self.text_or_external(name, node)?;
         if open.text.chars().any(char::is_control) {
-            self.found
+            self.diagnostics
                 .error(format!("`{name}` cannot be a header's value"))
                 .at(node.at, "it has a line break or another control character in it");
             return None;
@@ -254,8 +254,8 @@ impl ConfigResolver<'_> {
         }
         let template = FieldTemplate(self.pieces(node, names));
         if SECRET_HEADERS.contains(&name) && template.fields().next().is_none() {
-            self.found.conceal(node.at);
-            self.found
+            self.diagnostics.conceal(node.at);
+            self.diagnostics
                 .error(format!("`{name}` stands in the file"))
                 .at(node.at, "a secret is never written into the config")
                 .hint(format!("put it into the environment and write {name} = {{ env = \"NAME\" }}"));
@@ -270,12 +270,12 @@ impl ConfigResolver<'_> {
         for item in list {
             let Some(name) = self.header_name(item.text().unwrap_or_default(), item.at) else { continue };
             if HOP_HEADERS.contains(&&*name) || name == "set-cookie" {
-                self.found
+                self.diagnostics
                     .error(format!("`{name}` cannot be kept"))
                     .at(item.at, "what is kept is given again to whoever repeats the delivery")
                     .hint("leave it out");
             } else if kept.contains(&name) {
-                self.twice("receipt_headers", item);
+                self.report_repeated_field("receipt_headers", item);
             } else {
                 kept.push(name);
             }
@@ -292,7 +292,7 @@ impl ConfigResolver<'_> {
     fn not_too_many(&mut self, key: &str, count: usize, section: &ConfigSection<'_>) {
         if count > limits::FORWARDED_HEADERS_MAX {
             let label = format!("at most {} are allowed", limits::FORWARDED_HEADERS_MAX);
-            self.found.error(format!("`{key}` has {count} entries")).at(section.key_place(key), label);
+            self.diagnostics.error(format!("`{key}` has {count} entries")).at(section.key_place(key), label);
         }
     }
 
@@ -311,14 +311,14 @@ impl ConfigResolver<'_> {
         } else {
             return Some(name);
         };
-        self.found.error(format!("the header `{name}` is not yours to send")).at(at, wrong).hint("leave it out");
+        self.diagnostics.error(format!("the header `{name}` is not yours to send")).at(at, wrong).hint("leave it out");
         None
     }
 
     fn header_name(&mut self, text: &str, at: ConfigSpan) -> Option<String> {
         let name = reqwest::header::HeaderName::try_from(text).ok();
         if name.is_none() {
-            self.found
+            self.diagnostics
                 .error(format!("`{text}` cannot be the name of a header"))
                 .at(at, "letters, digits and -, such as \"x-github-event\"");
         }

@@ -73,19 +73,20 @@ impl ConfigResolver<'_> {
             ("respond_within", "nobody waits for an answer"),
         ] {
             // A preset was written for a path.
-            let written = source.node(key).filter(|node| super::once::whence(node.at) == super::Provenance::Written);
+            let written =
+                source.node(key).filter(|node| super::once::provenance(node.at) == super::Provenance::Written);
             if let Some(node) = written {
-                self.found.error(format!("`{key}` and `from` cannot stand together")).at(node.at, why);
+                self.diagnostics.error(format!("`{key}` and `from` cannot stand together")).at(node.at, why);
             }
         }
         if source.flag("api") == Some(true) {
-            self.found
+            self.diagnostics
                 .error("a preset for clients of an HTTP API and `from` cannot stand together")
                 .at(source.place("preset"), "nobody waits for an answer");
         }
         let server = self.nats_server(&section);
         if !section.has("stream") {
-            self.found.error("`from` has no `stream`").at(section.at, "").hint("stream = \"GITHUB\"");
+            self.diagnostics.error("`from` has no `stream`").at(section.at, "").hint("stream = \"GITHUB\"");
         }
         let name = self.stream_name(&section, "stream");
         let consumer = match section.text("consumer") {
@@ -96,7 +97,7 @@ impl ConfigResolver<'_> {
         for node in subjects {
             let text = node.text().unwrap_or_default();
             if text.split('.').any(str::is_empty) || text.contains(char::is_whitespace) {
-                self.found
+                self.diagnostics
                     .error(format!("`{text}` is no subject"))
                     .at(node.at, "tokens with dots between them; * is one token, > all that follow");
             }
@@ -117,10 +118,12 @@ impl ConfigResolver<'_> {
     fn replicas(&mut self, section: &ConfigSection<'_>) -> Option<usize> {
         let replicas = section.count("replicas")?;
         if replicas > REPLICAS_MAX {
-            self.found.error(format!("a stream has at most {REPLICAS_MAX} replicas")).at(section.place("replicas"), "");
+            self.diagnostics
+                .error(format!("a stream has at most {REPLICAS_MAX} replicas"))
+                .at(section.place("replicas"), "");
         }
         if section.flag("create") != Some(true) || !section.has("subjects") {
-            self.found
+            self.diagnostics
                 .error("`replicas` is for a stream that hookonce makes")
                 .at(section.place("replicas"), "")
                 .hint("write create = true and the stream's `subjects`, or leave `replicas` out");
@@ -132,7 +135,7 @@ impl ConfigResolver<'_> {
         let text = section.text(key)?;
         let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
         if text.is_empty() || text.contains(bad) {
-            self.found
+            self.diagnostics
                 .error(format!("`{text}` cannot be the name of a {key}"))
                 .at(section.place(key), "no spaces, dots, slashes, * or >");
             return None;
@@ -143,7 +146,7 @@ impl ConfigResolver<'_> {
     /// A message that is acknowledged must be kept by somebody.
     pub(super) fn outlives(&mut self, stream: &StreamPlan, store: &StoreAddress, at: ConfigSpan) {
         if stream.ack == AckTiming::Claimed && *store == StoreAddress::Memory {
-            self.found
+            self.diagnostics
                 .error("a message would be lost with the node: it is acknowledged when it is stored, and the store is memory:")
                 .at(at, "`ack` is \"claimed\"")
                 .hint("ack = \"done\", or a store that lasts");

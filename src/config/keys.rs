@@ -119,7 +119,7 @@ const GATEWAY: &[ConfigKey] = &nats::joined::<{ OWN.len() + run::KEYS.len() }>(O
 
 const OWN: &[ConfigKey] = {
     use SectionKind::{
-        Admin, Block, Change, Elsewhere, Field, Forward, From, Kind, Once, Publish, Retry, Route, Sign, Source, Sql,
+        Admin, Block, Change, External, Field, Forward, From, Kind, Once, Publish, Retry, Route, Sign, Source, Sql,
         Token, Top, Verify,
     };
     &[
@@ -453,16 +453,16 @@ const OWN: &[ConfigKey] = {
             "The longest wait before the second attempt; it doubles from there.",
         ),
         key(Retry, "longest", ConfigValueType::Duration, "1h", "The longest wait of all."),
-        key(Elsewhere, "env", ConfigValueType::Text, "none", "The environment variable that holds the value."),
+        key(External, "env", ConfigValueType::Text, "none", "The environment variable that holds the value."),
         key(
-            Elsewhere,
+            External,
             "file",
             ConfigValueType::Text,
             "none",
             "The file that holds the value; a newline at its end is cut.",
         ),
         key(
-            Elsewhere,
+            External,
             "dir",
             ConfigValueType::Text,
             "none",

@@ -34,7 +34,7 @@ pub(super) fn kind_use(
         _ => false,
     });
     let acted = fields.iter().any(|(ix, _)| reaches_action(names, *ix, routes, plans));
-    let passed = routes.iter().any(|route| route.passes.iter().any(|name| name == kind::HEADER));
+    let passed = routes.iter().any(|route| route.forwarded_headers.iter().any(|name| name == kind::HEADER));
     match (filtered || grouped || acted, passed) {
         (true, _) => Some(EventKindUse::Decides),
         (false, true) => Some(EventKindUse::PassedOn),
@@ -70,7 +70,7 @@ impl ConfigResolver<'_> {
     ) -> Vec<(String, Vec<String>)> {
         let entries = source.node("kinds").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         if source.has("kinds") && used.is_none() {
-            self.found
+            self.diagnostics
                 .warning("`kinds` has no effect")
                 .at(source.key_place("kinds"), format!("nothing here uses {}", kind::HEADER))
                 .hint(format!("a field such as kind = \"header.{}\" in `when`, or leave it out", kind::HEADER));
@@ -78,20 +78,20 @@ impl ConfigResolver<'_> {
         let mut kinds = Vec::new();
         for entry in entries {
             if !kind::is_name(&entry.key) {
-                self.found
+                self.diagnostics
                     .error(format!("`{}` cannot be a kind of event", entry.key))
                     .at(entry.key_at, "lower-case letters, digits and _, as the header names it");
             }
             match self.place(&entry.node) {
                 FieldLocation::Body(path) if path.first().is_some_and(|member| kind::is_common(member)) => {
-                    self.found
+                    self.diagnostics
                         .error(format!("`kinds.{}` names a member that bodies of many kinds have", entry.key))
                         .at(entry.node.at, "a captured delivery of another kind would pass for this one")
                         .hint("name a member that only bodies of this kind have");
                 }
                 FieldLocation::Body(path) => kinds.push((entry.key.clone(), path)),
                 other => {
-                    self.found
+                    self.diagnostics
                         .error(format!("`kinds.{}` is {other}, and only the body is signed", entry.key))
                         .at(entry.node.at, "a member that every body of this kind has")
                         .hint(format!("{} = \"body.{}\"", entry.key, entry.key));

@@ -40,24 +40,24 @@ impl ConfigResolver<'_> {
         let ca = section.node("ca").and_then(|node| self.existing("ca", node));
         let certificate = self.certificate(section);
         let Some(node) = section.node("nats") else {
-            self.found
+            self.diagnostics
                 .error("nobody says which server")
                 .at(section.at, "`nats` is missing")
                 .hint("nats = \"nats://127.0.0.1:4222\"");
             return None;
         };
-        let open = self.open("nats", node)?;
+        let open = self.text_or_external("nats", node)?;
         let stands_here = open.shown.is_none();
         if stands_here && open.text.contains('@') {
-            self.found.conceal(node.at);
-            self.found
+            self.diagnostics.conceal(node.at);
+            self.diagnostics
                 .error("`nats` says who we are, and stands in the file")
                 .at(node.at, "a secret is never written into the config")
                 .hint("put the URL into the environment and write nats = { env = \"NATS_URL\" }, or use `user` and `password`");
             return None;
         }
         if let Some(wrong) = wrong(&open.text).filter(|_| open.text != UNKNOWN_URL) {
-            self.found
+            self.diagnostics
                 .error("`nats` is not the URL of a NATS server")
                 .at(open.at, wrong)
                 .hint("nats = \"nats://127.0.0.1:4222\"");
@@ -71,13 +71,13 @@ impl ConfigResolver<'_> {
     fn who(&mut self, section: &ConfigSection<'_>) -> Option<NatsCredentials> {
         let ways: Vec<_> = ["creds", "nkey", "token", "user"].into_iter().filter(|key| section.has(key)).collect();
         if let [first, second, ..] = ways.as_slice() {
-            self.found
+            self.diagnostics
                 .error(format!("`{first}` and `{second}` both say who we are"))
                 .at(section.key_place(second), "one of them, not both");
             return None;
         }
         if section.has("user") != section.has("password") {
-            self.found
+            self.diagnostics
                 .error("`user` and `password` belong together")
                 .at(section.key_place(if section.has("user") { "user" } else { "password" }), "the other is missing");
             return None;
@@ -88,7 +88,7 @@ impl ConfigResolver<'_> {
             let bytes = self.secret(key, node)?.expose().to_vec();
             let text = String::from_utf8(bytes).ok();
             if text.is_none() {
-                self.found.error(format!("`{key}` is not text")).at(node.at, "it is not UTF-8");
+                self.diagnostics.error(format!("`{key}` is not text")).at(node.at, "it is not UTF-8");
             }
             text
         };
@@ -98,14 +98,14 @@ impl ConfigResolver<'_> {
             "token" => secret("token").map(NatsCredentials::Token),
             _ => {
                 let password = secret("password");
-                let user = section.node("user").and_then(|node| self.open("user", node));
+                let user = section.node("user").and_then(|node| self.text_or_external("user", node));
                 user.zip(password).map(|(user, password)| NatsCredentials::User(user.text, password))
             }
         };
         if let Some(NatsCredentials::Nkey(seed)) = &who
             && !(seed.len() == 58 && seed.starts_with("SU"))
         {
-            self.found
+            self.diagnostics
                 .error("`nkey` is not the seed of a user")
                 .at(section.place("nkey"), "a seed has 58 letters and digits and begins with SU");
             return None;
@@ -121,12 +121,12 @@ impl ConfigResolver<'_> {
             ConfigValue::List(list) if list.len() == 2 => {
                 let files = (self.existing("client", &list[0]), self.existing("client", &list[1]));
                 if let Some(key) = &files.1 {
-                    self.for_us_alone(key, list[1].at);
+                    self.warn_if_world_readable(key, list[1].at);
                 }
                 files.0.zip(files.1)
             }
             _ => {
-                self.found
+                self.diagnostics
                     .error("`client` needs two files")
                     .at(node.at, "the certificate and its key")
                     .hint("client = [\"client.pem\", \"client.key\"]");
@@ -140,7 +140,7 @@ impl ConfigResolver<'_> {
         if path.is_file() {
             return Some(path);
         }
-        self.found.error(format!("`{key}` names no file")).at(node.at, format!("there is no {}", path.display()));
+        self.diagnostics.error(format!("`{key}` names no file")).at(node.at, format!("there is no {}", path.display()));
         None
     }
 
@@ -157,13 +157,13 @@ impl ConfigResolver<'_> {
         if envelope == EnvelopeFormat::Patchwork {
             let lacks = [(names.delivery.is_none(), "delivery id"), (kind.is_none(), "kind of event")];
             for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks && names.scheme.is_some()) {
-                self.found
+                self.diagnostics
                     .error(format!("the envelope needs the {what}, and this sender has none"))
                     .at(section.place("envelope"), "")
                     .hint("leave `envelope` out, or say where it is: `delivery`, or a field named `kind` in a header");
             }
         }
-        let mut carries = names.scheme.map_or_else(Vec::new, VerificationScheme::carried);
+        let mut carries = names.scheme.map_or_else(Vec::new, VerificationScheme::headers_to_forward);
         let id = names.delivery.and_then(|delivery| match &delivery.at {
             FieldLocation::Header(name) => Some(name.clone()),
             _ => None,
@@ -176,18 +176,18 @@ impl ConfigResolver<'_> {
             subject: subject?,
             timeout: self.timeout(section, respond).unwrap_or(TIMEOUT),
             envelope,
-            keeper: if section.flag("core") == Some(true) { PublishMode::Nobody } else { PublishMode::Stream },
+            keeper: if section.flag("core") == Some(true) { PublishMode::Core } else { PublishMode::Stream },
             kind,
             carries,
             // Whose secret it was is not known afterwards where every caller has one.
             signs: names.scheme.filter(|scheme| !matches!(scheme, VerificationScheme::Callers(_))).cloned(),
-            horizon: Duration::ZERO,
+            retry_horizon: Duration::ZERO,
         })
     }
 
     fn subject(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<FieldTemplate> {
         let Some(node) = section.node("subject") else {
-            self.found.error("`publish` has no `subject`").at(section.at, "").hint("subject = \"github.{kind}\"");
+            self.diagnostics.error("`publish` has no `subject`").at(section.at, "").hint("subject = \"github.{kind}\"");
             return None;
         };
         let pieces = self.pieces(node, names);
@@ -197,7 +197,7 @@ impl ConfigResolver<'_> {
         };
         let whole: String = pieces.iter().map(plain).collect();
         if whole.starts_with('$') || !whole.split('.').all(is_token) {
-            self.found
+            self.diagnostics
                 .error("`subject` cannot be published to")
                 .at(node.at, "tokens with dots between them: no spaces, no wildcards, no $ at the beginning")
                 .hint("subject = \"github.{kind}\"");

@@ -18,7 +18,7 @@ const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 
 /// How long this sender may deliver again, by a person's hand.
 fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Duration)> {
-    match scheme.of_all() {
+    match scheme.shared_scheme() {
         VerificationScheme::Github(_) => Some(("GitHub", 3 * DAY)),
         _ => None,
     }
@@ -26,11 +26,11 @@ fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Durat
 
 /// What was signed, as an identity, where the signature does not cover the delivery id: whoever saw one delivery could
 /// send it again under another id.
-fn what_was_signed(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>) -> Option<Identity> {
+fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>) -> Option<Identity> {
     if id.is_some_and(|id| scheme.covers(&id.at)) {
         return None;
     }
-    match scheme.of_all() {
+    match scheme.shared_scheme() {
         VerificationScheme::Bearer(_) | VerificationScheme::Callers(_) | VerificationScheme::None => None,
         VerificationScheme::Github(_) | VerificationScheme::Hmac(_) | VerificationScheme::StandardWebhooks { .. } => {
             Some(if scheme.signs_time() { Identity::Signed } else { Identity::Body })
@@ -50,7 +50,7 @@ fn of_the_body(identity: &Identity, names: &FieldScope<'_>) -> bool {
 
 /// Nothing but the body is signed: an old delivery can be sent again under a new id, at any time.
 fn covers_only_the_body(scheme: &VerificationScheme) -> bool {
-    match scheme.of_all() {
+    match scheme.shared_scheme() {
         VerificationScheme::Github(_) => true,
         VerificationScheme::Hmac(hmac) => {
             !hmac.over.iter().any(|piece| matches!(piece, SignedPiece::Id | SignedPiece::Timestamp))
@@ -76,7 +76,7 @@ fn with_message(
     both.unzip()
 }
 
-pub(super) fn whence(at: ConfigSpan) -> Provenance {
+pub(super) fn provenance(at: ConfigSpan) -> Provenance {
     match at.origin {
         ConfigOrigin::Config => Provenance::Written,
         ConfigOrigin::Preset(_) => Provenance::Preset,
@@ -92,7 +92,7 @@ impl ConfigResolver<'_> {
     ) -> (DeduplicationPolicy, SourceProvenance) {
         let section = source.section("once", SectionKind::Once);
         let key = |name: &str| section.and_then(|s| s.node(name));
-        let from = |name: &str| key(name).map_or(Provenance::Default, |node| whence(node.at));
+        let from = |name: &str| key(name).map_or(Provenance::Default, |node| provenance(node.at));
         let change = section.and_then(|s| self.change(&s, names));
 
         let (mut per, mut per_from) = match key("per").and_then(ConfigNode::list) {
@@ -111,7 +111,7 @@ impl ConfigResolver<'_> {
         if let Some(node) = key("per").filter(|node| node.list().is_some_and(<[_]>::is_empty))
             && !section.is_some_and(|s| s.has("change"))
         {
-            self.found.error("`once.per` is empty").at(node.at, "no delivery would ever be a duplicate");
+            self.diagnostics.error("`once.per` is empty").at(node.at, "no delivery would ever be a duplicate");
         }
         let body_only = names.scheme.is_some_and(covers_only_the_body);
         let implied = self.implied(source, section.as_ref(), names, &per, change.is_some() && body_only);
@@ -124,13 +124,13 @@ impl ConfigResolver<'_> {
         let (keep, keep_body) = self.keep(section.as_ref(), names, for_ever);
         if for_ever && let Some(node) = key("change") {
             let label = if key("keep").is_some() { "`keep` does not apply: " } else { "" };
-            self.found
+            self.diagnostics
                 .warning("`change` has no `order`, so its keys are kept for ever")
                 .at(node.at, format!("{label}a delivery repeated after `keep` would look like a roll-back"))
                 .hint("name the field with the sender's order: a number or a time that grows");
         }
         let imported =
-            source.node("imported").filter(|node| whence(node.at) == Provenance::Preset).and_then(ConfigNode::list);
+            source.node("imported").filter(|node| provenance(node.at) == Provenance::Preset).and_then(ConfigNode::list);
         let imported = imported.and_then(|list| list.iter().map(|node| names.fields.ix(node.text()?)).collect());
         let keep_from = if for_ever { Provenance::Implied } else { from("keep") };
         let notes = SourceProvenance {
@@ -158,7 +158,7 @@ impl ConfigResolver<'_> {
         // Equal bodies under two keys are two requests, and a signature there covers the key.
         let scheme = names.scheme.filter(|_| source.flag("api") != Some(true));
         let of_body = per.iter().any(|identity| of_the_body(identity, names));
-        let signed = scheme.and_then(|scheme| what_was_signed(scheme, names.delivery)).filter(|_| !of_body);
+        let signed = scheme.and_then(|scheme| signed_identity(scheme, names.delivery)).filter(|_| !of_body);
         let by_change =
             (changes_by_body && !per.contains(&Identity::Body)).then_some((Identity::Body, Provenance::Implied));
         let implied = signed.map(|identity| (identity, Provenance::ImpliedBySignature)).or(by_change);
@@ -171,7 +171,7 @@ impl ConfigResolver<'_> {
                 } else {
                     "leave one of them out"
                 };
-                self.found
+                self.diagnostics
                     .error("`equal_bodies` is \"new\", and `per` says that equal bodies are one event")
                     .at(once.place("equal_bodies"), "the body is an identity")
                     .hint(hint);
@@ -187,14 +187,14 @@ impl ConfigResolver<'_> {
                     "duplicate" => "per = [\"delivery\", \"body\"], if equal bodies are one event",
                     _ => "leave it out",
                 };
-                self.found.warning("`equal_bodies` has no effect").at(once.place("equal_bodies"), why).hint(hint);
+                self.diagnostics.warning("`equal_bodies` has no effect").at(once.place("equal_bodies"), why).hint(hint);
                 None
             }
             (Some(("new", once)), Some(_)) => {
                 let age =
                     scheme.and_then(VerificationScheme::tolerance).map(|age| format!(" within {}", duration_text(age)));
                 let age = age.unwrap_or_default();
-                self.found
+                self.diagnostics
                     .warning("whoever captures a delivery can have it act again")
                     .at(once.place("equal_bodies"), format!("the same bytes under another id{age} are a new event, since the signature does not cover the id"))
                     .hint("leave it out, unless the sender sends equal bodies that must act each time");
@@ -216,7 +216,7 @@ impl ConfigResolver<'_> {
             && body > keep
             && !for_ever
         {
-            self.found
+            self.diagnostics
                 .error("`keep_body` is longer than `keep`")
                 .at(section.place("keep_body"), format!("the event itself is kept for {}", duration_text(keep)))
                 .hint("make `keep` longer or `keep_body` shorter");
@@ -229,7 +229,7 @@ impl ConfigResolver<'_> {
             && keep < window
         {
             let window = duration_text(window);
-            self.found
+            self.diagnostics
                 .warning(format!("`keep` is shorter than {sender}'s redelivery window"))
                 .at(section.place("keep"), format!("{sender} can deliver again for {window}"))
                 .hint(format!("keep = \"{window}\" or longer"));
@@ -262,7 +262,7 @@ impl ConfigResolver<'_> {
                 _ => continue,
             };
             if per.contains(&identity) {
-                self.twice("once.per", node);
+                self.report_repeated_field("once.per", node);
             }
             per.push(identity);
         }
@@ -272,14 +272,14 @@ impl ConfigResolver<'_> {
     fn together(&mut self, node: &ConfigNode, list: &[ConfigNode], names: &FieldScope<'_>) -> Option<Identity> {
         if let Some(alone) = list.iter().find(|item| matches!(item.text(), Some("delivery" | "body"))) {
             let word = alone.text().unwrap_or_default();
-            self.found
+            self.diagnostics
                 .error(format!("`{word}` cannot be taken together with fields"))
                 .at(alone.at, "it is an identity of its own")
                 .hint(format!("write it outside of the inner list: per = [\"{word}\", […]]"));
             return None;
         }
         if list.is_empty() {
-            self.found
+            self.diagnostics
                 .error("an identity of `once.per` is empty")
                 .at(node.at, "every delivery would be the same event");
             return None;
@@ -289,7 +289,7 @@ impl ConfigResolver<'_> {
 
     fn has_delivery(&mut self, node: &ConfigNode, names: &FieldScope<'_>, delivery: Option<&DeliveryIdLocation>) {
         if delivery.is_none() && names.scheme.is_some() && names.stream.is_none() {
-            self.found
+            self.diagnostics
                 .error("`once.per` names the delivery id, and this sender has none")
                 .at(node.at, "")
                 .hint("say where it is, delivery = \"header.x-id\", or use \"body\" or fields");
@@ -302,7 +302,7 @@ impl ConfigResolver<'_> {
             let what = format!("change.{key}");
             match section.node(key) {
                 None => {
-                    self.found
+                    self.diagnostics
                         .error(format!("`change` has no `{key}`"))
                         .at(section.at, "both `of` and `to` are needed");
                     Vec::new()
@@ -310,7 +310,9 @@ impl ConfigResolver<'_> {
                 Some(node) => {
                     let list = node.list().unwrap_or(&[]);
                     if list.is_empty() && node.list().is_some() {
-                        self.found.error(format!("`{what}` is empty")).at(node.at, "at least one field is needed");
+                        self.diagnostics
+                            .error(format!("`{what}` is empty"))
+                            .at(node.at, "at least one field is needed");
                     }
                     self.signed_list(&what, list, names)
                 }
@@ -325,7 +327,7 @@ impl ConfigResolver<'_> {
     pub(super) fn positive(&mut self, section: &ConfigSection<'_>, key: &str) -> Option<Duration> {
         let length = section.duration(key)?;
         if length.is_zero() {
-            self.found.error(format!("`{key}` is zero")).at(section.place(key), "it must be longer than that");
+            self.diagnostics.error(format!("`{key}` is zero")).at(section.place(key), "it must be longer than that");
             return None;
         }
         Some(length)

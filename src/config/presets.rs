@@ -25,7 +25,7 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 }
 
 /// A source as if it had been written out: a key beside a preset replaces that key whole; fields add.
-pub(super) fn beside(preset: &'static Preset, user: &ConfigTable) -> ConfigTable {
+pub(super) fn merge_preset(preset: &'static Preset, user: &ConfigTable) -> ConfigTable {
     let (known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
     let fields = known.get("fields").and_then(ConfigNode::table).cloned().unwrap_or_default();
     let mut out = over(known, user);
@@ -72,7 +72,7 @@ mod tests {
             "when = 'true'\nonce = { keep = '1d' }\nfields = { tag = 'body.t', extra = 'body.e' }",
             ConfigOrigin::Config,
         );
-        let merged = beside(find("github-package").unwrap(), &user);
+        let merged = merge_preset(find("github-package").unwrap(), &user);
         assert_eq!(merged.get("when").unwrap().text(), Some("true"));
         assert!(merged.get("once").unwrap().table().unwrap().get("per").is_none());
         let fields = merged.get("fields").unwrap().table().unwrap();

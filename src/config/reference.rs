@@ -42,7 +42,7 @@ const PARTS: &[(SectionKind, &str, &str)] = &[
     (SectionKind::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
     (SectionKind::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
     (SectionKind::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
-    (SectionKind::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
+    (SectionKind::External, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
 ];
 
 const HEAD: &str = "\

@@ -27,7 +27,7 @@ pub(super) struct ConfigResolver<'a> {
     pub(super) base: &'a Path,
     pub(super) env: EnvLookup<'a>,
     pub(super) secrets: SecretRequirement,
-    pub(super) found: DiagnosticCollector,
+    pub(super) diagnostics: DiagnosticCollector,
     /// Every value that does not stand in the file.
     pub(super) elsewhere: Vec<ExternalValue>,
     /// Every variable that was asked for.
@@ -50,12 +50,12 @@ pub(super) fn resolve(
 ) -> Result<Config, ConfigError> {
     let mut resolver = ConfigResolver { secrets, ..ConfigResolver::new(text, base, env) };
     let config = resolver.config();
-    let failed = resolver.found.has_errors();
+    let failed = resolver.diagnostics.has_errors();
     let named = |origin| match origin {
         ConfigOrigin::Config => (file.to_owned(), text),
         ConfigOrigin::Preset(name) => (format!("preset {name}"), text_of(text, origin)),
     };
-    let (list, more) = resolver.found.finish(&named);
+    let (list, more) = resolver.diagnostics.finish(&named);
     match config {
         Some(config) if !failed => {
             Ok(Config { warnings: list, secret_env_names: resolver.env_names, elsewhere: resolver.elsewhere, ..config })
@@ -77,14 +77,14 @@ impl<'a> ConfigResolver<'a> {
         let (secrets, elsewhere) = (SecretRequirement::Required, Vec::new());
         let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
         let dialect = None;
-        Self { text, base, env, secrets, found, elsewhere, env_names, env_passed, dialect, secrets_seen }
+        Self { text, base, env, secrets, diagnostics: found, elsewhere, env_names, env_passed, dialect, secrets_seen }
     }
 
     /// The file as a tree; `None` if it is not TOML, which is then told.
     pub(super) fn tree(&mut self) -> Option<ConfigTable> {
         let (root, errors) = raw::parse(self.text, ConfigOrigin::Config);
         for error in &errors {
-            let draft = self.found.error(format!("this is not TOML: {}", error.what));
+            let draft = self.diagnostics.error(format!("this is not TOML: {}", error.what));
             if let Some(at) = error.at {
                 draft.at(at, "");
             }
@@ -99,7 +99,7 @@ impl<'a> ConfigResolver<'a> {
 
     fn config(&mut self) -> Option<Config> {
         let root = self.tree()?;
-        shape::check(&root, SectionKind::Top, "the top level", &mut self.found);
+        shape::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
         let top =
             ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);
@@ -129,7 +129,7 @@ impl<'a> ConfigResolver<'a> {
     fn no_secrets_passed_on(&mut self) {
         for (name, at) in &self.env_passed {
             if self.env_names.contains(name) {
-                self.found
+                self.diagnostics
                     .error(format!("`{name}` cannot be given to a command"))
                     .at(*at, "the config itself reads it, so a command never gets it")
                     .hint("give the command a variable of its own");
@@ -140,7 +140,7 @@ impl<'a> ConfigResolver<'a> {
     fn sources(&mut self, top: &ConfigSection<'_>, config: &mut Config) {
         let table = top.node("source").and_then(ConfigNode::table).cloned().unwrap_or(ConfigTable::default());
         if table.entries.is_empty() && top.node("source").is_none_or(|node| node.table().is_some()) {
-            self.found
+            self.diagnostics
                 .error("no source is configured")
                 .hint("write [source.NAME] with `verify` and a route, or begin with `hookonce init`");
         }
@@ -154,13 +154,13 @@ impl<'a> ConfigResolver<'a> {
             self.elsewhere[others..].iter_mut().for_each(|value| value.source = Some(source.name.clone()));
             if let Some(other) = paths.insert(source.path.clone(), source.name.clone()) {
                 let at = inner.get("path").map_or(entry.key_at, |node| node.at);
-                self.found
+                self.diagnostics
                     .error(format!("two sources listen on `{}`", source.path))
                     .at(at, format!("also the path of source `{other}`"));
             }
             if let Some(other) = scopes.insert(source.scope.clone(), source.name.clone()) {
                 let at = inner.get("scope").map_or(entry.key_at, |node| node.at);
-                self.found
+                self.diagnostics
                     .error(format!("two sources have the scope `{}`", source.scope))
                     .at(at, format!("also the scope of source `{other}`"))
                     .hint("a delivery of one would be a duplicate of the other's; give each a scope of its own");
@@ -181,11 +181,11 @@ impl<'a> ConfigResolver<'a> {
         let default = || StoreAddress::Sqlite(self.base.join(STORE));
         let Some(node) = top.node("store") else { return default() };
         let default = default();
-        let Some(open) = self.open("store", node) else { return default };
+        let Some(open) = self.text_or_external("store", node) else { return default };
         let stands_here = open.shown.is_none();
         match StoreAddress::parse(&open.text, self.base) {
             Ok(StoreAddress::Postgres(url) | StoreAddress::Redis(url)) if stands_here && url.has_password() => {
-                self.found
+                self.diagnostics
                     .error("the password of `store` stands in the file")
                     .at(open.at, "a secret is never written into the config")
                     .hint("put the whole URL into the environment and write store = { env = \"DATABASE_URL\" }");
@@ -193,7 +193,7 @@ impl<'a> ConfigResolver<'a> {
             }
             Ok(address) => address,
             Err(no_address) => {
-                self.found.error("`store` cannot be read").at(open.at, no_address.to_string());
+                self.diagnostics.error("`store` cannot be read").at(open.at, no_address.to_string());
                 default
             }
         }
@@ -210,12 +210,12 @@ impl<'a> ConfigResolver<'a> {
 
     fn admin(&mut self, top: &ConfigSection<'_>, listen: SocketAddr) -> AdminConfig {
         let Some(section) = top.section("admin", SectionKind::Admin) else {
-            self.apart(listen, ADMIN, top.place("listen"));
+            self.check_ports_differ(listen, ADMIN, top.place("listen"));
             return AdminConfig { listen: ADMIN, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
         };
         let own = section.address("listen").unwrap_or(ADMIN);
         let at = if section.has("listen") { section.place("listen") } else { top.place("listen") };
-        self.apart(listen, own, at);
+        self.check_ports_differ(listen, own, at);
         let mut tokens = Vec::new();
         if let Some(secret) = section.node("token").and_then(|node| self.secret("token", node)) {
             tokens.push(AdminToken { secret, may: AdminPermission::All });
@@ -229,14 +229,14 @@ impl<'a> ConfigResolver<'a> {
             match entry.node("token") {
                 Some(node) => tokens.extend(self.secret("token", node).map(|secret| AdminToken { secret, may })),
                 None => {
-                    self.found.error("an entry of `tokens` has no `token`").at(entry.at, "");
+                    self.diagnostics.error("an entry of `tokens` has no `token`").at(entry.at, "");
                 }
             }
         }
         self.tokens_differ(&tokens, &section);
         let any = section.has("token") || !section.sections("tokens", SectionKind::Token).is_empty();
         if !own.ip().is_loopback() && !any {
-            self.found
+            self.diagnostics
                 .error("the admin port can be reached from outside and has no token")
                 .at(section.place("listen"), "not a loopback address")
                 .hint("add token = { env = \"HOOKONCE_ADMIN_TOKEN\" }, or listen on 127.0.0.1");
@@ -252,7 +252,7 @@ impl<'a> ConfigResolver<'a> {
             return Vec::new();
         };
         if list.len() > limits::PEERS_MAX {
-            self.found.error(format!("`peers` names more than {} nodes", limits::PEERS_MAX)).at(*at, "");
+            self.diagnostics.error(format!("`peers` names more than {} nodes", limits::PEERS_MAX)).at(*at, "");
         }
         let mut peers = Vec::new();
         for node in list {
@@ -267,7 +267,7 @@ impl<'a> ConfigResolver<'a> {
             match plain {
                 Some(_) => peers.push(text.trim_end_matches('/').to_owned()),
                 None => {
-                    self.found
+                    self.diagnostics
                         .error("an entry of `peers` is no address of an admin port")
                         .at(node.at, "expected one such as \"http://10.0.0.2:3143\"")
                         .hint("a token for the peers goes into peer_token = { env = \"…\" }");
@@ -280,17 +280,17 @@ impl<'a> ConfigResolver<'a> {
     fn tokens_differ(&mut self, tokens: &[AdminToken], section: &ConfigSection<'_>) {
         let twice = tokens.iter().enumerate().any(|(i, a)| tokens[..i].iter().any(|b| b.secret == a.secret));
         if twice {
-            self.found
+            self.diagnostics
                 .error("two tokens of the admin port are the same")
                 .at(section.key_place("tokens"), "which of them counts could not be told");
         }
     }
 
     /// Both ports can be opened at once.
-    fn apart(&mut self, listen: SocketAddr, admin: SocketAddr, at: ConfigSpan) {
+    fn check_ports_differ(&mut self, listen: SocketAddr, admin: SocketAddr, at: ConfigSpan) {
         let overlap = listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified();
         if listen.port() != 0 && listen.port() == admin.port() && overlap {
-            self.found
+            self.diagnostics
                 .error("webhooks and the admin port listen on the same address")
                 .at(at, format!("webhooks: {listen}, admin: {admin}"))
                 .hint("the admin port needs a port of its own");

@@ -74,13 +74,15 @@ impl ConfigResolver<'_> {
             },
             redelivery: self.redelivery(section, names, respond, once, plan.as_ref()),
             lease: self.lease(section),
-            at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
-            makes,
+            max_concurrency: section
+                .count("at_once")
+                .map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+            fanout: makes,
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
-            passes: plan.as_ref().map(ActionPlan::passes).unwrap_or_default(),
+            forwarded_headers: plan.as_ref().map(ActionPlan::forwarded_headers).unwrap_or_default(),
         };
         match &mut plan {
-            Some(ActionPlan::Publish(publish)) => publish.horizon = horizon(&route, publish.timeout),
+            Some(ActionPlan::Publish(publish)) => publish.retry_horizon = horizon(&route, publish.timeout),
             Some(ActionPlan::Sql(statement)) => self.lease_is_longer(section, route.lease, statement.timeout),
             _ => {}
         }
@@ -90,7 +92,7 @@ impl ConfigResolver<'_> {
     fn route_name(&mut self, number: usize, section: &ConfigSection<'_>) -> String {
         let name = section.text("name").map_or_else(|| number.to_string(), str::to_owned);
         if name.is_empty() || name.chars().any(char::is_control) {
-            self.found.error("the name of a route is empty or cannot be printed").at(section.place("name"), "");
+            self.diagnostics.error("the name of a route is empty or cannot be printed").at(section.place("name"), "");
         }
         name
     }
@@ -106,7 +108,7 @@ impl ConfigResolver<'_> {
         };
         let list = match &node.value {
             ConfigValue::Text(fixed) if fixed.is_empty() => {
-                self.found.error("`group` is empty").at(node.at, "a name, or a list of fields");
+                self.diagnostics.error("`group` is empty").at(node.at, "a name, or a list of fields");
                 return None;
             }
             ConfigValue::Text(fixed) => return Some(Group::Fixed(fixed.clone())),
@@ -114,15 +116,15 @@ impl ConfigResolver<'_> {
             _ => return None,
         };
         if list.is_empty() {
-            self.found.error("`group` is empty").at(node.at, "a name, or a list of fields");
+            self.diagnostics.error("`group` is empty").at(node.at, "a name, or a list of fields");
         }
         let mut fields = Vec::new();
         for item in list {
             let Some(ix) = self.named("group", item, names) else { continue };
             let field = item.text().unwrap_or_default();
-            self.used_is_signed(field, item.at, field, names);
+            self.warn_if_unsigned(field, item.at, field, names);
             if fields.contains(&ix) {
-                self.twice("group", item);
+                self.report_repeated_field("group", item);
             } else {
                 fields.push(ix);
             }
@@ -135,7 +137,7 @@ impl ConfigResolver<'_> {
     fn within_change(&mut self, item: &ConfigNode, names: &FieldScope<'_>, broken: Option<&ChangeRule>) {
         let Some(change) = broken else { return };
         let of: Vec<_> = change.of.iter().map(|ix| &*names.fields.get(*ix).name).collect();
-        self.found
+        self.diagnostics
             .error(format!("`group` uses `{}`, which is not in `change.of`", item.text().unwrap_or_default()))
             .at(item.at, format!("`change.of`: {}", of.join(", ")))
             .hint("two events of one subject would be in two groups; leave `group` out, or use one fixed name");
@@ -149,7 +151,7 @@ impl ConfigResolver<'_> {
         if let Some(inner) = inner
             && longest < first
         {
-            self.found
+            self.diagnostics
                 .error("`longest` is shorter than `first`")
                 .at(inner.place("longest"), format!("`first` is {}", duration_text(first)));
         }
@@ -165,13 +167,13 @@ impl ConfigResolver<'_> {
         plan: Option<&ActionPlan>,
     ) -> RedeliveryPolicy {
         if once.keep_failures && respond != ResponseMode::Accepted {
-            return self.hears_failures(section);
+            return self.keep_failures_redelivery(section);
         }
         let again = self.is_published_again(section, names, once, plan);
         let written = section.duration("rearm_after");
         if section.text("redelivery") == Some("ignore") {
             if section.has("rearm_after") {
-                self.found
+                self.diagnostics
                     .warning("`rearm_after` has no effect")
                     .at(section.key_place("rearm_after"), "`redelivery` is \"ignore\"");
             }
@@ -219,7 +221,7 @@ impl ConfigResolver<'_> {
         };
         if section.text("redelivery") == Some("again") {
             if let Some((why, hint)) = not {
-                self.found
+                self.diagnostics
                     .error("`redelivery = \"again\"` cannot work here")
                     .at(section.place("redelivery"), why)
                     .hint(hint);
@@ -227,15 +229,16 @@ impl ConfigResolver<'_> {
             return not.is_none();
         }
         let kept = matches!(plan, Some(ActionPlan::Publish(publish)) if publish.keeper == PublishMode::Stream);
-        let only_by_hand = names.scheme.is_some_and(|scheme| matches!(scheme.of_all(), VerificationScheme::Github(_)));
+        let only_by_hand =
+            names.scheme.is_some_and(|scheme| matches!(scheme.shared_scheme(), VerificationScheme::Github(_)));
         !section.has("redelivery") && not.is_none() && kept && only_by_hand
     }
 
     /// A failure that is kept as an answer is what a repeat hears.
-    fn hears_failures(&mut self, section: &ConfigSection<'_>) -> RedeliveryPolicy {
+    fn keep_failures_redelivery(&mut self, section: &ConfigSection<'_>) -> RedeliveryPolicy {
         for key in ["redelivery", "rearm_after"] {
             if section.has(key) && section.text(key) != Some("ignore") {
-                self.found
+                self.diagnostics
                     .error(format!("`{key}` and `keep_failures` do not go together"))
                     .at(section.key_place(key), "a repeat hears the kept failure, and tries nothing")
                     .hint("leave one of them out");
@@ -247,7 +250,7 @@ impl ConfigResolver<'_> {
     fn lease(&mut self, section: &ConfigSection<'_>) -> Duration {
         let lease = section.duration("lease").unwrap_or(LEASE);
         if lease < LEASE_MIN {
-            self.found
+            self.diagnostics
                 .error("`lease` is too short")
                 .at(section.place("lease"), "at least 1s: it is renewed at a third");
         }

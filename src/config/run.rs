@@ -32,13 +32,13 @@ impl ConfigResolver<'_> {
     ) -> Option<ActionPlan> {
         let actions: Vec<_> = ACTIONS.into_iter().filter(|key| route.has(key)).collect();
         if let [first, .., last] = actions[..] {
-            self.found
+            self.diagnostics
                 .error(format!("a route has one action, and this one has `{first}` and `{last}`"))
                 .at(route.key_place(last), "")
                 .hint("keep one of them; a command can also send, and `forward` may be a list");
         }
         if route.has("env") && !route.has("run") {
-            self.found.warning("`env` has no effect").at(route.key_place("env"), "this route has no `run`");
+            self.diagnostics.warning("`env` has no effect").at(route.key_place("env"), "this route has no `run`");
         }
         if route.has("run") {
             return self.run(route, names, respond).map(ActionPlan::Run);
@@ -61,7 +61,7 @@ impl ConfigResolver<'_> {
         if let ResponseMode::WhenDone { within } = respond
             && timeout > within
         {
-            self.found
+            self.diagnostics
                 .warning("`timeout` is longer than the sender waits")
                 .at(section.place("timeout"), format!("`respond_within` is {}", duration_text(within)))
                 .hint("the sender is answered 202 before the attempt has ended; raise `respond_within`, or shorten `timeout`");
@@ -104,7 +104,7 @@ impl ConfigResolver<'_> {
         // A value of another kind was told before.
         if route.node(key).is_some_and(|node| node.list().is_some()) {
             let label = format!("from 1 to {}", limits::BLOCKS_MAX);
-            self.found.error(format!("`{key}` has {count} entries")).at(route.key_place(key), label);
+            self.diagnostics.error(format!("`{key}` has {count} entries")).at(route.key_place(key), label);
         }
         None
     }
@@ -115,12 +115,12 @@ impl ConfigResolver<'_> {
             None => vec!["sh".to_owned(), "-c".to_owned()],
         };
         if shell.first().is_none_or(String::is_empty) {
-            self.found
+            self.diagnostics
                 .error("`shell` is empty")
                 .at(section.place("shell"), "the shell and its option, such as [\"sh\", \"-c\"]");
         }
         let Some(node) = section.node("steps") else {
-            self.found
+            self.diagnostics
                 .error("`run` has no `steps`")
                 .at(section.at, "")
                 .hint("steps = [\"docker compose pull\", \"docker compose up -d\"]");
@@ -128,7 +128,7 @@ impl ConfigResolver<'_> {
         };
         let list = node.list().unwrap_or(&[]);
         if node.list().is_some_and(<[_]>::is_empty) {
-            self.found.error("`steps` is empty").at(node.at, "at least one step is needed");
+            self.diagnostics.error("`steps` is empty").at(node.at, "at least one step is needed");
         }
         list.iter().filter_map(|step| self.step(step, &shell, names)).collect()
     }
@@ -140,7 +140,7 @@ impl ConfigResolver<'_> {
             _ => return None,
         };
         if empty {
-            self.found.error("a step is empty").at(node.at, "");
+            self.diagnostics.error("a step is empty").at(node.at, "");
         }
         match &node.value {
             ConfigValue::Text(text) => {
@@ -161,7 +161,7 @@ impl ConfigResolver<'_> {
             let shells_own = text[..range.start].ends_with('$');
             if names.fields.ix(name).is_some() && !shells_own {
                 let at = self.inside(at, &range);
-                self.found
+                self.diagnostics
                     .error(format!("`{{{name}}}` stands in a text for the shell"))
                     .at(at, "the sender could write commands into it")
                     .hint(format!("write \"${}\", or make the step a list", variable(name)));
@@ -186,12 +186,12 @@ impl ConfigResolver<'_> {
         for risk in program_text::risks(&argv) {
             for (range, name) in declared(argv[risk.at].text) {
                 let at = self.inside(words[risk.at].at, &range);
-                let (what, label, hint) = told(risk.kind, name);
-                self.found.error(what).at(at, label).hint(hint);
+                let (what, label, hint) = injection_message(risk.kind, name);
+                self.diagnostics.error(what).at(at, label).hint(hint);
             }
         }
         if let Some((at, name)) = program_text::runs_its_input(&argv) {
-            self.found
+            self.diagnostics
                 .error(format!("`{name}` would run the body of the delivery as its program"))
                 .at(words[at].at, "a command's standard input is the body")
                 .hint(format!("name a script file: [\"{name}\", \"deploy\"]"));
@@ -205,13 +205,13 @@ impl ConfigResolver<'_> {
         for (range, name) in references(text) {
             if names.fields.ix(name).is_none() {
                 let at = self.inside(node.at, &range);
-                self.found
+                self.diagnostics
                     .error(format!("`{{{name}}}` is not a declared field"))
                     .at(at, names.label())
                     .hint_if(nearest::did_you_mean(name, names.all()));
             }
             let at = self.inside(node.at, &range);
-            self.used_is_signed(&text[range.clone()], at, name, names);
+            self.warn_if_unsigned(&text[range.clone()], at, name, names);
             if range.start > done {
                 pieces.push(FieldTemplatePart::Text(text[done..range.start].to_owned()));
             }
@@ -232,7 +232,7 @@ impl ConfigResolver<'_> {
             let (before, after) = (&text[..range.start], &text[range.end..]);
             if !((before.is_empty() || before.ends_with('/')) && (after.is_empty() || after.starts_with('/'))) {
                 let at = self.inside(node.at, &range);
-                self.found
+                self.diagnostics
                     .error(format!("`{{{name}}}` is only a piece of a folder's name"))
                     .at(at, "in `dir` a field stands for one whole folder")
                     .hint(format!("dir = \"/opt/{{{name}}}\""));
@@ -245,7 +245,7 @@ impl ConfigResolver<'_> {
         let path = self.base.join(&literal);
         let whole = pieces.len() == 1 || literal.is_empty() || literal.ends_with('/');
         if whole && !path.is_dir() {
-            self.found
+            self.diagnostics
                 .warning(format!("the folder {} does not exist", path.display()))
                 .at(node.at, "the steps will fail until it does");
         }
@@ -273,7 +273,7 @@ impl ConfigResolver<'_> {
                     self.variable_name(&entry.key, entry.key_at);
                     let value = entry.node.text().unwrap_or_default();
                     if value.contains('\0') {
-                        self.found.error("a variable's value has a zero byte in it").at(entry.node.at, "");
+                        self.diagnostics.error("a variable's value has a zero byte in it").at(entry.node.at, "");
                     }
                     entries.push(EnvEntry::Set(entry.key.clone(), value.to_owned()));
                 }
@@ -285,9 +285,9 @@ impl ConfigResolver<'_> {
 
     fn variable_name(&mut self, name: &str, at: ConfigSpan) {
         if name.is_empty() || name.contains(['=', '\0']) {
-            self.found.error(format!("`{name}` cannot be the name of a variable")).at(at, "");
+            self.diagnostics.error(format!("`{name}` cannot be the name of a variable")).at(at, "");
         } else if name.starts_with(OWN_VARIABLES) {
-            self.found
+            self.diagnostics
                 .error(format!("`{name}` cannot be given to a command"))
                 .at(at, "names with HOOKONCE_ are set by hookonce itself");
         }
@@ -295,7 +295,7 @@ impl ConfigResolver<'_> {
 }
 
 /// What is wrong with `{name}` in such an argument, what could happen, and the safe form.
-fn told(kind: InjectionKind<'_>, name: &str) -> (String, &'static str, String) {
+fn injection_message(kind: InjectionKind<'_>, name: &str) -> (String, &'static str, String) {
     let variable = variable(name);
     match kind {
         InjectionKind::Program => (

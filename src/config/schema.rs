@@ -36,7 +36,7 @@ fn object(part: SectionKind) -> Value {
     match part {
         // A preset knows how its sender is verified.
         SectionKind::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
-        SectionKind::Elsewhere => {
+        SectionKind::External => {
             object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
         }
         _ => {}
@@ -77,15 +77,15 @@ fn takes(takes: ConfigValueType) -> Value {
         ConfigValueType::Address => written("^.+:[0-9]{1,5}$"),
         ConfigValueType::Word(words) => json!({ "enum": words }),
         ConfigValueType::Place => written(PLACE),
-        ConfigValueType::Open => any(&[text(), part(SectionKind::Elsewhere)]),
-        ConfigValueType::Secret => any(&[part(SectionKind::Elsewhere)]),
-        ConfigValueType::Secrets => any(&[part(SectionKind::Elsewhere), list(part(SectionKind::Elsewhere))]),
+        ConfigValueType::Open => any(&[text(), part(SectionKind::External)]),
+        ConfigValueType::Secret => any(&[part(SectionKind::External)]),
+        ConfigValueType::Secrets => any(&[part(SectionKind::External), list(part(SectionKind::External))]),
         ConfigValueType::Names | ConfigValueType::Texts => list(text()),
         ConfigValueType::Group => any(&[text(), list(text())]),
         ConfigValueType::Identities | ConfigValueType::Steps => list(any(&[text(), list(text())])),
         ConfigValueType::Env => any(&[list(text()), json!({ "type": "object", "additionalProperties": text() })]),
         ConfigValueType::Headers => {
-            json!({ "type": "object", "additionalProperties": any(&[text(), part(SectionKind::Elsewhere)]) })
+            json!({ "type": "object", "additionalProperties": any(&[text(), part(SectionKind::External)]) })
         }
         ConfigValueType::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
         ConfigValueType::Table(of) => any(&[part(of)]),

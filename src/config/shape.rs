@@ -55,7 +55,7 @@ fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut Diagno
     }
     if !key.takes.takes(&node.value) {
         let expected = key.takes.expected();
-        let culprit = culprit(key.takes, node);
+        let culprit = wrong_entry(key.takes, node);
         let what = if culprit.at == node.at { node.kind().to_owned() } else { format!("{} in it", culprit.kind()) };
         found.error(wrong(key.name)).at(culprit.at, format!("expected {expected}, found {what}"));
         return;
@@ -92,19 +92,19 @@ fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut Diagno
         (ConfigValueType::Headers, ConfigValue::Table(table)) => {
             for entry in &table.entries {
                 if let Some(table) = entry.node.table() {
-                    check(table, SectionKind::Elsewhere, &format!("`{}`", entry.key), found);
+                    check(table, SectionKind::External, &format!("`{}`", entry.key), found);
                 }
             }
         }
         (ConfigValueType::Open | ConfigValueType::Secret | ConfigValueType::Secrets, ConfigValue::Table(table)) => {
-            check(table, SectionKind::Elsewhere, &format!("`{}`", key.name), found);
+            check(table, SectionKind::External, &format!("`{}`", key.name), found);
         }
         (ConfigValueType::Secrets, ConfigValue::List(list)) => {
             for table in list.iter().filter_map(ConfigNode::table) {
-                check(table, SectionKind::Elsewhere, &format!("`{}`", key.name), found);
+                check(table, SectionKind::External, &format!("`{}`", key.name), found);
             }
         }
-        (takes, ConfigValue::Text(text)) => said(key.name, takes, text, node.at, found),
+        (takes, ConfigValue::Text(text)) => check_text(key.name, takes, text, node.at, found),
         (ConfigValueType::Count, ConfigValue::Integer(number)) if !(1..=i128::from(u32::MAX)).contains(number) => {
             let label = format!("expected a whole number from 1 to {}", u32::MAX);
             found.error(wrong(key.name)).at(node.at, label);
@@ -119,7 +119,7 @@ fn wrong(name: &str) -> String {
 }
 
 /// The entry of a list or table that is of the wrong kind, or the value itself.
-fn culprit(takes: ConfigValueType, node: &ConfigNode) -> &ConfigNode {
+fn wrong_entry(takes: ConfigValueType, node: &ConfigNode) -> &ConfigNode {
     let alone = |item: &&ConfigNode| !takes.takes(&ConfigValue::List(vec![(*item).clone()]));
     match &node.value {
         ConfigValue::List(list) if takes.takes(&ConfigValue::List(Vec::new())) => {
@@ -143,7 +143,7 @@ fn inner(name: &str, part: SectionKind, within: &str) -> String {
 }
 
 /// Is the text a duration, a size, an address, one of the words?
-fn said(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, found: &mut DiagnosticCollector) {
+fn check_text(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, found: &mut DiagnosticCollector) {
     let problem = match takes {
         ConfigValueType::Duration => value::duration(text).err().map(|why| (why, None)),
         ConfigValueType::Size => value::size(text).err().map(|why| (why, None)),

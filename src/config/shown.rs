@@ -15,7 +15,7 @@ use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMod
 use serde_json::{Value, json};
 
 /// A config that is right.
-pub fn fine(file: &str, config: &Config) -> Value {
+pub fn valid_config(file: &str, config: &Config) -> Value {
     json!({
         "status": "fine",
         "file": file,
@@ -119,7 +119,7 @@ pub fn source(config: &Config, source: &Source) -> Value {
 
 fn receiver(receiver: &ReceiverPlan) -> Value {
     json!({
-        "url": receiver.shown,
+        "url": receiver.display,
         "timeout": duration_text(receiver.timeout),
         "headers": receiver.pass,
         "set": receiver.set.iter().map(|(name, _)| name).collect::<Vec<_>>(),
@@ -144,7 +144,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
                 "subject": publish.subject.to_string(),
                 "timeout": duration_text(publish.timeout),
                 "envelope": (publish.envelope == EnvelopeFormat::Patchwork).then_some("patchwork"),
-                "core": publish.keeper == PublishMode::Nobody,
+                "core": publish.keeper == PublishMode::Core,
             },
         }),
         Some(ActionPlan::Forward(receivers)) => json!({
@@ -179,7 +179,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         "redelivery": redelivery,
         "rearm_after": rearm_after,
         "lease": duration_text(route.lease),
-        "at_once": route.at_once,
+        "at_once": route.max_concurrency,
     })
 }
 

@@ -4,7 +4,7 @@ use super::fields::FieldScope;
 use super::keys::SectionKind;
 use super::kinds::{kind_use, reaches_action};
 use super::nearest;
-use super::once::whence;
+use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -59,7 +59,7 @@ impl ConfigResolver<'_> {
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);
-        let speaks = self.speaks(&section, scheme.as_ref());
+        let speaks = self.api_style(&section, scheme.as_ref());
         self.only_when_done(&section, respond);
 
         let mut routes: Vec<Arc<Route>> = Vec::new();
@@ -68,7 +68,7 @@ impl ConfigResolver<'_> {
         for (i, inner) in section.sections("route", SectionKind::Route).into_iter().enumerate() {
             let (route, plan) = self.route(i + 1, &inner, &names, &once, respond);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
-                self.found
+                self.diagnostics
                     .error(format!("source `{name}` has two routes named `{}`", route.name))
                     .at(inner.place("name"), format!("also the name of route number {other}"));
             }
@@ -76,7 +76,7 @@ impl ConfigResolver<'_> {
             routes.push(Arc::new(route));
         }
         if !section.has("route") {
-            self.found
+            self.diagnostics
                 .warning(format!("source `{name}` has no route, so its events are only recorded"))
                 .at(at, "")
                 .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
@@ -103,7 +103,7 @@ impl ConfigResolver<'_> {
             when,
             once,
             respond,
-            speaks,
+            api_style: speaks,
             mark_duplicates: section.flag("mark_duplicates").unwrap_or(false),
             body_max: self.body_max(&section),
             routes,
@@ -114,7 +114,7 @@ impl ConfigResolver<'_> {
     fn source_name(&mut self, name: &str, at: ConfigSpan) {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
         if name.is_empty() || !name.chars().all(allowed) {
-            self.found
+            self.diagnostics
                 .error(format!("`{name}` cannot be the name of a source"))
                 .at(at, "lower-case letters, digits, _ and -");
         }
@@ -126,17 +126,17 @@ impl ConfigResolver<'_> {
         let Some(preset) = presets::find(name) else {
             let known = || presets::PRESETS.iter().map(|preset| preset.name);
             let all: Vec<_> = known().collect();
-            self.found
+            self.diagnostics
                 .error(format!("there is no preset `{name}`"))
                 .at(node.at, format!("presets: {}", all.join(", ")))
                 .hint_if(nearest::did_you_mean(name, known()));
             return (written.clone(), None);
         };
-        let merged = presets::beside(preset, written);
+        let merged = presets::merge_preset(preset, written);
         if let Some(once) = written.entry("once")
             && once.node.table().is_some_and(|once| once.get("per").is_none() && once.get("change").is_none())
         {
-            self.found
+            self.diagnostics
                 .warning("`once` replaces all of the preset's `once`, also what it does not say")
                 .at(once.key_at, "neither `per` nor `change`: the defaults apply")
                 .hint(format!("`hookonce presets {name}` shows what to repeat"));
@@ -145,7 +145,8 @@ impl ConfigResolver<'_> {
     }
 
     fn kind(&mut self, section: &ConfigSection<'_>) -> Option<RequiredEventKind> {
-        let kind = section.section("kind", SectionKind::Kind).filter(|kind| whence(kind.at) == Provenance::Preset)?;
+        let kind =
+            section.section("kind", SectionKind::Kind).filter(|kind| provenance(kind.at) == Provenance::Preset)?;
         let shape = match self.place(kind.node("shape")?) {
             FieldLocation::Body(path) => path,
             _ => Vec::new(),
@@ -168,7 +169,7 @@ impl ConfigResolver<'_> {
         let id = delivery.filter(|delivery| secret(&delivery.at));
         let id = id.map(|delivery| ("`delivery`".to_owned(), "delivery", &delivery.at));
         for (what, key, header) in fields.chain(id) {
-            self.found
+            self.diagnostics
                 .error(format!("{what} is what the sender authenticates itself with"))
                 .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))
                 .hint("take a value that is no secret");
@@ -191,7 +192,7 @@ impl ConfigResolver<'_> {
             return Some(DeliveryIdLocation { at, signed });
         }
         if section.has("signed") {
-            self.found
+            self.diagnostics
                 .error("`signed` is about `delivery`, which is not written")
                 .at(section.key_place("signed"), "")
                 .hint("delivery = \"header.x-id\", or leave `signed` out");
@@ -202,19 +203,19 @@ impl ConfigResolver<'_> {
     /// An id that is not signed can be put on any delivery that was ever seen: it must not be believed alone.
     fn does_not_cover(&mut self, section: &ConfigSection<'_>, at: &FieldLocation, scheme: Option<&VerificationScheme>) {
         if section.flag("api") == Some(true) {
-            self.found
+            self.diagnostics
                 .error("the signature does not cover the `Idempotency-Key`")
                 .at(section.place("verify"), "whoever sees a request could send it again under another key")
                 .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
             return;
         }
-        let hint = match scheme.map(VerificationScheme::of_all) {
+        let hint = match scheme.map(VerificationScheme::shared_scheme) {
             Some(VerificationScheme::Hmac(_)) => {
                 "over = \"{id}.{body}\", if the sender signs both; else leave `signed` out"
             }
             _ => "leave `signed` out: what is signed is then part of the identity",
         };
-        self.found
+        self.diagnostics
             .error("`signed` is true, and the signature does not cover the delivery id")
             .at(section.place("signed"), format!("whoever repeats a delivery could change {at}"))
             .hint(hint);
@@ -236,7 +237,8 @@ impl ConfigResolver<'_> {
             FieldLocation::Query(_) => true,
             FieldLocation::Body(_) | FieldLocation::Path => false,
         };
-        let passed = routes.iter().flat_map(|route| &route.passes).map(|name| FieldLocation::Header(name.clone()));
+        let passed =
+            routes.iter().flat_map(|route| &route.forwarded_headers).map(|name| FieldLocation::Header(name.clone()));
         let fields = (0..).map(FieldIndex).zip(names.fields.iter());
         let used =
             fields.filter(|(ix, _)| reaches_action(names, *ix, routes, plans)).map(|(_, field)| field.at.clone());
@@ -244,7 +246,7 @@ impl ConfigResolver<'_> {
         told.sort();
         told.dedup();
         for place in told {
-            self.found
+            self.diagnostics
                 .error(format!("callers that `{place}` tells apart would share their keys"))
                 .at(section.place("verify"), "the action gets it, and nobody is asked who it is")
                 .hint("scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does");
@@ -260,7 +262,7 @@ impl ConfigResolver<'_> {
             return ResponseMode::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };
         }
         if section.has("respond_within") {
-            self.found
+            self.diagnostics
                 .warning("`respond_within` has no effect")
                 .at(section.key_place("respond_within"), "the sender is answered as soon as the event is stored")
                 .hint("respond = \"done\" makes the sender wait");
@@ -278,9 +280,9 @@ impl ConfigResolver<'_> {
         let keeps = once.filter(|once| once.has("keep_failures"));
         let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
         // A preset was written for a path.
-        let told = |at: ConfigSpan| !section.has("from") || whence(at) == Provenance::Written;
+        let told = |at: ConfigSpan| !section.has("from") || provenance(at) == Provenance::Written;
         for (key, at) in marks.into_iter().chain(keeps).filter(|(_, at)| told(*at)) {
-            self.found
+            self.diagnostics
                 .warning(format!("`{key}` has no effect"))
                 .at(at, "the sender is answered as soon as the event is stored")
                 .hint("respond = \"done\" makes the sender wait for an answer, and keeps it");
@@ -288,13 +290,13 @@ impl ConfigResolver<'_> {
     }
 
     /// Who is at the other end: with the preset for APIs, a client with an `Idempotency-Key`.
-    fn speaks(&mut self, section: &ConfigSection<'_>, scheme: Option<&VerificationScheme>) -> ApiStyle {
-        let api = section.node("api").filter(|node| whence(node.at) == Provenance::Preset);
+    fn api_style(&mut self, section: &ConfigSection<'_>, scheme: Option<&VerificationScheme>) -> ApiStyle {
+        let api = section.node("api").filter(|node| provenance(node.at) == Provenance::Preset);
         if api.is_none() || section.flag("api") != Some(true) {
             return ApiStyle::Webhook;
         }
         if matches!(scheme, Some(VerificationScheme::None)) {
-            self.found
+            self.diagnostics
                 .warning("keys are told apart by the `Authorization` header alone")
                 .at(section.place("verify"), "nobody is asked who it is; callers without the header share their keys")
                 .hint("scheme = \"bearer\" gives each token keys of its own");
@@ -305,7 +307,7 @@ impl ConfigResolver<'_> {
     fn scope(&mut self, name: &str, section: &ConfigSection<'_>) -> Arc<str> {
         let scope = section.text("scope").unwrap_or(name);
         if scope.is_empty() {
-            self.found.error("`scope` is empty").at(section.place("scope"), "");
+            self.diagnostics.error("`scope` is empty").at(section.place("scope"), "");
         }
         scope.into()
     }
@@ -324,7 +326,7 @@ impl ConfigResolver<'_> {
             None
         };
         if let Some(wrong) = wrong {
-            self.found.error(format!("`{path}` cannot be a path")).at(at, wrong);
+            self.diagnostics.error(format!("`{path}` cannot be a path")).at(at, wrong);
         }
         path.into()
     }
@@ -333,7 +335,7 @@ impl ConfigResolver<'_> {
         let size = section.size("body_max").unwrap_or(limits::BODY_BYTES_MAX);
         let most = limits::BODIES_IN_FLIGHT_BYTES;
         if size == 0 || size > most {
-            self.found.error("`body_max` is out of range").at(
+            self.diagnostics.error("`body_max` is out of range").at(
                 section.place("body_max"),
                 format!("from 1KB to {}, the most a node holds at once", size_text(most)),
             );

@@ -34,7 +34,7 @@ impl ConfigResolver<'_> {
             None => (route.node("sql")?, limits::STATEMENT_TIME),
             Some(section) => {
                 let Some(node) = section.node("statement") else {
-                    self.found
+                    self.diagnostics
                         .error("`sql` has no `statement`")
                         .at(section.at, "")
                         .hint("sql = { statement = \"insert into seen values (:delivery)\", timeout = \"5s\" }");
@@ -45,7 +45,7 @@ impl ConfigResolver<'_> {
             }
         };
         let Some(dialect) = self.dialect else {
-            self.found
+            self.diagnostics
                 .error("`sql` needs a store that is a database")
                 .at(route.key_place("sql"), "it runs in the transaction that moves the event to done")
                 .hint("store = \"sqlite:hookonce.db\", or PostgreSQL; `run` and `forward` work with every store");
@@ -55,13 +55,13 @@ impl ConfigResolver<'_> {
             Ok(statement) => statement,
             Err(wrong) => {
                 let at = self.inside(node.at, &wrong.at);
-                self.found.error(wrong.title).at(at, wrong.label);
+                self.diagnostics.error(wrong.title).at(at, wrong.label);
                 return None;
             }
         };
         self.names_of(&statement, node, names);
         if route.text("in_doubt") == Some("hold") {
-            self.found
+            self.diagnostics
                 .error("`sql` and `in_doubt` cannot stand together")
                 .at(route.place("in_doubt"), "a statement and the end of its event are one commit: there is no doubt")
                 .hint("leave `in_doubt` out: what a node was at when it died was not done, and is done again");
@@ -74,10 +74,10 @@ impl ConfigResolver<'_> {
         for named in &statement.names {
             let SqlParamSource::Field(name) = &named.what else { continue };
             let at = self.inside(node.at, &named.at);
-            self.used_is_signed(&format!(":{name}"), at, name, names);
+            self.warn_if_unsigned(&format!(":{name}"), at, name, names);
             if names.fields.ix(name).is_none() {
                 let all: Vec<_> = OWN_NAMES.into_iter().chain(names.all()).collect();
-                self.found
+                self.diagnostics
                     .error(format!("`:{name}` is not a declared field"))
                     .at(at, format!("names here: {}", all.join(", ")))
                     .hint_if(nearest::did_you_mean(name, all));
@@ -85,7 +85,7 @@ impl ConfigResolver<'_> {
         }
         for own in OWN_NAMES {
             if names.fields.ix(own).is_some() && statement.names.iter().any(|named| named.what.is(own)) {
-                self.found
+                self.diagnostics
                     .warning(format!("`:{own}` is not the field of that name"))
                     .at(node.at, "hookonce binds it itself")
                     .hint("call the field something else, if you mean the field");
@@ -95,7 +95,7 @@ impl ConfigResolver<'_> {
 
     fn statement_time(&mut self, section: &ConfigSection<'_>, timeout: Duration) -> Duration {
         if timeout > limits::STATEMENT_TIME_MAX {
-            self.found
+            self.diagnostics
                 .error("`timeout` is too long")
                 .at(section.place("timeout"), "at most 1m: it holds locks, in SQLite the only pen");
         }
@@ -113,7 +113,7 @@ impl ConfigResolver<'_> {
             }
             _ => (route.place("lease"), format!("the statement may take {}", duration_text(timeout))),
         };
-        self.found
+        self.diagnostics
             .error("`lease` is not longer than the statement may take")
             .at(at, label)
             .hint("a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");

@@ -3,7 +3,7 @@
 use super::Provenance;
 use super::callers::CallerFolder;
 use super::keys::{self, SectionKind};
-use super::once::whence;
+use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -29,7 +29,7 @@ struct VerifySettings<'a> {
 }
 
 /// Random, and forgotten: an unknown caller is verified with it, so that nobody learns who is known.
-fn secret_of_nobody() -> Vec<u8> {
+fn decoy_secret() -> Vec<u8> {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
     hex::encode(bytes).into_bytes()
@@ -49,7 +49,7 @@ impl ConfigResolver<'_> {
         self.foreign_keys(&written);
         let folder = self.folder(source, &written);
         let secrets = match &folder {
-            Some(_) => Some(vec![secret_of_nobody()]),
+            Some(_) => Some(vec![decoy_secret()]),
             None => self.source_secrets(name, source, &written),
         };
         let scheme = match written.scheme {
@@ -67,7 +67,7 @@ impl ConfigResolver<'_> {
             _ => None,
         }?;
         let ages = !written.keys.is_some_and(|keys| keys.has("tolerance"));
-        let scheme = if written.carried && ages { scheme.of_any_age() } else { scheme };
+        let scheme = if written.carried && ages { scheme.ignoring_age() } else { scheme };
         self.per_caller(source, folder, scheme, fields)
     }
 
@@ -76,7 +76,7 @@ impl ConfigResolver<'_> {
         match (source.has("from"), written.scheme) {
             (true, "none") => Some(written),
             (false, "carried") => {
-                self.found
+                self.diagnostics
                     .error("scheme `carried` is for messages of a stream")
                     .at(written.at, "this source has no `from`")
                     .hint("name the sender's own scheme");
@@ -85,7 +85,7 @@ impl ConfigResolver<'_> {
             (true, "carried") => {
                 let keys = written.keys.filter(|keys| keys.has("of"));
                 let Some(keys) = keys else {
-                    self.found
+                    self.diagnostics
                         .error("scheme `carried` needs to know whose signature is carried")
                         .at(written.at, "`of` is missing")
                         .hint(
@@ -95,13 +95,13 @@ impl ConfigResolver<'_> {
                 };
                 Some(VerifySettings { scheme: keys.text("of")?, carried: true, ..written })
             }
-            (true, scheme) if keys::CARRIED.contains(&scheme) && whence(written.at) == Provenance::Preset => {
+            (true, scheme) if keys::CARRIED.contains(&scheme) && provenance(written.at) == Provenance::Preset => {
                 Some(VerifySettings { carried: true, ..written })
             }
             (false, _) => Some(written),
             (true, scheme) if !keys::SCHEMES.contains(&scheme) => Some(written),
             (true, scheme) => {
-                self.found
+                self.diagnostics
                     .error(format!("scheme `{scheme}` is for what a sender sends itself"))
                     .at(written.at, "this source takes messages of a stream")
                     .hint("scheme = \"carried\" with `of` verifies the signature that the messages carry; \"none\" must be written out");
@@ -135,15 +135,15 @@ impl ConfigResolver<'_> {
         let ((path, at), (who, who_at)) = match (folder, key_id) {
             (None, None) => return Some(scheme),
             (Some((_, at)), None) => {
-                self.found
+                self.diagnostics
                     .error("a folder of callers, and nobody says who calls")
                     .at(at, "")
                     .hint("key_id = \"caller\", a field such as caller = \"header.x-client-id\"");
                 return None;
             }
-            (None, Some((_, key_at))) if whence(key_at) == Provenance::Preset => return Some(scheme),
+            (None, Some((_, key_at))) if provenance(key_at) == Provenance::Preset => return Some(scheme),
             (None, Some((_, key_at))) => {
-                self.found
+                self.diagnostics
                     .error("`key_id` needs a folder of callers")
                     .at(key_at, "")
                     .hint("secret = { dir = \"callers\" }, with a file for each caller");
@@ -153,29 +153,29 @@ impl ConfigResolver<'_> {
         };
         let Some(field) = fields.ix(who).map(|ix| fields.get(ix)) else {
             let all: Vec<_> = fields.iter().map(|field| &*field.name).collect();
-            self.found
+            self.diagnostics
                 .error(format!("`key_id` names a field that is not declared: `{who}`"))
                 .at(who_at, format!("fields: {}", all.join(", ")));
             return None;
         };
         if !matches!(field.at, FieldLocation::Header(_) | FieldLocation::Query(_)) {
-            self.found
+            self.diagnostics
                 .error(format!("`key_id` must stand in a header or in the query, and `{who}` is {}", field.at))
                 .at(who_at, "a body is not read before it is believed")
                 .hint("require = 'a == b' compares it with what the body says");
         }
         if scheme.signature_headers().iter().any(|name| field.at == FieldLocation::Header((*name).to_owned())) {
-            self.found
+            self.diagnostics
                 .error(format!("`key_id` is `{who}`, which is what the caller authenticates itself with"))
                 .at(at, "a name is no secret");
         }
         let book = Arc::new(CallerFolder::new(path, scheme.clone()));
-        Some(VerificationScheme::Callers(Box::new(PerCallerScheme { who: field.clone(), of_nobody: scheme, book })))
+        Some(VerificationScheme::Callers(Box::new(PerCallerScheme { who: field.clone(), decoy: scheme, book })))
     }
 
     fn scheme<'a>(&mut self, name: &str, source: &ConfigSection<'a>) -> Option<VerifySettings<'a>> {
         let Some(node) = source.node("verify") else {
-            self.found
+            self.diagnostics
                 .error(format!("source `{name}` does not say how it is verified"))
                 .at(source.at, "`verify` is missing")
                 .hint("verify = { scheme = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }; \"none\" must be written out");
@@ -186,7 +186,7 @@ impl ConfigResolver<'_> {
         }
         let keys = source.section("verify", SectionKind::Verify)?;
         if !keys.has("scheme") {
-            self.found
+            self.diagnostics
                 .error("`verify` has no `scheme`")
                 .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
         }
@@ -209,7 +209,7 @@ impl ConfigResolver<'_> {
         };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
             if keys::find(SectionKind::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
-                self.found
+                self.diagnostics
                     .error(format!("`{}` means nothing to scheme `{}`", entry.key, written.scheme))
                     .at(entry.key_at, "")
                     .hint("leave it out, or describe the signature with scheme = \"hmac\"");
@@ -228,7 +228,7 @@ impl ConfigResolver<'_> {
         let inner = written.keys.and_then(|keys| keys.node("secret"));
         let node = match (inner, source.node("secret")) {
             (Some(_), Some(outer)) => {
-                self.found
+                self.diagnostics
                     .error(format!("source `{name}` has two secrets"))
                     .at(outer.at, "short for `verify.secret`, which is written too")
                     .hint("while rotating, write a list: secret = [{ env = \"NEW\" }, { env = \"OLD\" }]");
@@ -239,23 +239,25 @@ impl ConfigResolver<'_> {
         match (node, written.scheme) {
             (None, "none") => None,
             (Some(node), "none") => {
-                self.found.error("`verify` is \"none\", and there is a secret").at(node.at, "it would not be used");
+                self.diagnostics
+                    .error("`verify` is \"none\", and there is a secret")
+                    .at(node.at, "it would not be used");
                 None
             }
             (None, scheme) => {
                 // What a preset says is not what is missing.
-                let at = if whence(written.at) == Provenance::Preset { source.at } else { written.at };
-                self.found
+                let at = if provenance(written.at) == Provenance::Preset { source.at } else { written.at };
+                self.diagnostics
                     .error(format!("scheme `{scheme}` needs a secret"))
                     .at(at, "")
                     .hint("secret = { env = \"WEBHOOK_SECRET\" }");
                 Some(Vec::new())
             }
-            (Some(node), _) => Some(self.shared_with_nobody(name, node)),
+            (Some(node), _) => Some(self.read_unshared_secrets(name, node)),
         }
     }
 
-    fn shared_with_nobody(&mut self, name: &str, node: &ConfigNode) -> Vec<Vec<u8>> {
+    fn read_unshared_secrets(&mut self, name: &str, node: &ConfigNode) -> Vec<Vec<u8>> {
         let secrets = self.secrets("secret", node).unwrap_or_default();
         let others: BTreeSet<_> = secrets
             .iter()
@@ -263,7 +265,7 @@ impl ConfigResolver<'_> {
             .map(|(_, other)| other.clone())
             .collect();
         for other in others {
-            self.found
+            self.diagnostics
                 .warning(format!("sources `{other}` and `{name}` have the same secret"))
                 .at(node.at, "what is signed for one is believed by the other")
                 .hint("give each sender a secret of its own");
@@ -280,7 +282,7 @@ impl ConfigResolver<'_> {
     ) -> Option<VerificationScheme> {
         VerificationScheme::standard_webhooks(secrets, tolerance)
             .map_err(|why| {
-                self.found.error("the secret is not one of Standard Webhooks").at(at, why);
+                self.diagnostics.error("the secret is not one of Standard Webhooks").at(at, why);
             })
             .ok()
     }
@@ -293,7 +295,7 @@ impl ConfigResolver<'_> {
         delivery: Option<&FieldLocation>,
     ) -> Option<VerificationScheme> {
         if !described || !keys.has("header") {
-            self.found
+            self.diagnostics
                 .error("scheme `hmac` needs to know where the signature is")
                 .at(keys.at, "`header` is missing")
                 .hint("verify = { scheme = \"hmac\", secret = …, header = \"x-signature\" }");
@@ -304,7 +306,7 @@ impl ConfigResolver<'_> {
         let timestamp = keys.node("timestamp").map(|node| self.place(node));
         self.signed_time(keys, &over, timestamp.as_ref());
         if over.contains(&SignedPiece::Id) && delivery.is_none() {
-            self.found
+            self.diagnostics
                 .error("`over` has an {id}, and nobody says where it is")
                 .at(keys.place("over"), "")
                 .hint("delivery = \"header.x-id\" in the source");
@@ -336,7 +338,7 @@ impl ConfigResolver<'_> {
         match verify::parse_over(node.text()?) {
             Ok(over) => Some(over),
             Err(why) => {
-                self.found.error("`over` cannot be read").at(node.at, why).hint("over = \"{timestamp}.{body}\"");
+                self.diagnostics.error("`over` cannot be read").at(node.at, why).hint("over = \"{timestamp}.{body}\"");
                 None
             }
         }
@@ -346,19 +348,19 @@ impl ConfigResolver<'_> {
     fn signed_time(&mut self, keys: &ConfigSection<'_>, over: &[SignedPiece], timestamp: Option<&FieldLocation>) {
         match (over.contains(&SignedPiece::Timestamp), timestamp) {
             (true, None) => {
-                self.found
+                self.diagnostics
                     .error("`over` has a {timestamp}, and nobody says where it is")
                     .at(keys.place("over"), "")
                     .hint("timestamp = \"header.x-time\"");
             }
             (false, Some(place)) if !matches!(place, FieldLocation::Body(_)) => {
-                self.found
+                self.diagnostics
                     .error("`timestamp` is not part of `over`")
                     .at(keys.place("timestamp"), "whoever repeats a delivery could change it")
                     .hint("over = \"{timestamp}.{body}\", if the sender signs both");
             }
             (false, None) if keys.has("tolerance") => {
-                self.found
+                self.diagnostics
                     .error("`tolerance` needs a `timestamp`")
                     .at(keys.place("tolerance"), "nothing to compare with");
             }

@@ -38,7 +38,7 @@ impl Event {
         if !self.is_redelivered_by(arriving) {
             return Err(InvalidStepError);
         }
-        let mut change = self.change(EventStep::PublishAgain, route, now)?;
+        let mut change = self.transition(EventStep::PublishAgain, route, now)?;
         change.take(arriving);
         Ok(change)
     }
@@ -47,7 +47,7 @@ impl Event {
     /// spelling under a signed id) would be something new to the worker.
     pub(super) fn is_redelivered_by(&self, arriving: &NewEvent) -> bool {
         let what = |event: &Self| (event.delivery_id.clone(), event.body_digest);
-        self.delivery_id.is_some() && what(self) == what(&arriving.event) && self.goes_the_way_of(arriving)
+        self.delivery_id.is_some() && what(self) == what(&arriving.event) && self.has_same_route_and_change(arriving)
     }
 
     /// What is known of the message that is to be published now, of an event that is over since `ended`.
@@ -85,7 +85,7 @@ impl Event {
     }
 
     /// An event that was published again and is over, since `now`, ended when it first did.
-    pub(super) fn keep_first_end(&mut self, now: Timestamp) {
+    pub(super) fn restore_first_end_time(&mut self, now: Timestamp) {
         let Some(again) = &mut self.published_again else { return };
         if let EventState::Done { at, .. } | EventState::Dead { at, .. } = &mut self.state {
             again.last_at = now;
@@ -94,7 +94,7 @@ impl Event {
     }
 
     /// Since when nothing happens to it any more: its end, or that of the last message that was published again.
-    pub fn quiet_since(&self) -> Option<Timestamp> {
+    pub fn idle_since(&self) -> Option<Timestamp> {
         let ended = self.state.ended()?;
         Some(self.published_again.map_or(ended, |again| again.last_at))
     }

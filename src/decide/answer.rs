@@ -46,8 +46,8 @@ impl HttpResponse {
     }
 
     /// A kept answer; one that is not whole is not given as if it were.
-    fn kept(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
-        if receipt.cut {
+    fn from_receipt(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
+        if receipt.truncated {
             let members = [("event", json!(event.id)), ("receipt", "not whole".into())];
             return Self::json(receipt.status, word, &members).of(event.id);
         }
@@ -76,12 +76,12 @@ pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
 }
 
 /// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
-pub fn turned_away(status: u16, reason: &str) -> HttpResponse {
+pub fn rejected_before_judging(status: u16, reason: &str) -> HttpResponse {
     HttpResponse::json(status, "refused", &[("reason", reason.into())])
 }
 
 /// The node is alive, or ready.
-pub fn fine() -> HttpResponse {
+pub fn healthy() -> HttpResponse {
     HttpResponse::json(200, "ok", &[])
 }
 
@@ -119,13 +119,15 @@ pub fn accepted(event: EventId) -> HttpResponse {
 /// It was to be answered when done, and is over. Never 2xx for what is dead.
 pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> HttpResponse {
     match (&event.state, receipt) {
-        (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) => HttpResponse::kept("done", event, receipt),
+        (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) => {
+            HttpResponse::from_receipt("done", event, receipt)
+        }
         (EventState::Dead { cause: DeathCause::Failed | DeathCause::Rejected, .. }, Some(receipt))
             if !receipt.is_success() =>
         {
-            HttpResponse::kept("dead", event, receipt)
+            HttpResponse::from_receipt("dead", event, receipt)
         }
-        (EventState::Dead { cause, .. }, _) if speaks == ApiStyle::Api => problem::unanswered(event, *cause),
+        (EventState::Dead { cause, .. }, _) if speaks == ApiStyle::Api => problem::no_upstream_response(event, *cause),
         (EventState::Dead { cause, .. }, _) => {
             let status = if *cause == DeathCause::InDoubt { 504 } else { 502 };
             HttpResponse::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())])
@@ -147,13 +149,13 @@ pub fn unfinished(event: &Event) -> HttpResponse {
 /// A repeat, told how its event stands.
 pub fn duplicate(event: &Event, same: &MatchedBy) -> HttpResponse {
     let status = if event.state.ended().is_some() { 200 } else { 202 };
-    HttpResponse::json(status, "duplicate", &standing(event, same)).of(event.id)
+    HttpResponse::json(status, "duplicate", &duplicate_members(event, same)).of(event.id)
 }
 
 /// A repeat of what was superseded, where the event that stands in its place is dead. Nothing is left to do for this one,
 /// so its sender need not come again; the dead one is for a person.
 pub fn superseded(event: &Event, same: &MatchedBy) -> HttpResponse {
-    let mut members = standing(event, same);
+    let mut members = duplicate_members(event, same);
     members.push(("how", "superseded".into()));
     HttpResponse::json(200, "duplicate", &members).of(event.id)
 }
@@ -164,17 +166,17 @@ pub fn imported() -> HttpResponse {
 }
 
 /// A repeat that waited for its event, and time is up.
-fn outstanding(event: &Event, same: &MatchedBy) -> HttpResponse {
-    HttpResponse::json(409, "duplicate", &standing(event, same)).of(event.id).retry_after()
+fn still_running(event: &Event, same: &MatchedBy) -> HttpResponse {
+    HttpResponse::json(409, "duplicate", &duplicate_members(event, same)).of(event.id).retry_after()
 }
 
 /// What an attempt came to, where somebody waits for its answer: one that broke off is none, so whoever gave it must be
 /// asked again, under the same key. One that is too long to be kept was given. Where nobody waits for it, the status is
 /// enough.
-pub fn heard(outcome: Outcome, respond: ResponseMode) -> Outcome {
+pub fn outcome_for_waiting_sender(outcome: Outcome, respond: ResponseMode) -> Outcome {
     match (outcome, respond) {
         (Outcome::Delivered(Some(receipt)), ResponseMode::WhenDone { .. })
-            if receipt.cut && receipt.body.len() < limits::RECEIPT_BYTES_MAX =>
+            if receipt.truncated && receipt.body.len() < limits::RECEIPT_BYTES_MAX =>
         {
             Outcome::Unknown { why: format!("the receiver answered {}, and its answer broke off", receipt.status) }
         }
@@ -189,14 +191,14 @@ pub fn heard(outcome: Outcome, respond: ResponseMode) -> Outcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatTiming {
     /// Its event was over when it came.
-    After,
+    AfterEnd,
     /// It waited, and hears what the others hear.
-    Meanwhile,
+    WhileRunning,
 }
 
 /// A repeat that is answered when its event is done: with the first answer, as long as that is kept. A failure is an
 /// answer only to those who waited for it, unless the source keeps failures.
-pub fn again(
+pub fn repeat_response(
     source: &Source,
     event: &Event,
     receipt: Option<&Receipt>,
@@ -205,25 +207,27 @@ pub fn again(
     now: Timestamp,
 ) -> HttpResponse {
     let Some(ended) = event.state.ended() else {
-        return match source.speaks {
-            ApiStyle::Webhook => outstanding(event, same),
-            ApiStyle::Api => problem::outstanding(event),
+        return match source.api_style {
+            ApiStyle::Webhook => still_running(event, same),
+            ApiStyle::Api => problem::request_in_progress(event),
         };
     };
-    let kept = came == RepeatTiming::Meanwhile || now < ended + source.once.keep_body;
+    let kept = came == RepeatTiming::WhileRunning || now < ended + source.once.keep_body;
     match (&event.state, receipt) {
         (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) if kept => {
-            replayed(source, HttpResponse::kept("duplicate", event, receipt))
+            replayed(source, HttpResponse::from_receipt("duplicate", event, receipt))
         }
         // Nobody answered the first one but we: a client of an API hears the same again.
-        (EventState::Done { .. }, None) if kept && source.speaks == ApiStyle::Api => {
-            replayed(source, self::ended(source.speaks, event, None))
+        (EventState::Done { .. }, None) if kept && source.api_style == ApiStyle::Api => {
+            replayed(source, self::ended(source.api_style, event, None))
         }
-        (EventState::Dead { .. }, _) if came == RepeatTiming::Meanwhile => self::ended(source.speaks, event, receipt),
+        (EventState::Dead { .. }, _) if came == RepeatTiming::WhileRunning => {
+            self::ended(source.api_style, event, receipt)
+        }
         // Who waits for the end takes 2xx for success, whatever the body says.
         (EventState::Dead { .. }, _) => {
             let receipt = receipt.filter(|_| kept);
-            let reply = self::ended(source.speaks, event, receipt);
+            let reply = self::ended(source.api_style, event, receipt);
             let given_again = receipt.is_some() || (kept && source.once.keep_failures);
             if given_again { replayed(source, reply) } else { reply }
         }
@@ -234,12 +238,12 @@ pub fn again(
 fn replayed(source: &Source, mut reply: HttpResponse) -> HttpResponse {
     reply.headers.push(("idempotent-replayed".into(), "true".into()));
     if source.mark_duplicates {
-        reply.body = mark::marked(&reply.body).unwrap_or(reply.body);
+        reply.body = mark::mark_duplicate(&reply.body).unwrap_or(reply.body);
     }
     reply
 }
 
-fn standing(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json)> {
+fn duplicate_members(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json)> {
     let mut members = vec![("event", json!(event.id)), ("state", event.state.word().into())];
     if let EventState::Dead { cause, .. } = &event.state {
         members.push(("cause", cause.word().into()));
@@ -249,7 +253,7 @@ fn standing(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json)> {
 }
 
 /// One answer for the several events of one delivery: what went wrong first, else what is new, else the first.
-pub fn together(mut replies: Vec<HttpResponse>, events: &[EventId]) -> HttpResponse {
+pub fn combine_responses(mut replies: Vec<HttpResponse>, events: &[EventId]) -> HttpResponse {
     if replies.len() == 1 {
         return replies.remove(0);
     }

@@ -28,7 +28,7 @@ enum CircuitState {
         wait: Duration,
     },
     /// One attempt is under way. If nothing is heard of it by then, it never began.
-    Trying {
+    HalfOpen {
         until: Duration,
         wait: Duration,
     },
@@ -40,7 +40,7 @@ pub enum CircuitAdmission {
     /// It may, and so may others.
     Now,
     /// This one may, to see whether the receiver is back.
-    Once,
+    Probe,
     /// Not before this long.
     In(Duration),
 }
@@ -49,11 +49,11 @@ pub enum CircuitAdmission {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiverHealth {
     /// It answered, whatever it said.
-    Alive,
+    Up,
     /// It could not be reached, did not answer, or said that it is broken.
-    Ill,
+    Down,
     /// Nothing: the attempt ended for reasons of its own.
-    Nothing,
+    Unknown,
 }
 
 /// A change that somebody may want to know of.
@@ -67,15 +67,15 @@ pub enum CircuitTransition {
 
 impl CircuitBreaker {
     /// Whether an attempt may begin now. [`Ready::Once`] is said to one, who has `lasts` to come back.
-    pub fn ready(&mut self, now: Duration, lasts: Duration) -> CircuitAdmission {
+    pub fn try_acquire(&mut self, now: Duration, lasts: Duration) -> CircuitAdmission {
         match self.state {
             CircuitState::Closed => CircuitAdmission::Now,
-            CircuitState::Open { until, .. } | CircuitState::Trying { until, .. } if now < until => {
+            CircuitState::Open { until, .. } | CircuitState::HalfOpen { until, .. } if now < until => {
                 CircuitAdmission::In(until.saturating_sub(now))
             }
-            CircuitState::Open { wait, .. } | CircuitState::Trying { wait, .. } => {
-                self.state = CircuitState::Trying { until: now + lasts, wait };
-                CircuitAdmission::Once
+            CircuitState::Open { wait, .. } | CircuitState::HalfOpen { wait, .. } => {
+                self.state = CircuitState::HalfOpen { until: now + lasts, wait };
+                CircuitAdmission::Probe
             }
         }
     }
@@ -86,13 +86,13 @@ impl CircuitBreaker {
     }
 
     /// An attempt came back.
-    pub fn heard(&mut self, heard: ReceiverHealth, now: Duration) -> Option<CircuitTransition> {
+    pub fn on_result(&mut self, heard: ReceiverHealth, now: Duration) -> Option<CircuitTransition> {
         match (heard, self.state) {
-            (ReceiverHealth::Alive, state) => {
+            (ReceiverHealth::Up, state) => {
                 *self = Self::default();
                 (state != CircuitState::Closed).then_some(CircuitTransition::Closed)
             }
-            (ReceiverHealth::Ill, CircuitState::Closed) => {
+            (ReceiverHealth::Down, CircuitState::Closed) => {
                 self.failures += 1;
                 let wait = BREAKER_WAIT_FIRST;
                 (self.failures >= BREAKER_FAILURES).then(|| {
@@ -100,18 +100,18 @@ impl CircuitBreaker {
                     CircuitTransition::Opened(wait)
                 })
             }
-            (ReceiverHealth::Ill, CircuitState::Trying { wait, .. }) => {
+            (ReceiverHealth::Down, CircuitState::HalfOpen { wait, .. }) => {
                 let wait = (wait * 2).min(BREAKER_WAIT_LONGEST);
                 self.state = CircuitState::Open { until: now + wait, wait };
                 None
             }
             // Nobody knows more than before: the next one may try.
-            (ReceiverHealth::Nothing, CircuitState::Trying { wait, .. }) => {
+            (ReceiverHealth::Unknown, CircuitState::HalfOpen { wait, .. }) => {
                 self.state = CircuitState::Open { until: now, wait };
                 None
             }
             // Attempts that were under way when it opened say nothing new.
-            (ReceiverHealth::Ill, CircuitState::Open { .. }) | (ReceiverHealth::Nothing, _) => None,
+            (ReceiverHealth::Down, CircuitState::Open { .. }) | (ReceiverHealth::Unknown, _) => None,
         }
     }
 }
@@ -130,9 +130,9 @@ mod tests {
     fn opened() -> CircuitBreaker {
         let mut breaker = CircuitBreaker::default();
         for _ in 1..BREAKER_FAILURES {
-            assert_eq!(breaker.heard(ReceiverHealth::Ill, at(0)), None);
+            assert_eq!(breaker.on_result(ReceiverHealth::Down, at(0)), None);
         }
-        assert_eq!(breaker.heard(ReceiverHealth::Ill, at(0)), Some(CircuitTransition::Opened(BREAKER_WAIT_FIRST)));
+        assert_eq!(breaker.on_result(ReceiverHealth::Down, at(0)), Some(CircuitTransition::Opened(BREAKER_WAIT_FIRST)));
         breaker
     }
 
@@ -141,11 +141,11 @@ mod tests {
         let mut breaker = CircuitBreaker::default();
         for _ in 0..100 {
             for _ in 1..BREAKER_FAILURES {
-                breaker.heard(ReceiverHealth::Ill, at(0));
+                breaker.on_result(ReceiverHealth::Down, at(0));
             }
-            assert_eq!(breaker.ready(at(0), LASTS), CircuitAdmission::Now);
-            assert_eq!(breaker.heard(ReceiverHealth::Nothing, at(0)), None);
-            assert_eq!(breaker.heard(ReceiverHealth::Alive, at(0)), None);
+            assert_eq!(breaker.try_acquire(at(0), LASTS), CircuitAdmission::Now);
+            assert_eq!(breaker.on_result(ReceiverHealth::Unknown, at(0)), None);
+            assert_eq!(breaker.on_result(ReceiverHealth::Up, at(0)), None);
         }
     }
 
@@ -154,25 +154,25 @@ mod tests {
         let mut breaker = opened();
         let first = BREAKER_WAIT_FIRST.as_secs();
         assert_eq!(
-            breaker.ready(at(1), LASTS),
+            breaker.try_acquire(at(1), LASTS),
             CircuitAdmission::In(BREAKER_WAIT_FIRST.saturating_sub(Duration::from_secs(1)))
         );
-        assert_eq!(breaker.heard(ReceiverHealth::Ill, at(1)), None, "one that was under way");
-        assert_eq!(breaker.ready(at(first), LASTS), CircuitAdmission::Once);
-        assert_eq!(breaker.ready(at(first), LASTS), CircuitAdmission::In(LASTS));
-        assert_eq!(breaker.heard(ReceiverHealth::Alive, at(first)), Some(CircuitTransition::Closed));
-        assert_eq!(breaker.ready(at(first), LASTS), CircuitAdmission::Now);
-        assert_eq!(breaker.heard(ReceiverHealth::Ill, at(first)), None, "it counts from the beginning");
+        assert_eq!(breaker.on_result(ReceiverHealth::Down, at(1)), None, "one that was under way");
+        assert_eq!(breaker.try_acquire(at(first), LASTS), CircuitAdmission::Probe);
+        assert_eq!(breaker.try_acquire(at(first), LASTS), CircuitAdmission::In(LASTS));
+        assert_eq!(breaker.on_result(ReceiverHealth::Up, at(first)), Some(CircuitTransition::Closed));
+        assert_eq!(breaker.try_acquire(at(first), LASTS), CircuitAdmission::Now);
+        assert_eq!(breaker.on_result(ReceiverHealth::Down, at(first)), None, "it counts from the beginning");
     }
 
     #[test]
     fn each_try_that_fails_doubles_the_wait_up_to_the_longest() {
         let (mut breaker, mut now, mut wait) = (opened(), at(0), BREAKER_WAIT_FIRST);
         for _ in 0..10 {
-            assert_eq!(breaker.ready(now, LASTS), CircuitAdmission::In(wait));
+            assert_eq!(breaker.try_acquire(now, LASTS), CircuitAdmission::In(wait));
             now += wait;
-            assert_eq!(breaker.ready(now, LASTS), CircuitAdmission::Once);
-            assert_eq!(breaker.heard(ReceiverHealth::Ill, now), None);
+            assert_eq!(breaker.try_acquire(now, LASTS), CircuitAdmission::Probe);
+            assert_eq!(breaker.on_result(ReceiverHealth::Down, now), None);
             wait = (wait * 2).min(BREAKER_WAIT_LONGEST);
         }
         assert_eq!(wait, BREAKER_WAIT_LONGEST);
@@ -182,14 +182,14 @@ mod tests {
     fn one_that_tries_and_is_never_heard_of_keeps_nobody_out_for_ever() {
         let mut breaker = opened();
         let now = at(0) + BREAKER_WAIT_FIRST;
-        assert_eq!(breaker.ready(now, LASTS), CircuitAdmission::Once);
-        assert_eq!(breaker.ready(now + LASTS, LASTS), CircuitAdmission::Once);
-        assert_eq!(breaker.heard(ReceiverHealth::Nothing, now + LASTS), None);
-        assert_eq!(breaker.ready(now + LASTS, LASTS), CircuitAdmission::Once);
+        assert_eq!(breaker.try_acquire(now, LASTS), CircuitAdmission::Probe);
+        assert_eq!(breaker.try_acquire(now + LASTS, LASTS), CircuitAdmission::Probe);
+        assert_eq!(breaker.on_result(ReceiverHealth::Unknown, now + LASTS), None);
+        assert_eq!(breaker.try_acquire(now + LASTS, LASTS), CircuitAdmission::Probe);
     }
 
     #[test]
     fn an_answer_to_an_attempt_under_way_closes_it() {
-        assert_eq!(opened().heard(ReceiverHealth::Alive, at(1)), Some(CircuitTransition::Closed));
+        assert_eq!(opened().on_result(ReceiverHealth::Up, at(1)), Some(CircuitTransition::Closed));
     }
 }

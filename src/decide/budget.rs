@@ -81,7 +81,7 @@ impl<W: Clone> BodyMemoryBudget<W> {
             return true;
         }
         let (mut small, mut large) = (self.small, self.large);
-        for body in self.bodies.values().filter(|body| body.may_go(now)) {
+        for body in self.bodies.values().filter(|body| body.is_displaceable(now)) {
             *if is_large(body.bytes) { &mut large } else { &mut small } -= body.bytes;
         }
         self.fits(small, large, bytes)
@@ -99,7 +99,7 @@ impl<W: Clone> BodyMemoryBudget<W> {
             if self.fits(small, large, whole) {
                 break;
             }
-            match self.slowest(id, whole, now) {
+            match self.pick_victim(id, whole, now) {
                 Some(victim) if victim == id => return BodyAdmission::Displaced,
                 Some(victim) => gone.extend(self.end(victim)),
                 None => return BodyAdmission::Full,
@@ -143,7 +143,7 @@ impl<W: Clone> BodyMemoryBudget<W> {
     }
 
     /// Who goes next; `asking` itself if it is the slowest of several large ones.
-    fn slowest(&self, asking: BodyId, whole: usize, now: Duration) -> Option<BodyId> {
+    fn pick_victim(&self, asking: BodyId, whole: usize, now: Duration) -> Option<BodyId> {
         let rate = |body: &BudgetEntry<W>, id: BodyId| (body.rate(body.bytes, now), id);
         let large = self.bodies.iter().filter(|(_, body)| body.arriving && is_large(body.bytes));
         let others = large.filter(|(id, _)| **id != asking).map(|(id, body)| rate(body, *id)).min();
@@ -155,7 +155,7 @@ impl<W: Clone> BodyMemoryBudget<W> {
             (Some((_, id)), _) => return Some(id),
             (None, _) => {}
         }
-        let small = self.bodies.iter().filter(|(id, body)| **id != asking && body.may_go(now));
+        let small = self.bodies.iter().filter(|(id, body)| **id != asking && body.is_displaceable(now));
         small.map(|(id, body)| rate(body, *id)).min().map(|(_, id)| id)
     }
 }
@@ -175,7 +175,7 @@ impl<W> BudgetEntry<W> {
         (bytes - had) as u128 * 1_000_000 / now.saturating_sub(since).as_micros().max(1)
     }
 
-    fn may_go(&self, now: Duration) -> bool {
+    fn is_displaceable(&self, now: Duration) -> bool {
         let began = self.marks[0].0;
         self.arriving && (is_large(self.bytes) || now.saturating_sub(began) >= SLOW_AFTER)
     }

@@ -16,7 +16,7 @@ pub struct NewEvent {
     pub keys: Vec<IdentityKey>,
     /// Keys that an earlier version, or an earlier config, claimed for the same delivery: looked up after `keys`, never
     /// claimed. One with an `id_digest` counts only where it was claimed under that very id.
-    pub former: Vec<IdentityKey>,
+    pub former_keys: Vec<IdentityKey>,
     /// Keys under which `import` may have written what was done before: looked up, never claimed.
     pub imported: Vec<ImportedKey>,
     /// Headers and body.
@@ -29,7 +29,7 @@ pub struct NewEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdentityKey {
     /// Which identity.
-    pub same: MatchedBy,
+    pub matched_by: MatchedBy,
     /// Its key.
     pub key: Key,
     /// The delivery id it came under, where that id has no key of its own and this key stands for both.
@@ -39,7 +39,7 @@ pub struct IdentityKey {
 impl IdentityKey {
     /// The key of an identity that stands for itself alone.
     pub fn new(same: MatchedBy, key: Key) -> Self {
-        Self { same, key, id_digest: None }
+        Self { matched_by: same, key, id_digest: None }
     }
 }
 
@@ -128,13 +128,13 @@ pub struct Payload {
 const PASSED: char = '>';
 
 /// Is this the name of a kept header that goes when its event ends?
-pub fn goes_at_the_end(name: &str) -> bool {
+pub fn is_transient_header(name: &str) -> bool {
     name.starts_with(PASSED)
 }
 
 impl Payload {
     /// Keeps a header only to pass it on.
-    pub fn pass(&mut self, name: &str, value: String) {
+    pub fn push_transient_header(&mut self, name: &str, value: String) {
         self.headers.push((format!("{PASSED}{name}"), value));
     }
 
@@ -150,13 +150,13 @@ impl Payload {
     }
 
     /// The names of those that are only passed on. What they say is nobody's business.
-    pub fn passed(&self) -> impl Iterator<Item = &str> {
+    pub fn transient_header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().filter_map(|(name, _)| name.strip_prefix(PASSED))
     }
 
     /// The event has ended: what was only to be passed on goes.
-    pub fn shed(&mut self) {
-        self.headers.retain(|(name, _)| !goes_at_the_end(name));
+    pub fn drop_transient_headers(&mut self) {
+        self.headers.retain(|(name, _)| !is_transient_header(name));
     }
 }
 
@@ -183,7 +183,7 @@ pub enum Claim {
         /// Which identity matched.
         same: MatchedBy,
         /// Whether that event is the one that matched, and whether it is still its subject's current one.
-        stands: MatchRelation,
+        relation: MatchRelation,
         /// The store's clock.
         now: Timestamp,
     },
@@ -198,18 +198,18 @@ pub enum Claim {
         of: EventId,
     },
     /// The store could not decide in this batch: claim again.
-    Again,
+    Undecided,
 }
 
 /// How the event that a duplicate hears of is related to the one that matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchRelation {
     /// It is the one that matched.
-    Itself,
+    Direct,
     /// It is the one that matched. It is over, and another event is its subject's current one.
-    Replaced,
+    DirectNotCurrent,
     /// It is another one, in place of the one that matched, which was superseded.
-    Instead,
+    ViaSuccessor,
 }
 
 /// What a duplicate does to the event it repeats.
@@ -222,19 +222,19 @@ pub enum RepeatEffect {
     /// Gives it another attempt although it may have acted: the sender waits for the end, and is the retrier.
     Resumes,
     /// Nothing: it only hears how things stand.
-    Hears,
+    ReportOnly,
 }
 
 /// Did a client put another request under a key that it has used?
-pub fn reused(source: &Source, event: &Event, new: &NewEvent) -> bool {
-    source.speaks == ApiStyle::Api && event.body_digest != new.event.body_digest
+pub fn is_key_reuse(source: &Source, event: &Event, new: &NewEvent) -> bool {
+    source.api_style == ApiStyle::Api && event.body_digest != new.event.body_digest
 }
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
 /// storm of siblings does not become a loop of retries. What is in doubt is tried again only where the sender waits for
 /// the end and the route says `in_doubt = "retry"`. What was published is published again for a repeat of the same
 /// delivery alone, and no sooner than that.
-pub fn repeat(
+pub fn repeat_effect(
     event: &Event,
     arriving: &NewEvent,
     same: &MatchedBy,
@@ -243,27 +243,27 @@ pub fn repeat(
     respond: ResponseMode,
     now: Timestamp,
 ) -> RepeatEffect {
-    let (Some(since), false) = (event.quiet_since(), stands == MatchRelation::Instead) else {
-        return RepeatEffect::Hears;
+    let (Some(since), false) = (event.idle_since(), stands == MatchRelation::ViaSuccessor) else {
+        return RepeatEffect::ReportOnly;
     };
     let (same_after, other_after) = match route.redelivery {
-        RedeliveryPolicy::Ignore => return RepeatEffect::Hears,
+        RedeliveryPolicy::Ignore => return RepeatEffect::ReportOnly,
         RedeliveryPolicy::Again { published_after, .. } if event.was_published() => {
             let repeats =
-                *same == MatchedBy::Delivery && stands == MatchRelation::Itself && event.is_redelivered_by(arriving);
+                *same == MatchedBy::Delivery && stands == MatchRelation::Direct && event.is_redelivered_by(arriving);
             let due = event.may_publish_again() && now >= since + published_after;
-            return if repeats && due { RepeatEffect::PublishesAgain } else { RepeatEffect::Hears };
+            return if repeats && due { RepeatEffect::PublishesAgain } else { RepeatEffect::ReportOnly };
         }
         RedeliveryPolicy::Retry { same_after, other_after }
         | RedeliveryPolicy::Again { same_after, other_after, .. } => (same_after, other_after),
     };
-    let EventState::Dead { cause, .. } = &event.state else { return RepeatEffect::Hears };
+    let EventState::Dead { cause, .. } = &event.state else { return RepeatEffect::ReportOnly };
     let wait = if matches!(same, MatchedBy::Delivery | MatchedBy::Message) { same_after } else { other_after };
     let sender_retries = respond != ResponseMode::Accepted && route.in_doubt == InDoubtPolicy::Retry;
     match cause {
-        _ if now < since + wait => RepeatEffect::Hears,
+        _ if now < since + wait => RepeatEffect::ReportOnly,
         DeathCause::Failed | DeathCause::Rejected => RepeatEffect::Rearms,
         DeathCause::InDoubt if sender_retries => RepeatEffect::Resumes,
-        DeathCause::InDoubt | DeathCause::Damaged | DeathCause::Cancelled => RepeatEffect::Hears,
+        DeathCause::InDoubt | DeathCause::Damaged | DeathCause::Cancelled => RepeatEffect::ReportOnly,
     }
 }

@@ -60,7 +60,7 @@ pub struct Event {
     /// Which blocks of its command have succeeded in this life.
     pub blocks: SucceededBlocks,
     /// Whether the queue still owes it a first attempt.
-    pub passed: QueueState,
+    pub queue_state: QueueState,
     /// Who tries it again when it fails.
     pub retrier: Retrier,
     /// The group it must not overlap with.
@@ -154,11 +154,11 @@ pub enum DeathCause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueState {
     /// It is in the queue.
-    No,
+    Queued,
     /// Its route is gone: it waits without its slot, and others pass it.
-    Aside,
+    Suspended,
     /// Its route came back. It is in the queue again, but what passed it may have overtaken it.
-    Yes,
+    Requeued,
 }
 
 /// Who tries an event again when it fails.
@@ -249,7 +249,7 @@ pub struct Receipt {
     /// The body, up to the limit.
     pub body: Vec<u8>,
     /// The body was longer than the limit and is not whole.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 impl Receipt {
@@ -318,18 +318,18 @@ pub enum EventStep {
     Cancel,
     /// A person ends it while another node is at it: that node loses its lease, and nobody else gets anything of the
     /// event's before the lease would have been over.
-    CallOff,
+    CancelRemote,
     /// What is stored is not what was received.
     Damage,
     /// There is nothing to do on its route any more: it is only recorded.
     Record,
     /// Its route is gone; look again later.
-    SetAside {
+    Suspend {
         /// How much later.
         lasts: Duration,
     },
     /// Its route is back.
-    Rejoin,
+    Unsuspend,
 }
 
 /// A step that the state does not allow: nothing is written.
@@ -427,7 +427,7 @@ impl Event {
         let mut next = Self { revision: self.revision.next(), ..self.clone() };
         match (step, &self.state) {
             (EventStep::Start { lasts, by, action }, EventState::Waiting { due: Some(_) })
-                if self.passed != QueueState::Aside =>
+                if self.queue_state != QueueState::Suspended =>
             {
                 next.attempt += 1;
                 next.state = EventState::Running { until: now + lasts, by, action: Some(action) };
@@ -468,7 +468,7 @@ impl Event {
             (step @ (EventStep::Rearm | EventStep::Resume), EventState::Dead { cause, .. })
                 if step == EventStep::Resume || cause.rearmable() =>
             {
-                next.passed = QueueState::No;
+                next.queue_state = QueueState::Queued;
                 next.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Accept, EventState::Waiting { .. } | EventState::Running { .. })
@@ -480,39 +480,39 @@ impl Event {
                 if self.may_publish_again() =>
             {
                 next.published_again = Some(self.next_message(*at));
-                (next.doubts, next.passed) = (0, QueueState::No);
+                (next.doubts, next.queue_state) = (0, QueueState::Queued);
                 next.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Replay, EventState::Done { .. } | EventState::Dead { .. }) => {
                 next.life += 1;
                 next.published_again = None;
-                (next.attempt, next.doubts, next.blocks, next.passed) =
-                    (0, 0, SucceededBlocks::default(), QueueState::No);
+                (next.attempt, next.doubts, next.blocks, next.queue_state) =
+                    (0, 0, SucceededBlocks::default(), QueueState::Queued);
                 next.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Cancel, EventState::Waiting { .. } | EventState::Running { .. }) => {
                 next.state = EventState::Dead { cause: DeathCause::Cancelled, at: now };
             }
-            (EventStep::CallOff, EventState::Running { until, action, .. }) => {
-                next.state = EventState::Running { until: *until, by: Node::nobody(), action: *action };
+            (EventStep::CancelRemote, EventState::Running { until, action, .. }) => {
+                next.state = EventState::Running { until: *until, by: Node::unowned(), action: *action };
             }
             (EventStep::Damage, EventState::Waiting { .. } | EventState::Running { .. }) => {
                 next.state = EventState::Dead { cause: DeathCause::Damaged, at: now };
             }
-            (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.passed != QueueState::Aside => {
+            (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.queue_state != QueueState::Suspended => {
                 next.state = self.done_without(DoneReason::Recorded, now);
             }
-            (EventStep::SetAside { lasts }, EventState::Waiting { due: Some(_) }) => {
-                next.passed = QueueState::Aside;
+            (EventStep::Suspend { lasts }, EventState::Waiting { due: Some(_) }) => {
+                next.queue_state = QueueState::Suspended;
                 next.state = EventState::Waiting { due: Some(now + lasts) };
             }
-            (EventStep::Rejoin, EventState::Waiting { .. }) if self.passed == QueueState::Aside => {
-                next.passed = QueueState::Yes;
+            (EventStep::Unsuspend, EventState::Waiting { .. }) if self.queue_state == QueueState::Suspended => {
+                next.queue_state = QueueState::Requeued;
                 next.state = EventState::Waiting { due: Some(now) };
             }
             _ => return Err(InvalidStepError),
         }
-        next.keep_first_end(now);
+        next.restore_first_end_time(now);
         Ok(next)
     }
 
@@ -546,7 +546,7 @@ impl Event {
 
     /// The same new event, claimed by a node that begins at once: one write less than claiming and starting it.
     #[must_use]
-    pub fn begun(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
+    pub fn start_at_claim(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
         self.attempt = 1;
         self.state = EventState::Running { until: self.received_at + lasts, by, action: Some(action) };
         self
@@ -555,7 +555,7 @@ impl Event {
     /// How a person ends it from outside of whoever may be at it; `is_over` knows whether a lease until then is over.
     pub fn cancelled_from_outside(&self, is_over: impl Fn(Timestamp) -> bool) -> EventStep {
         match self.state {
-            EventState::Running { until, .. } if !is_over(until) => EventStep::CallOff,
+            EventState::Running { until, .. } if !is_over(until) => EventStep::CancelRemote,
             _ => EventStep::Cancel,
         }
     }
@@ -581,18 +581,18 @@ impl Event {
     }
 
     /// Its node, while it runs.
-    pub fn runs_by(&self, node: &Node) -> bool {
+    pub fn is_running_on(&self, node: &Node) -> bool {
         matches!(&self.state, EventState::Running { by, .. } if by == node)
     }
 
     /// Whether its counts fit each other. No step leads to an event whose counts do not: a bit of it was flipped.
-    pub fn adds_up(&self) -> bool {
+    pub fn has_consistent_counts(&self) -> bool {
         self.attempt > 0 || (self.blocks == SucceededBlocks::default() && self.doubts == 0)
     }
 
     /// The digest of what never changes by itself. Compared with `digest` before acting: a flipped bit in the store
     /// must not run the wrong thing.
-    pub fn seal(&self) -> Digest {
+    pub fn immutable_digest(&self) -> Digest {
         super::key::seal(self)
     }
 }

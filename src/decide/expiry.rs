@@ -24,7 +24,7 @@ pub struct ExpiryTime(pub Timestamp);
 
 impl ExpiryTime {
     /// What was over at this point and had been for so long.
-    pub fn less(self, length: Duration) -> Timestamp {
+    pub fn minus(self, length: Duration) -> Timestamp {
         self.0 - length
     }
 }
@@ -62,7 +62,7 @@ pub struct PendingClockJump {
 
 impl PendingClockJump {
     /// How long it has stood.
-    pub fn stood(&self) -> Duration {
+    pub fn held_for(&self) -> Duration {
         limits::CLOCK_JUMP_STANDS_FOR.saturating_sub(self.left)
     }
 }
@@ -109,14 +109,14 @@ impl ExpiryClock {
         self.last = reading;
         let offset = reading.offset();
         if offset <= self.believed {
-            self.believe(offset);
+            self.trust_offset(offset);
             return;
         }
         let stays =
             |standing: &ClockSetting| offset.abs_diff(standing.offset) <= micros(limits::CLOCK_STANDS).unsigned_abs();
         let standing = self.standing.filter(stays).unwrap_or(ClockSetting { offset, since: reading });
         if reading.uptime.saturating_sub(standing.since.uptime) >= limits::CLOCK_JUMP_STANDS_FOR {
-            self.believe(offset);
+            self.trust_offset(offset);
             return;
         }
         self.standing = Some(standing);
@@ -125,14 +125,14 @@ impl ExpiryClock {
         }
     }
 
-    fn believe(&mut self, offset: i64) {
+    fn trust_offset(&mut self, offset: i64) {
         (self.believed, self.counts, self.standing) = (offset, offset, None);
     }
 
     /// A person says that the clock is right.
     pub fn confirm(&mut self, reading: ClockReading) {
         self.last = reading;
-        self.believe(reading.offset());
+        self.trust_offset(reading.offset());
     }
 
     /// Another node has seen this time and believed it. It helps who waits; nobody believes it without a clock that

@@ -46,7 +46,7 @@ pub struct Node(pub Arc<str>);
 
 impl Node {
     /// Nobody: the lease of an event that was called off is left to run out.
-    pub fn nobody() -> Self {
+    pub fn unowned() -> Self {
         Self("nobody".into())
     }
 

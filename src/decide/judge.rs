@@ -48,11 +48,11 @@ pub enum WalkStep<'w> {
 
 /// Judges one delivery to one source.
 pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Verdict {
-    judge_seen(source, delivery, ids, |_| {})
+    verify_and_judge(source, delivery, ids, |_| {})
 }
 
 /// The same; which secret a delivery was believed by is told to `believed`.
-pub fn judge_seen(
+pub fn verify_and_judge(
     source: &Source,
     delivery: &Delivery<'_>,
     ids: &mut dyn FnMut() -> EventId,
@@ -119,7 +119,7 @@ fn steps(
     let Some(route) = source.routes.iter().find(through) else {
         return Ok(Verdict::Ignored(no_route(source, &found)));
     };
-    let made = EventBuilder { source, route, verified, found: &found, telling: &found.telling(&source.fields) };
+    let made = EventBuilder { source, route, verified, found: &found, telling: &found.without_blanks(&source.fields) };
     made.events(ids).map(Verdict::Events)
 }
 
@@ -154,7 +154,7 @@ impl EventBuilder<'_> {
         let digest = Digest::of(delivery.body);
         let delivery_id = self.delivery_id()?;
         let payload = self.payload();
-        let (count, state) = match self.route.makes {
+        let (count, state) = match self.route.fanout {
             Fanout::Record => (1, EventState::Done { how: DoneReason::Recorded, at: delivery.at }),
             Fanout::Actions(count) => (count, EventState::Waiting { due: Some(delivery.at) }),
         };
@@ -188,7 +188,7 @@ impl EventBuilder<'_> {
             attempt: 0,
             doubts: 0,
             blocks: SucceededBlocks::default(),
-            passed: QueueState::No,
+            queue_state: QueueState::Queued,
             retrier: match self.source.respond {
                 ResponseMode::Accepted => Retrier::Node,
                 ResponseMode::WhenDone { .. } => Retrier::Sender,
@@ -200,8 +200,8 @@ impl EventBuilder<'_> {
             body_digest,
             digest: body_digest,
         };
-        event.digest = event.seal();
-        Ok(NewEvent { event, keys, former, imported, payload, kept: self.source.once.kept() })
+        event.digest = event.immutable_digest();
+        Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept: self.source.once.kept() })
     }
 
     /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
@@ -215,7 +215,7 @@ impl EventBuilder<'_> {
 
     /// Who sent it, where a source has several senders: one never meets another's events.
     fn sender(&self) -> Option<KeyPart<'_>> {
-        match (self.verified.by(), self.source.speaks) {
+        match (self.verified.by(), self.source.api_style) {
             (SenderCredential::Caller(name), _) => Some(KeyPart::text("caller", name)),
             (SenderCredential::Secret(mark), ApiStyle::Api) => Some(KeyPart::bytes("credential", &mark.0)),
             // Whoever asks behind us who it is does so by this: what it told one caller is not for another.
@@ -229,7 +229,7 @@ impl EventBuilder<'_> {
     }
 
     /// The key of an identity: who sent it is part of it.
-    fn sent(&self, part: u16, kind: &str, parts: Vec<KeyPart<'_>>) -> Key {
+    fn identity_key(&self, part: u16, kind: &str, parts: Vec<KeyPart<'_>>) -> Key {
         self.key(kind, part, parts.into_iter().chain(self.sender()).collect())
     }
 
@@ -246,7 +246,7 @@ impl EventBuilder<'_> {
     ) -> Result<ClaimAndLookupKeys, DeliveryRejection> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         let per = &self.source.once.per;
-        let by_body = self.source.knows_ids_by_body();
+        let by_body = self.source.stores_id_with_body_key();
         let id_digest = delivery_id.map(DeliveryIdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
         let body = || vec![KeyPart::bytes("body", &digest.0)];
         let (mut keys, mut former) = (Vec::new(), Vec::new());
@@ -256,21 +256,22 @@ impl EventBuilder<'_> {
                     let id = delivery_id.ok_or_else(|| DeliveryRejection::MissingField("delivery".into()))?;
                     let bound = (!signed).then(body).into_iter().flatten();
                     let parts = [KeyPart::text("id", id)].into_iter().chain(bound).collect();
-                    IdentityKey::new(MatchedBy::Delivery, self.sent(part, "delivery", parts))
+                    IdentityKey::new(MatchedBy::Delivery, self.identity_key(part, "delivery", parts))
                 }
                 Identity::Message => match message::parts(self.verified.delivery()) {
-                    Some(parts) => IdentityKey::new(MatchedBy::Message, self.sent(part, "message", parts)),
+                    Some(parts) => IdentityKey::new(MatchedBy::Message, self.identity_key(part, "message", parts)),
                     // Who explains a delivery may not have its message; where it came from a stream, it is there.
                     None if per.len() > 1 => continue,
                     None => return Err(DeliveryRejection::MissingField("message".into())),
                 },
-                Identity::Body => {
-                    IdentityKey { id_digest, ..IdentityKey::new(MatchedBy::Body, self.sent(part, "body", body())) }
-                }
+                Identity::Body => IdentityKey {
+                    id_digest,
+                    ..IdentityKey::new(MatchedBy::Body, self.identity_key(part, "body", body()))
+                },
                 Identity::Signed => match self.source.verify.signed_time(self.verified.delivery()) {
                     Some(time) => {
                         let parts = [KeyPart::text("time", &time)].into_iter().chain(body()).collect();
-                        IdentityKey::new(MatchedBy::Signed, self.sent(part, "signed", parts))
+                        IdentityKey::new(MatchedBy::Signed, self.identity_key(part, "signed", parts))
                     }
                     // Who explains a delivery may not have the header; what was verified has it.
                     None => continue,
@@ -278,23 +279,26 @@ impl EventBuilder<'_> {
                 Identity::Named(fields) => {
                     let same = || MatchedBy::Fields(self.names(fields).into());
                     former.extend(
-                        self.blank(fields).map(|parts| IdentityKey::new(same(), self.sent(part, "fields", parts))),
+                        self.legacy_blank_parts(fields)
+                            .map(|parts| IdentityKey::new(same(), self.identity_key(part, "fields", parts))),
                     );
-                    IdentityKey::new(same(), self.sent(part, "fields", self.parts(self.telling, fields)?))
+                    IdentityKey::new(same(), self.identity_key(part, "fields", self.parts(self.telling, fields)?))
                 }
             };
             let list = if by_body && *identity == Identity::Delivery { &mut former } else { &mut keys };
             list.push(one);
         }
         if let (Some(_), false) = (id_digest, per.contains(&Identity::Body)) {
-            former
-                .push(IdentityKey { id_digest, ..IdentityKey::new(MatchedBy::Body, self.sent(part, "body", body())) });
+            former.push(IdentityKey {
+                id_digest,
+                ..IdentityKey::new(MatchedBy::Body, self.identity_key(part, "body", body()))
+            });
         }
         Ok((keys, former))
     }
 
     /// What the first release took for an identity where a blank text has a default: the text as it was.
-    fn blank(&self, fields: &[FieldIndex]) -> Option<Vec<KeyPart<'_>>> {
+    fn legacy_blank_parts(&self, fields: &[FieldIndex]) -> Option<Vec<KeyPart<'_>>> {
         let differs = fields.iter().any(|ix| self.found.slot(*ix) != self.telling.slot(*ix));
         if differs { self.parts(self.found, fields).ok() } else { None }
     }
@@ -375,7 +379,7 @@ impl EventBuilder<'_> {
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, DeliveryRejection> {
         let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
-        if let (ApiStyle::Api, FieldLocation::Header(name)) = (self.source.speaks, &at.at) {
+        if let (ApiStyle::Api, FieldLocation::Header(name)) = (self.source.api_style, &at.at) {
             return idempotency::key(self.verified.delivery(), name).map(Some);
         }
         let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
@@ -394,11 +398,11 @@ impl EventBuilder<'_> {
         let delivery = self.verified.delivery();
         let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };
         for (name, value) in delivery.headers {
-            let passed = self.route.passes.contains(name);
+            let passed = self.route.forwarded_headers.contains(name);
             let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
             match String::from_utf8(value.clone()) {
-                Ok(value) if used(name) || self.says_kind(name) => payload.headers.push((name.clone(), value)),
-                Ok(value) => payload.pass(name, value),
+                Ok(value) if used(name) || self.is_kind_header(name) => payload.headers.push((name.clone(), value)),
+                Ok(value) => payload.push_transient_header(name, value),
                 Err(_) => {}
             }
         }
@@ -406,7 +410,7 @@ impl EventBuilder<'_> {
     }
 
     /// Is this the header that names the kind of event? It is no secret: one that is passed on stays for a replay.
-    fn says_kind(&self, name: &str) -> bool {
+    fn is_kind_header(&self, name: &str) -> bool {
         let own = self.source.kind.as_ref().map(|kind| &*kind.header);
         [own, self.source.verify.kind_header(), Some(envelope::KIND_HEADER)].contains(&Some(name))
     }
@@ -414,7 +418,7 @@ impl EventBuilder<'_> {
     /// The trace it is part of, for who acts on it.
     fn traced(&self) -> Vec<(String, String)> {
         let delivery = self.verified.delivery();
-        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.makes != Fanout::Record) else {
+        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.fanout != Fanout::Record) else {
             return Vec::new();
         };
         let states = delivery.headers.iter().filter(|(name, _)| name == trace::STATE);

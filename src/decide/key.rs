@@ -82,20 +82,20 @@ pub fn value(parts: &[KeyPart<'_>]) -> Digest {
 fn hash(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Digest {
     let mut to = Context::new(&SHA256);
     to.update(&[VERSION]);
-    counted(&mut to, scope.as_bytes());
-    counted(&mut to, kind.as_bytes());
+    hash_with_length(&mut to, scope.as_bytes());
+    hash_with_length(&mut to, kind.as_bytes());
     to.update(&(parts.len() as u64).to_be_bytes());
     for part in parts {
-        counted(&mut to, part.name.as_bytes());
+        hash_with_length(&mut to, part.name.as_bytes());
         to.update(&[part.kind as u8]);
-        counted(&mut to, part.bytes);
+        hash_with_length(&mut to, part.bytes);
     }
     let mut out = [0; 32];
     out.copy_from_slice(to.finish().as_ref());
     Digest(out)
 }
 
-fn counted(to: &mut Context, bytes: &[u8]) {
+fn hash_with_length(to: &mut Context, bytes: &[u8]) {
     to.update(&(bytes.len() as u64).to_be_bytes());
     to.update(bytes);
 }

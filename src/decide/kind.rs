@@ -129,7 +129,7 @@ impl EventKindMatcher {
     }
 
     /// Must the body of this delivery be looked at?
-    pub(super) fn asks(&self, delivery: &Delivery<'_>) -> bool {
+    pub(super) fn needs_body_check(&self, delivery: &Delivery<'_>) -> bool {
         self.used == EventKindUse::Decides || delivery.header(HEADER) != HeaderLookup::Missing
     }
 
@@ -148,7 +148,7 @@ impl EventKindMatcher {
         };
         match self.shapes.get(named) {
             // One member does not tell a body of this kind from all others, so none of them may fit as well.
-            Some(_) if self.own.contains(named) && self.only(seen) == Some(named) => Ok(()),
+            Some(_) if self.own.contains(named) && self.unique_match(seen) == Some(named) => Ok(()),
             Some(nodes) if !self.own.contains(named) && nodes.fit(seen, self.action) => Ok(()),
             Some(_) => Err(format!("{HEADER} says {named:?}, and the body does not have the shape of that kind")),
             None if self.used == EventKindUse::PassedOn => Ok(()),
@@ -160,7 +160,7 @@ impl EventKindMatcher {
     }
 
     /// The kind whose shape a body has, if exactly one has it.
-    fn only(&self, seen: &[JsonMatch<'_>]) -> Option<&str> {
+    fn unique_match(&self, seen: &[JsonMatch<'_>]) -> Option<&str> {
         let mut fit = self.shapes.iter().filter(|(_, nodes)| nodes.fit(seen, self.action));
         let (kind, _) = fit.next()?;
         fit.next().is_none().then_some(kind)
@@ -212,7 +212,7 @@ pub fn of_body(json: &[u8]) -> Option<String> {
     let mut paths = JsonPathTrie::new();
     let kinds = EventKindMatcher::new(EventKindUse::Decides, &[], &mut paths);
     let seen = paths.walk(json).ok()?;
-    kinds.only(&seen).map(str::to_owned)
+    kinds.unique_match(&seen).map(str::to_owned)
 }
 
 /// The least that a body of this kind has: paths, and whether an object or any value is there. `None`: it is not known.

@@ -9,7 +9,7 @@ use std::fmt;
 const NAME: &str = "isDuplicate";
 
 /// The body with its mark; `None`: it is not a JSON object, and stays as it is.
-pub(super) fn marked(body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn mark_duplicate(body: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
     let JsonMembers(members) = serde_json::from_str(text).ok()?;
     let place = |value: &RawValue| {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn check(body: &str, expected: Option<&str>) {
-        let marked = marked(body.as_bytes()).map(|body| String::from_utf8(body).expect("text stays text"));
+        let marked = mark_duplicate(body.as_bytes()).map(|body| String::from_utf8(body).expect("text stays text"));
         assert_eq!(marked.as_deref(), expected, "{body}");
     }
 
@@ -100,7 +100,7 @@ mod tests {
         for body in ["", "[]", "[{}]", "\"{}\"", "1", "null", "ok", "{", "{} {}", "{\"a\":}", "<p>{}</p>"] {
             check(body, None);
         }
-        assert_eq!(marked(b"{\"a\":\"\xff\"}"), None);
+        assert_eq!(mark_duplicate(b"{\"a\":\"\xff\"}"), None);
     }
 
     proptest::proptest! {
@@ -112,7 +112,7 @@ mod tests {
                 names.iter().enumerate().map(|(at, name)| (name.clone(), serde_json::json!([at, name]))).collect();
             let text = serde_json::to_string_pretty(&before).expect("an object is JSON");
             let mut after: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_slice(&marked(text.as_bytes()).expect("an object")).expect("still JSON");
+                serde_json::from_slice(&mark_duplicate(text.as_bytes()).expect("an object")).expect("still JSON");
             proptest::prop_assert_eq!(after.remove(NAME), Some(true.into()));
             proptest::prop_assert_eq!(after, before);
         }

@@ -36,7 +36,7 @@ pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
 }
 
 /// The request that first used this key is still being processed.
-pub fn outstanding(event: &Event) -> HttpResponse {
+pub fn request_in_progress(event: &Event) -> HttpResponse {
     let detail = "the first request with this key has not been answered yet; send the same request again later";
     let title = "A request is outstanding for this Idempotency-Key";
     again_later(problem(409, "duplicate", "key-in-use", title, Some(detail), Some(event.id)))
@@ -49,7 +49,7 @@ pub fn reused(event: &Event) -> HttpResponse {
 }
 
 /// The service behind gave no answer, and the event is dead.
-pub fn unanswered(event: &Event, cause: DeathCause) -> HttpResponse {
+pub fn no_upstream_response(event: &Event, cause: DeathCause) -> HttpResponse {
     let (status, detail) = match cause {
         DeathCause::InDoubt => (504, "nobody knows whether it was done; it is not tried again by itself"),
         DeathCause::Failed | DeathCause::Rejected => {
@@ -131,7 +131,8 @@ mod tests {
             DeliveryRejection::BadOrder("x".into()),
             DeliveryRejection::KindMismatch("another".into()),
         ];
-        let away = [400, 405, 408, 413, 503].map(|status| turned_away(super::super::answer::turned_away(status, "x")));
+        let away = [400, 405, 408, 413, 503]
+            .map(|status| turned_away(super::super::answer::rejected_before_judging(status, "x")));
         let replies = refusals.iter().map(refused).chain([unavailable()]).chain(away);
         for reply in replies {
             let body: serde_json::Value = serde_json::from_slice(&reply.body).expect("a problem is JSON");

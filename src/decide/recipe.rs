@@ -54,7 +54,7 @@ impl Source {
                 let _ = write!(once, " by {}", names(&[order]));
             }
         }
-        if matches!(self.verify, VerificationScheme::Callers(_)) || self.speaks == ApiStyle::Api {
+        if matches!(self.verify, VerificationScheme::Callers(_)) || self.api_style == ApiStyle::Api {
             once.push_str(", ");
             once.push_str(EACH_SENDER);
         }
@@ -64,7 +64,7 @@ impl Source {
 
 /// Does a redelivery of every event that was claimed by the `old` line find it by the `new` one? So it is where nothing
 /// was taken away: what an old event is known by is still looked for.
-fn only_grew(old: &str, new: &str) -> bool {
+fn keeps_old_matches(old: &str, new: &str) -> bool {
     let identities = |line: &str| line.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
     let (mut old, new) = (identities(old), identities(new));
     if old.contains(EACH_SENDER) != new.contains(EACH_SENDER) {
@@ -92,7 +92,7 @@ pub fn changes(before: &[IdentityRecipe], now: &[IdentityRecipe]) -> Vec<String>
              scope = \"{}\" there, else a redelivery of them acts again",
             old.scope, old.scope
         )),
-        Some(new) if !only_grew(&old.once, &new.once) => Some(format!(
+        Some(new) if !keeps_old_matches(&old.once, &new.once) => Some(format!(
             "`once` of the scope `{}` was: {}; now it is: {}; a redelivery of an event claimed before may act again",
             old.scope, old.once, new.once
         )),

@@ -62,7 +62,7 @@ pub struct Source {
     /// When the sender is answered.
     pub respond: ResponseMode,
     /// How it is spoken to.
-    pub speaks: ApiStyle,
+    pub api_style: ApiStyle,
     /// A kept answer that is given again is marked, where it is a JSON object.
     pub mark_duplicates: bool,
     /// The longest body.
@@ -176,14 +176,14 @@ impl Default for Retention {
 
 impl Source {
     /// Could whoever captured a delivery send it again under another id, and be believed? The signature covers no id.
-    pub fn believes_any_id(&self) -> bool {
+    pub fn has_unsigned_ids(&self) -> bool {
         let covers = |id: &DeliveryIdLocation| self.verify.covers(&id.at);
-        let signs = !matches!(self.verify.of_all(), VerificationScheme::Bearer(_) | VerificationScheme::None);
+        let signs = !matches!(self.verify.shared_scheme(), VerificationScheme::Bearer(_) | VerificationScheme::None);
         signs && !self.delivery.as_ref().is_some_and(covers)
     }
 
     /// Are the same bytes the same event, whatever id they come under?
-    pub fn knows_equal_bytes(&self) -> bool {
+    pub fn dedups_by_body(&self) -> bool {
         let in_body = |ix: &FieldIndex| matches!(self.fields.get(*ix).at, FieldLocation::Body(_));
         self.once.per.iter().any(|identity| match identity {
             Identity::Body | Identity::Signed => true,
@@ -194,7 +194,7 @@ impl Source {
 
     /// Is the delivery id's own key left out? Where the signature does not cover the id, that key is made of the id and
     /// the body, so that beside the identity `body` it never matches what `body` does not.
-    pub fn knows_ids_by_body(&self) -> bool {
+    pub fn stores_id_with_body_key(&self) -> bool {
         let signed = self.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         !signed && self.once.per.contains(&Identity::Delivery) && self.once.per.contains(&Identity::Body)
     }
@@ -269,13 +269,13 @@ pub struct Route {
     /// How long one node alone may act.
     pub lease: Duration,
     /// Attempts of this route at once on one node.
-    pub at_once: usize,
+    pub max_concurrency: usize,
     /// How many events one delivery makes.
-    pub makes: Fanout,
+    pub fanout: Fanout,
     /// Fields its action uses as parameters.
     pub needs: Vec<FieldIndex>,
     /// Headers of the sender that its action passes on, in lower case.
-    pub passes: Vec<String>,
+    pub forwarded_headers: Vec<String>,
 }
 
 /// How many events one delivery makes on a route.
@@ -384,10 +384,10 @@ impl Default for Route {
                 other_after: Duration::from_mins(1),
             },
             lease: Duration::from_secs(30),
-            at_once: 64,
-            makes: Fanout::Record,
+            max_concurrency: 64,
+            fanout: Fanout::Record,
             needs: Vec::new(),
-            passes: Vec::new(),
+            forwarded_headers: Vec::new(),
         }
     }
 }

@@ -53,7 +53,7 @@ impl<K> Default for AuthThrottle<K> {
 
 impl<K: Hash + Eq + Clone> AuthThrottle<K> {
     /// A wrong token came from here.
-    pub fn refused(&mut self, from: &K, now: Duration) -> ThrottleDecision {
+    pub fn record_failure(&mut self, from: &K, now: Duration) -> ThrottleDecision {
         if !self.addresses.contains_key(from) {
             self.make_room(now);
         }
@@ -89,7 +89,7 @@ impl<K: Hash + Eq + Clone> AuthThrottle<K> {
     }
 
     /// A refusal that was held back is on its way, or nobody waits for it any more.
-    pub fn answered(&mut self, from: &K) {
+    pub fn release(&mut self, from: &K) {
         if let Some(address) = self.addresses.get_mut(from) {
             address.waiting = address.waiting.saturating_sub(1);
             self.waiting = self.waiting.saturating_sub(1);
@@ -125,37 +125,37 @@ mod tests {
         let mut throttle = AuthThrottle::default();
         let delays: Vec<_> = (0..9)
             .map(|_| {
-                let delay = throttle.refused(&"a", at(0)).delay.expect("few wait");
-                throttle.answered(&"a");
+                let delay = throttle.record_failure(&"a", at(0)).delay.expect("few wait");
+                throttle.release(&"a");
                 delay.as_millis()
             })
             .collect();
         assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2000, 2000]);
-        assert_eq!(throttle.refused(&"b", at(0)).delay, Some(at(20)), "another address is another matter");
-        assert_eq!(throttle.refused(&"a", at(59_000)).delay, Some(at(2000)));
-        assert_eq!(throttle.refused(&"a", at(120_000)).delay, Some(at(20)));
+        assert_eq!(throttle.record_failure(&"b", at(0)).delay, Some(at(20)), "another address is another matter");
+        assert_eq!(throttle.record_failure(&"a", at(59_000)).delay, Some(at(2000)));
+        assert_eq!(throttle.record_failure(&"a", at(120_000)).delay, Some(at(20)));
     }
 
     #[test]
     fn only_so_many_refusals_wait_for_one_address_and_for_all() {
         let mut throttle = AuthThrottle::default();
         for _ in 0..limits::REFUSALS_WAITING_PER_ADDRESS {
-            assert!(throttle.refused(&0, at(0)).delay.is_some());
+            assert!(throttle.record_failure(&0, at(0)).delay.is_some());
         }
-        assert_eq!(throttle.refused(&0, at(0)).delay, None);
-        throttle.answered(&0);
-        assert!(throttle.refused(&0, at(0)).delay.is_some());
-        let waiting = (1..1000).filter(|from| throttle.refused(from, at(0)).delay.is_some()).count();
+        assert_eq!(throttle.record_failure(&0, at(0)).delay, None);
+        throttle.release(&0);
+        assert!(throttle.record_failure(&0, at(0)).delay.is_some());
+        let waiting = (1..1000).filter(|from| throttle.record_failure(from, at(0)).delay.is_some()).count();
         assert_eq!(waiting + limits::REFUSALS_WAITING_PER_ADDRESS, limits::REFUSALS_WAITING_MAX);
     }
 
     #[test]
     fn the_log_is_told_at_once_then_now_and_then_with_how_many_and_never_flooded() {
         let mut throttle = AuthThrottle::default();
-        assert_eq!(throttle.refused(&0, at(0)).say, Some(1));
-        assert!((0..500).all(|n| throttle.refused(&0, at(n)).say.is_none()));
-        assert_eq!(throttle.refused(&0, at(10_000)).say, Some(501));
-        let lines = (1..1000).filter(|from| throttle.refused(from, at(20_000)).say.is_some()).count();
+        assert_eq!(throttle.record_failure(&0, at(0)).say, Some(1));
+        assert!((0..500).all(|n| throttle.record_failure(&0, at(n)).say.is_none()));
+        assert_eq!(throttle.record_failure(&0, at(10_000)).say, Some(501));
+        let lines = (1..1000).filter(|from| throttle.record_failure(from, at(20_000)).say.is_some()).count();
         assert_eq!(lines, 5);
     }
 
@@ -163,8 +163,8 @@ mod tests {
     fn so_many_addresses_are_remembered_and_no_more() {
         let mut throttle = AuthThrottle::default();
         for from in 0..2 * limits::REFUSED_ADDRESSES_MAX as u64 {
-            if throttle.refused(&from, at(from)).delay.is_some() {
-                throttle.answered(&from);
+            if throttle.record_failure(&from, at(from)).delay.is_some() {
+                throttle.release(&from);
             }
         }
         assert_eq!(throttle.addresses.len(), limits::REFUSED_ADDRESSES_MAX);

@@ -69,7 +69,7 @@ impl TraceContext {
     }
 
     /// Puts it into these headers, in place of another.
-    pub fn put(self, headers: &mut Vec<(String, String)>) {
+    pub fn inject(self, headers: &mut Vec<(String, String)>) {
         headers.retain(|(name, _)| name != PARENT);
         headers.push((PARENT.into(), self.to_string()));
     }
@@ -160,7 +160,7 @@ mod tests {
     fn a_context_takes_the_place_of_another() {
         let mut headers = vec![(super::PARENT.to_owned(), "old".to_owned()), ("a".into(), "b".into())];
         let context = TraceContext::parse(PARENT).expect("it is one");
-        context.put(&mut headers);
+        context.inject(&mut headers);
         assert_eq!(headers, [("a".to_owned(), "b".to_owned()), (super::PARENT.to_owned(), PARENT.to_owned())]);
         assert_eq!(TraceContext::of(&headers), Some(context));
     }

@@ -4,7 +4,7 @@
 //! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
-use super::{AttemptPermit, Dispatcher, Lane, LeasedEvent, StartConfirmation, all_of, jitter, rest};
+use super::{AttemptPermit, Dispatcher, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause};
 use crate::action::{Attempt, AttemptOutput, BootInstant, CompletedBlocks, Lease, LeaseSignal, boottime, margin};
 use crate::decide::answer;
 use crate::decide::change::{AttemptRecord, TransientHeaders, Transition};
@@ -66,17 +66,17 @@ impl Dispatcher {
             Some(payload) => payload,
             None => match self.fetch(&event, lease).await {
                 Some(payload) => payload,
-                None => return self.leave(&event, lease).await,
+                None => return self.abandon(&event, lease).await,
             },
         };
         let StoredValue::Whole(payload) = payload else {
             return self.finish(&event, EventStep::Damage).await;
         };
-        if event.seal() != event.digest {
+        if event.immutable_digest() != event.digest {
             return self.finish(&event, EventStep::Damage).await;
         }
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
-            return self.leave(&event, lease).await;
+            return self.abandon(&event, lease).await;
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
@@ -88,7 +88,7 @@ impl Dispatcher {
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context };
         spot.begin();
         let Some((event, outcome)) = self.act_leased(lane, attempt).await else { return };
-        let outcome = answer::heard(outcome, lane.source.respond);
+        let outcome = answer::outcome_for_waiting_sender(outcome, lane.source.respond);
         span.tell("outcome", outcome.word());
         if !outcome.why().is_empty() {
             span.failed(outcome.why());
@@ -100,7 +100,11 @@ impl Dispatcher {
                 EventStep::Settle { outcome: outcome.clone(), blocks, jitter: jitter() }
             }
         };
-        let passed = if payload.passed().next().is_none() { TransientHeaders::Nothing } else { TransientHeaders::Goes };
+        let passed = if payload.transient_header_names().next().is_none() {
+            TransientHeaders::None
+        } else {
+            TransientHeaders::Drop
+        };
         let tried = AttemptRecord {
             life: event.life,
             attempt: event.attempt,
@@ -108,11 +112,11 @@ impl Dispatcher {
             ended_at: self.0.store.now(),
             outcome: outcome.word().into(),
             why: outcome.why().into(),
-            output: output.kept(),
+            output: output.to_bytes(),
         };
         let effect = match &step {
             EventStep::Settle { outcome: Outcome::Delivered(_), .. } => {
-                lane.action.as_ref().and_then(|action| action.effect(&event, payload))
+                lane.action.as_ref().and_then(|action| action.bound_statement(&event, payload))
             }
             _ => None,
         };
@@ -142,11 +146,11 @@ impl Dispatcher {
         loop {
             let asked = tokio::time::Instant::now();
             let payload = self.0.store.payload(event.id).await;
-            self.meter().asked(StoreOp::Payload, asked.elapsed(), payload.is_ok());
+            self.meter().store_call(StoreOp::Payload, asked.elapsed(), payload.is_ok());
             match payload {
                 Ok(payload) => return Some(payload),
                 Err(error) => {
-                    rest(&error);
+                    log_and_pause(&error);
                     if lease.term().over().is_some() || self.0.stopping.is_cancelled() {
                         return None;
                     }
@@ -176,7 +180,7 @@ impl Dispatcher {
         loop {
             tokio::select! {
                 outcome = &mut act => return Some((event, Some(outcome))),
-                () = overdue(lease) => return Some((event, None)),
+                () = wait_past_lease(lease) => return Some((event, None)),
                 () = tokio::time::sleep(lane.route.lease / 3), if lease.term().over().is_none() => {}
                 () = blocks.changed() => {}
             }
@@ -210,7 +214,7 @@ impl Dispatcher {
     }
 
     /// Leaves an attempt that has not begun, or whose statement has not run: nothing has happened.
-    pub(super) async fn leave(&self, event: &Event, lease: &Lease) {
+    pub(super) async fn abandon(&self, event: &Event, lease: &Lease) {
         let step = match lease.term().call {
             LeaseSignal::CallOff => EventStep::Cancel,
             LeaseSignal::GoOn | LeaseSignal::Stop => EventStep::HandBack,
@@ -231,7 +235,7 @@ impl Dispatcher {
         loop {
             let sent = boottime();
             let step = EventStep::Renew { lasts, blocks: blocks.blocks() };
-            let Ok(change) = event.change(step, &lane.route, self.0.store.now()) else { return LeaseRenewal::Lost };
+            let Ok(change) = event.transition(step, &lane.route, self.0.store.now()) else { return LeaseRenewal::Lost };
             match self.0.batch.advance(change).await {
                 Ok(AdvanceResult::Written { event, .. }) => {
                     lease.extend(deadline(sent, lasts));
@@ -244,11 +248,11 @@ impl Dispatcher {
                     }
                     None => return LeaseRenewal::Lost,
                 },
-                Err(StoreError::Unsure(_)) => match self.stands(&event).await {
+                Err(StoreError::Unsure(_)) => match self.current_if_ours(&event).await {
                     Some(stands) => return LeaseRenewal::Renewed(Box::new(stands)),
                     None => return LeaseRenewal::Lost,
                 },
-                Err(error) => rest(&error),
+                Err(error) => log_and_pause(&error),
             };
             if lease.term().over().is_some() {
                 return LeaseRenewal::Renewed(Box::new(event));
@@ -266,8 +270,9 @@ impl Dispatcher {
     }
 
     /// The event as it stands, if this attempt of this node still holds it.
-    async fn stands(&self, event: &Event) -> Option<Event> {
-        let holds = |now: &Event| now.runs_by(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt);
+    async fn current_if_ours(&self, event: &Event) -> Option<Event> {
+        let holds =
+            |now: &Event| now.is_running_on(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt);
         self.look_up(event.id).await.filter(holds)
     }
 
@@ -284,18 +289,18 @@ impl Dispatcher {
 
     /// Writes what this attempt came to.
     pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: AttemptEnd) {
-        self.insist(event, |event| end.change(event, &lane.route)).await;
+        self.write_until_taken(event, |event| end.change(event, &lane.route)).await;
     }
 
     /// Writes a step that ends this attempt before it began.
     pub(super) async fn finish(&self, event: &Event, step: EventStep) {
         let Some(lane) = self.lane(&event.source, &event.route) else { return };
         let now = self.0.store.now();
-        self.insist(event, |event| event.change(step.clone(), &lane.route, now).ok()).await;
+        self.write_until_taken(event, |event| event.transition(step.clone(), &lane.route, now).ok()).await;
     }
 
     /// Writes the end of this attempt, until the store has taken it or somebody else was first.
-    async fn insist(&self, event: &Event, change: impl Fn(&Event) -> Option<Transition>) {
+    async fn write_until_taken(&self, event: &Event, change: impl Fn(&Event) -> Option<Transition>) {
         let mut event = event.clone();
         for tries in 0_u64.. {
             let Some(change) = change(&event) else { return };
@@ -324,11 +329,11 @@ impl Dispatcher {
             }
             // Where the commit did not come through, the event stands as it did.
             Err(StoreError::Unsure(_)) => {
-                self.stands(event).await.is_none_or(|stands| stands.revision != event.revision)
+                self.current_if_ours(event).await.is_none_or(|stands| stands.revision != event.revision)
             }
             Err(error @ StoreError::Down(_)) => {
                 if tries == 0 {
-                    rest(&error);
+                    log_and_pause(&error);
                 }
                 false
             }
@@ -341,7 +346,7 @@ impl Dispatcher {
     pub(super) fn lost(&self, event: &Event) {
         self.meter().lost(event.id);
         let (id, attempt) = (event.id.short(), event.attempt.to_string());
-        telemetry::say(LogLevel::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
+        telemetry::log(LogLevel::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
     }
 }
 
@@ -354,7 +359,7 @@ pub(super) struct AttemptEnd {
 
 impl AttemptEnd {
     pub(super) fn change(&self, event: &Event, route: &Route) -> Option<Transition> {
-        let change = event.change(self.step.clone(), route, self.tried.ended_at).ok()?;
+        let change = event.transition(self.step.clone(), route, self.tried.ended_at).ok()?;
         Some(Transition { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
     }
 
@@ -426,7 +431,7 @@ impl Drop for OutputGuard<'_> {
 }
 
 /// Waits until an action that ends with its lease would long have ended. To drop it then ends what it started.
-async fn overdue(lease: &Lease) {
+async fn wait_past_lease(lease: &Lease) {
     lease.ended().await;
     tokio::time::sleep(LEFT_AFTER).await;
 }

@@ -27,16 +27,16 @@ impl Dispatcher {
     ) {
         let mut event = attempt.event.clone();
         for tries in 0_u64.. {
-            let waits = Box::pin(self.placed(attempt.lease));
+            let waits = Box::pin(self.acquire_sql_permit(attempt.lease));
             let leased = self.leased(lane, Attempt { event: &event, ..attempt }, waits).await;
             let Some((stands, place)) = leased else { return };
             event = stands;
-            let Some(place) = place.flatten() else { return self.leave(&event, attempt.lease).await };
-            let Some(effected) = self.in_place(lane, attempt, &mut event, &mut end, &effect, place).await else {
+            let Some(place) = place.flatten() else { return self.abandon(&event, attempt.lease).await };
+            let Some(effected) = self.run_statement(lane, attempt, &mut event, &mut end, &effect, place).await else {
                 return;
             };
             let came = match effected {
-                Ok(SqlOutcome::Came(advance)) => Ok(advance),
+                Ok(SqlOutcome::Advanced(advance)) => Ok(advance),
                 Ok(SqlOutcome::Refused(outcome)) => return self.refused(lane, &event, end, outcome).await,
                 Ok(SqlOutcome::Again(why)) => {
                     let outcome = Outcome::Failed { why, retry_after: None, receipt: None };
@@ -52,7 +52,7 @@ impl Dispatcher {
     }
 
     /// Writes and runs it, again at once while others get in its way. `None`: the lease did not last.
-    async fn in_place(
+    async fn run_statement(
         &self,
         lane: &Lane,
         attempt: Attempt<'_>,
@@ -75,12 +75,12 @@ impl Dispatcher {
             }
             if lease.term().over().is_some() {
                 drop(place);
-                self.leave(event, lease).await;
+                self.abandon(event, lease).await;
                 return None;
             }
             end.tried.ended_at = self.0.store.now();
             let change = end.change(event, &lane.route)?;
-            match self.write_with(change, effect.clone(), &place).await {
+            match self.advance_with_sql(change, effect.clone(), &place).await {
                 Ok(SqlOutcome::Again(_)) if tries < limits::STATEMENT_TRIES => {}
                 effected => return Some(effected),
             }
@@ -94,9 +94,9 @@ impl Dispatcher {
     }
 
     /// A place to run a statement, unless the lease is over before there is one.
-    async fn placed(&self, lease: &Lease) -> Option<SqlPermit> {
+    async fn acquire_sql_permit(&self, lease: &Lease) -> Option<SqlPermit> {
         tokio::select! {
-            place = self.0.store.place() => Some(place),
+            place = self.0.store.sql_permit() => Some(place),
             _ = lease.ended() => None,
         }
     }

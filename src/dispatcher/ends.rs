@@ -40,7 +40,7 @@ pub(super) struct CompletionWaiter<'a> {
 
 impl CompletionWaiter<'_> {
     /// The event, once this node has ended it.
-    pub(super) async fn heard(&mut self) -> Event {
+    pub(super) async fn ended(&mut self) -> Event {
         loop {
             // Who waits keeps the other end alive.
             if self.heard.changed().await.is_ok()
@@ -82,7 +82,7 @@ mod tests {
         ends.tell(&running);
         assert!(!one.heard.has_changed().unwrap(), "it is not over, and an end before is none");
         ends.tell(&over(&running));
-        assert_eq!((one.heard().await.id, two.heard().await.id), (running.id, running.id));
+        assert_eq!((one.ended().await.id, two.ended().await.id), (running.id, running.id));
         assert!(!waits.heard.has_changed().unwrap(), "its own is not over");
         drop((one, two));
         assert_eq!(ends.all().len(), 1);

@@ -15,7 +15,7 @@ impl Dispatcher {
                     self.lane(&source, &route).into_iter().for_each(|lane| lane.wake_all());
                 }
                 Ok(ChangeHint::Ended(_)) => {}
-                Ok(ChangeHint::Much) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake_all()),
+                Ok(ChangeHint::Missed) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake_all()),
                 Err(RecvError::Closed) => return,
             }
         }
@@ -28,7 +28,7 @@ pub(super) async fn may_be_over(hints: &mut Option<Receiver<ChangeHint>>, id: Ev
         match heard.recv().await {
             Ok(ChangeHint::Ended(ended)) if ended != id => {}
             Ok(ChangeHint::Due { .. }) => {}
-            Ok(ChangeHint::Ended(_) | ChangeHint::Much) | Err(RecvError::Lagged(_)) => return,
+            Ok(ChangeHint::Ended(_) | ChangeHint::Missed) | Err(RecvError::Lagged(_)) => return,
             Err(RecvError::Closed) => *hints = None,
         }
     }

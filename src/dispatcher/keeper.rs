@@ -1,6 +1,6 @@
 //! What belongs to no attempt and no lane: leases that ran out, events without a route, and what is old.
 
-use super::{Dispatcher, jitter, rest};
+use super::{Dispatcher, jitter, log_and_pause};
 use crate::action::boottime;
 use crate::decide::event::{EventStep, QueueState};
 use crate::decide::limits;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 impl Dispatcher {
     /// The keeper's loop: leases that ran out, and events without a route.
-    pub(super) async fn keep(self) {
+    pub(super) async fn run_reaper(self) {
         let known: Arc<[_]> = self.lanes().map(|lane| (lane.source.name.clone(), lane.route.name.clone())).collect();
         let mut strays_at = tokio::time::Instant::now();
         while !self.0.stopping.is_cancelled() {
             let mut rest = self.expire().await;
             if tokio::time::Instant::now() >= strays_at {
                 strays_at = tokio::time::Instant::now() + limits::ROUTE_GONE_LOOK;
-                self.set_aside(&known).await;
+                self.suspend_orphans(&known).await;
             }
             rest = rest.max(Duration::from_millis(20));
             self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await;
@@ -30,7 +30,7 @@ impl Dispatcher {
             Ok(due) => {
                 // An attempt of this node that still lives settles itself: it may have a result that the store could
                 // not take when the lease ended.
-                let ours = |id| self.is_at(id) || self.0.unsure_starts().contains(&id);
+                let ours = |id| self.is_running_here(id) || self.0.unsure_starts().contains(&id);
                 for event in due.events.iter().filter(|event| !ours(event.id)) {
                     let expired = self.step(event, EventStep::Expire { jitter: jitter() }).await;
                     if matches!(expired, Ok(Some(AdvanceResult::Written { .. }))) {
@@ -39,25 +39,26 @@ impl Dispatcher {
                 }
                 self.until(due.next)
             }
-            Err(error) => rest(&error),
+            Err(error) => log_and_pause(&error),
         }
     }
 
     /// Each that is set aside may hand its slot to another without a route: looks until there is none.
-    async fn set_aside(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
+    async fn suspend_orphans(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
         while !self.0.stopping.is_cancelled() {
-            let Ok(due) = self.0.store.due(DueQuery::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else {
+            let Ok(due) = self.0.store.due(DueQuery::Orphans(known.clone()), limits::BATCH_CLAIMS_MAX).await else {
                 return;
             };
             let mut more = false;
             for event in due.events {
                 // Its name may be what is damaged: that route will not come back.
-                if event.seal() != event.digest {
+                if event.immutable_digest() != event.digest {
                     self.step(&event, EventStep::Damage).await.ok();
                     continue;
                 }
-                let set = self.step(&event, EventStep::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await;
-                more |= event.passed != QueueState::Aside && matches!(set, Ok(Some(AdvanceResult::Written { .. })));
+                let set = self.step(&event, EventStep::Suspend { lasts: limits::ROUTE_GONE_LOOK }).await;
+                more |= event.queue_state != QueueState::Suspended
+                    && matches!(set, Ok(Some(AdvanceResult::Written { .. })));
             }
             if !more {
                 return;
@@ -96,11 +97,11 @@ impl Dispatcher {
         if freed != ForgetCounts::default() {
             let [events, bodies] = [freed.events, freed.bodies].map(|count| count.to_string());
             let took = format!("{}ms", took.as_millis());
-            telemetry::say(LogLevel::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
+            telemetry::log(LogLevel::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
         }
         let why = behind.as_ref().err().map(ToString::to_string);
         if let Some(why) = &why {
-            telemetry::seldom(LogLevel::Warn, "sweep", why, &[("why", why)]);
+            telemetry::log_rate_limited(LogLevel::Warn, "sweep", why, &[("why", why)]);
         }
         self.meter().sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
         behind.map(|behind| SweepResult { freed, behind })

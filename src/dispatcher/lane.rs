@@ -35,7 +35,7 @@ impl ReceiverQueue {
     /// Waits a moment until a quarter of the attempts may begin. Where they end one by one, a look and a write for each
     /// would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
     /// database, the longer each write takes, and the more events each of them must start for all to be as fast as one.
-    pub(super) async fn gather(&self, took: Duration) {
+    pub(super) async fn wait_for_permits(&self, took: Duration) {
         let many = self.permits.acquire_many(self.at_once / 4);
         // They are only waited for: dropped here, they are free again.
         tokio::time::timeout((took * 2).clamp(GATHER_MIN, GATHER_MAX), many).await.map(drop).unwrap_or_default();
@@ -46,7 +46,7 @@ impl ReceiverQueue {
 /// none begins after all, it is given back for the next.
 pub struct AttemptPermit {
     _permit: OwnedSemaphorePermit,
-    leave: Option<(Arc<dyn Action>, u16)>,
+    probe: Option<(Arc<dyn Action>, u16)>,
 }
 
 impl AttemptPermit {
@@ -54,22 +54,22 @@ impl AttemptPermit {
     fn now(action: Option<&Arc<dyn Action>>, permit: OwnedSemaphorePermit, part: u16) -> Result<Self, Duration> {
         let leave = match action.map(|action| (action, action.ready(part))) {
             None | Some((_, CircuitAdmission::Now)) => None,
-            Some((action, CircuitAdmission::Once)) => Some((action.clone(), part)),
+            Some((action, CircuitAdmission::Probe)) => Some((action.clone(), part)),
             Some((_, CircuitAdmission::In(rest))) => return Err(rest),
         };
-        Ok(Self { _permit: permit, leave })
+        Ok(Self { _permit: permit, probe: leave })
     }
 
     /// The attempt begins: how its receiver is, its action will know.
     pub(super) fn begin(&mut self) {
-        self.leave = None;
+        self.probe = None;
     }
 }
 
 impl Drop for AttemptPermit {
     fn drop(&mut self) {
-        if let Some((action, part)) = self.leave.take() {
-            action.not_tried(part);
+        if let Some((action, part)) = self.probe.take() {
+            action.release_probe(part);
         }
     }
 }
@@ -77,13 +77,13 @@ impl Drop for AttemptPermit {
 impl Lane {
     /// A lane for this route.
     pub fn new(source: Arc<Source>, route: Arc<Route>, action: Option<Arc<dyn Action>>) -> Self {
-        let parts = match route.makes {
+        let parts = match route.fanout {
             Fanout::Record => 1,
             Fanout::Actions(count) => count.max(1),
         };
         let queue = |part| {
-            let own = action.as_ref().and_then(|action| action.at_once(part));
-            let at_once = own.unwrap_or(route.at_once);
+            let own = action.as_ref().and_then(|action| action.concurrency_limit(part));
+            let at_once = own.unwrap_or(route.max_concurrency);
             let permits = Arc::new(Semaphore::new(at_once));
             ReceiverQueue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
         };
@@ -120,11 +120,11 @@ impl Lane {
     /// A free spot for an event that may turn out to be none, if there is one and its receiver answers. Whether one
     /// that does not is back is for the queue to try, with an event that is there.
     pub(super) fn free_spot(&self, part: u16) -> Option<AttemptPermit> {
-        if self.action.as_ref().is_some_and(|action| !action.answers(part)) {
+        if self.action.as_ref().is_some_and(|action| !action.is_healthy(part)) {
             return None;
         }
         let permit = self.queue_of(part).permits.clone().try_acquire_owned().ok()?;
-        Some(AttemptPermit { _permit: permit, leave: None })
+        Some(AttemptPermit { _permit: permit, probe: None })
     }
 
     /// A spot for an attempt at this receiver that begins now; else how long the receiver is left alone.
@@ -170,11 +170,11 @@ mod tests {
         }
 
         fn ready(&self, _: u16) -> CircuitAdmission {
-            self.0.lock().unwrap().ready(NOW, Duration::from_secs(30))
+            self.0.lock().unwrap().try_acquire(NOW, Duration::from_secs(30))
         }
 
-        fn not_tried(&self, _: u16) {
-            self.0.lock().unwrap().heard(ReceiverHealth::Nothing, NOW);
+        fn release_probe(&self, _: u16) {
+            self.0.lock().unwrap().on_result(ReceiverHealth::Unknown, NOW);
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
     fn the_leave_to_try_a_receiver_is_given_back_unless_an_attempt_begins() {
         let mut breaker = CircuitBreaker::default();
         for _ in 0..crate::decide::limits::BREAKER_FAILURES {
-            breaker.heard(ReceiverHealth::Ill, Duration::ZERO);
+            breaker.on_result(ReceiverHealth::Down, Duration::ZERO);
         }
         let action: Arc<dyn Action> = Arc::new(RecoveringReceiver(Mutex::new(breaker)));
         let permits = Arc::new(Semaphore::new(2));

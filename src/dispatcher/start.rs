@@ -1,7 +1,7 @@
 //! Starting many due events of a queue in one write.
 
 use super::lane::{AttemptPermit, ReceiverQueue};
-use super::{Dispatcher, Lane, LeasedEvent, StartConfirmation, rest};
+use super::{Dispatcher, Lane, LeasedEvent, StartConfirmation, log_and_pause};
 use crate::action::boottime;
 use crate::decide::event::EventStep;
 use crate::decide::id::EventId;
@@ -49,7 +49,7 @@ impl Dispatcher {
             Ok(started) => {
                 (pause, if started == wanted && pause.is_zero() { BacklogHint::Yes } else { BacklogHint::No })
             }
-            Err(error) => (rest(&error), BacklogHint::No),
+            Err(error) => (log_and_pause(&error), BacklogHint::No),
         }
     }
 
@@ -74,11 +74,11 @@ impl Dispatcher {
         let (sent, asked) = (boottime(), tokio::time::Instant::now());
         let starts = StartDueRequest { source, route, part: queue.part, step: step.clone(), limit };
         let started = self.0.store.start_due(starts).await;
-        self.meter().asked(StoreOp::Advance, asked.elapsed(), started.is_ok());
+        self.meter().store_call(StoreOp::Advance, asked.elapsed(), started.is_ok());
         let StartDueResult { events, mut payloads, unsure } = started?;
         let (mut spots, many) = (spots.into_iter(), events.len());
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
-            self.tell(&event, &[]);
+            self.publish_state(&event, &[]);
             let payload = payloads.remove(&event.id);
             self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
         }

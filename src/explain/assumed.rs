@@ -22,13 +22,13 @@ pub(super) struct AssumedHeaders {
 
 /// What this source's sender would have sent beside what is here. Fields are found by whoever may take a delivery on
 /// trust.
-pub(super) fn beside(
+pub(super) fn assume_missing_headers(
     source: &Source,
     delivery: &Delivery<'_>,
     find: impl Fn(&Delivery<'_>) -> Option<ExtractedFields>,
 ) -> AssumedHeaders {
     let mut all = AssumedHeaders::default();
-    if !has_lost_its_head(source, delivery) {
+    if !lacks_headers(source, delivery) {
         return all;
     }
     let lacks = |name: &str| delivery.header(name) == HeaderLookup::Missing;
@@ -92,7 +92,7 @@ fn caller<'s>(
 }
 
 /// Without a signature, or where none is asked for, with nothing but a body.
-fn has_lost_its_head(source: &Source, delivery: &Delivery<'_>) -> bool {
+fn lacks_headers(source: &Source, delivery: &Delivery<'_>) -> bool {
     let signatures = source.verify.signature_headers();
     match signatures.as_slice() {
         [] => delivery.headers.iter().all(|(name, _)| name == "content-type"),

@@ -74,7 +74,7 @@ fn event(told: &WalkTrace, new: &NewEvent) -> Value {
     let keys = new.keys.iter().flat_map(|key| {
         // An id that is known by its body has no key of its own.
         let id = key.id_digest.map(|_| json!({ "same": MatchedBy::Delivery.word(), "key": hex::encode(key.key.0) }));
-        id.into_iter().chain([json!({ "same": key.same.word(), "key": hex::encode(key.key.0) })])
+        id.into_iter().chain([json!({ "same": key.matched_by.word(), "key": hex::encode(key.key.0) })])
     });
     let identities: Vec<_> = keys.collect();
     json!({
@@ -95,7 +95,7 @@ fn ends(would: &DeliveryPrediction) -> Value {
     match would {
         DeliveryPrediction::BeRefused(status, why) => json!({ "be": "refused", "status": status, "why": why }),
         DeliveryPrediction::BeIgnored(why) => json!({ "be": "ignored", "why": why }),
-        DeliveryPrediction::Be(all, looked) => json!({
+        DeliveryPrediction::Events(all, looked) => json!({
             "store": looked.as_ref().ok(),
             "unasked": looked.as_ref().err(),
             "events": all.iter().map(came).collect::<Vec<_>>(),
@@ -116,13 +116,13 @@ fn came(came: &PredictedClaim) -> Value {
                 RepeatEffect::PublishesAgain => "published_again",
                 RepeatEffect::Rearms => "rearmed",
                 RepeatEffect::Resumes => "resumed",
-                RepeatEffect::Hears => "duplicate",
+                RepeatEffect::ReportOnly => "duplicate",
             },
             "of": event.id,
             "same": same.word(),
-            "instead": *stands == MatchRelation::Instead,
+            "instead": *stands == MatchRelation::ViaSuccessor,
             "state": event.state.word(),
-            "stands": stands::words(event),
+            "stands": stands::state_text(event),
         }),
     }
 }

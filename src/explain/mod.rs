@@ -84,14 +84,14 @@ pub async fn walk(
     delivery: &SavedDelivery,
     known: &ExplainHistory,
 ) -> Result<(WalkTrace, DeliveryPrediction), ExplainError> {
-    let (source, chosen) = choose(sources, named, delivery)?;
+    let (source, chosen) = choose_source(sources, named, delivery)?;
     let told = WalkTrace::walk(&source, chosen, delivery, elsewhere, known.now());
-    let would = stands::would(&told, known).await?;
+    let would = stands::predict(&told, known).await?;
     Ok((told, would))
 }
 
 /// The delivery that made an event, put together again from what is kept of it.
-pub async fn stored(
+pub async fn rebuild_delivery(
     name: &str,
     known: &ExplainHistory,
     sources: &[Arc<Source>],
@@ -102,7 +102,7 @@ pub async fn stored(
             return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
         }
     };
-    let events = store.meant(name.to_owned(), 2).await?;
+    let events = store.resolve(name.to_owned(), 2).await?;
     let event = match events.as_slice() {
         [event] => event,
         [] => {
@@ -129,7 +129,7 @@ pub async fn stored(
             format!(
                 "the body of event {} is no longer kept, so its walk cannot be shown; the event is {}",
                 event.id,
-                stands::words(event)
+                stands::state_text(event)
             ),
         )),
         StoredValue::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),
@@ -137,7 +137,7 @@ pub async fn stored(
 }
 
 /// Which source a delivery is for, and how that is known.
-pub fn choose(
+pub fn choose_source(
     sources: &[Arc<Source>],
     named: Option<&str>,
     delivery: &SavedDelivery,

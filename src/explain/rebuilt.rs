@@ -1,7 +1,7 @@
 //! The delivery that made an event, put together again from what is kept of it.
 
 use super::saved::SavedDelivery;
-use crate::decide::claim::{Payload, goes_at_the_end};
+use crate::decide::claim::{Payload, is_transient_header};
 use crate::decide::event::Event;
 use crate::decide::field::{Field, FieldLocation, FieldValue};
 use crate::decide::source::Source;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// What is kept has no signature, no id and no kind: the first was checked when it arrived, the others are known.
 pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> SavedDelivery {
     // What is only passed on says nothing about the event, and is nobody's to see.
-    let kept = payload.headers.into_iter().filter(|(name, _)| !goes_at_the_end(name));
+    let kept = payload.headers.into_iter().filter(|(name, _)| !is_transient_header(name));
     let mut headers: Vec<_> = kept.map(|(name, value)| (name, value.into_bytes())).collect();
     let mut add = |name: &str, value: &str| {
         if !headers.iter().any(|(known, _)| known == name) {

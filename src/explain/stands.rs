@@ -46,7 +46,7 @@ pub enum DeliveryPrediction {
     /// It is not for us, because of this.
     BeIgnored(String),
     /// Each of its events, one for each receiver; looked up in this store, or not looked up because of this.
-    Be(Vec<PredictedClaim>, Result<String, String>),
+    Events(Vec<PredictedClaim>, Result<String, String>),
 }
 
 /// What would come of one event.
@@ -68,7 +68,7 @@ pub enum PredictedClaim {
 }
 
 /// What would come of this delivery.
-pub async fn would(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
+pub async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
     if let Some((status, why)) = told.refused() {
         return Ok(DeliveryPrediction::BeRefused(status, why));
     }
@@ -77,10 +77,10 @@ pub async fn would(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryP
         (Verdict::Events(events), Some(route)) => (events, route),
         _ => return Ok(DeliveryPrediction::BeIgnored("no route".into())),
     };
-    let new = if route.makes == Fanout::Record { || PredictedClaim::Recorded } else { || PredictedClaim::New };
+    let new = if route.fanout == Fanout::Record { || PredictedClaim::Recorded } else { || PredictedClaim::New };
     match known {
         ExplainHistory::Nothing(why, _) => {
-            Ok(DeliveryPrediction::Be(events.iter().map(|_| new()).collect(), Err(why.clone())))
+            Ok(DeliveryPrediction::Events(events.iter().map(|_| new()).collect(), Err(why.clone())))
         }
         ExplainHistory::Store(store, path) => {
             let came = |(claim, arriving): (Claim, &NewEvent)| match claim {
@@ -88,32 +88,32 @@ pub async fn would(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryP
                     PredictedClaim::Parked
                 }
                 Claim::New { .. } => new(),
-                Claim::Duplicate { event, same, stands, now } => {
+                Claim::Duplicate { event, same, relation: stands, now } => {
                     // What the event is to do is its own route's to say, as the gateway has it.
                     let own = told.source.routes.iter().find(|own| own.name == event.route).unwrap_or(route);
-                    let repeat = claim::repeat(&event, arriving, &same, stands, own, told.source.respond, now);
+                    let repeat = claim::repeat_effect(&event, arriving, &same, stands, own, told.source.respond, now);
                     PredictedClaim::Duplicate(event, same, stands, repeat)
                 }
                 Claim::Imported { same } => PredictedClaim::Imported(same),
                 Claim::Stale { of } => PredictedClaim::Stale(of),
-                Claim::Again => PredictedClaim::Undecided,
+                Claim::Undecided => PredictedClaim::Undecided,
             };
-            let claims = store.foresee(events.clone()).await?;
+            let claims = store.preview_claim(events.clone()).await?;
             let reused = |(claim, new): (&Claim, &NewEvent)| match claim {
-                Claim::Duplicate { event, .. } => claim::reused(&told.source, event, new),
+                Claim::Duplicate { event, .. } => claim::is_key_reuse(&told.source, event, new),
                 _ => false,
             };
             if claims.iter().zip(events).any(reused) {
                 return Ok(DeliveryPrediction::BeRefused(422, "its Idempotency-Key was used with another body".into()));
             }
-            Ok(DeliveryPrediction::Be(claims.into_iter().zip(events).map(came).collect(), Ok(path.clone())))
+            Ok(DeliveryPrediction::Events(claims.into_iter().zip(events).map(came).collect(), Ok(path.clone())))
         }
     }
 }
 
 /// Would anything be done?
-pub fn answer(would: &DeliveryPrediction) -> ExplainAnswer {
-    let DeliveryPrediction::Be(all, _) = would else { return ExplainAnswer::ActsNot };
+pub fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
+    let DeliveryPrediction::Events(all, _) = predicted else { return ExplainAnswer::ActsNot };
     let one = |came: &PredictedClaim| match came {
         PredictedClaim::New
         | PredictedClaim::Parked
@@ -133,7 +133,7 @@ pub fn answer(would: &DeliveryPrediction) -> ExplainAnswer {
 }
 
 /// How an event stands, in words.
-pub fn words(event: &Event) -> String {
+pub fn state_text(event: &Event) -> String {
     let stands = match &event.state {
         EventState::Waiting { due: Some(due) } => format!("waiting, due {due}"),
         EventState::Waiting { due: None } => "waiting for its group's slot".into(),

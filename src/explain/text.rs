@@ -1,6 +1,6 @@
 //! The walk for people: one line per step, in the order in which they are taken.
 
-use super::stands::{DeliveryPrediction, PredictedClaim, words};
+use super::stands::{DeliveryPrediction, PredictedClaim, state_text};
 use super::told::{FilterResult, SignatureCheck, WalkTrace};
 use crate::config::words::{change_text, group_text, line, lines, redelivery_text};
 use crate::decide::claim::{MatchRelation, NewEvent, RepeatEffect};
@@ -136,20 +136,20 @@ fn ends(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> i
             line(out, "", "it would", &format!("be refused with {status}, {why}"))
         }
         DeliveryPrediction::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
-        DeliveryPrediction::Be(all, looked) => {
+        DeliveryPrediction::Events(all, looked) => {
             match looked {
                 Ok(store) => line(out, "", "store", &format!("looked into {store}"))?,
                 Err(why) => line(out, "", "store", &format!("not asked: {why}"))?,
             }
             for came in all {
-                lines(out, "", "it would", &came_texts(told, came))?;
+                lines(out, "", "it would", &claim_lines(told, came))?;
             }
             Ok(())
         }
     }
 }
 
-fn came_texts(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
+fn claim_lines(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
     let route = told.routes.iter().find(|route| route.holds).map_or("", |route| &route.name);
     match came {
         PredictedClaim::New => vec![format!("be a new event, and act on route {route}")],
@@ -164,23 +164,23 @@ fn came_texts(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
         PredictedClaim::Undecided => vec!["have to be claimed again: the store could not decide".into()],
         PredictedClaim::Duplicate(event, same, stands, repeat) => {
             let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
-            if *stands == MatchRelation::Instead {
+            if *stands == MatchRelation::ViaSuccessor {
                 all.push("  which stands in place of the one that matched: that one was superseded".into());
             }
-            all.push(format!("  which is {}", words(event)));
+            all.push(format!("  which is {}", state_text(event)));
             all.push(match (repeat, told.route()) {
                 (RepeatEffect::PublishesAgain, _) => "  and have it published again: its worker decides".into(),
                 (RepeatEffect::Rearms, _) => "  and give it another attempt".into(),
                 (RepeatEffect::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
-                (RepeatEffect::Hears, Some(route))
+                (RepeatEffect::ReportOnly, Some(route))
                     if event.state.word() == "done" && matches!(route.redelivery, RedeliveryPolicy::Again { .. }) =>
                 {
                     format!("  and not have it published again ({})", redelivery_text(route.redelivery))
                 }
-                (RepeatEffect::Hears, Some(route)) if event.state.word() == "dead" => {
+                (RepeatEffect::ReportOnly, Some(route)) if event.state.word() == "dead" => {
                     format!("  and not revive it ({})", redelivery_text(route.redelivery))
                 }
-                (RepeatEffect::Hears, _) => "  and do nothing".into(),
+                (RepeatEffect::ReportOnly, _) => "  and do nothing".into(),
             });
             all
         }

@@ -86,7 +86,8 @@ impl WalkTrace {
     /// that body's key.
     pub fn identities(&self, new: &NewEvent) -> impl Iterator<Item = (String, Key)> {
         let key = |word: &str| {
-            let is = |key: &&IdentityKey| key.same.word() == word || (word == "delivery" && key.id_digest.is_some());
+            let is =
+                |key: &&IdentityKey| key.matched_by.word() == word || (word == "delivery" && key.id_digest.is_some());
             new.keys.iter().find(is).map(|found| found.key)
         };
         let all = shown::identities(&self.source).into_iter().filter_map(|(word, text)| Some((text, key(&word)?)));
@@ -104,10 +105,10 @@ impl WalkTrace {
         let path = saved.path.as_deref().unwrap_or(&source.path);
         let ArrivalTime { at, wall } = now;
         let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at, wall };
-        let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.take_on_trust(delivery).ok()?).ok();
+        let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.assume_verified(delivery).ok()?).ok();
         let AssumedHeaders { headers, notes } = match saved.source {
             Some(_) => AssumedHeaders::default(), // what is kept of an event is all there was to keep
-            None => assumed::beside(source, &sent, find),
+            None => assumed::assume_missing_headers(source, &sent, find),
         };
         let headers = [&*saved.headers, &headers].concat();
         let delivery = Delivery { headers: &headers, ..sent };
@@ -128,14 +129,14 @@ impl WalkTrace {
         if told.is_too_large() {
             return told;
         }
-        told.verdict = match source.verify.take_on_trust(&delivery) {
-            Ok(verified) => walk(source, &verified, &mut ids(), |step| told.see(&step)),
+        told.verdict = match source.verify.assume_verified(&delivery) {
+            Ok(verified) => walk(source, &verified, &mut ids(), |step| told.record_step(&step)),
             Err(refusal) => Verdict::Refused(refusal),
         };
         told
     }
 
-    fn see(&mut self, step: &WalkStep<'_>) {
+    fn record_step(&mut self, step: &WalkStep<'_>) {
         let source = self.source.clone();
         match step {
             WalkStep::Kind(_, named) => self.kind = Some((*named).to_owned()),
@@ -204,13 +205,13 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
     }
     if !source.verify.has_secret() {
         let its = |value: &&ExternalValue| value.source.as_ref() == Some(&source.name) && value.what == "secret";
-        let lack = elsewhere.iter().filter(its).find_map(|value| value.lack.as_ref());
+        let lack = elsewhere.iter().filter(its).find_map(|value| value.error.as_ref());
         return SignatureCheck::Unchecked(
             lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()),
         );
     }
     // A file has its time too: what was right when it was sent is not wrong now.
-    match (source.verify.verify(delivery), source.verify.of_any_age().verify(delivery)) {
+    match (source.verify.verify(delivery), source.verify.ignoring_age().verify(delivery)) {
         (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old,
         (_, Err(DeliveryRejection::BadSignature)) => SignatureCheck::Wrong,
         // Another refusal comes after the signature was right, and is told by the walk.

@@ -107,14 +107,14 @@ where
                 let watch = ConnTimeouts::new(limits, places.port_state());
                 let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
                 let socket = TimedStream::new(stream, watch.clone());
-                let connection = converse(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
+                let connection = serve_connection(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
                 connections.spawn(async move {
                     connection.await;
                     drop(place);
                 });
             }
             Err(error) => {
-                complaint.about(&error);
+                complaint.log(&error);
                 let closed = is_out_of_files(&error) && places.close_idle();
                 if error.kind() != io::ErrorKind::ConnectionAborted {
                     tokio::time::sleep(if closed { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
@@ -133,7 +133,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 }
 
 /// One connection, from its first byte to its last. While no request is under way it has no buffers of hyper's.
-async fn converse<H, F, B>(
+async fn serve_connection<H, F, B>(
     mut socket: TimedStream,
     watch: ConnTimeouts,
     peer: IpAddr,
@@ -154,7 +154,7 @@ async fn converse<H, F, B>(
             () = watch.overdue() => return,
             () = drain.cancelled() => return,
         }
-        match Box::pin(exchange(socket, &watch, peer, handler.clone(), limits, &drain)).await {
+        match Box::pin(serve_requests(socket, &watch, peer, handler.clone(), limits, &drain)).await {
             Some(quiet) => socket = quiet,
             None => return,
         }
@@ -162,7 +162,7 @@ async fn converse<H, F, B>(
 }
 
 /// Requests and answers, until the connection ends, or has been quiet for a while: then its socket comes back.
-async fn exchange<H, F, B>(
+async fn serve_requests<H, F, B>(
     socket: TimedStream,
     watch: &ConnTimeouts,
     peer: IpAddr,
@@ -204,7 +204,7 @@ where
             () = watch.closed() => return None,
             due = due.as_mut() => match due {
                 ConnDeadline::Close => return None,
-                ConnDeadline::Rest => {
+                ConnDeadline::ReleaseBuffers => {
                     let parts = connection.into_parts();
                     return Some(parts.io.into_inner().with_unread(&parts.read_buf));
                 }
@@ -267,19 +267,19 @@ struct AcceptErrorLog {
 }
 
 impl AcceptErrorLog {
-    fn about(&mut self, error: &io::Error) {
+    fn log(&mut self, error: &io::Error) {
         let now = Instant::now();
         if self.last.is_none_or(|last| now - last >= ACCEPT_COMPLAINT_EVERY) {
             self.last = Some(now);
             let why = format!("cannot accept a connection: {error}");
-            telemetry::say(LogLevel::Error, "accept", &[("why", &why)]);
+            telemetry::log(LogLevel::Error, "accept", &[("why", &why)]);
         }
     }
 }
 
 /// Lets this process open as many files as `connections` need, as far as the system allows, and says how many it may
 /// open now. Most systems start a process with 1,024.
-pub fn allow_files(connections: usize) -> Option<u64> {
+pub fn raise_file_limit(connections: usize) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = (connections + limits::FILES_BESIDE_CONNECTIONS) as u64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -295,7 +295,7 @@ pub fn allow_files(connections: usize) -> Option<u64> {
 
 /// Connections to the port for webhooks and to the admin port, where the process may open so many files: some are left
 /// to the store, to commands and to receivers, whatever strangers do.
-pub fn connections_with(files: Option<u64>) -> (usize, usize) {
+pub fn connection_limits(files: Option<u64>) -> (usize, usize) {
     let all = limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX + limits::FILES_BESIDE_CONNECTIONS;
     let files = files.map_or(all, |files| usize::try_from(files).unwrap_or(all)).min(all);
     let beside = limits::FILES_BESIDE_CONNECTIONS.min(files / 4);
@@ -317,7 +317,7 @@ mod tests {
             (Some(1_024), (640, 128)),
             (Some(256), (160, 32)),
         ] {
-            assert_eq!(connections_with(files), expected, "{files:?}");
+            assert_eq!(connection_limits(files), expected, "{files:?}");
         }
     }
 }

@@ -127,10 +127,10 @@ impl AdminState {
     }
 
     /// What waits for a route that is not configured says so at once, and not only when it is due.
-    fn set_aside(&self, story: &mut EventDetails) {
+    fn mark_suspended(&self, story: &mut EventDetails) {
         let waits = matches!(story.event.state, event::EventState::Waiting { .. });
         if waits && !has_route(&self.sources, &story.event) {
-            story.event.passed = QueueState::Aside;
+            story.event.queue_state = QueueState::Suspended;
         }
     }
 }
@@ -158,9 +158,9 @@ pub fn router(desk: AdminState) -> Router {
         .route("/api/tail", get(tail))
         .route("/metrics", get(told::metrics))
         // Not for a method that there is not: it is wrong whoever asks.
-        .route_layer(from_fn_with_state(desk.clone(), door::admit));
+        .route_layer(from_fn_with_state(desk.clone(), door::authorize));
     Router::new()
-        .route("/healthz", get(|| async { plain(&answer::fine()) }))
+        .route("/healthz", get(|| async { plain(&answer::healthy()) }))
         .route("/readyz", get(|State(desk): State<AdminState>| async move { plain(&desk.health.ready().await) }))
         .route("/api/session", get(door::session))
         .route("/login", post(door::login))
@@ -168,13 +168,13 @@ pub fn router(desk: AdminState) -> Router {
         .merge(guarded)
         .merge(super::dashboard::router())
         .method_not_allowed_fallback(|| async { refuse(StatusCode::METHOD_NOT_ALLOWED, "method") })
-        .fallback(nowhere)
-        .layer(from_fn(door::close))
+        .fallback(not_found)
+        .layer(from_fn(door::security_headers))
         .with_state(desk)
 }
 
 /// Where nothing is: people get a page that says so.
-async fn nowhere(request: Request) -> Response {
+async fn not_found(request: Request) -> Response {
     super::dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
 }
 
@@ -188,10 +188,10 @@ fn refuse(status: StatusCode, reason: &str) -> Response {
 }
 
 fn unavailable(error: &StoreError) -> Response {
-    busy(&error.to_string())
+    unavailable_response(&error.to_string())
 }
 
-fn busy(why: &str) -> Response {
+fn unavailable_response(why: &str) -> Response {
     let body = Json(json!({ "status": "unavailable", "reason": why }));
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], body).into_response()
 }
@@ -200,7 +200,7 @@ async fn list(State(desk): State<AdminState>, asked: QueryParams) -> Result<Resp
     let listing = asked.page()?;
     let begun = tokio::time::Instant::now();
     let page = desk.store.page(listing).await;
-    desk.dispatcher.meter().asked(StoreOp::Look, begun.elapsed(), page.is_ok());
+    desk.dispatcher.meter().store_call(StoreOp::Look, begun.elapsed(), page.is_ok());
     let EventPage { events, next } = page.map_err(|error| unavailable(&error))?;
     Ok(Json(json!({ "events": events.iter().map(shown::event).collect::<Vec<_>>(), "next": next })).into_response())
 }
@@ -216,8 +216,8 @@ async fn quarantined(State(desk): State<AdminState>) -> Response {
 }
 
 /// The one event of this name, or why not.
-async fn named(desk: &AdminState, name: String) -> Result<Event, Response> {
-    let mut events = desk.store.meant(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
+async fn find_event(desk: &AdminState, name: String) -> Result<Event, Response> {
+    let mut events = desk.store.resolve(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
     if events.len() > 1 {
         let events: Vec<_> = events.iter().map(shown::event).collect();
         let body = json!({ "status": "refused", "reason": "several_events", "events": events });
@@ -227,11 +227,11 @@ async fn named(desk: &AdminState, name: String) -> Result<Event, Response> {
 }
 
 async fn show(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = named(&desk, name).await?;
-    let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
+    let event = find_event(&desk, name).await?;
+    let story = desk.store.details(event.id).await.map_err(|error| unavailable(&error))?;
     let mut story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
-    desk.set_aside(&mut story);
-    let mut told = shown::whole(&*desk.store, &story).await.map_err(|error| unavailable(&error))?;
+    desk.mark_suspended(&mut story);
+    let mut told = shown::event_details(&*desk.store, &story).await.map_err(|error| unavailable(&error))?;
     told["supersedes"] = supersedes(&*desk.store, event.id).await.map_err(|error| unavailable(&error))?;
     let source = desk.sources.iter().find(|source| source.name == event.source);
     let words = source.map(|source| configured::identities(source)).unwrap_or_default();
@@ -249,7 +249,7 @@ pub async fn supersedes(store: &dyn Store, id: EventId) -> Result<Value, StoreEr
 
 /// Headers and body of the one event of this name, or why not.
 async fn payload(desk: &AdminState, name: String) -> Result<(Event, Payload), Response> {
-    let event = named(desk, name).await?;
+    let event = find_event(desk, name).await?;
     match desk.store.payload(event.id).await {
         Ok(StoredValue::Whole(payload)) => Ok((event, payload)),
         Ok(StoredValue::Forgotten) => Err(refuse(StatusCode::GONE, "its body is no longer kept")),
@@ -271,15 +271,15 @@ async fn headers(State(desk): State<AdminState>, EventNameParam(name): EventName
     let (event, payload) = payload(&desk, name).await?;
     let source = desk.sources.iter().find(|source| source.name == event.source);
     let kept = payload.headers.iter().map(|(name, value)| {
-        let value = if shown::is_open(name, source.map(|source| &**source)) { value } else { shown::MASKED };
+        let value = if shown::is_header_visible(name, source.map(|source| &**source)) { value } else { shown::MASKED };
         json!({ "name": name, "value": value })
     });
     Ok(Json(json!({ "headers": kept.collect::<Vec<_>>() })).into_response())
 }
 
 async fn replay(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = named(&desk, name).await?;
-    match again(&desk, &event).await {
+    let event = find_event(&desk, name).await?;
+    match replay_event(&desk, &event).await {
         Ok(event) => Ok(Json(shown::event(&event)).into_response()),
         Err(Ok((status, reason))) => Err(refuse(status, &reason)),
         Err(Err(error)) => Err(unavailable(&error)),
@@ -287,7 +287,7 @@ async fn replay(State(desk): State<AdminState>, EventNameParam(name): EventNameP
 }
 
 /// Gives an event another life; or says why not, or that the store does not.
-async fn again(desk: &AdminState, event: &Event) -> Result<Event, Result<(StatusCode, String), StoreError>> {
+async fn replay_event(desk: &AdminState, event: &Event) -> Result<Event, Result<(StatusCode, String), StoreError>> {
     let not = |status, why: &str| Err(Ok((status, why.to_owned())));
     match desk.store.payload(event.id).await.map_err(Err)? {
         StoredValue::Whole(_) => {}
@@ -302,7 +302,7 @@ async fn again(desk: &AdminState, event: &Event) -> Result<Event, Result<(Status
 }
 
 async fn cancel(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = named(&desk, name).await?;
+    let event = find_event(&desk, name).await?;
     Ok(match desk.dispatcher.cancel(&event).await {
         Ok(Some(AdvanceResult::Written { event, .. })) if event.is_called_off() => {
             (StatusCode::ACCEPTED, Json(shown::event(&event))).into_response()
@@ -310,12 +310,12 @@ async fn cancel(State(desk): State<AdminState>, EventNameParam(name): EventNameP
         Ok(Some(AdvanceResult::Written { event, .. })) if !event.is_cancelled() => {
             refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))
         }
-        came => written(&event, came),
+        came => advance_response(&event, came),
     })
 }
 
 /// What came of a step, for who asked for it.
-fn written(event: &Event, advance: Result<Option<AdvanceResult>, StoreError>) -> Response {
+fn advance_response(event: &Event, advance: Result<Option<AdvanceResult>, StoreError>) -> Response {
     match advance {
         Ok(Some(AdvanceResult::Written { event, .. })) => Json(shown::event(&event)).into_response(),
         Ok(Some(AdvanceResult::Lost)) => refuse(StatusCode::CONFLICT, "it changed meanwhile"),
@@ -326,7 +326,7 @@ fn written(event: &Event, advance: Result<Option<AdvanceResult>, StoreError>) ->
 
 /// Forgets one event with its keys, because a person says so.
 async fn remove(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = named(&desk, name).await?;
+    let event = find_event(&desk, name).await?;
     match desk.store.remove(event.id).await {
         Ok(RemovalResult::Removed) => Ok(Json(json!({ "forgotten": 1, "event": event.id })).into_response()),
         Ok(RemovalResult::NotOver) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
@@ -339,7 +339,7 @@ async fn remove(State(desk): State<AdminState>, EventNameParam(name): EventNameP
 /// With `now=1` it is a person's word that the clock is right.
 async fn forget(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
     let clock_is_right = asked.flag("now")?;
-    asked.end()?;
+    asked.finish()?;
     if clock_is_right {
         desk.store.confirm_time().await.map_err(|error| unavailable(&error))?;
     }
@@ -351,6 +351,6 @@ async fn forget(State(desk): State<AdminState>, mut asked: QueryParams) -> Resul
 async fn tail(State(desk): State<AdminState>) -> Response {
     match desk.listeners.clone().try_acquire_owned() {
         Ok(place) => live::streamed(tail::news(desk, place)),
-        Err(_) => busy(live::TOO_MANY),
+        Err(_) => unavailable_response(live::TOO_MANY),
     }
 }

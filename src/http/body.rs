@@ -88,7 +88,7 @@ where
     if announced > limits.bytes {
         return Err(BodyError::TooLarge);
     }
-    if !flight.could_take(announced) {
+    if !flight.has_room_for(announced) {
         return Err(BodyError::Busy);
     }
     let room = BodyReservation::in_flight(flight);
@@ -103,7 +103,7 @@ where
         let frame = match next {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err(BodyError::Broken),
-            Ok(None) => return room.hold(),
+            Ok(None) => return room.complete(),
             Err(_) => return Err(BodyError::TooSlow),
         };
         // Trailers mean nothing to us.
@@ -112,7 +112,7 @@ where
             return Err(BodyError::TooLarge);
         }
         room.add(&data)?;
-        pace.came(data.len());
+        pace.on_bytes(data.len());
     }
 }
 
@@ -134,7 +134,7 @@ impl BodyDeadline {
         self.stalled.min(self.whole)
     }
 
-    fn came(&mut self, bytes: usize) {
+    fn on_bytes(&mut self, bytes: usize) {
         let time = |rate: u64| Duration::from_micros((bytes as u64).saturating_mul(1_000_000) / rate.max(1));
         let latest = Instant::now() + self.limits.behind;
         self.stalled = latest.min(self.stalled + time(self.limits.bytes_per_second));
@@ -183,7 +183,7 @@ impl BodiesInFlight {
     pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
         let room = BodyReservation::in_flight(self);
         room.add(body)?;
-        room.hold()
+        room.complete()
     }
 
     /// Bytes held now.
@@ -191,7 +191,7 @@ impl BodiesInFlight {
         self.budget().used()
     }
 
-    fn could_take(&self, bytes: usize) -> bool {
+    fn has_room_for(&self, bytes: usize) -> bool {
         self.budget().could_take(bytes, self.since.elapsed())
     }
 
@@ -236,7 +236,7 @@ impl BodyReservation {
         Ok(())
     }
 
-    fn hold(self) -> Result<Bytes, BodyError> {
+    fn complete(self) -> Result<Bytes, BodyError> {
         if !self.flight.budget().complete(self.id) {
             return Err(BodyError::Displaced);
         }

@@ -45,7 +45,7 @@ impl Readiness {
         }
         let nobody = EventId([0; 16]);
         match timeout(READY_TIME, self.store.get(nobody)).await {
-            Ok(Ok(_)) if self.writes().await => answer::fine(),
+            Ok(Ok(_)) if self.writes().await => answer::healthy(),
             Ok(Ok(_)) => answer::not_ready("store_not_writable"),
             _ => answer::not_ready("store_unreachable"),
         }
@@ -72,7 +72,7 @@ impl Readiness {
         match timeout(READY_TIME, self.store.probe(probe)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                telemetry::trouble(LogLevel::Warn, &format!("it cannot be written: {error}"), &[]);
+                telemetry::log_store_error(LogLevel::Warn, &format!("it cannot be written: {error}"), &[]);
                 false
             }
             Err(_) => false,

@@ -41,23 +41,23 @@ impl IngestState {
         let (parts, body) = request.into_parts();
         let source = match (parts.uri.path(), self.sources.at(parts.uri.path())) {
             (_, Some(source)) => source,
-            ("/healthz", None) => return answer::fine(),
+            ("/healthz", None) => return answer::healthy(),
             ("/readyz", None) => return self.health.ready().await,
             (problem::PAGE_PATH, None) => return closing(answer::page(problem::PAGE)),
             (_, None) => {
                 let paths: Vec<_> = self.sources.all().map(|source| &*source.path).collect();
                 let why = format!("no source listens there; their paths are {}", paths.join(", "));
-                return self.turn_away(None, &parts, answer::turned_away(404, "unknown_path"), why);
+                return self.reject(None, &parts, answer::rejected_before_judging(404, "unknown_path"), why);
             }
         };
         if parts.method != Method::POST {
             let why = format!("a delivery is a POST, this was a {}", parts.method);
-            let mut reply = self.turn_away(Some(source), &parts, answer::turned_away(405, "method"), why);
+            let mut reply = self.reject(Some(source), &parts, answer::rejected_before_judging(405, "method"), why);
             reply.headers.push(("allow".into(), "POST".into()));
             return reply;
         }
         if self.health.draining.is_cancelled() {
-            return as_it_speaks(source, closing(answer::unavailable()));
+            return in_api_style(source, closing(answer::unavailable()));
         }
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
         match read(body, limits, &self.flight).await {
@@ -67,13 +67,13 @@ impl IngestState {
                     BodyError::TooLarge => format!("{error}: `body_max` is {} bytes", source.body_max),
                     _ => error.to_string(),
                 };
-                self.turn_away(Some(source), &parts, reply::no_body(error), why)
+                self.reject(Some(source), &parts, reply::no_body(error), why)
             }
         }
     }
 
     /// What never came so far as to be judged is visible too; why, the log and people are told, and not the sender.
-    fn turn_away(&self, source: Option<&Source>, parts: &Parts, reply: HttpResponse, why: String) -> HttpResponse {
+    fn reject(&self, source: Option<&Source>, parts: &Parts, reply: HttpResponse, why: String) -> HttpResponse {
         let reason = serde_json::from_slice::<serde_json::Value>(&reply.body).ok();
         let reason = reason.and_then(|body| body["reason"].as_str().map(str::to_owned));
         let verdict = if reply.status == 503 { DeliveryVerdict::Unavailable } else { DeliveryVerdict::Refused };
@@ -89,12 +89,12 @@ impl IngestState {
             ("why", Some(why.clone())),
         ];
         let told: Vec<_> = told.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        telemetry::say(LogLevel::Warn, reply.word, &told);
+        telemetry::log(LogLevel::Warn, reply.word, &told);
         self.gateway.meter().turned_away(DeliveryRecord { path, status, reason, delivery, why: Some(why), ..heard });
         let closed = reply.headers.iter().any(|(name, _)| name == "connection");
         let reply = if closed { reply } else { closing(reply) };
         match source {
-            Some(source) => as_it_speaks(source, reply),
+            Some(source) => in_api_style(source, reply),
             None => reply,
         }
     }
@@ -124,13 +124,13 @@ impl IngestState {
         };
         let judged = self.gateway.judge(source, &delivery);
         drop(body);
-        self.gateway.take(source, judged).await.0
+        self.gateway.claim_and_respond(source, judged).await.0
     }
 }
 
 /// The same, as the source's senders expect it.
-fn as_it_speaks(source: &Source, reply: HttpResponse) -> HttpResponse {
-    match source.speaks {
+fn in_api_style(source: &Source, reply: HttpResponse) -> HttpResponse {
+    match source.api_style {
         ApiStyle::Webhook => reply,
         ApiStyle::Api => problem::turned_away(reply),
     }

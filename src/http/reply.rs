@@ -44,9 +44,9 @@ pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
 /// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
 pub fn no_body(error: BodyError) -> HttpResponse {
     let mut reply = match error {
-        BodyError::TooLarge => answer::turned_away(413, "too_large"),
-        BodyError::TooSlow | BodyError::Displaced => answer::turned_away(408, "too_slow"),
-        BodyError::Broken => answer::turned_away(400, "malformed"),
+        BodyError::TooLarge => answer::rejected_before_judging(413, "too_large"),
+        BodyError::TooSlow | BodyError::Displaced => answer::rejected_before_judging(408, "too_slow"),
+        BodyError::Broken => answer::rejected_before_judging(400, "malformed"),
         BodyError::Busy => answer::unavailable(),
     };
     reply.headers.push(("connection".into(), "close".into()));

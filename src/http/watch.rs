@@ -43,7 +43,7 @@ enum ConnPhase {
         since: Instant,
     },
     Busy,
-    Quiet {
+    Idle {
         since: Instant,
     },
     Lingering {
@@ -80,7 +80,7 @@ pub(super) enum ConnDeadline {
     /// To close the connection.
     Close,
     /// To give its buffers back: it has been quiet for a while.
-    Rest,
+    ReleaseBuffers,
 }
 
 /// An answer that its peer did not take at once.
@@ -113,9 +113,9 @@ impl Drop for ConnTimeoutsInner {
 impl ConnTimeoutState {
     fn idle(&self) -> Option<IdleSince> {
         let (kind, since) = match (self.phase, self.blocked) {
-            (ConnPhase::Quiet { since }, None) => (IdleKind::BetweenRequests, since),
+            (ConnPhase::Idle { since }, None) => (IdleKind::BetweenRequests, since),
             (ConnPhase::New { since } | ConnPhase::Head { since }, _) => (IdleKind::BeforeRequest, since),
-            (ConnPhase::Lingering { since }, _) | (ConnPhase::Quiet { .. }, Some(BlockedWrite { since, .. })) => {
+            (ConnPhase::Lingering { since }, _) | (ConnPhase::Idle { .. }, Some(BlockedWrite { since, .. })) => {
                 (IdleKind::AfterAnswer, since)
             }
             (ConnPhase::Busy | ConnPhase::Closed, _) => return None,
@@ -231,7 +231,7 @@ impl ConnTimeouts {
         let close = self.close_by().map(|at| (at, ConnDeadline::Close));
         let state = self.state();
         let rest = match (state.blocked, state.phase) {
-            (None, ConnPhase::Quiet { since }) => Some((since + REST_AFTER, ConnDeadline::Rest)),
+            (None, ConnPhase::Idle { since }) => Some((since + REST_AFTER, ConnDeadline::ReleaseBuffers)),
             _ => None,
         };
         [close, rest].into_iter().flatten().min()
@@ -242,7 +242,7 @@ impl ConnTimeouts {
         let state = self.state();
         let doing = match (state.blocked, state.phase) {
             (Some(blocked), _) => Some(blocked.until),
-            (None, ConnPhase::Quiet { since }) => Some(since + idle_time),
+            (None, ConnPhase::Idle { since }) => Some(since + idle_time),
             (None, ConnPhase::New { since } | ConnPhase::Head { since }) => Some(since + header_time),
             (None, ConnPhase::Lingering { since }) => Some(since + linger_time),
             (None, ConnPhase::Busy | ConnPhase::Closed) => None,
@@ -250,12 +250,12 @@ impl ConnTimeouts {
         [doing, state.end_by].into_iter().flatten().min()
     }
 
-    fn bytes_came(&self, bytes: usize) {
+    fn on_read(&self, bytes: usize) {
         let mut state = self.state();
         state.phase = match state.phase {
             // A connection that is opened for nothing has no more time than one that is opened for headers.
             ConnPhase::New { since } => ConnPhase::Head { since },
-            ConnPhase::Quiet { .. } => ConnPhase::Head { since: Instant::now() },
+            ConnPhase::Idle { .. } => ConnPhase::Head { since: Instant::now() },
             same => same,
         };
         if let ConnPhase::Head { .. } = state.phase {
@@ -269,7 +269,7 @@ impl ConnTimeouts {
 
     /// hyper lets go of an answer when it is buffered, not when it is written: until then nobody is quiet, and the
     /// next request has not begun.
-    fn wrote(&self, written: &Poll<io::Result<usize>>) {
+    fn on_write(&self, written: &Poll<io::Result<usize>>) {
         let ConnectionLimits { idle_time, answer_bytes_per_second, .. } = self.0.limits;
         let now = Instant::now();
         let latest = now + idle_time;
@@ -286,7 +286,7 @@ impl ConnTimeouts {
                     let time = Duration::from_micros(bytes.saturating_mul(1_000_000) / answer_bytes_per_second.max(1));
                     blocked.until = latest.min(blocked.until + time);
                 }
-                if let ConnPhase::Quiet { since } | ConnPhase::Head { since } = &mut state.phase {
+                if let ConnPhase::Idle { since } | ConnPhase::Head { since } = &mut state.phase {
                     *since = now;
                 }
             }
@@ -314,7 +314,7 @@ pub(super) struct InFlightRequest(ConnTimeouts);
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.0.state().phase = ConnPhase::Quiet { since: Instant::now() };
+        self.0.state().phase = ConnPhase::Idle { since: Instant::now() };
         self.0.0.port.changed();
     }
 }
@@ -342,7 +342,7 @@ impl TimedStream {
     /// The same with what was read of it and not understood yet. Copied: as it is, it would keep the buffer it is in.
     pub(super) fn with_unread(self, unread: &[u8]) -> Self {
         if !unread.is_empty() {
-            self.watch.bytes_came(unread.len());
+            self.watch.on_read(unread.len());
         }
         Self { unread: Bytes::copy_from_slice(unread), ..self }
     }
@@ -358,7 +358,7 @@ impl TimedStream {
             self.stream.readable().await?;
             match self.read_some(&mut head) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.watch.bytes_came(bytes),
+                Ok(bytes) => self.watch.on_read(bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -405,7 +405,7 @@ impl AsyncRead for TimedStream {
         let filled = some.filled().len();
         if filled > 0 {
             into.advance(filled);
-            self.watch.bytes_came(filled);
+            self.watch.on_read(filled);
         }
         read
     }
@@ -414,7 +414,7 @@ impl AsyncRead for TimedStream {
 impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch.wrote(&written);
+        self.watch.on_write(&written);
         written
     }
 
@@ -424,7 +424,7 @@ impl AsyncWrite for TimedStream {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.watch.wrote(&written);
+        self.watch.on_write(&written);
         written
     }
 

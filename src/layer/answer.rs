@@ -176,7 +176,7 @@ pub(super) fn stamp(headers: &mut HeaderMap, event: &Event) {
 /// The first answer again.
 pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
-        Some(receipt) if !receipt.cut => {
+        Some(receipt) if !receipt.truncated => {
             let mut response = given(receipt, &ended.event);
             response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
             response
@@ -189,7 +189,7 @@ pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> 
 /// What the attempt that was waited for came to, and it was not well.
 pub(super) fn joined<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
-        Some(receipt) if !receipt.cut => given(receipt, &ended.event),
+        Some(receipt) if !receipt.truncated => given(receipt, &ended.event),
         _ => OnceRejection::Failed(ended.event.clone()).response(speaks),
     }
 }
@@ -225,7 +225,7 @@ pub(super) fn receipt(
     let trailers = whole.and_then(|(_, trailers)| trailers).map(|trailers| kept_headers(raw(trailers), |_| true));
     all.extend(trailers.into_iter().flatten().map(|(name, value)| (format!("{TRAILER}{name}"), value)));
     let body = whole.map(|(body, _)| body.to_vec()).unwrap_or_default();
-    Receipt { status: status.as_u16(), headers: all, body, cut: whole.is_none() }
+    Receipt { status: status.as_u16(), headers: all, body, truncated: whole.is_none() }
 }
 
 fn raw(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {

@@ -86,7 +86,7 @@ impl ScopeRules {
             retry: RetryPolicy { attempts: 1, first: Duration::ZERO, longest: Duration::ZERO },
             redelivery: RedeliveryPolicy::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
             lease,
-            makes: Fanout::Actions(1),
+            fanout: Fanout::Actions(1),
             ..Route::default()
         };
         Self { scope: scope.clone(), route, wait, kept }
@@ -94,7 +94,7 @@ impl ScopeRules {
 
     /// The same route for an event whose process is gone: there is no number of crashes after which nobody may ask
     /// again.
-    fn patient(&self) -> Route {
+    fn unlimited_retries(&self) -> Route {
         Route { retry: RetryPolicy { attempts: u32::MAX, ..self.route.retry }, ..self.route.clone() }
     }
 }
@@ -116,7 +116,7 @@ impl OnceEngine {
     }
 
     /// The sweep forgets events of this scope from now on.
-    pub(super) fn knows(&self, rules: &ScopeRules) {
+    pub(super) fn register_scope(&self, rules: &ScopeRules) {
         lock(&self.scopes).insert(rules.scope.clone(), rules.kept);
     }
 
@@ -125,7 +125,7 @@ impl OnceEngine {
     }
 
     /// Claims this event, takes over one that nobody is at, or waits for one that somebody is at.
-    pub(super) async fn take(
+    pub(super) async fn acquire(
         self: &Arc<Self>,
         new: &NewEvent,
         rules: &Arc<ScopeRules>,
@@ -142,7 +142,7 @@ impl OnceEngine {
                 return Ok(KeyAcquisition::Conflict(event));
             }
             if tries == 0 {
-                self.see(&event, &same, new).await;
+                self.note_duplicate(&event, &same, new).await;
             }
             if let Some(taken) = self.take_over(event, new, rules, until, &mut tries).await? {
                 return Ok(taken);
@@ -158,12 +158,12 @@ impl OnceEngine {
         rules: &Arc<ScopeRules>,
     ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
         let mut new = new.clone();
-        new.event = new.event.begun(rules.route.lease, self.node.clone(), ActionKind::Layer);
+        new.event = new.event.start_at_claim(rules.route.lease, self.node.clone(), ActionKind::Layer);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
         // Before anybody is woken: who repeats it finds it held, and if nobody is left to act, it is let go at once.
         let then = move |event: Event| {
-            if event.revision == Revision::FIRST && event.runs_by(&engine.node) {
+            if event.revision == Revision::FIRST && event.is_running_on(&engine.node) {
                 drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
             }
         };
@@ -171,10 +171,10 @@ impl OnceEngine {
         match self.batch().claim(new, Box::new(then)).await? {
             Claim::New { event, .. } => match taken.await {
                 Ok(held) => Ok(Ok(held)),
-                Err(_) => Ok(Err((*event, keys.first().map_or(MatchedBy::Body, |key| key.same.clone())))),
+                Err(_) => Ok(Err((*event, keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
             },
             Claim::Duplicate { event, same, .. } => Ok(Err((*event, same))),
-            Claim::Imported { .. } | Claim::Stale { .. } | Claim::Again => {
+            Claim::Imported { .. } | Claim::Stale { .. } | Claim::Undecided => {
                 Err(StoreError::Down("the store could not decide".into()))
             }
         }
@@ -232,7 +232,7 @@ impl OnceEngine {
             let sent = boottime();
             let written = self.revive(&event, new, rules).await?;
             event = match written {
-                Some(AdvanceResult::Written { event, .. }) if event.runs_by(&self.node) => {
+                Some(AdvanceResult::Written { event, .. }) if event.is_running_on(&self.node) => {
                     return Ok(Some(KeyAcquisition::Ours(LeasedAttempt::new(
                         self.clone(),
                         rules.clone(),
@@ -259,17 +259,19 @@ impl OnceEngine {
         let now = self.store.now();
         let route = &rules.route;
         let change = match &event.state {
-            EventState::Running { .. } => event.change(EventStep::Expire { jitter: Jitter(0) }, &rules.patient(), now),
-            EventState::Waiting { .. } if event.passed == QueueState::Aside => {
-                event.change(EventStep::Rejoin, route, now)
+            EventState::Running { .. } => {
+                event.transition(EventStep::Expire { jitter: Jitter(0) }, &rules.unlimited_retries(), now)
+            }
+            EventState::Waiting { .. } if event.queue_state == QueueState::Suspended => {
+                event.transition(EventStep::Unsuspend, route, now)
             }
             EventState::Waiting { .. } => {
                 let (lasts, by) = (route.lease, self.node.clone());
-                event.change(EventStep::Start { lasts, by, action: ActionKind::Layer }, route, now)
+                event.transition(EventStep::Start { lasts, by, action: ActionKind::Layer }, route, now)
             }
             EventState::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
             // It may have acted: whom it called must recognise the next attempt.
-            EventState::Dead { .. } => event.change(EventStep::Resume, route, now),
+            EventState::Dead { .. } => event.transition(EventStep::Resume, route, now),
             EventState::Done { .. } => return Ok(None),
         };
         match change {
@@ -314,10 +316,10 @@ impl OnceEngine {
     }
 
     /// Notes a repeat beside its event. Not durable, and not worth an error.
-    async fn see(&self, event: &Event, same: &MatchedBy, new: &NewEvent) {
+    async fn note_duplicate(&self, event: &Event, same: &MatchedBy, new: &NewEvent) {
         let sighting =
             DuplicateSighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
-        self.store.note(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
+        self.store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
     }
 
     /// Ends what was left behind by processes that are gone, and forgets what is old.
@@ -328,20 +330,20 @@ impl OnceEngine {
             if sources.contains_key(&event.source) && !here {
                 // Over, so that it can be forgotten; whoever asks for it again still gets it.
                 let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
-                if let Ok(change) = event.change(EventStep::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
+                if let Ok(change) = event.transition(EventStep::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
                     self.batch().advance(change).await?;
                 }
             }
         }
         self.retain().await;
-        Ok(sweep::everything(&*self.store, &self.keeps()).await?)
+        Ok(sweep::sweep_all(&*self.store, &self.keeps()).await?)
     }
 
     /// Writes into the store how long events are kept, so that a node that shares it knows whose these are. Where that
     /// fails, they are still swept here.
     async fn retain(&self) {
-        if let Err(error) = self.store.retain(self.keeps().rows(self.store.now())).await {
-            telemetry::trouble(LogLevel::Warn, &error.to_string(), &[]);
+        if let Err(error) = self.store.set_retention(self.keeps().rows(self.store.now())).await {
+            telemetry::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
         }
     }
 
@@ -351,7 +353,7 @@ impl OnceEngine {
         // It only frees space; the next one tries again.
         if let Err(error) = self.forget().await {
             let why = error.to_string();
-            telemetry::seldom(LogLevel::Warn, "sweep", &why, &[("why", &why)]);
+            telemetry::log_rate_limited(LogLevel::Warn, "sweep", &why, &[("why", &why)]);
         }
     }
 
@@ -431,7 +433,7 @@ mod tests {
         drop(SqliteStore::open(&path, SqliteAccess::Node).expect("it is made"));
         let engine = OnceEngine::new(Arc::new(SqliteStore::open(&path, SqliteAccess::Read).expect("it opens")));
         let (hour, scope) = (Duration::from_hours(1), Arc::from("s"));
-        engine.knows(&ScopeRules::new(&scope, hour, hour, kept(hour, hour)));
+        engine.register_scope(&ScopeRules::new(&scope, hour, hour, kept(hour, hour)));
         engine.sweep(&mut ClockMonitor::default()).await;
         Logger::flush();
         let log = String::from_utf8(lock(&lines.0).clone()).expect("text");

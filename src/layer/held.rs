@@ -134,7 +134,7 @@ impl LeasedAttemptState {
         loop {
             let sent = boottime();
             let step = EventStep::Renew { lasts, blocks: SucceededBlocks::default() };
-            let Ok(change) = self.event.change(step, &self.rules.route, self.engine.store.now()) else {
+            let Ok(change) = self.event.transition(step, &self.rules.route, self.engine.store.now()) else {
                 return LayerLeaseRenewal::Lost;
             };
             match self.engine.batch().advance(change).await {
@@ -164,7 +164,7 @@ impl LeasedAttemptState {
         let now = self.engine.store.now();
         let step =
             EventStep::Settle { outcome: outcome.clone(), blocks: SucceededBlocks::default(), jitter: Jitter(0) };
-        let mut change = self.event.change(step, &self.rules.route, now).ok()?;
+        let mut change = self.event.transition(step, &self.rules.route, now).ok()?;
         change.attempt = Some(AttemptRecord {
             life: self.event.life,
             attempt: self.event.attempt,
@@ -211,13 +211,13 @@ impl LeasedAttemptState {
     }
 
     fn is_mine(&self, event: &Event) -> bool {
-        event.runs_by(&self.engine.node) && (event.life, event.attempt) == (self.event.life, self.event.attempt)
+        event.is_running_on(&self.engine.node) && (event.life, event.attempt) == (self.event.life, self.event.attempt)
     }
 
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
     fn lost(&self) {
         let (id, attempt) = (self.event.id.short(), self.event.attempt.to_string());
-        telemetry::say(
+        telemetry::log(
             LogLevel::Warn,
             "lost",
             &[("event", &id), ("source", &self.event.source), ("attempt", &attempt)],
@@ -242,5 +242,5 @@ fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
 }
 
 fn trouble(error: &StoreError) {
-    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
+    telemetry::log_store_error(LogLevel::Error, &error.to_string(), &[]);
 }

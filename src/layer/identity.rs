@@ -119,7 +119,7 @@ impl RequestIdentities {
     }
 
     /// Does another body under this identity make it another request?
-    pub(super) fn minds_body(&self, same: &MatchedBy) -> bool {
+    pub(super) fn compares_body(&self, same: &MatchedBy) -> bool {
         self.per.iter().any(|made| made.same == *same && made.minds_body)
     }
 

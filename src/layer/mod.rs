@@ -320,7 +320,7 @@ impl Once {
             let settings = self.settings.clone();
             let kept = engine::kept(settings.keep, settings.keep_body.unwrap_or(settings.keep));
             let rules = Arc::new(ScopeRules::new(&settings.scope, settings.lease, settings.wait, kept));
-            self.engine.knows(&rules);
+            self.engine.register_scope(&rules);
             let identities = RequestIdentities::new(&settings.scope, &settings.per, &settings.by);
             Arc::new(ResolvedOnce { engine: self.engine.clone(), settings, rules, identities })
         };
@@ -367,7 +367,7 @@ impl ResolvedOnce {
             attempt: 0,
             doubts: 0,
             blocks: SucceededBlocks::default(),
-            passed: QueueState::No,
+            queue_state: QueueState::Queued,
             retrier: Retrier::Sender,
             group: None,
             turn: QueueTurn::default(),
@@ -376,11 +376,11 @@ impl ResolvedOnce {
             body_digest,
             digest: body_digest,
         };
-        event.digest = event.seal();
+        event.digest = event.immutable_digest();
         NewEvent {
             event,
             keys,
-            former: Vec::new(),
+            former_keys: Vec::new(),
             imported: Vec::new(),
             payload: Payload::default(),
             kept: self.rules.kept,

@@ -148,7 +148,7 @@ impl Once {
         let keys = vec![IdentityKey::new(same, identity::named(&once.settings.scope, key))];
         let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
         let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
-        let mut held = match once.engine.take(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
+        let mut held = match once.engine.acquire(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
             KeyAcquisition::Ours(held) => held,
             KeyAcquisition::Over(ended) => return kept(&ended).map(StoredRunOutcome::Before),
             KeyAcquisition::Failed(_) | KeyAcquisition::Busy(_) | KeyAcquisition::Conflict(_) => {
@@ -166,7 +166,7 @@ impl Once {
         };
         let body = written.filter(|written| written.len() <= once.settings.receipt_max);
         let (cut, body) = (body.is_none(), body.unwrap_or_default().to_vec());
-        let receipt = Receipt { status: 200, headers: Vec::new(), body, cut };
+        let receipt = Receipt { status: 200, headers: Vec::new(), body, truncated: cut };
         match held.settle(Outcome::Delivered(Some(receipt))).await {
             Ok(Some(_)) => Ok(StoredRunOutcome::Now(done)),
             Ok(None) => Err(OnceError::Running),
@@ -177,7 +177,7 @@ impl Once {
 
 fn kept<E>(ended: &EndedEvent) -> Result<Bytes, OnceError<E>> {
     match &ended.receipt {
-        Some(receipt) if !receipt.cut => Ok(Bytes::copy_from_slice(&receipt.body)),
+        Some(receipt) if !receipt.truncated => Ok(Bytes::copy_from_slice(&receipt.body)),
         _ => Err(OnceError::NotKept),
     }
 }

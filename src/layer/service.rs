@@ -70,10 +70,10 @@ where
         let inner = std::mem::replace(&mut self.inner, inner);
         let once = self.once.clone();
         Box::pin(async move {
-            match asked(&once, request).await {
+            match classify_request(&once, request).await {
                 RequestDisposition::Passes(request) => pass(inner, *request).await,
                 RequestDisposition::Answered(response) => Ok(*response),
-                RequestDisposition::Recognised(asked) => once_only(once, inner, *asked).await,
+                RequestDisposition::Recognised(asked) => run_detached(once, inner, *asked).await,
             }
         })
     }
@@ -94,7 +94,10 @@ struct RecognisedRequest<In: Body> {
 }
 
 /// Reads and recognises a request. What only reads passes: to do it twice does no harm.
-async fn asked<In: Body, Out: Body>(once: &ResolvedOnce, request: Request<In>) -> RequestDisposition<In, Out> {
+async fn classify_request<In: Body, Out: Body>(
+    once: &ResolvedOnce,
+    request: Request<In>,
+) -> RequestDisposition<In, Out> {
     let speaks = RequestProtocol::of(request.headers());
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::CONNECT) {
         return RequestDisposition::Passes(Box::new(request.map(OnceBody::passed)));
@@ -139,7 +142,7 @@ where
 }
 
 /// Goes its way in a task of its own: a client that hangs up ends nothing, and its answer is kept.
-async fn once_only<S, In, Out>(
+async fn run_detached<S, In, Out>(
     once: Arc<ResolvedOnce>,
     inner: S,
     asked: RecognisedRequest<In>,
@@ -177,7 +180,7 @@ where
     Out: Body,
 {
     let RecognisedRequest { new, request, speaks } = asked;
-    let taken = once.engine.take(&new, &once.rules, |same| once.identities.minds_body(same)).await;
+    let taken = once.engine.acquire(&new, &once.rules, |same| once.identities.compares_body(same)).await;
     Ok(match taken {
         Ok(KeyAcquisition::Ours(held)) => return serve(&once, held, inner, request, speaks).await,
         Ok(KeyAcquisition::Over(ended)) => answer::replayed(&ended, speaks),
@@ -255,6 +258,6 @@ fn outcome<B: Body>(once: &ResolvedOnce, parts: &response::Parts, body: &BodyRea
 }
 
 fn unavailable<B: Body>(error: &StoreError, speaks: RequestProtocol) -> Response<OnceBody<B>> {
-    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
+    telemetry::log_store_error(LogLevel::Error, &error.to_string(), &[]);
     OnceRejection::Unavailable.response(speaks)
 }

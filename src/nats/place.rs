@@ -52,7 +52,7 @@ pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<Bound
         }
     };
     let replicas = replicas(&stream);
-    let consumer = stream.create_consumer(made(plan)).await;
+    let consumer = stream.create_consumer(consumer_config(plan)).await;
     let consumer = consumer.map_err(|error| format!("cannot make {}: {error}", plan.consumer))?;
     Ok(BoundConsumer { consumer: Box::new(consumer), replicas })
 }
@@ -62,9 +62,9 @@ fn replicas(stream: &Stream) -> usize {
 }
 
 /// Looks for it, and changes nothing. What is to be said of it; an error is a sentence with what to do.
-pub async fn look(client: &Client, plan: &StreamPlan) -> Result<String, String> {
+pub async fn check_consumer(client: &Client, plan: &StreamPlan) -> Result<String, String> {
     match find(&jetstream::new(client.clone()), plan).await {
-        Ok(found) => Ok(doubts(client, plan, &found).join("; ")),
+        Ok(found) => Ok(consumer_warnings(client, plan, &found).join("; ")),
         Err(ConsumerLookupError::Stream(_)) if plan.create && !plan.subjects.is_empty() => {
             Ok("not there yet; stream and consumer are made when a node starts".into())
         }
@@ -129,7 +129,7 @@ fn too_few_replicas(plan: &StreamPlan, replicas: usize) -> Option<String> {
 }
 
 /// What about a consumer, its stream and its server makes a promise smaller, a sentence each.
-pub(super) fn doubts(client: &Client, plan: &StreamPlan, found: &BoundConsumer) -> Vec<String> {
+pub(super) fn consumer_warnings(client: &Client, plan: &StreamPlan, found: &BoundConsumer) -> Vec<String> {
     let config = &found.consumer.cached_info().config;
     let mut doubts: Vec<_> = NatsServerVersion::of(client).too_old().into_iter().collect();
     doubts.extend(too_few_replicas(plan, found.replicas));
@@ -188,7 +188,7 @@ fn made_stream(plan: &StreamPlan) -> stream::Config {
     }
 }
 
-fn made(plan: &StreamPlan) -> pull::Config {
+fn consumer_config(plan: &StreamPlan) -> pull::Config {
     let (filter_subject, filter_subjects) = match plan.subjects.as_slice() {
         [one] => (one.clone(), Vec::new()),
         several => (String::new(), several.to_vec()),

@@ -32,7 +32,7 @@ impl DataLossDetector {
             Err(why) => {
                 let hint = "until then lost data is noticed only while the node runs, not after a restart; let hookonce \
                             write the folder, name another with `state` in the config, or StateDirectory= in the unit";
-                telemetry::say(LogLevel::Warn, "state", &[("why", &why), ("hint", hint)]);
+                telemetry::log(LogLevel::Warn, "state", &[("why", &why), ("hint", hint)]);
                 None
             }
         };
@@ -41,16 +41,16 @@ impl DataLossDetector {
 
     /// What the store's own file says. A damaged one is said, and then nothing is known. One that cannot be read may say
     /// that data was lost: nothing is done before it can.
-    fn own(&self) -> Result<Option<StateRecord>, StoreOpenError> {
+    fn own_record(&self) -> Result<Option<StateRecord>, StoreOpenError> {
         match self.file.as_ref().map_or(StateRead::None, StateFile::read) {
             StateRead::None => Ok(None),
             StateRead::Record(record) => Ok(Some(record)),
             StateRead::Damaged(why) => {
                 let hint = "what this machine knew of its store is unknown; it is written anew";
-                telemetry::seldom(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                telemetry::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
                 Ok(None)
             }
-            StateRead::Unreadable(why) => Err(StoreOpenError::Ever(format!(
+            StateRead::Unreadable(why) => Err(StoreOpenError::Permanent(format!(
                 "the state file {why}. It says what this machine knows of its store; without it, lost data would not be \
                  noticed, and what was done would be done again. {UNREADABLE_HINT}"
             ))),
@@ -65,7 +65,7 @@ impl DataLossDetector {
             StateRead::Record(record) => Some(record),
             StateRead::Unreadable(why) => {
                 let hint = "if it is of the same store at another address, what it says is not compared";
-                telemetry::seldom(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                telemetry::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
                 None
             }
             StateRead::None | StateRead::Damaged(_) => None,
@@ -75,12 +75,12 @@ impl DataLossDetector {
 
     /// Before the store is opened by a node, which may make it anew and on Redis moves its counter on: is it gone, or
     /// set back? A node that is refused leaves the store as it is, however often it is started.
-    pub(super) async fn before(&mut self, config: &Config) -> Result<(), DataLossCheckError> {
+    pub(super) async fn check_before_open(&mut self, config: &Config) -> Result<(), DataLossCheckError> {
         if self.file.is_none() {
             return Ok(());
         }
         if is_empty(&config.store).await? {
-            if let Some(record) = self.own()? {
+            if let Some(record) = self.own_record()? {
                 self.compare(&record, &ObservedStore::gone())?;
             }
             return Ok(());
@@ -96,7 +96,7 @@ impl DataLossDetector {
 
     /// After it is opened, and before anything is done with it: does it hold what was known? From then on the store
     /// guards it by itself.
-    pub(super) async fn after(&mut self, store: &dyn Store) -> Result<(), DataLossCheckError> {
+    pub(super) async fn check_after_open(&mut self, store: &dyn Store) -> Result<(), DataLossCheckError> {
         let known = self.compare_all(store).await?;
         Ok(store.begin_fence(known).await?)
     }
@@ -107,11 +107,11 @@ impl DataLossDetector {
         if self.file.is_none() {
             return Ok(all);
         }
-        let Some(now) = store.found(None).await? else { return Ok(all) };
+        let Some(now) = store.compare_history(None).await? else { return Ok(all) };
         let epoch = now.mark.and_then(|mark| mark.epoch);
-        let records = self.own()?.into_iter().chain(self.others(epoch.as_deref()));
+        let records = self.own_record()?.into_iter().chain(self.others(epoch.as_deref()));
         for record in records.collect::<Vec<_>>() {
-            if let Some(found) = store.found(Some(record.known.clone())).await? {
+            if let Some(found) = store.compare_history(Some(record.known.clone())).await? {
                 all.extend(self.compare(&record, &found)?);
             }
         }
@@ -132,13 +132,13 @@ impl DataLossDetector {
             let other = self.accepts.as_ref().map_or(String::new(), |accepts| {
                 format!("\nhint: --accept-loss {accepts} names another loss than this one")
             });
-            return Err(StoreOpenError::Ever(format!("{}: {loss}{other}", file.place)));
+            return Err(StoreOpenError::Permanent(format!("{}: {loss}{other}", file.place)));
         }
         said(&loss);
         self.accepted = true;
         let known = found.mark.clone().map(KnownStore::at);
         file.replace(record, known.clone()).map_err(|error| {
-            StoreOpenError::Ever(format!("the state file {} cannot be written: {error}", file.path().display()))
+            StoreOpenError::Permanent(format!("the state file {} cannot be written: {error}", file.path().display()))
         })?;
         Ok(known)
     }
@@ -147,7 +147,7 @@ impl DataLossDetector {
     pub(super) fn starts(self, store: Arc<dyn Store>) -> Option<StateFileWriter> {
         if let (Some(accepts), false) = (&self.accepts, self.accepted) {
             let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
-            telemetry::say(LogLevel::Warn, "accept_loss", &[("why", &why)]);
+            telemetry::log(LogLevel::Warn, "accept_loss", &[("why", &why)]);
         }
         let file = self.file?;
         let task = tokio::spawn(keep(store.clone(), file.clone()));
@@ -159,7 +159,7 @@ fn said(loss: &StoreLoss) {
     let found = loss.found.as_ref().map_or("nothing".to_owned(), ToString::to_string);
     let why = "a person accepted that the store has lost data: what it lacks is done again if it is delivered again";
     let details = [("known", &*loss.known.to_string()), ("found", &*found), ("why", why)];
-    telemetry::say(LogLevel::Warn, "accept_loss", &details);
+    telemetry::log(LogLevel::Warn, "accept_loss", &details);
 }
 
 /// Why the fence could not be looked at, or is closed.
@@ -224,5 +224,5 @@ async fn write(store: &dyn Store, file: &StateFile, last: Option<KnownStore>) ->
 fn not_written(file: &StateFile, error: &std::io::Error) {
     let path = file.path().display().to_string();
     let why = format!("the state file {path} cannot be written: {error}");
-    telemetry::seldom(LogLevel::Warn, "state", &why, &[("why", &why)]);
+    telemetry::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why)]);
 }

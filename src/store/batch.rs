@@ -142,7 +142,7 @@ async fn feed_claims(
             let (asked, size) = (Instant::now(), inputs.len());
             let (answers, was_lost) = ask(|| store.claim(inputs.clone())).await;
             meter.batch(size);
-            meter.asked(StoreOp::Claim, asked.elapsed(), answers.is_ok());
+            meter.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
             // What is a repeat wrote nothing, and tells nothing.
             match &answers {
                 Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.record(true),
@@ -171,8 +171,8 @@ async fn feed_advances(
 ) {
     let size = |change: &Transition| {
         let receipt = match &change.receipt {
-            ReceiptUpdate::Now(Some(receipt)) => receipt.body.len(),
-            ReceiptUpdate::Now(None) | ReceiptUpdate::Before => 0,
+            ReceiptUpdate::Replace(Some(receipt)) => receipt.body.len(),
+            ReceiptUpdate::Replace(None) | ReceiptUpdate::Unchanged => 0,
         };
         let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
         receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
@@ -181,7 +181,7 @@ async fn feed_advances(
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
         let asked = Instant::now();
         let answers = store.advance(inputs).await;
-        meter.asked(StoreOp::Advance, asked.elapsed(), answers.is_ok());
+        meter.store_call(StoreOp::Advance, asked.elapsed(), answers.is_ok());
         match answers {
             Ok(answers) => {
                 for (reply, answer) in replies.into_iter().zip(answers) {
@@ -270,7 +270,7 @@ fn settle(
     let (mut again, mut still_waiting) = (Vec::new(), Vec::new());
     for ((input, (mut then, reply)), claim) in inputs.into_iter().zip(waiting).zip(answers) {
         match &claim {
-            Claim::Again => {
+            Claim::Undecided => {
                 again.push(input);
                 still_waiting.push((then, reply));
                 continue;

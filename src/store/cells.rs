@@ -121,9 +121,9 @@ pub(in crate::store) fn retrier_cell(retrier: Retrier) -> i64 {
 /// `QueueState` as a number.
 pub(in crate::store) fn passed_cell(passed: QueueState) -> i64 {
     match passed {
-        QueueState::No => 0,
-        QueueState::Aside => 1,
-        QueueState::Yes => 2,
+        QueueState::Queued => 0,
+        QueueState::Suspended => 1,
+        QueueState::Requeued => 2,
     }
 }
 
@@ -172,9 +172,9 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let (life, attempt, doubts) = (cells.number(), cells.number(), cells.number());
     let blocks = SucceededBlocks(cells.integer().cast_unsigned());
     let passed = match cells.integer() {
-        0 => Some(QueueState::No),
-        1 => Some(QueueState::Aside),
-        2 => Some(QueueState::Yes),
+        0 => Some(QueueState::Queued),
+        1 => Some(QueueState::Suspended),
+        2 => Some(QueueState::Requeued),
         _ => None,
     };
     let group = cells.maybe(CellReader::bytes).map(Key);
@@ -220,7 +220,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         attempt,
         doubts,
         blocks,
-        passed: passed.unwrap_or(QueueState::No),
+        queue_state: passed.unwrap_or(QueueState::Queued),
         retrier: retrier.unwrap_or(Retrier::Sender),
         group,
         turn,
@@ -229,7 +229,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         body_digest,
         digest,
     };
-    let whole = whole && event.adds_up();
+    let whole = whole && event.has_consistent_counts();
     if !whole {
         event.state = damaged;
     }
@@ -339,7 +339,7 @@ pub(in crate::store) fn headers_cell(headers: &[(String, String)]) -> String {
 pub(in crate::store) fn shed(cell: &str) -> Option<String> {
     let mut payload = Payload { headers: headers(cell)?, ..Payload::default() };
     let before = payload.headers.len();
-    payload.shed();
+    payload.drop_transient_headers();
     (payload.headers.len() < before).then(|| headers_cell(&payload.headers))
 }
 

@@ -109,7 +109,12 @@ impl StoreClock {
 
     /// The server says that it is so late, and this is what the nodes have agreed on. What counts now; where time is given
     /// by hand, that.
-    pub fn told(&self, ClockRequestTime(asked): ClockRequestTime, time: Timestamp, agreed: AgreedClock) -> Timestamp {
+    pub fn observe_server_time(
+        &self,
+        ClockRequestTime(asked): ClockRequestTime,
+        time: Timestamp,
+        agreed: AgreedClock,
+    ) -> Timestamp {
         let ClockKind::Server(told) = &self.kind else { return self.now() };
         let said = ServerTime { time, asked, answered: uptime() };
         let (now, reading) = {
@@ -257,7 +262,7 @@ impl StoreClock {
     }
 
     /// The store remembers this; another node may have written it.
-    pub fn heard(&self, seen: Option<Timestamp>) {
+    pub fn observe_last_seen(&self, seen: Option<Timestamp>) {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
         kept.written = seen;
@@ -353,7 +358,7 @@ mod tests {
 
     /// The server says this, at once, and nothing was agreed on.
     fn told(clock: &StoreClock, time: Timestamp) -> Timestamp {
-        clock.told(StoreClock::asks(), time, AgreedClock::default())
+        clock.observe_server_time(StoreClock::asks(), time, AgreedClock::default())
     }
 
     #[test]
@@ -376,7 +381,7 @@ mod tests {
         let (clock, early) = (StoreClock::server(), StoreClock::asks());
         let start = Timestamp(1_750_000_000_000_000);
         told(&clock, start);
-        clock.told(early, start + 31 * DAY, AgreedClock::default());
+        clock.observe_server_time(early, start + 31 * DAY, AgreedClock::default());
         assert!(clock.now() < start + DAY && clock.jumped().0 < start + DAY);
     }
 

@@ -65,7 +65,7 @@ impl ClockMonitor {
             (_, Some(jump)) => say_waiting(&jump, would_forget.await.ok()),
             (Some(_), None) => {
                 let why = "the clock no longer jumps: events expire by the time it shows now";
-                telemetry::say(LogLevel::Info, "expiry", &[("why", why)]);
+                telemetry::log(LogLevel::Info, "expiry", &[("why", why)]);
             }
             (None, None) => {}
         }
@@ -79,7 +79,7 @@ impl ClockMonitor {
             }
             (ClockSkewState::Said, true) => ClockSkewState::Said,
             (ClockSkewState::Said, false) => {
-                telemetry::say(LogLevel::Info, "clock", &[("why", "the store's clock and this machine's agree again")]);
+                telemetry::log(LogLevel::Info, "clock", &[("why", "the store's clock and this machine's agree again")]);
                 ClockSkewState::No
             }
             (_, false) => ClockSkewState::No,
@@ -103,7 +103,7 @@ fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
         in_words(jump.left),
     );
     let would = would.map(|would| would.to_string()).unwrap_or_default();
-    telemetry::say(LogLevel::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
+    telemetry::log(LogLevel::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
 }
 
 fn say_far(ahead: ClockSkew) {
@@ -114,7 +114,7 @@ fn say_far(ahead: ClockSkew) {
         in_words(ahead.length()),
         if ahead.0 > 0 { "ahead of" } else { "behind" },
     );
-    telemetry::say(LogLevel::Warn, "clock", &[("why", &why)]);
+    telemetry::log(LogLevel::Warn, "clock", &[("why", &why)]);
 }
 
 /// A length of time with its two largest units.

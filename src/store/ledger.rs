@@ -46,7 +46,7 @@ pub struct KeyOwner {
 impl KeyOwner {
     /// What an event holds a key of its own as.
     fn of(event: EventId, identity: &IdentityKey) -> Self {
-        Self { event, same: identity.same.clone(), alias: false, id_digest: identity.id_digest }
+        Self { event, same: identity.matched_by.clone(), alias: false, id_digest: identity.id_digest }
     }
 
     /// The identities that this key stands for, where it is the event's own.
@@ -83,9 +83,9 @@ pub trait Ledger {
     /// Removes an event with its keys, body, attempts, receipt and sightings.
     fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Who holds this key.
-    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>, Self::Error>;
+    fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>, Self::Error>;
     /// Gives this key to an event; one that is held stays as it is.
-    fn hold(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Self::Error>;
+    fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Self::Error>;
     /// Was this key imported?
     fn is_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
     /// Writes an imported key, for ever; says whether it is new.
@@ -110,9 +110,9 @@ pub trait Ledger {
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
     /// Removes the headers of an event that were only kept to be passed on ([`Payload::shed`]), so that they cannot be
     /// read again.
-    fn shed(&mut self, id: EventId) -> Result<(), Self::Error>;
+    fn drop_transient_headers(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
-    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Self::Error>;
+    fn add_attempt(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Self::Error>;
 }
 
 /// A ledger that can find what is old by itself.
@@ -131,10 +131,10 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: NewEvent, at: ClockSnapshot) -> Res
     }
     if let Some((row, same)) = matching(ledger, &new, at.expiry)? {
         let same = same_delivery(ledger, &new, &row, same)?;
-        let (event, stands) = standing_for(ledger, row)?;
-        return Ok(Claim::Duplicate { event, same, stands, now });
+        let (event, stands) = event_for_duplicate(ledger, row)?;
+        return Ok(Claim::Duplicate { event, same, relation: stands, now });
     }
-    if let Some(same) = known_before(ledger, &new)? {
+    if let Some(same) = find_imported(ledger, &new)? {
         return Ok(Claim::Imported { same });
     }
     if let Some(change) = new.event.change {
@@ -168,7 +168,7 @@ fn matching<L: Ledger>(
 ) -> Result<Option<(EventRow, MatchedBy)>, L::Error> {
     let mut dead: Option<(EventRow, MatchedBy)> = None;
     for (identity, how) in sought(new) {
-        let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
+        let Some(held) = ledger.key_owner(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)? else {
             ledger.remove(held.event)?; // only rot parts a key from its event; freed, it can be held again
             continue;
@@ -194,13 +194,13 @@ pub fn recall<L: Ledger>(
     at: ClockSnapshot,
 ) -> Result<Option<KnownDuplicate>, L::Error> {
     for (identity, how) in sought(new) {
-        let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
+        let Some(held) = ledger.key_owner(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)?.filter(|row| row.event.id != new.event.id) else { return Ok(None) };
         if matches!(row.event.state, EventState::Dead { .. }) || expired(ledger, &row, new.kept.keys, at.expiry)? {
             return Ok(None);
         }
         let same = same_delivery(ledger, new, &row, same_by(identity, &held, &row, new))?;
-        let (event, stands) = standing_for(ledger, row)?;
+        let (event, stands) = event_for_duplicate(ledger, row)?;
         return Ok(Some(KnownDuplicate { event, same, stands, receipt: None, now: at.now }));
     }
     Ok(None)
@@ -219,7 +219,7 @@ fn same_delivery<L: Ledger>(
     }
     for (identity, how) in sought(new) {
         let own = |held: &KeyOwner| held.event == row.event.id && how.counts(identity, held);
-        let Some(held) = ledger.held(&identity.key)?.filter(own) else { continue };
+        let Some(held) = ledger.key_owner(&identity.key)?.filter(own) else { continue };
         if same_by(identity, &held, row, new) == MatchedBy::Delivery {
             return Ok(MatchedBy::Delivery);
         }
@@ -228,7 +228,7 @@ fn same_delivery<L: Ledger>(
 }
 
 /// Was this done before there was this store?
-fn known_before<L: Ledger>(ledger: &mut L, new: &NewEvent) -> Result<Option<MatchedBy>, L::Error> {
+fn find_imported<L: Ledger>(ledger: &mut L, new: &NewEvent) -> Result<Option<MatchedBy>, L::Error> {
     for ImportedKey { same, key, counts } in &new.imported {
         if !ledger.is_imported(key)? {
             continue;
@@ -259,17 +259,17 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L
 
 /// The event that a delivery whose key is held hears of: where the holder was superseded, its subject's current one;
 /// and how the two are related.
-fn standing_for<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, MatchRelation), L::Error> {
-    let itself = |event: Event| (Box::new(event), MatchRelation::Itself);
+fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, MatchRelation), L::Error> {
+    let itself = |event: Event| (Box::new(event), MatchRelation::Direct);
     let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
     let Some(register) = ledger.register(&change.subject)?.filter(|register| register.event != row.event.id) else {
         return Ok(itself(row.event));
     };
     if !matches!(row.event.state, EventState::Done { how: DoneReason::Superseded { .. }, .. }) {
-        return Ok((Box::new(row.event), MatchRelation::Replaced));
+        return Ok((Box::new(row.event), MatchRelation::DirectNotCurrent));
     }
     match ledger.row(register.event)? {
-        Some(current) => Ok((Box::new(current.event), MatchRelation::Instead)),
+        Some(current) => Ok((Box::new(current.event), MatchRelation::ViaSuccessor)),
         None => Ok(itself(row.event)),
     }
 }
@@ -284,8 +284,8 @@ fn repeated<L: Ledger>(
     mut row: EventRow,
     now: Timestamp,
 ) -> Result<Claim, L::Error> {
-    for identity in new.keys.iter().filter(|k| k.same.aliased()) {
-        ledger.hold(&identity.key, &KeyOwner { alias: true, ..KeyOwner::of(register.event, identity) })?;
+    for identity in new.keys.iter().filter(|k| k.matched_by.aliased()) {
+        ledger.set_key_owner(&identity.key, &KeyOwner { alias: true, ..KeyOwner::of(register.event, identity) })?;
     }
     if change.order > register.order {
         (register.order, register.strict) = (change.order, false);
@@ -294,7 +294,7 @@ fn repeated<L: Ledger>(
         row.event.change = row.event.change.map(|was| SubjectChange { order: change.order, ..was });
         ledger.update(&row)?;
     }
-    Ok(Claim::Duplicate { event: Box::new(row.event), same: MatchedBy::Change, stands: MatchRelation::Itself, now })
+    Ok(Claim::Duplicate { event: Box::new(row.event), same: MatchedBy::Change, relation: MatchRelation::Direct, now })
 }
 
 fn is_stale(register: &Register, order: Option<i64>) -> bool {
@@ -307,9 +307,9 @@ fn is_stale(register: &Register, order: Option<i64>) -> bool {
 /// `old` is no longer its subject's current event, now that `by` is. If it waits and is owed nothing, it ends.
 fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
-    if let Some(event) = row.event.replaced(by, now) {
+    if let Some(event) = row.event.supersede(by, now) {
         write(ledger, &row, event, now)?;
-        ledger.shed(old)?;
+        ledger.drop_transient_headers(old)?;
     } else if row.event.state.ended().is_some() {
         row.keep_from = Some(now);
         ledger.update(&row)?;
@@ -321,9 +321,9 @@ fn write_new<L: Ledger>(ledger: &mut L, new: NewEvent, now: Timestamp) -> Result
     let mut event = new.event;
     event.state = event.state.shifted(event.received_at, now);
     event.turn = ledger.next_turn();
-    event = in_slot(ledger, event)?;
+    event = take_slot_or_park(ledger, event)?;
     for identity in &new.keys {
-        ledger.hold(&identity.key, &KeyOwner::of(event.id, identity))?;
+        ledger.set_key_owner(&identity.key, &KeyOwner::of(event.id, identity))?;
     }
     let ended = event.state.ended();
     let keep_from = if event.change.is_some() { None } else { ended };
@@ -340,7 +340,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         return Ok(AdvanceResult::Lost);
     }
     let current = current_of(ledger, &row.event)?;
-    if change.place == QueueUpdate::MustBeCurrent && current.is_some_and(|current| current != row.event.id) {
+    if change.place == QueueUpdate::RequireCurrent && current.is_some_and(|current| current != row.event.id) {
         return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
@@ -348,31 +348,31 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         next.order = was.order; // a repeat may have moved it forward meanwhile
     }
     if event.state.ended().is_none() {
-        if matches!(change.place, QueueUpdate::LinesUp | QueueUpdate::Leads) {
+        if matches!(change.place, QueueUpdate::MoveToEnd | QueueUpdate::BecomeCurrent) {
             event.turn = ledger.next_turn();
         }
-        if change.place == QueueUpdate::Leads {
-            lead(ledger, &event, now)?;
+        if change.place == QueueUpdate::BecomeCurrent {
+            make_current(ledger, &event, now)?;
         }
         if let Some(payload) = &change.payload {
             ledger.set_payload(&event, payload)?;
         }
     }
     if let Some(tried) = &change.attempt {
-        ledger.set_tried(event.id, tried)?;
+        ledger.add_attempt(event.id, tried)?;
     }
-    if let ReceiptUpdate::Now(receipt) = &change.receipt {
+    if let ReceiptUpdate::Replace(receipt) = &change.receipt {
         ledger.set_receipt(event.id, receipt.as_ref())?;
     }
     let event = write(ledger, &row, event, now)?;
-    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == TransientHeaders::Goes {
-        ledger.shed(event.id)?;
+    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == TransientHeaders::Drop {
+        ledger.drop_transient_headers(event.id)?;
     }
     Ok(AdvanceResult::Written { event: Box::new(event), now })
 }
 
 /// Makes an event its subject's current one, because a person replays it. The highest order seen stays.
-fn lead<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(change) = event.change else { return Ok(()) };
     let was = ledger.register(&change.subject)?;
     let order = was.and_then(|r| r.order).max(change.order);
@@ -386,7 +386,7 @@ fn lead<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), 
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
 fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp) -> Result<Event, L::Error> {
-    let event = in_slot(ledger, event)?;
+    let event = take_slot_or_park(ledger, event)?;
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {
         (None, _) => None,
@@ -399,19 +399,19 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
     };
     ledger.update(&EventRow { event: event.clone(), keep_from })?;
     if !event.wants_slot() {
-        hand_on(ledger, &event, now)?;
+        release_slot(ledger, &event, now)?;
     }
     Ok(event)
 }
 
 /// Where an event is parked: its group, its turn and itself.
 pub fn parking(event: &Event) -> Option<(Key, QueueTurn, EventId)> {
-    let parked = matches!(event.state, EventState::Waiting { due: None }) && event.passed != QueueState::Aside;
+    let parked = matches!(event.state, EventState::Waiting { due: None }) && event.queue_state != QueueState::Suspended;
     event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
 }
 
 /// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
-pub fn bury<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> Result<EventRow, L::Error> {
+pub fn end_damaged<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> Result<EventRow, L::Error> {
     let state = EventState::Dead { cause: DeathCause::Damaged, at: now };
     let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
     let event = write(ledger, &EventRow { keep_from: None, ..row }, event, now)?;
@@ -427,11 +427,11 @@ fn current_of<L: Ledger>(ledger: &mut L, event: &Event) -> Result<Option<EventId
 }
 
 /// An event that wants its group's slot has it after this, or is parked.
-fn in_slot<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
+fn take_slot_or_park<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
     let Some(group) = event.group.filter(|_| event.wants_slot()) else { return Ok(event) };
     match ledger.slot(&group)? {
         Some(holder) if holder == event.id => Ok(event),
-        Some(_) => Ok(event.parked()),
+        Some(_) => Ok(event.park()),
         None => {
             ledger.set_slot(&group, Some(event.id))?;
             Ok(event)
@@ -440,7 +440,7 @@ fn in_slot<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
 }
 
 /// An event that no longer wants its group's slot hands it on.
-fn hand_on<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+fn release_slot<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(group) = event.group else { return Ok(()) };
     if ledger.slot(&group)? == Some(event.id) { hand_slot_on(ledger, &group, now) } else { Ok(()) }
 }
@@ -483,7 +483,7 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
     {
         ledger.remove_register(&change.subject)?;
     }
-    hand_on(ledger, &event, now)?;
+    release_slot(ledger, &event, now)?;
     ledger.remove(id)?;
     Ok(RemovalResult::Removed)
 }
@@ -508,10 +508,10 @@ pub fn forget<L: SweepLedger>(
     let mut forgotten = ForgetCounts::default();
     for (of, kept) in &keeps.sources {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
-        forgotten.bodies += ledger.remove_bodies(of, by.less(kept.body), room)?;
+        forgotten.bodies += ledger.remove_bodies(of, by.minus(kept.body), room)?;
         let Keep::For(length) = kept.keys else { continue };
         let room = limit.saturating_sub(usize::try_from(forgotten.events).unwrap_or(limit));
-        for id in ledger.forgettable(of, by.less(length), room)? {
+        for id in ledger.forgettable(of, by.minus(length), room)? {
             forgotten.events += u64::from(forget_one(ledger, id, kept.keys, by)?);
         }
     }
@@ -528,7 +528,7 @@ pub fn would_forget<L: SweepLedger>(
     let mut many = 0;
     for (of, kept) in &keeps.sources {
         if let Keep::For(length) = kept.keys {
-            many += ledger.forgettable(of, by.less(length), limit - many)?.len();
+            many += ledger.forgettable(of, by.minus(length), limit - many)?.len();
         }
     }
     Ok(many as u64)

@@ -257,7 +257,7 @@ mod tests {
         }
         let expected: Vec<_> = (0..12).rev().map(|n| format!("d{}", n * 100 + 7)).collect();
         assert_eq!(found, expected);
-        let census = store.census().await.unwrap();
+        let census = store.counts().await.unwrap();
         assert_eq!((census.waiting, census.done, census.capped), (1_000, 0, true));
         assert_eq!(census.oldest.map(|event| event.state.word()), Some("waiting"));
     }

@@ -101,7 +101,7 @@ impl Store for MemoryStore {
         answer(Ok(self.books().receipts.get(&id).cloned()))
     }
 
-    fn recall(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
+    fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         answer(self.with(|books, at| {
             let mut found = ledger::recall(books, new, at)?;
             if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
@@ -130,7 +130,7 @@ impl Store for MemoryStore {
         answer(Ok(wanted.take(listing.limit).cloned().collect()))
     }
 
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         let books = self.books();
         answer(Ok(books.rows.get(&id).map(|row| {
             let keys = books.keys_of.get(&id).into_iter().flatten();
@@ -152,7 +152,7 @@ impl Store for MemoryStore {
         })))
     }
 
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         let books = self.books();
         let suffix = name.to_ascii_lowercase();
         let named = books.rows.values().rev().map(|row| &row.event).filter(|event| {
@@ -162,7 +162,7 @@ impl Store for MemoryStore {
         answer(Ok(named.take(limit).cloned().collect()))
     }
 
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let mut books = self.books();
         for DuplicateNote { event, sighting } in notes {
             if books.rows.contains_key(&event) {
@@ -189,7 +189,7 @@ impl Store for MemoryStore {
         answer(Ok(self.books().retention.values().cloned().collect()))
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.books().retention.extend(rows.into_iter().map(|row| (row.source.clone(), row)));
         answer(Ok(()))
     }
@@ -207,7 +207,7 @@ impl Store for MemoryStore {
         answer(Ok(self.books().recipes.clone()))
     }
 
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.books().recipes = recipes;
         answer(Ok(()))
     }
@@ -216,7 +216,7 @@ impl Store for MemoryStore {
         answer(self.with(|books, _| ledger::import(books, &keys)))
     }
 
-    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let books = self.books().clone();
         let at = self.clock.moment();
         let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, at));
@@ -351,11 +351,11 @@ impl Ledger for MemoryTables {
         Ok(())
     }
 
-    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>, Infallible> {
+    fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>, Infallible> {
         Ok(self.keys.get(key).cloned())
     }
 
-    fn hold(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Infallible> {
+    fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Infallible> {
         if !self.keys.contains_key(key) {
             self.keys.insert(*key, held.clone());
             self.keys_of.entry(held.event).or_default().push(*key);
@@ -421,14 +421,14 @@ impl Ledger for MemoryTables {
         Ok(())
     }
 
-    fn shed(&mut self, id: EventId) -> Result<(), Infallible> {
+    fn drop_transient_headers(&mut self, id: EventId) -> Result<(), Infallible> {
         if let Some(payload) = self.payloads.get_mut(&id) {
-            payload.shed();
+            payload.drop_transient_headers();
         }
         Ok(())
     }
 
-    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Infallible> {
+    fn add_attempt(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Infallible> {
         self.tried.entry(id).or_default().push(tried.clone());
         Ok(())
     }

@@ -72,13 +72,18 @@ pub trait Store: Send + Sync + 'static {
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;
 
     /// Waits for a place to run a statement: there are few.
-    fn place(&self) -> SqlPermitFuture<'_> {
+    fn sql_permit(&self) -> SqlPermitFuture<'_> {
         SqlPermit::anywhere()
     }
 
     /// Writes one change and runs a statement, in this order and in one transaction of their own: both or neither. For
     /// stores that are databases; the config lets no other come here.
-    fn effect<'a>(&'a self, _: Transition, _: BoundStatement, _: &'a SqlPermit) -> StoreFuture<'a, SqlOutcome> {
+    fn advance_with_sql<'a>(
+        &'a self,
+        _: Transition,
+        _: BoundStatement,
+        _: &'a SqlPermit,
+    ) -> StoreFuture<'a, SqlOutcome> {
         let why = "this store runs no statements".to_owned();
         Box::pin(std::future::ready(Ok(SqlOutcome::Refused(Outcome::Rejected { why, receipt: None }))))
     }
@@ -94,7 +99,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// What a repeat would be told if it were claimed now, where that claim would write nothing. Read beside the
     /// claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
-    fn recall(&self, _new: &NewEvent, _needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
+    fn find_duplicate(&self, _new: &NewEvent, _needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -117,18 +122,18 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// How many events there are.
-    fn census(&self) -> StoreFuture<'_, EventCounts> {
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
         EventCounts::listed(self)
     }
 
     /// All that is known of one event, for people.
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
 
     /// The events of this name: an id, a suffix of one, or a delivery id. At most `limit`.
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
 
     /// The events that a person means by this name. A whole id means its event alone, whatever senders call theirs.
-    fn meant(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+    fn resolve(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         Box::pin(async move {
             let whole = match name.parse() {
                 Ok(id) => self.get(id).await?,
@@ -136,13 +141,13 @@ pub trait Store: Send + Sync + 'static {
             };
             match whole {
                 Some(event) => Ok(vec![event]),
-                None => self.named(name, limit).await,
+                None => self.find_by_name(name, limit).await,
             }
         })
     }
 
     /// Notes sightings of duplicates. Not durable: written with the next batch.
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
 
     /// Frees the space of what may be forgotten of these sources, a little at a time: at most `limit` events. Nothing
     /// freed means that nothing was left, also beside others who forget the same.
@@ -172,7 +177,7 @@ pub trait Store: Send + Sync + 'static {
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>>;
 
     /// Writes this for these sources, in place of what was there. Rows of other sources stay.
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
 
     /// How many events there are of each source but these, in the order of the names. At most
     /// [`OTHER_SOURCES_MAX`](crate::decide::limits::OTHER_SOURCES_MAX) sources.
@@ -182,13 +187,13 @@ pub trait Store: Send + Sync + 'static {
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>>;
 
     /// Remembers these instead.
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
 
     /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts>;
 
     /// What each of these would come to if it were claimed now, alone. Writes nothing.
-    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
 
     /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message of the
     /// same source again changes nothing.
@@ -233,7 +238,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// What the store holds of what is known of it; with nothing known, how far its history goes. `None`: the store
     /// needs no fence.
-    fn found(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+    fn compare_history(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -314,7 +319,7 @@ pub enum ChangeHint {
     /// This event is over.
     Ended(EventId),
     /// More than fits into a hint.
-    Much,
+    Missed,
 }
 
 /// What came of a change.
@@ -335,7 +340,7 @@ pub enum AdvanceResult {
 #[derive(Clone, PartialEq, Debug)]
 pub enum SqlOutcome {
     /// Both are written, or somebody else wrote first and neither is.
-    Came(AdvanceResult),
+    Advanced(AdvanceResult),
     /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
     Again(String),
     /// The statement could not run, and neither is written: this is what the attempt came to.
@@ -373,15 +378,15 @@ impl std::error::Error for StoreError {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreOpenError {
     /// It may work later: nothing answers, or it is too busy.
-    Yet(String),
+    Temporary(String),
     /// Somebody must do something first.
-    Ever(String),
+    Permanent(String),
 }
 
 impl fmt::Display for StoreOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Yet(why) | Self::Ever(why) => f.write_str(why),
+            Self::Temporary(why) | Self::Permanent(why) => f.write_str(why),
         }
     }
 }
@@ -440,7 +445,7 @@ pub enum DueQuery {
     /// Among the running ones, for leases that have ended.
     Leases,
     /// Among the waiting ones of any other source and route than these.
-    Strays(Arc<[(Arc<str>, Arc<str>)]>),
+    Orphans(Arc<[(Arc<str>, Arc<str>)]>),
 }
 
 impl DueQuery {
@@ -453,7 +458,7 @@ impl DueQuery {
                 waits && event.source == *source && event.route == *route && parts.contains(&event.part)
             }
             Self::Leases => matches!(event.state, EventState::Running { .. }),
-            Self::Strays(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
+            Self::Orphans(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
         }
     }
 }

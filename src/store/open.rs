@@ -40,7 +40,7 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => {
             use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
-            let cannot = |error: SqliteOpenError| StoreOpenError::Ever(error.to_string());
+            let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(error.to_string());
             if side == CopySide::Source {
                 drop(open_file(path, SqliteAccess::Read).map_err(cannot)?); // what is not there is not made, nor its lock
             }
@@ -51,16 +51,18 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => {
             if side == CopySide::Source && super::redis::RedisBackend::is_empty(url.expose()).await? {
-                return Err(StoreOpenError::Ever(format!("{address} holds no store; check the URL and its `prefix`")));
+                return Err(StoreOpenError::Permanent(format!(
+                    "{address} holds no store; check the URL and its `prefix`"
+                )));
             }
             Ok(Box::new(redis(url, OpenPurpose::Copy(side)).await?))
         }
-        StoreUrl::Memory => Err(StoreOpenError::Ever(format!(
+        StoreUrl::Memory => Err(StoreOpenError::Permanent(format!(
             "a store in memory cannot be the {side} of a copy: it ends with its node. Expected sqlite:PATH, \
              postgres://HOST/DATABASE or redis://HOST"
         ))),
         #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
-        _ => Err(StoreOpenError::Ever(format!("this hookonce was built without what {address} needs"))),
+        _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
@@ -77,8 +79,8 @@ async fn whole(
         Ok(Some(CopyLock::Source { .. } | CopyLock::Retired { .. })) if to == OpenPurpose::Look => {
             Ok(Arc::new(OptimisticStore(shelf)))
         }
-        Ok(Some(mark)) => Err(StoreOpenError::Ever(mark.refusal(address))),
-        Err(error) => Err(StoreOpenError::Yet(format!("{address}: {error}"))),
+        Ok(Some(mark)) => Err(StoreOpenError::Permanent(mark.refusal(address))),
+        Err(error) => Err(StoreOpenError::Temporary(format!("{address}: {error}"))),
     }
 }
 
@@ -154,13 +156,13 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreOpenError> {
         Ok(address) => {
             let store = open_for(&address, OpenPurpose::Node(MigrationMode::Auto)).await?;
             let begun = store.begin_fence(Vec::new()).await;
-            begun.map_err(|error| StoreOpenError::Yet(format!("{address}: {error}")))?;
+            begun.map_err(|error| StoreOpenError::Temporary(format!("{address}: {error}")))?;
             Ok(store)
         }
         Err(no_address) => {
             // The kind alone is said: what follows it may hold a password.
             let kind = address.split_once(':').map_or("", |(kind, _)| kind);
-            Err(StoreOpenError::Ever(format!("no store is known by an address of kind `{kind}:`; {no_address}")))
+            Err(StoreOpenError::Permanent(format!("no store is known by an address of kind `{kind}:`; {no_address}")))
         }
     }
 }
@@ -180,7 +182,7 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Sto
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => whole(redis(url, to).await?, address, to).await,
         #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
-        _ => Err(StoreOpenError::Ever(format!("this hookonce was built without what {address} needs"))),
+        _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
@@ -188,12 +190,12 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Sto
 async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Store>, StoreOpenError> {
     use super::schema::{self, sqlite as migrations};
     use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
-    let cannot = |error: SqliteOpenError| StoreOpenError::Ever(error.to_string());
+    let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(error.to_string());
     if to == OpenPurpose::Node(MigrationMode::Manual) && path.exists() {
         let db = open_file(path, SqliteAccess::Read).map_err(cannot)?.db;
-        let applied = migrations::applied(&db).map_err(|error| StoreOpenError::Ever(error.to_string()))?;
+        let applied = migrations::applied(&db).map_err(|error| StoreOpenError::Permanent(error.to_string()))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
-        if !way.map_err(|refused| StoreOpenError::Ever(refused.to_string()))?.is_empty() {
+        if !way.map_err(|refused| StoreOpenError::Permanent(refused.to_string()))?.is_empty() {
             return Err(older(&format!("the schema of {}", path.display())));
         }
     }
@@ -207,13 +209,13 @@ async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Store>, StoreOpe
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path, access)).await;
     match opened {
         Ok(opened) => Ok(Arc::new(opened.map_err(cannot)?)),
-        Err(error) => Err(StoreOpenError::Yet(error.to_string())),
+        Err(error) => Err(StoreOpenError::Temporary(error.to_string())),
     }
 }
 
 /// An old schema that nobody may bring up to date by starting a node.
 pub fn older(what: &str) -> StoreOpenError {
-    StoreOpenError::Ever(format!(
+    StoreOpenError::Permanent(format!(
         "{what} is older than this hookonce, and the config says migrate = \"manual\"\n\
          hint: run `hookonce migrate up`, then start again"
     ))

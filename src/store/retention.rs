@@ -203,7 +203,7 @@ pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgetSour
 async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreError> {
     let now = store.now();
     let step = |event: &Event| event.cancelled_from_outside(|until| store.is_lease_over(until));
-    let cancelled = |event: &&Event| event.change(step(event), &Route::default(), now).ok();
+    let cancelled = |event: &&Event| event.transition(step(event), &Route::default(), now).ok();
     let changes: Vec<_> = open.iter().filter_map(cancelled).collect();
     if changes.is_empty() {
         return Ok(Vec::new());
@@ -248,7 +248,7 @@ mod tests {
             store.claim(vec![making().delivery(name).source(name).made(store.now())]).await.unwrap();
         }
         let keeps = |name: &str| RetentionPolicies { sources: [(name.into(), kept(None, 7))].into() };
-        store.retain(keeps("theirs").rows(store.now())).await.unwrap();
+        store.set_retention(keeps("theirs").rows(store.now())).await.unwrap();
         let names = async |nodes| {
             let found = orphaned(&store, &keeps("ours"), nodes).await.unwrap();
             found.iter().map(|one| (one.count.source.to_string(), one.retention.is_some())).collect::<Vec<_>>()
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(names(NodeTopology::Many).await, [theirs, unknown]);
         assert!(!is_elsewhere(&store, "theirs").await.unwrap());
         let written = async |ahead| {
-            store.retain(keeps("theirs").rows(store.now() + ahead)).await.unwrap();
+            store.set_retention(keeps("theirs").rows(store.now() + ahead)).await.unwrap();
             is_elsewhere(&store, "theirs").await.unwrap()
         };
         assert!(written(Duration::from_secs(2)).await, "by a node that is a moment ahead");

@@ -25,7 +25,7 @@ impl KeyLookupKind {
 /// Every key to look up for this delivery, in the order in which they count.
 pub(super) fn sought(new: &NewEvent) -> impl Iterator<Item = (&IdentityKey, KeyLookupKind)> {
     let own = new.keys.iter().map(|identity| (identity, KeyLookupKind::Own));
-    own.chain(new.former.iter().map(|identity| (identity, KeyLookupKind::Former)))
+    own.chain(new.former_keys.iter().map(|identity| (identity, KeyLookupKind::Former)))
 }
 
 /// Through which identity this delivery is the same. A key that stands for a delivery id too is told by that id: of what
@@ -36,5 +36,5 @@ pub(super) fn same_by(identity: &IdentityKey, held: &KeyOwner, row: &EventRow, n
         (Some(arriving), Some(first)) => arriving == first,
         (Some(_), None) => row.event.delivery_id == new.event.delivery_id,
     };
-    if same_id { MatchedBy::Delivery } else { identity.same.clone() }
+    if same_id { MatchedBy::Delivery } else { identity.matched_by.clone() }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const WAITING_LOOKED_AT: usize = 500;
 
 /// One sentence that begins with the state's own word.
-pub fn standing(story: &EventDetails, now: Timestamp) -> String {
+pub fn status_text(story: &EventDetails, now: Timestamp) -> String {
     let event = &story.event;
     let why = match &event.state {
         EventState::Waiting { due } => waiting(story, *due, now),
@@ -96,14 +96,14 @@ pub fn stranded(waiting: &[Event], sources: &[Arc<Source>]) -> Vec<String> {
 fn waiting(story: &EventDetails, due: Option<Timestamp>, now: Timestamp) -> String {
     let event = &story.event;
     let next = event.attempt + 1;
-    if event.passed == QueueState::Aside {
+    if event.queue_state == QueueState::Suspended {
         return format!("no route `{}` of source `{}` is configured now", event.route, event.source);
     }
     match (due, story.behind, last(story)) {
         (None, Some(holder), _) => format!("its group is busy with {}", holder.short()),
         (None, None, _) => "for its turn in its group".into(),
         (Some(due), _, Some(tried)) if due > now => {
-            format!("{}; attempt {next} is due in {}", came_to(tried), rough(due, now))
+            format!("{}; attempt {next} is due in {}", attempt_text(tried), rough(due, now))
         }
         (Some(due), ..) if due > now => format!("attempt {next} is due in {}", rough(due, now)),
         (Some(_), ..) => format!("attempt {next} is due, and starts when a node has a free place"),
@@ -135,7 +135,7 @@ fn last(story: &EventDetails) -> Option<&AttemptRecord> {
     story.attempts.iter().rev().find(|tried| tried.life == life)
 }
 
-fn came_to(tried: &AttemptRecord) -> String {
+fn attempt_text(tried: &AttemptRecord) -> String {
     let because = if tried.why.is_empty() { String::new() } else { format!(" because {}", tried.why) };
     match tried.outcome.as_str() {
         "unknown" => format!("attempt {} may have acted{because}", tried.attempt),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn check(state: EventState, tried: &[(u32, &str, &str)], expected: &str) {
-        assert_eq!(standing(&story(state, tried), NOW), expected);
+        assert_eq!(status_text(&story(state, tried), NOW), expected);
     }
 
     #[test]
@@ -243,9 +243,9 @@ mod tests {
         check(due(None), &[], "waiting: for its turn in its group");
         let mut parked = story(due(None), &[]);
         parked.behind = Some(EventId([0xcd; 16]));
-        assert_eq!(standing(&parked, NOW), "waiting: its group is busy with cdcdcdcd");
-        parked.event.passed = QueueState::Aside;
-        assert_eq!(standing(&parked, NOW), "waiting: no route `1` of source `source` is configured now");
+        assert_eq!(status_text(&parked, NOW), "waiting: its group is busy with cdcdcdcd");
+        parked.event.queue_state = QueueState::Suspended;
+        assert_eq!(status_text(&parked, NOW), "waiting: no route `1` of source `source` is configured now");
     }
 
     #[test]

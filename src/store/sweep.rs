@@ -41,7 +41,7 @@ impl ForgetCounts {
 
 /// Frees everything of these sources that may be forgotten when it is asked, and says how much that was. What another
 /// sweep frees meanwhile is its to count.
-pub async fn everything(store: &dyn Store, keeps: &Arc<RetentionPolicies>) -> Result<ForgetCounts, SweepError> {
+pub async fn sweep_all(store: &dyn Store, keeps: &Arc<RetentionPolicies>) -> Result<ForgetCounts, SweepError> {
     let mut all = ForgetCounts::default();
     for _ in 0..limits::FORGET_BATCHES_MAX {
         match store.forget(keeps.clone(), limits::FORGET_BATCH).await {

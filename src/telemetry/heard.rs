@@ -82,7 +82,7 @@ impl DeliveryRecord {
 
     /// The same with long texts cut: senders choose them.
     #[must_use]
-    pub fn cut(mut self) -> Self {
+    pub fn truncated(mut self) -> Self {
         let Self { path, same, reason, why, delivery, .. } = &mut self;
         for text in [path, same, reason, why, delivery].into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(limits::TURNED_AWAY_CHARS_MAX) {
@@ -146,7 +146,7 @@ mod tests {
                 why,
                 ..DeliveryRecord::new(None, DeliveryVerdict::Refused, Timestamp(n.try_into().unwrap()))
             };
-            ring.push(heard.cut());
+            ring.push(heard.truncated());
         }
         let all = ring.all();
         assert_eq!((all.len(), all[0].at), (limits::TURNED_AWAY_MAX, Timestamp(200 - 64)));

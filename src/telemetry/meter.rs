@@ -45,7 +45,7 @@ const OWN: usize = 12;
 
 impl SourceCounter {
     /// Its place in a list of counts.
-    pub fn place(self) -> usize {
+    pub fn index(self) -> usize {
         match self {
             Self::Delivery(verdict) => verdict as usize,
             Self::Done => 6,
@@ -107,11 +107,11 @@ impl SourceMetrics {
 
     /// How often.
     pub fn count(&self, count: SourceCounter) -> u64 {
-        self.counts.get(count.place()).map_or(0, |count| count.load(Ordering::Relaxed))
+        self.counts.get(count.index()).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     fn add(&self, count: SourceCounter) {
-        if let Some(count) = self.counts.get(count.place()) {
+        if let Some(count) = self.counts.get(count.index()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -167,7 +167,7 @@ impl<const N: usize> Histogram<N> {
     }
 
     /// The bound below which this share of them was.
-    pub fn share(&self, share: f64) -> Option<u64> {
+    pub fn quantile(&self, share: f64) -> Option<u64> {
         let (each, all, _) = self.read();
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let at = each.iter().position(|below| all > 0 && *below as f64 >= share * all as f64);
@@ -273,7 +273,7 @@ impl Metrics {
     }
 
     /// A delivery was believed because of this secret.
-    pub fn believed(&self, source: &str, secret: usize) {
+    pub fn secret_used(&self, source: &str, secret: usize) {
         if let Some(secret) = self.source(source).secrets.get(secret) {
             secret.fetch_add(1, Ordering::Relaxed);
         }
@@ -281,8 +281,8 @@ impl Metrics {
 
     /// Counts a delivery, and remembers it if it was turned away.
     pub fn turned_away(&self, heard: DeliveryRecord) {
-        let heard = heard.cut();
-        self.tell(|| heard.clone());
+        let heard = heard.truncated();
+        self.broadcast(|| heard.clone());
         let Some(name) = &heard.source else { return self.nowhere.push(heard) };
         let source = self.source(name);
         source.delivery(heard.verdict, heard.at);
@@ -300,10 +300,10 @@ impl Metrics {
         let source = self.source(source);
         source.delivery(verdict, at);
         if verdict == DeliveryVerdict::Accepted {
-            return self.tell(heard);
+            return self.broadcast(heard);
         }
-        let heard = heard().cut();
-        self.tell(|| heard.clone());
+        let heard = heard().truncated();
+        self.broadcast(|| heard.clone());
         source.remembered.push(heard);
     }
 
@@ -319,15 +319,15 @@ impl Metrics {
         self.source(source).published_again.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, heard: impl FnOnce() -> DeliveryRecord) {
+    fn broadcast(&self, heard: impl FnOnce() -> DeliveryRecord) {
         if self.heard.receiver_count() > 0 {
             // Who stopped listening meanwhile misses nothing.
-            self.heard.send(heard().cut()).map(drop).unwrap_or_default();
+            self.heard.send(heard().truncated()).map(drop).unwrap_or_default();
         }
     }
 
     /// Deliveries, as they are heard.
-    pub fn listen(&self) -> broadcast::Receiver<DeliveryRecord> {
+    pub fn subscribe(&self) -> broadcast::Receiver<DeliveryRecord> {
         self.heard.subscribe()
     }
 
@@ -341,7 +341,7 @@ impl Metrics {
 
     /// Notices a delivery id that came with another body lately, on this node. Where the signature does not cover the
     /// id, that is another event; either way somebody should know.
-    pub fn delivery_id(&self, source: &str, id: &str, body: &Digest) {
+    pub fn check_id_conflict(&self, source: &str, id: &str, body: &Digest) {
         let hash = self.hasher.hash_one((source, id));
         let [a, b, c, d, ..] = body.0;
         let (known, digest) = (hash & !0xffff_ffff, u64::from(u32::from_be_bytes([a, b, c, d])));
@@ -392,7 +392,7 @@ impl Metrics {
     }
 
     /// The store was asked, with so many at once, and took so long.
-    pub fn asked(&self, call: StoreOp, took: Duration, answered: bool) {
+    pub fn store_call(&self, call: StoreOp, took: Duration, answered: bool) {
         self.calls[call as usize].add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         if !answered {
             self.errors[call as usize].fetch_add(1, Ordering::Relaxed);
@@ -405,9 +405,9 @@ impl Metrics {
     }
 
     /// Below what time, in milliseconds, this share of the claims was answered.
-    pub fn claims_below(&self, share: f64) -> Option<f64> {
+    pub fn claim_latency_quantile(&self, share: f64) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        self.calls[StoreOp::Claim as usize].share(share).map(|micros| micros as f64 / 1000.0)
+        self.calls[StoreOp::Claim as usize].quantile(share).map(|micros| micros as f64 / 1000.0)
     }
 }
 
@@ -421,7 +421,7 @@ mod tests {
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
         let conflicts = || meter.sources[0].conflicts.load(Ordering::Relaxed);
         for (id, body, expected) in [("a", one, 0), ("a", one, 0), ("b", other, 0), ("a", other, 1), ("a", other, 1)] {
-            meter.delivery_id("s", id, &body);
+            meter.check_id_conflict("s", id, &body);
             assert_eq!(conflicts(), expected);
         }
     }
@@ -433,8 +433,8 @@ mod tests {
             histogram.add(value);
         }
         assert_eq!(histogram.read(), (vec![1, 3, 4], 5, 1024));
-        assert_eq!((histogram.share(0.5), histogram.share(0.99)), (Some(10), None));
-        assert_eq!(Histogram::new([1]).share(0.5), None);
+        assert_eq!((histogram.quantile(0.5), histogram.quantile(0.99)), (Some(10), None));
+        assert_eq!(Histogram::new([1]).quantile(0.5), None);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl CounterSeries {
 
 impl Metrics {
     /// Takes what was counted since the last look.
-    pub fn look(&self, now: Timestamp) {
+    pub fn sample(&self, now: Timestamp) {
         let minute = now.0.div_euclid(MINUTE);
         for (of, source) in self.series.lock().iter_mut().zip(&self.sources) {
             of.seen.resize(source.counts.len(), 0);
@@ -56,15 +56,15 @@ impl Metrics {
                     add(&mut of.points, minute, source.counts.len(), place, more);
                 }
             }
-            fold(&mut of.points, minute);
+            downsample(&mut of.points, minute);
         }
     }
 
     /// Adds what is known of a time before this node was there.
-    pub fn remember(&self, source: &str, count: SourceCounter, at: Timestamp) {
+    pub fn backfill(&self, source: &str, count: SourceCounter, at: Timestamp) {
         let place = self.place(source);
         let len = self.sources[place].counts.len();
-        add(&mut self.series.lock()[place].points, at.0.div_euclid(MINUTE), len, count.place(), 1);
+        add(&mut self.series.lock()[place].points, at.0.div_euclid(MINUTE), len, count.index(), 1);
     }
 
     /// What was counted of a source between two times: the sums of `points` stretches, each `step` long.
@@ -90,7 +90,7 @@ fn add(points: &mut BTreeMap<i64, CounterValues>, minute: i64, len: usize, place
 }
 
 /// Joins old minutes to quarters of an hour, and drops what is older than anybody asks.
-fn fold(points: &mut BTreeMap<i64, CounterValues>, now: i64) {
+fn downsample(points: &mut BTreeMap<i64, CounterValues>, now: i64) {
     while points.first_key_value().is_some_and(|(minute, _)| *minute < now - ALL_KEPT) {
         points.pop_first();
     }
@@ -114,7 +114,7 @@ mod tests {
 
     fn sums(meter: &Metrics, from: i64, step: u64, points: usize) -> Vec<u64> {
         let counted = meter.counted(0, minutes(from), Duration::from_mins(step), points);
-        counted.iter().map(|point| point[SourceCounter::Delivery(DeliveryVerdict::Accepted).place()]).collect()
+        counted.iter().map(|point| point[SourceCounter::Delivery(DeliveryVerdict::Accepted).index()]).collect()
     }
 
     #[test]
@@ -124,23 +124,23 @@ mod tests {
         for minute in start..start + 30 {
             let heard = || DeliveryRecord::new(None, DeliveryVerdict::Accepted, minutes(minute));
             meter.delivery("", DeliveryVerdict::Accepted, minutes(minute), heard);
-            meter.look(minutes(minute));
+            meter.sample(minutes(minute));
         }
-        meter.look(minutes(start + 29));
+        meter.sample(minutes(start + 29));
         assert_eq!(sums(&meter, start + 27, 1, 4), [1, 1, 1, 0]);
         assert_eq!(sums(&meter, start, 15, 2), [15, 15]);
-        meter.look(minutes(start + MINUTES_KEPT + 15));
+        meter.sample(minutes(start + MINUTES_KEPT + 15));
         assert_eq!(sums(&meter, start, 1, 2), [15, 0], "minutes are no longer known");
         assert_eq!(sums(&meter, start, 15, 2), [15, 15]);
-        meter.look(minutes(start + ALL_KEPT + 60));
+        meter.sample(minutes(start + ALL_KEPT + 60));
         assert_eq!(sums(&meter, start, 15, 2), [0, 0]);
     }
 
     #[test]
     fn what_was_before_is_added_and_does_not_count_as_new() {
         let meter = Metrics::default();
-        meter.remember("", SourceCounter::Delivery(DeliveryVerdict::Accepted), minutes(60));
-        meter.look(minutes(61));
+        meter.backfill("", SourceCounter::Delivery(DeliveryVerdict::Accepted), minutes(60));
+        meter.sample(minutes(61));
         assert_eq!(sums(&meter, 60, 1, 2), [1, 0]);
         assert_eq!(meter.sources[0].count(SourceCounter::Delivery(DeliveryVerdict::Accepted)), 0);
     }

@@ -1,7 +1,7 @@
 //! What is wrong with the store, or with another server. While it is away every delivery and every look has the same to
 //! tell: a sentence is said at once, and after that now and then, with how often it came.
 
-use super::{LogLevel, say};
+use super::{LogLevel, log};
 use crate::decide::time::Duration;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -14,18 +14,18 @@ const SENTENCES_MAX: usize = 16;
 static SAID: Mutex<LogRateLimiter> = Mutex::new(LogRateLimiter(Vec::new()));
 
 /// Says why the store did not do what it was asked.
-pub fn trouble(level: LogLevel, why: &str, more: &[(&str, &str)]) {
-    seldom(level, "store", why, &[&[("why", why)], more].concat());
+pub fn log_store_error(level: LogLevel, why: &str, more: &[(&str, &str)]) {
+    log_rate_limited(level, "store", why, &[&[("why", why)], more].concat());
 }
 
 /// Says one word with its details; what is `same` as before only now and then.
-pub fn seldom(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
+pub fn log_rate_limited(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
     let sentence = format!("{word} {same}");
-    let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).heard(&sentence, Instant::now());
+    let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).should_log(&sentence, Instant::now());
     let Some(times) = times else { return };
     let count = times.to_string();
     let counted: &[(&str, &str)] = if times > 1 { &[("times", &count)] } else { &[] };
-    say(level, word, &[details, counted].concat());
+    log(level, word, &[details, counted].concat());
 }
 
 /// What was said, and when; how often it came since.
@@ -33,7 +33,7 @@ struct LogRateLimiter(Vec<(String, Instant, u64)>);
 
 impl LogRateLimiter {
     /// How often this came since it was last said, with this time; `None`: it is not to be said now.
-    fn heard(&mut self, why: &str, now: Instant) -> Option<u64> {
+    fn should_log(&mut self, why: &str, now: Instant) -> Option<u64> {
         if let Some((_, at, since)) = self.0.iter_mut().find(|(said, ..)| said == why) {
             *since += 1;
             if now.saturating_duration_since(*at) < HELD {
@@ -58,18 +58,18 @@ mod tests {
     #[test]
     fn a_sentence_is_said_at_once_and_then_now_and_then_with_how_often_it_came() {
         let (mut said, begun) = (LogRateLimiter(Vec::new()), Instant::now());
-        assert_eq!(said.heard("away", begun), Some(1));
-        assert!((0..5_000).all(|n| said.heard("away", begun + Duration::from_millis(n)).is_none()));
-        assert_eq!(said.heard("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
-        assert_eq!(said.heard("away", begun + HELD), Some(5_001));
-        assert_eq!(said.heard("away", begun + HELD + HELD), Some(1));
+        assert_eq!(said.should_log("away", begun), Some(1));
+        assert!((0..5_000).all(|n| said.should_log("away", begun + Duration::from_millis(n)).is_none()));
+        assert_eq!(said.should_log("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
+        assert_eq!(said.should_log("away", begun + HELD), Some(5_001));
+        assert_eq!(said.should_log("away", begun + HELD + HELD), Some(1));
     }
 
     #[test]
     fn so_many_sentences_are_kept_and_no_more() {
         let (mut said, begun) = (LogRateLimiter(Vec::new()), Instant::now());
         for n in 0..1_000 {
-            assert_eq!(said.heard(&n.to_string(), begun + Duration::from_millis(n)), Some(1));
+            assert_eq!(said.should_log(&n.to_string(), begun + Duration::from_millis(n)), Some(1));
         }
         assert_eq!(said.0.len(), SENTENCES_MAX);
     }

@@ -47,7 +47,7 @@ async fn a_guard_that_cannot_be_started_is_a_failure_since_nothing_happened() {
         // More than a socket holds, so that a guard that is gone is noticed while it is sent.
         let bench = Bench { payload: Payload { headers: vec![], body: vec![0; 4 << 20].into() }, ..Bench::new() };
         let plan = ActionPlan::Run(vec![bench.block([sh("exit 0")])]);
-        let outcome = bench.act(&*action(plan, &environment).unwrap()).await;
+        let outcome = bench.act(&*build_action(plan, &environment).unwrap()).await;
         assert_eq!(outcome.word(), "failed", "{program}: {}", outcome.why());
     }
 }
@@ -126,7 +126,7 @@ async fn the_environment_is_what_is_listed_and_nothing_else() {
         EnvEntry::Set("LC_ALL".into(), "C".into()),
     ];
     let block = CommandBlock { env, ..bench.block([argv(["env"])]) };
-    let outcome = bench.act(&*action(ActionPlan::Run(vec![block]), &environment).unwrap()).await;
+    let outcome = bench.act(&*build_action(ActionPlan::Run(vec![block]), &environment).unwrap()).await;
     assert_eq!(outcome.word(), "delivered");
     let shown = bench.shown();
     let mut lines: Vec<_> = shown.lines().collect();

@@ -3,7 +3,7 @@
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
 use hookonce::action::plan::ReceiverPlan;
-use hookonce::decide::answer::heard;
+use hookonce::decide::answer::outcome_for_waiting_sender;
 use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
 use hookonce::decide::source::ResponseMode;
@@ -16,7 +16,7 @@ fn forward(url: &str) -> Arc<dyn Action> {
 }
 
 pub(super) fn to(receiver: ReceiverPlan) -> Arc<dyn Action> {
-    action(ActionPlan::Forward(vec![receiver]), &environment(&[], &[])).unwrap()
+    build_action(ActionPlan::Forward(vec![receiver]), &environment(&[], &[])).unwrap()
 }
 
 async fn sent(script: Vec<Do>) -> Outcome {
@@ -111,7 +111,7 @@ async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
         [("reset after headers", vec![ok(), Do::Reset]), ("closed after headers", vec![ok(), Do::Close])]
     {
         let outcome = sent(script).await;
-        assert_eq!((outcome.word(), receipt(&outcome).cut), ("delivered", true), "{name}");
+        assert_eq!((outcome.word(), receipt(&outcome).truncated), ("delivered", true), "{name}");
         assert!(b"five!".starts_with(&receipt(&outcome).body), "{name}");
     }
     let slow = vec![write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"), Do::Drip];
@@ -120,9 +120,12 @@ async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
         let late = "the receiver answered 200, and the rest did not come within 1500ms";
         assert!(matches!(&outcome, Outcome::TimedOut { why, .. } if why == late), "{name}: {outcome:?}");
         let waits = ResponseMode::WhenDone { within: TIMEOUT };
-        assert!(matches!(heard(outcome.clone(), waits), Outcome::TimedOut { .. }), "{name}: who waits has no answer");
-        let outcome = heard(outcome, ResponseMode::Accepted);
-        assert_eq!((outcome.word(), receipt(&outcome).cut), ("delivered", true), "{name}");
+        assert!(
+            matches!(outcome_for_waiting_sender(outcome.clone(), waits), Outcome::TimedOut { .. }),
+            "{name}: who waits has no answer"
+        );
+        let outcome = outcome_for_waiting_sender(outcome, ResponseMode::Accepted);
+        assert_eq!((outcome.word(), receipt(&outcome).truncated), ("delivered", true), "{name}");
         assert!(!receipt(&outcome).body.is_empty(), "{name}");
     }
     let outcome = sent(vec![write(&format!("HTTP/1.1 503 Busy\r\nRetry-After: 3\r\n{head}")), Do::Reset]).await;
@@ -140,7 +143,7 @@ async fn a_receipt_keeps_what_may_be_given_again() {
         status: 201,
         headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         body: b"ok".to_vec(),
-        cut: false,
+        truncated: false,
     };
     assert_eq!(outcome, Outcome::Delivered(Some(expected)));
 }
@@ -152,7 +155,7 @@ async fn an_answer_is_kept_up_to_its_limit() {
         let body = Do::Write(vec![b'x'; length]);
         let script = vec![write(&format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")), body];
         let outcome = sent(script).await;
-        assert_eq!((receipt(&outcome).body.len(), receipt(&outcome).cut), (RECEIPT_BYTES_MAX, cut));
+        assert_eq!((receipt(&outcome).body.len(), receipt(&outcome).truncated), (RECEIPT_BYTES_MAX, cut));
     }
 }
 
@@ -268,7 +271,7 @@ async fn each_part_has_its_receiver_and_one_that_is_gone_is_rejected() {
     let (one, two) = (Fixture::serve(vec![status("200", "")]).await, Fixture::serve(vec![status("410", "")]).await);
     let receivers = [one.url(), two.url(), "not a url, with a secret".to_owned()];
     let receivers = receivers.map(|url| ReceiverPlan::new((&*url).into(), TIMEOUT)).to_vec();
-    let action = action(ActionPlan::Forward(receivers), &environment(&[], &[])).unwrap();
+    let action = build_action(ActionPlan::Forward(receivers), &environment(&[], &[])).unwrap();
     let mut bench = Bench::body("{}");
     for (part, says) in [
         (0, "delivered: "),

@@ -16,7 +16,7 @@ use hookonce::action::plan::{
 use hookonce::action::resolve::DnsResolver;
 use hookonce::action::{
     Action, ActionEnvironment, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, Lease, NodeEnvVars, OutputChunk,
-    action, boottime,
+    boottime, build_action,
 };
 use hookonce::decide::claim::Payload;
 use hookonce::decide::event::{Event, EventState, Outcome, QueueState, Retrier, SucceededBlocks};
@@ -101,7 +101,7 @@ impl Bench {
     }
 
     fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.output.kept()).into_owned()
+        String::from_utf8_lossy(&self.output.to_bytes()).into_owned()
     }
 
     /// Waits for a file with a process's number in it.
@@ -130,7 +130,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         doubts: 0,
         published_again: None,
         blocks: SucceededBlocks::default(),
-        passed: QueueState::No,
+        queue_state: QueueState::Queued,
         retrier: Retrier::Sender,
         group: None,
         turn: QueueTurn(1),
@@ -154,7 +154,7 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> ActionEnvironment {
 }
 
 fn run(blocks: Vec<CommandBlock>) -> Arc<dyn Action> {
-    action(ActionPlan::Run(blocks), &environment(&[], &[])).unwrap()
+    build_action(ActionPlan::Run(blocks), &environment(&[], &[])).unwrap()
 }
 
 fn sh(text: &str) -> CommandLine {

@@ -118,7 +118,7 @@ fn forward(url: &str, allow: &[&str], names: &Names) -> Arc<dyn Action> {
     let allow = allow.iter().map(|range| range.parse().unwrap()).collect();
     let receiver = ReceiverPlan { allow, ..ReceiverPlan::new(template(url), TIMEOUT) };
     let environment = ActionEnvironment { resolver: names.resolver(), ..environment(&[], &[]) };
-    action(ActionPlan::Forward(vec![receiver]), &environment).unwrap()
+    build_action(ActionPlan::Forward(vec![receiver]), &environment).unwrap()
 }
 
 fn check(outcome: &Outcome, what: &str) {

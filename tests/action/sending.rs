@@ -41,9 +41,9 @@ async fn chosen_headers_of_the_sender_go_on_and_others_do_not() {
     let pass = vec!["x-github-event".to_owned(), "x-token".to_owned(), "x-absent".to_owned()];
     let mut bench = Bench::body("{}");
     bench.payload.headers = vec![("x-github-event".into(), "push".into()), ("x-field".into(), "no".into())];
-    bench.payload.pass("x-token", "one".into());
-    bench.payload.pass("x-token", "two".into());
-    bench.payload.pass("x-other", "another receiver's".into());
+    bench.payload.push_transient_header("x-token", "one".into());
+    bench.payload.push_transient_header("x-token", "two".into());
+    bench.payload.push_transient_header("x-other", "another receiver's".into());
     assert_eq!(bench.act(&*to(ReceiverPlan { pass, ..at(&fixture) })).await.word(), "delivered");
     assert_eq!(last(&fixture, "x-github-event"), ["push"]);
     assert_eq!(last(&fixture, "x-token"), ["one", "two"]);
@@ -144,8 +144,8 @@ async fn a_receipt_keeps_the_headers_it_is_told_to_and_no_cookie() {
 async fn a_receiver_has_its_own_limit_of_attempts_at_once() {
     let one = ReceiverPlan { at_once: Some(3), ..ReceiverPlan::new("http://a/".into(), TIMEOUT) };
     let two = ReceiverPlan::new("http://b/".into(), TIMEOUT);
-    let action = action(ActionPlan::Forward(vec![one, two]), &environment(&[], &[])).unwrap();
-    assert_eq!([0, 1, 2].map(|part| action.at_once(part)), [Some(3), None, None]);
+    let action = build_action(ActionPlan::Forward(vec![one, two]), &environment(&[], &[])).unwrap();
+    assert_eq!([0, 1, 2].map(|part| action.concurrency_limit(part)), [Some(3), None, None]);
 }
 
 /// A receiver that speaks only HTTP/2, without TLS: what it got, and over how many connections.
@@ -233,9 +233,9 @@ async fn an_answer_in_pieces_is_put_together_and_the_time_is_for_all_of_it() {
     let fixture = Fixture::serve(vec![vec![write(chunked)], vec![write(&chunked[..60]), Do::Hang]]).await;
     let action = to(at(&fixture));
     let outcome = Bench::body("1").act(&*action).await;
-    assert_eq!((&*outcome.receipt().unwrap().body, outcome.receipt().unwrap().cut), (&b"onetwo"[..], false));
+    assert_eq!((&*outcome.receipt().unwrap().body, outcome.receipt().unwrap().truncated), (&b"onetwo"[..], false));
     let begun = Instant::now();
     let outcome = Bench::body("2").act(&*action).await;
-    let cut = matches!(&outcome, Outcome::TimedOut { answered: Some(receipt), .. } if receipt.cut);
+    let cut = matches!(&outcome, Outcome::TimedOut { answered: Some(receipt), .. } if receipt.truncated);
     assert!(cut && begun.elapsed() < TIMEOUT * 3, "{outcome:?}");
 }

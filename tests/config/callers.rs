@@ -167,7 +167,7 @@ fn the_presets_with_answers_wait_for_them() {
         let config = fine(&format!("[source.s]\npreset = \"{name}\"\n{verify}\n[[source.s.route]]\n"));
         let source = &config.sources[0];
         assert!(matches!(source.respond, ResponseMode::WhenDone { .. }), "{name}");
-        assert_eq!((source.speaks, source.mark_duplicates), (speaks, name == "ci-ingestion"), "{name}");
+        assert_eq!((source.api_style, source.mark_duplicates), (speaks, name == "ci-ingestion"), "{name}");
     }
 }
 

@@ -114,7 +114,7 @@ fn parse(text: &str, folder: &Path) -> Result<Config, String> {
 /// Every source of this config with how many events a captured delivery makes.
 fn each(config: Config) -> Vec<(String, bool, usize)> {
     let sources = config.sources.into_iter().filter_map(Arc::into_inner);
-    sources.map(|source| (source.name.to_string(), source.speaks == ApiStyle::Api, events(source))).collect()
+    sources.map(|source| (source.name.to_string(), source.api_style == ApiStyle::Api, events(source))).collect()
 }
 
 /// A signature that covers the id refuses any other; one that covers no id knows the bytes.

@@ -45,7 +45,7 @@ fn the_config_of_the_first_user_means_what_it_says() {
     assert_eq!((&*source.name, &*source.scope, &*source.path), ("ghcr", "ghcr", "/version/1"));
     assert_eq!(source.once.keep, Keep::For(Duration::from_hours(30 * 24)));
     assert_eq!(source.once.keep_body, Duration::from_hours(7 * 24));
-    assert_eq!((&*route.name, route.makes, route.in_doubt), ("jamiec_ts", Fanout::Actions(1), InDoubtPolicy::Retry));
+    assert_eq!((&*route.name, route.fanout, route.in_doubt), ("jamiec_ts", Fanout::Actions(1), InDoubtPolicy::Retry));
     assert_eq!(route.group, Some(Group::Fields(vec![source.fields.ix("package").unwrap()])));
     let retry = route.retry;
     assert_eq!((retry.attempts, retry.first.as_secs(), retry.longest.as_secs()), (3, 5, 60));
@@ -75,12 +75,12 @@ fn what_is_left_out_has_the_defaults_of_the_design() {
     assert_eq!(a.once.per, [Identity::Body], "this sender has no delivery id");
     let names: Vec<_> = a.routes.iter().map(|route| &*route.name).collect();
     assert_eq!(names, ["1", "2", "3"]);
-    let makes: Vec<_> = a.routes.iter().map(|route| route.makes).collect();
+    let makes: Vec<_> = a.routes.iter().map(|route| route.fanout).collect();
     assert_eq!(makes, [Fanout::Record, Fanout::Actions(1), Fanout::Actions(1)]);
     let attempts: Vec<_> = a.routes.iter().chain(&b.routes).map(|route| route.retry.attempts).collect();
     assert_eq!(attempts, [5, 5, 1, 1]);
     let cores = std::thread::available_parallelism().unwrap().get();
-    let at_once: Vec<_> = a.routes.iter().map(|route| route.at_once).collect();
+    let at_once: Vec<_> = a.routes.iter().map(|route| route.max_concurrency).collect();
     assert_eq!(at_once, [64, 64, 2 * cores]);
     let seconds = |n| Duration::from_secs(n);
     assert_eq!(a.routes[1].redelivery, RedeliveryPolicy::Retry { same_after: seconds(5), other_after: seconds(60) });
@@ -154,11 +154,11 @@ fn a_url_from_the_environment_is_sent_to_and_never_shown() {
     let config = fine(&route("forward = [{ url = { env = 'URL' } }, { url = 'http://b/x' }]"));
     let ActionPlan::Forward(receivers) = &config.actions[&("s".into(), "1".into())] else { panic!() };
     assert_eq!(receivers[0].url.to_string(), "https://user:pass@example.com/hook");
-    assert_eq!((receivers[0].shown.as_str(), receivers[1].shown.as_str()), ("$URL", "http://b/x"));
+    assert_eq!((receivers[0].display.as_str(), receivers[1].display.as_str()), ("$URL", "http://b/x"));
     let debug = format!("{config:?}");
     assert!(!debug.contains("pass@"), "{debug}");
     assert!(config.secret_env_names.contains("URL"));
-    assert_eq!(config.sources[0].routes[0].makes, Fanout::Actions(2));
+    assert_eq!(config.sources[0].routes[0].fanout, Fanout::Actions(2));
 }
 
 #[test]

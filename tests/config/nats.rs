@@ -111,7 +111,7 @@ fn a_plan_never_shows_who_we_are_and_knows_how_long_a_stream_must_remember() {
     let shown = format!("{config:?}");
     assert!(!shown.contains("hook:once") && !shown.contains("SUAM"), "{shown}");
     // Four that fail and five doubts, each up to 35 s, with waits that double from 10 s.
-    assert_eq!(plan.horizon.as_secs() / 60, 47, "{:?}", plan.horizon);
+    assert_eq!(plan.retry_horizon.as_secs() / 60, 47, "{:?}", plan.retry_horizon);
 }
 
 #[test]
@@ -131,12 +131,12 @@ fields = { caller = "header.x-client-id" }
 publish = { nats = "nats://h:4222", subject = "github" }
 "#;
     let config = read(text).unwrap();
-    let passes = &config.sources[0].routes[0].passes;
+    let passes = &config.sources[0].routes[0].forwarded_headers;
     assert_eq!(passes, &["x-github-delivery", "x-github-event", "x-hub-signature-256"]);
     let folder = tempfile::tempdir().unwrap();
     let callers = format!("{{ dir = \"{}\" }} }}\nkey_id = \"caller\"", folder.path().display());
     let config = read(&text.replace("{ env = \"S\" } }", &callers)).unwrap();
-    let passes = &config.sources[0].routes[0].passes;
+    let passes = &config.sources[0].routes[0].forwarded_headers;
     assert!(passes.contains(&"x-client-id".to_owned()), "who sent it is verified again too: {passes:?}");
 }
 

@@ -47,7 +47,7 @@ fn all_that_may_be_said_of_a_receiver_is_understood() {
     assert!(receiver.sign.is_some() && receiver.http2 == Http2Mode::Prior && receiver.at_once == Some(4));
     assert_eq!(receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "fd00::/8"]);
     let route = &config.sources[0].routes[0];
-    assert_eq!((route.passes.as_slice(), route.needs.len()), (&["x-github-event".to_owned()][..], 4));
+    assert_eq!((route.forwarded_headers.as_slice(), route.needs.len()), (&["x-github-event".to_owned()][..], 4));
     assert!(!format!("{config:?}").contains("s3cret"), "no secret is shown");
 }
 

@@ -314,7 +314,7 @@ verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
     std::fs::write(&file, text).unwrap();
     let config = load_with(&file, SecretRequirement::Optional, &super::env).unwrap();
     assert_eq!(config.sources.iter().map(|s| s.verify.has_secret()).collect::<Vec<_>>(), [false, true]);
-    let lacking: Vec<_> = config.elsewhere.iter().map(|value| (value.what.as_str(), value.lack.is_some())).collect();
+    let lacking: Vec<_> = config.elsewhere.iter().map(|value| (value.what.as_str(), value.error.is_some())).collect();
     let secret = |lacks| ("secret", lacks);
     assert_eq!(lacking, [secret(true), secret(true), ("url", true), secret(false), secret(true)]);
     let body = bytes::Bytes::from_static(b"{}");

@@ -129,7 +129,7 @@ impl Store for Flaky {
         Box::pin(async move {
             if matches!(self.claims.next.lock().unwrap().0.last(), Some(Mood::Again)) {
                 self.claims.take();
-                return Ok(new.iter().map(|_| Claim::Again).collect());
+                return Ok(new.iter().map(|_| Claim::Undecided).collect());
             }
             self.claims.answer(async { self.memory.claim(new).await }).await
         })
@@ -165,16 +165,16 @@ impl Store for Flaky {
         self.memory.list(listing)
     }
 
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.memory.story(id)
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        self.memory.details(id)
     }
 
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.memory.named(name, limit)
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        self.memory.find_by_name(name, limit)
     }
 
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        self.memory.note(notes)
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        self.memory.note_duplicates(notes)
     }
 
     fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
@@ -189,8 +189,8 @@ impl Store for Flaky {
         self.memory.retention()
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.memory.retain(rows)
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        self.memory.set_retention(rows)
     }
 
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
@@ -201,8 +201,8 @@ impl Store for Flaky {
         self.memory.recipes()
     }
 
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.memory.remember(recipes)
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        self.memory.set_recipes(recipes)
     }
 
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
@@ -217,8 +217,8 @@ impl Store for Flaky {
         self.memory.quarantined(limit)
     }
 
-    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        self.memory.foresee(new)
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        self.memory.preview_claim(new)
     }
 
     fn now(&self) -> Timestamp {
@@ -308,8 +308,8 @@ pub(crate) fn route(lease: Duration, in_doubt: InDoubtPolicy, at_once: usize) ->
         in_doubt,
         redelivery: RedeliveryPolicy::Ignore,
         lease,
-        at_once,
-        makes: Fanout::Actions(1),
+        max_concurrency: at_once,
+        fanout: Fanout::Actions(1),
         ..Route::default()
     }
 }
@@ -336,7 +336,7 @@ fn source(route: Arc<Route>) -> Source {
             keep_failures: false,
         },
         respond: ResponseMode::Accepted,
-        speaks: ApiStyle::Webhook,
+        api_style: ApiStyle::Webhook,
         mark_duplicates: false,
         body_max: 1 << 20,
         routes: vec![route],
@@ -363,7 +363,7 @@ impl Desk {
             InDoubtPolicy::Hold => None,
         };
         if permit.is_some() {
-            new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
+            new.event = new.event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
         }
         let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::action::boottime());

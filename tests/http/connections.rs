@@ -1,7 +1,7 @@
 //! Limits of a connection.
 
 use crate::wire::{Client, LONG, Port, Setting, announce, eventually, post};
-use hookonce::http::accept::{ConnectionLimits, allow_files, serve};
+use hookonce::http::accept::{ConnectionLimits, raise_file_limit, serve};
 use hookonce::telemetry::{LogFormat, Logger};
 use std::fs::File;
 use std::process::Command;
@@ -327,7 +327,7 @@ async fn a_slow_reader_gets_all_of_a_large_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_slow_sockets_do_not_keep_a_legitimate_request_out() {
     let slow_sockets = if std::env::var_os("HOOKONCE_FULL").is_some() { 9000 } else { 2000 };
-    let allowed = allow_files(2 * slow_sockets).expect("a limit of open files");
+    let allowed = raise_file_limit(2 * slow_sockets).expect("a limit of open files");
     assert!(allowed > 2 * slow_sockets as u64 + 500, "this system lets a process open only {allowed} files");
     let port = Port::open(Setting::default()).await;
     let mut slow = Vec::new();

@@ -35,7 +35,7 @@ fn dead(cause: DeathCause) -> Event {
 
 fn receipt(status: u16) -> Receipt {
     let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
-    Receipt { status, headers, body: b"thanks".to_vec(), cut: false }
+    Receipt { status, headers, body: b"thanks".to_vec(), truncated: false }
 }
 
 const JSON: &str = "content-type: application/json";
@@ -96,7 +96,7 @@ fn every_refusal_has_its_status_and_names_no_secret() {
         [(404, "unknown_path"), (405, "method"), (408, "too_slow"), (413, "too_large"), (431, "headers")]
     {
         let body = format!(r#"{{"status":"refused","reason":"{reason}"}}"#);
-        check(&answer::turned_away(status, reason), status, &[JSON], &body);
+        check(&answer::rejected_before_judging(status, reason), status, &[JSON], &body);
     }
     check(&answer::unavailable(), 503, &[JSON, LATER], r#"{"status":"unavailable"}"#);
 }
@@ -176,46 +176,51 @@ fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
         )
     };
     let again = |source: &Source, event: &Event, receipt: Option<&Receipt>, came, later: Duration| {
-        answer::again(source, event, receipt, &MatchedBy::Delivery, came, now() + later)
+        answer::repeat_response(source, event, receipt, &MatchedBy::Delivery, came, now() + later)
     };
     let (text, replayed) = ("content-type: text/plain", "idempotent-replayed: true");
     let (at_once, week) = (Duration::ZERO, Duration::from_hours(7 * 24));
     let (ok, gone) = (receipt(201), receipt(410));
     check(
-        &again(&source, &running(), None, RepeatTiming::Meanwhile, at_once),
+        &again(&source, &running(), None, RepeatTiming::WhileRunning, at_once),
         409,
         &[JSON, OF, LATER],
         &body("running", ""),
     );
-    check(&again(&source, &done(), Some(&ok), RepeatTiming::After, at_once), 201, &[text, OF, replayed], "thanks");
-    check(&again(&source, &done(), Some(&ok), RepeatTiming::Meanwhile, at_once), 201, &[text, OF, replayed], "thanks");
-    check(&again(&source, &done(), Some(&ok), RepeatTiming::After, week), 200, &[JSON, OF], &body("done", ""));
-    check(&again(&source, &done(), None, RepeatTiming::After, at_once), 200, &[JSON, OF], &body("done", ""));
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::AfterEnd, at_once), 201, &[text, OF, replayed], "thanks");
+    check(
+        &again(&source, &done(), Some(&ok), RepeatTiming::WhileRunning, at_once),
+        201,
+        &[text, OF, replayed],
+        "thanks",
+    );
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::AfterEnd, week), 200, &[JSON, OF], &body("done", ""));
+    check(&again(&source, &done(), None, RepeatTiming::AfterEnd, at_once), 200, &[JSON, OF], &body("done", ""));
     let rejected = dead(DeathCause::Rejected);
-    check(&again(&source, &rejected, Some(&gone), RepeatTiming::Meanwhile, at_once), 410, &[text, OF], "thanks");
+    check(&again(&source, &rejected, Some(&gone), RepeatTiming::WhileRunning, at_once), 410, &[text, OF], "thanks");
     let dead_body = format!(r#"{{"status":"dead","event":"{ID}","cause":"rejected"}}"#);
     for keep_failures in [false, true] {
         source.once.keep_failures = keep_failures;
         check(
-            &again(&source, &rejected, Some(&gone), RepeatTiming::After, at_once),
+            &again(&source, &rejected, Some(&gone), RepeatTiming::AfterEnd, at_once),
             410,
             &[text, OF, replayed],
             "thanks",
         );
-        check(&again(&source, &rejected, Some(&gone), RepeatTiming::After, week), 502, &[JSON, OF], &dead_body);
+        check(&again(&source, &rejected, Some(&gone), RepeatTiming::AfterEnd, week), 502, &[JSON, OF], &dead_body);
     }
     let failed = format!(r#"{{"status":"dead","event":"{ID}","cause":"failed"}}"#);
     check(
-        &again(&source, &dead(DeathCause::Failed), None, RepeatTiming::After, at_once),
+        &again(&source, &dead(DeathCause::Failed), None, RepeatTiming::AfterEnd, at_once),
         502,
         &[JSON, OF, replayed],
         &failed,
     );
     source.mark_duplicates = true;
     let object = Receipt { body: b"{\"id\": 7}".to_vec(), ..receipt(200) };
-    let marked = again(&source, &done(), Some(&object), RepeatTiming::After, at_once);
+    let marked = again(&source, &done(), Some(&object), RepeatTiming::AfterEnd, at_once);
     assert_eq!(String::from_utf8_lossy(&marked.body), "{\"id\": 7,\"isDuplicate\":true}");
-    check(&again(&source, &done(), Some(&ok), RepeatTiming::After, at_once), 201, &[text, OF, replayed], "thanks");
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::AfterEnd, at_once), 201, &[text, OF, replayed], "thanks");
 }
 
 #[test]
@@ -225,27 +230,31 @@ fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
     let week = Duration::from_hours(7 * 24);
     for cause in DeathCause::ALL {
         let event = dead(cause);
-        for receipt in [None, Some(receipt(200)), Some(receipt(410)), Some(Receipt { cut: true, ..receipt(503) })] {
+        for receipt in [None, Some(receipt(200)), Some(receipt(410)), Some(Receipt { truncated: true, ..receipt(503) })]
+        {
             let receipt = receipt.as_ref();
             let given = matches!(cause, DeathCause::Failed | DeathCause::Rejected).then_some(receipt).flatten();
             let given = given.map(|receipt| receipt.status).filter(|status| *status != 200);
             let ours = if cause == DeathCause::InDoubt { 504 } else { 502 };
             for speaks in [ApiStyle::Webhook, ApiStyle::Api] {
-                source.speaks = speaks;
+                source.api_style = speaks;
                 let first = answer::ended(speaks, &event, receipt);
                 assert_eq!(first.status, given.unwrap_or(ours), "{cause:?} {speaks:?}");
                 for keep_failures in [false, true] {
                     source.once.keep_failures = keep_failures;
                     for (came, later) in [
-                        (RepeatTiming::Meanwhile, week),
-                        (RepeatTiming::After, Duration::ZERO),
-                        (RepeatTiming::After, week),
+                        (RepeatTiming::WhileRunning, week),
+                        (RepeatTiming::AfterEnd, Duration::ZERO),
+                        (RepeatTiming::AfterEnd, week),
                     ] {
-                        let kept = given.filter(|_| came == RepeatTiming::Meanwhile || later.is_zero());
-                        let again = answer::again(&source, &event, receipt, &MatchedBy::Body, came, now() + later);
+                        let kept = given.filter(|_| came == RepeatTiming::WhileRunning || later.is_zero());
+                        let again =
+                            answer::repeat_response(&source, &event, receipt, &MatchedBy::Body, came, now() + later);
                         assert_eq!(again.status, kept.unwrap_or(ours), "{cause:?} {speaks:?} {came:?} {later:?}");
-                        let two =
-                            answer::together(vec![answer::duplicate(&done(), &MatchedBy::Body), again], &[event.id]);
+                        let two = answer::combine_responses(
+                            vec![answer::duplicate(&done(), &MatchedBy::Body), again],
+                            &[event.id],
+                        );
                         assert!(two.status >= 400, "one of several is dead");
                     }
                 }
@@ -263,7 +272,7 @@ fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
 
 #[test]
 fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
-    let cut = Receipt { cut: true, ..receipt(201) };
+    let cut = Receipt { truncated: true, ..receipt(201) };
     let said = |word: &str| format!(r#"{{"status":"{word}","event":"{ID}","receipt":"not whole"}}"#);
     check(&answer::ended(ApiStyle::Webhook, &done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
     check(
@@ -278,10 +287,10 @@ fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
 fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
     let done = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let whole = Outcome::Delivered(Some(receipt(201)));
-    let broken = Outcome::Delivered(Some(Receipt { cut: true, ..receipt(201) }));
-    let long = Receipt { cut: true, body: vec![b'x'; limits::RECEIPT_BYTES_MAX], ..receipt(201) };
+    let broken = Outcome::Delivered(Some(Receipt { truncated: true, ..receipt(201) }));
+    let long = Receipt { truncated: true, body: vec![b'x'; limits::RECEIPT_BYTES_MAX], ..receipt(201) };
     let long = Outcome::Delivered(Some(long));
-    let half = Receipt { cut: true, ..receipt(201) };
+    let half = Receipt { truncated: true, ..receipt(201) };
     let late = Outcome::TimedOut { why: "no more within 8s".into(), answered: Some(half) };
     for (outcome, respond, word) in [
         (&whole, done, "delivered"),
@@ -291,7 +300,7 @@ fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
         (&late, done, "unknown"),
         (&late, ResponseMode::Accepted, "delivered"),
     ] {
-        assert_eq!(answer::heard(outcome.clone(), respond).word(), word, "{respond:?}");
+        assert_eq!(answer::outcome_for_waiting_sender(outcome.clone(), respond).word(), word, "{respond:?}");
     }
 }
 
@@ -302,11 +311,16 @@ fn several_events_get_one_answer_and_what_went_wrong_comes_first() {
     let names = format!(r#"["{first}","{second}"]"#);
     let new = || answer::accepted(first);
     let repeat = || answer::duplicate(&done(), &MatchedBy::Body);
-    check(&answer::together(vec![repeat()], &ids[..1]), 200, &[JSON, OF], &String::from_utf8_lossy(&repeat().body));
+    check(
+        &answer::combine_responses(vec![repeat()], &ids[..1]),
+        200,
+        &[JSON, OF],
+        &String::from_utf8_lossy(&repeat().body),
+    );
     let accepted = format!(r#"{{"status":"accepted","events":{names}}}"#);
-    check(&answer::together(vec![repeat(), new()], &ids), 202, &[JSON], &accepted);
+    check(&answer::combine_responses(vec![repeat(), new()], &ids), 202, &[JSON], &accepted);
     let duplicate = format!(r#"{{"status":"duplicate","events":{names},"isDuplicate":true}}"#);
-    check(&answer::together(vec![repeat(), repeat()], &ids), 200, &[JSON], &duplicate);
-    let wrong = answer::together(vec![new(), answer::unavailable()], &ids[..1]);
+    check(&answer::combine_responses(vec![repeat(), repeat()], &ids), 200, &[JSON], &duplicate);
+    let wrong = answer::combine_responses(vec![new(), answer::unavailable()], &ids[..1]);
     check(&wrong, 503, &[JSON, LATER], r#"{"status":"unavailable"}"#);
 }

@@ -96,7 +96,7 @@ fn the_kind_of_an_identity_is_in_the_key() {
         .into_iter()
         .collect();
     assert_eq!(kinds.len(), 5);
-    assert_eq!(new.keys[0].same, MatchedBy::Fields("id".into()));
+    assert_eq!(new.keys[0].matched_by, MatchedBy::Fields("id".into()));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_group_beside_a_change_reads_a_blank_text_as_its_subject_does() {
     source.once.change =
         Some(ChangeRule { of: vec![FieldIndex(0), FieldIndex(1)], to: vec![FieldIndex(0)], order: None });
     let group = Some(Group::Fields(vec![FieldIndex(0), FieldIndex(1)]));
-    source.routes = vec![Arc::new(Route { group, makes: Fanout::Actions(1), ..Route::default() })];
+    source.routes = vec![Arc::new(Route { group, fanout: Fanout::Actions(1), ..Route::default() })];
     let event = |body: &str| Request::json(body).event(&source).event;
     let (lacks, blank) = (event(r#"{"repo":"a"}"#), event(r#"{"repo":"a","tag":""}"#));
     assert_eq!((blank.change, blank.group), (lacks.change, lacks.group));
@@ -179,7 +179,7 @@ fn every_field_that_is_needed_is_named_when_it_is_missing() {
     assert_eq!(missing(&ordered(), r#"{"subject":"s","at":1}"#), "to");
     let with = |route: Route| Source { routes: vec![Arc::new(route)], ..source(vec![field("x", "body.x")]) };
     let grouped =
-        Route { group: Some(Group::Fields(vec![FieldIndex(0)])), makes: Fanout::Actions(1), ..Route::default() };
+        Route { group: Some(Group::Fields(vec![FieldIndex(0)])), fanout: Fanout::Actions(1), ..Route::default() };
     assert_eq!(missing(&with(grouped), "{}"), "x");
     assert_eq!(missing(&with(Route { needs: vec![FieldIndex(0)], ..Route::default() }), "{}"), "x");
     assert_eq!(missing(&by_id(false), "{}"), "delivery");
@@ -213,7 +213,7 @@ fn an_id_that_is_too_long_is_refused() {
     let long = "d".repeat(257);
     let refusal = Request::json("{}").with("x-id", &long).refusal(&by_id(true));
     assert_eq!(refusal, DeliveryRejection::FieldTooLong("delivery".into()));
-    assert_eq!(id_key(&by_id(true), &long[..256], "{}").same, MatchedBy::Delivery);
+    assert_eq!(id_key(&by_id(true), &long[..256], "{}").matched_by, MatchedBy::Delivery);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn each_receiver_gets_an_event_and_the_first_keeps_the_key_it_would_have_alone()
     let with = |count| {
         let mut source = ordered();
         let group = Some(Group::Fields(vec![FieldIndex(0)]));
-        source.routes = vec![Arc::new(Route { makes: Fanout::Actions(count), group, ..Route::default() })];
+        source.routes = vec![Arc::new(Route { fanout: Fanout::Actions(count), group, ..Route::default() })];
         source
     };
     let request = Request::json(r#"{"subject":"s","to":"v","at":1}"#);
@@ -241,7 +241,7 @@ fn each_receiver_gets_an_event_and_the_first_keeps_the_key_it_would_have_alone()
 #[test]
 fn a_fixed_group_is_one_for_all_sources_and_a_group_of_fields_is_one_for_each_value() {
     let group = |source: Source, group: Group, body: &str| {
-        let route = Route { group: Some(group), makes: Fanout::Actions(1), ..Route::default() };
+        let route = Route { group: Some(group), fanout: Fanout::Actions(1), ..Route::default() };
         Request::json(body).event(&Source { routes: vec![Arc::new(route)], ..source }).event.group.expect("a group")
     };
     let fixed = || Group::Fixed("backend".into());

@@ -56,10 +56,10 @@ pub(crate) fn source(fields: Vec<Field>) -> Source {
         when: None,
         once,
         respond: ResponseMode::Accepted,
-        speaks: ApiStyle::Webhook,
+        api_style: ApiStyle::Webhook,
         mark_duplicates: false,
         body_max: limits::BODY_BYTES_MAX,
-        routes: vec![Arc::new(Route { makes: Fanout::Actions(1), ..Route::default() })],
+        routes: vec![Arc::new(Route { fanout: Fanout::Actions(1), ..Route::default() })],
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn github_package() -> Source {
         name: "jamiec_ts".into(),
         when: when(r#"package == "jamiec_ts""#),
         group: Some(Group::Fields(vec![package])),
-        makes: Fanout::Actions(1),
+        fanout: Fanout::Actions(1),
         ..Route::default()
     };
     Source {

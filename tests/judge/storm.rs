@@ -80,8 +80,8 @@ fn an_event_keeps_what_its_command_will_be_told() {
     assert_eq!((&*new.event.source, &*new.event.route), ("ghcr", "jamiec_ts"));
     assert_eq!(new.event.delivery_id.as_deref(), Some("d1"));
     assert_eq!(new.event.state, EventState::Waiting { due: Some(now()) });
-    assert_eq!(new.event.digest, new.event.seal());
-    assert_eq!(new.keys.iter().map(|one| one.same.clone()).collect::<Vec<_>>(), [MatchedBy::Body]);
+    assert_eq!(new.event.digest, new.event.immutable_digest());
+    assert_eq!(new.keys.iter().map(|one| one.matched_by.clone()).collect::<Vec<_>>(), [MatchedBy::Body]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn what_is_published_again_keeps_its_life_its_turn_and_its_first_end() {
     assert!(!waiting.owed_first_attempt(), "it asks whether it was overtaken");
     let second = tried_later(&waiting, Outcome::Delivered(None), &route);
     assert_eq!(second.state, EventState::Done { how: DoneReason::Acted, at: NOW }, "it ended when it first did");
-    assert_eq!((second.state.ended(), second.quiet_since()), (Some(NOW), Some(LATER)));
+    assert_eq!((second.state.ended(), second.idle_since()), (Some(NOW), Some(LATER)));
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn what_is_overtaken_before_it_is_published_again_stays_done() {
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let acted = EventState::Done { how: DoneReason::Acted, at: NOW };
     let waiting = again(&done, &route);
-    assert_eq!(waiting.replaced(by, LATER).expect("it waits").state, acted);
-    let start = waiting.change(start(), &route, LATER).expect("it is due");
+    assert_eq!(waiting.supersede(by, LATER).expect("it waits").state, acted);
+    let start = waiting.transition(start(), &route, LATER).expect("it is due");
     assert_eq!(start.resolve(Some(by), LATER + HOUR).state, acted);
     let running = start.resolve(Some(waiting.id), LATER);
-    let settled = running.change(settle(rejected()), &route, LATER).expect("it runs");
+    let settled = running.transition(settle(rejected()), &route, LATER).expect("it runs");
     assert_eq!(settled.resolve(Some(by), LATER + HOUR).state, acted);
     assert_eq!(
         settled.resolve(Some(waiting.id), LATER).state,
@@ -126,14 +126,14 @@ fn what_is_overtaken_before_it_is_published_again_stays_done() {
 #[test]
 fn it_must_be_current_and_takes_no_place_in_line() {
     let route = route(1, InDoubtPolicy::Retry);
-    let done = Event { passed: QueueState::Yes, ..tried(event(), [Outcome::Delivered(None)], &route) };
-    let change = done.change(EventStep::PublishAgain, &route, LATER).expect("it was published");
-    assert_eq!((change.place, change.overtaken.is_some()), (QueueUpdate::MustBeCurrent, false));
-    assert_eq!(change.event.passed, QueueState::No);
+    let done = Event { queue_state: QueueState::Requeued, ..tried(event(), [Outcome::Delivered(None)], &route) };
+    let change = done.transition(EventStep::PublishAgain, &route, LATER).expect("it was published");
+    assert_eq!((change.place, change.if_superseded.is_some()), (QueueUpdate::RequireCurrent, false));
+    assert_eq!(change.event.queue_state, QueueState::Queued);
     // The first end stays as the store wrote it, however far a node's clock is off.
     let theirs = LATER + LEASE;
     let running = change.resolve(None, theirs).after(start(), &route, LATER).expect("it is due");
-    let settled = running.change(settle(Outcome::Delivered(None)), &route, LATER).expect("it runs");
+    let settled = running.transition(settle(Outcome::Delivered(None)), &route, LATER).expect("it runs");
     let ended = settled.resolve(None, theirs);
-    assert_eq!((ended.state.ended(), ended.quiet_since()), (Some(NOW), Some(theirs)));
+    assert_eq!((ended.state.ended(), ended.idle_since()), (Some(NOW), Some(theirs)));
 }

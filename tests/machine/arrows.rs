@@ -49,11 +49,11 @@ fn word(step: &EventStep) -> &'static str {
         EventStep::PublishAgain => "publish again",
         EventStep::Replay => "replay",
         EventStep::Cancel => "cancel",
-        EventStep::CallOff => "call off",
+        EventStep::CancelRemote => "call off",
         EventStep::Damage => "damage",
         EventStep::Record => "record",
-        EventStep::SetAside { .. } => "set aside",
-        EventStep::Rejoin => "rejoin",
+        EventStep::Suspend { .. } => "set aside",
+        EventStep::Unsuspend => "rejoin",
     }
 }
 
@@ -86,11 +86,11 @@ fn steps() -> impl Strategy<Value = EventStep> {
         2 => Just(EventStep::PublishAgain),
         1 => Just(EventStep::Replay),
         1 => Just(EventStep::Cancel),
-        1 => Just(EventStep::CallOff),
+        1 => Just(EventStep::CancelRemote),
         1 => Just(EventStep::Damage),
         1 => Just(EventStep::Record),
-        1 => Just(EventStep::SetAside { lasts: LEASE }),
-        2 => Just(EventStep::Rejoin),
+        1 => Just(EventStep::Suspend { lasts: LEASE }),
+        2 => Just(EventStep::Unsuspend),
     ]
 }
 
@@ -112,7 +112,7 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     assert!(from.contains(&was.state.word()), "{name} from {:?}", was.state);
     assert!(to.contains(&is.state.word()), "{name} to {:?}", is.state);
     assert_eq!(is.revision, was.revision.next());
-    assert_eq!(is.seal(), was.digest, "{name} touched what never changes");
+    assert_eq!(is.immutable_digest(), was.digest, "{name} touched what never changes");
     assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
     assert_eq!(is.life, was.life + u32::from(*name == "replay"));
     if was.state.ended().is_some() {
@@ -205,11 +205,11 @@ proptest! {
             let before = event.clone();
             if let Ok(next) = event.after(step.clone(), &route, now) {
                 check_arrow(&event, &step, &next, &route);
-                prop_assert!(next.adds_up(), "{next:?}");
+                prop_assert!(next.has_consistent_counts(), "{next:?}");
                 event = next;
             } else {
                 prop_assert_eq!(&event, &before);
-                prop_assert!(event.change(step, &route, now).is_err(), "what is impossible is not written");
+                prop_assert!(event.transition(step, &route, now).is_err(), "what is impossible is not written");
             }
         }
     }

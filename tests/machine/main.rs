@@ -36,7 +36,7 @@ fn event() -> Event {
         attempt: 0,
         doubts: 0,
         blocks: SucceededBlocks::default(),
-        passed: QueueState::No,
+        queue_state: QueueState::Queued,
         retrier: Retrier::Sender,
         group: Some(Key([1; 32])),
         turn: QueueTurn(1),
@@ -45,7 +45,7 @@ fn event() -> Event {
         body_digest: Digest([5; 32]),
         digest: Digest([0; 32]),
     };
-    event.digest = event.seal();
+    event.digest = event.immutable_digest();
     event
 }
 
@@ -259,7 +259,7 @@ fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_w
     let running = event().after(start(), &route, NOW).expect("it is due");
     for (state, accepted) in [
         ("running", running.after(EventStep::Accept, &route, NOW)),
-        ("waiting", event().parked().after(EventStep::Accept, &route, NOW)),
+        ("waiting", event().park().after(EventStep::Accept, &route, NOW)),
     ] {
         let accepted = accepted.expect("it is not over");
         assert_eq!((accepted.state.word(), accepted.retrier), (state, Retrier::Node));
@@ -297,28 +297,28 @@ fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_r
     let arriving = NewEvent {
         event: event(),
         keys: Vec::new(),
-        former: Vec::new(),
+        former_keys: Vec::new(),
         imported: Vec::new(),
         payload: Payload::default(),
         kept: Retention::default(),
     };
     for (respond, in_doubt, redelivery, instead, expected) in [
         (done, InDoubtPolicy::Retry, soon, false, RepeatEffect::Resumes),
-        (done, InDoubtPolicy::Hold, soon, false, RepeatEffect::Hears),
-        (ResponseMode::Accepted, InDoubtPolicy::Retry, soon, false, RepeatEffect::Hears),
-        (done, InDoubtPolicy::Retry, RedeliveryPolicy::Ignore, false, RepeatEffect::Hears),
-        (done, InDoubtPolicy::Retry, late, false, RepeatEffect::Hears),
-        (done, InDoubtPolicy::Retry, soon, true, RepeatEffect::Hears),
+        (done, InDoubtPolicy::Hold, soon, false, RepeatEffect::ReportOnly),
+        (ResponseMode::Accepted, InDoubtPolicy::Retry, soon, false, RepeatEffect::ReportOnly),
+        (done, InDoubtPolicy::Retry, RedeliveryPolicy::Ignore, false, RepeatEffect::ReportOnly),
+        (done, InDoubtPolicy::Retry, late, false, RepeatEffect::ReportOnly),
+        (done, InDoubtPolicy::Retry, soon, true, RepeatEffect::ReportOnly),
     ] {
         let route = Route { redelivery, ..route(1, in_doubt) };
         for cause in DeathCause::ALL {
             let dead = Event { state: EventState::Dead { cause, at: NOW }, ..event() };
-            let stands = if instead { MatchRelation::Instead } else { MatchRelation::Itself };
-            let does = claim::repeat(&dead, &arriving, &MatchedBy::Body, stands, &route, respond, NOW);
+            let stands = if instead { MatchRelation::ViaSuccessor } else { MatchRelation::Direct };
+            let does = claim::repeat_effect(&dead, &arriving, &MatchedBy::Body, stands, &route, respond, NOW);
             let expected = match cause {
                 DeathCause::InDoubt => expected,
                 DeathCause::Failed | DeathCause::Rejected if redelivery == soon && !instead => RepeatEffect::Rearms,
-                _ => RepeatEffect::Hears,
+                _ => RepeatEffect::ReportOnly,
             };
             assert_eq!(does, expected, "{cause:?} {respond:?} {in_doubt:?} {redelivery:?} {instead}");
         }
@@ -328,15 +328,15 @@ fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_r
 #[test]
 fn what_is_parked_or_set_aside_does_not_start() {
     let route = route(1, InDoubtPolicy::Retry);
-    assert_eq!(event().parked().after(start(), &route, NOW), Err(InvalidStepError));
-    let aside = event().after(EventStep::SetAside { lasts: LEASE }, &route, NOW).expect("it waits");
-    assert_eq!((aside.passed, aside.wants_slot()), (QueueState::Aside, false));
+    assert_eq!(event().park().after(start(), &route, NOW), Err(InvalidStepError));
+    let aside = event().after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
+    assert_eq!((aside.queue_state, aside.wants_slot()), (QueueState::Suspended, false));
     assert_eq!(aside.after(start(), &route, NOW), Err(InvalidStepError));
-    let back = aside.after(EventStep::Rejoin, &route, NOW).expect("it is aside");
+    let back = aside.after(EventStep::Unsuspend, &route, NOW).expect("it is aside");
     assert!(back.wants_slot() && !back.owed_first_attempt());
     assert!(back.after(start(), &route, NOW).is_ok());
     let running = event().after(start(), &route, NOW).expect("it is due");
-    assert_eq!((running.attempt, running.parked().attempt), (1, 0));
+    assert_eq!((running.attempt, running.park().attempt), (1, 0));
 }
 
 #[test]
@@ -389,8 +389,8 @@ fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
         Event { change: None, ..event() },
         Event { body_digest: Digest([9; 32]), ..event() },
     ];
-    let mut seals: Vec<_> = sealed.iter().map(Event::seal).collect();
-    seals.push(event().seal());
+    let mut seals: Vec<_> = sealed.iter().map(Event::immutable_digest).collect();
+    seals.push(event().immutable_digest());
     seals.sort();
     seals.dedup();
     assert_eq!(seals.len(), sealed.len() + 1, "each of these has a seal of its own");
@@ -399,23 +399,23 @@ fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
         Event { revision: Revision(9), ..event() },
         Event { state: EventState::Dead { cause: DeathCause::Failed, at: NOW }, ..event() },
         Event { life: 9, attempt: 9, doubts: 9, blocks: SucceededBlocks(9), ..event() },
-        Event { passed: QueueState::Yes, turn: QueueTurn(9), retrier: Retrier::Node, ..event() },
+        Event { queue_state: QueueState::Requeued, turn: QueueTurn(9), retrier: Retrier::Node, ..event() },
         Event { change: Some(moved_forward), ..event() },
     ];
-    assert!(free.iter().all(|event| event.seal() == event.digest));
+    assert!(free.iter().all(|event| event.immutable_digest() == event.digest));
 }
 
 #[test]
 fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
     let route = route(3, InDoubtPolicy::Retry);
     let asks = |event: &Event, step: EventStep, now| {
-        event.change(step, &route, now).expect("it is possible").overtaken.is_some()
+        event.transition(step, &route, now).expect("it is possible").if_superseded.is_some()
     };
     let fresh = event();
     let running = fresh.after(start(), &route, NOW).expect("it is due");
     let waiting = running.after(settle(failed()), &route, NOW).expect("it runs");
     let dead = tried(fresh.clone(), [rejected()], &route);
-    let aside = fresh.after(EventStep::SetAside { lasts: LEASE }, &route, NOW).expect("it waits");
+    let aside = fresh.after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
     assert!(!asks(&fresh, start(), NOW), "the first attempt always runs");
     assert!(!asks(&running, settle(Outcome::Delivered(None)), NOW), "what acted has acted");
     assert!(!asks(&dead, EventStep::Replay, NOW), "a replay makes it the newest");
@@ -424,7 +424,7 @@ fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
     assert!(asks(&running, settle(unknown()), NOW));
     assert!(asks(&running, EventStep::Expire { jitter: Jitter(0) }, NOW + LEASE));
     assert!(asks(&dead, EventStep::Rearm, NOW) && asks(&dead, EventStep::Resume, NOW));
-    assert!(asks(&aside, EventStep::Rejoin, NOW));
+    assert!(asks(&aside, EventStep::Unsuspend, NOW));
     let plain = Event { change: None, ..waiting };
     assert!(!asks(&plain, start(), NOW), "it stands for no change");
 }
@@ -433,7 +433,7 @@ fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
 fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
     let route = route(3, InDoubtPolicy::Retry);
     let waiting = tried(event(), [failed()], &route);
-    let change = waiting.change(start(), &route, NOW).expect("it is due");
+    let change = waiting.transition(start(), &route, NOW).expect("it is due");
     let theirs = NOW + Duration::from_hours(1);
     let by = EventId([9; 16]);
     let current = change.resolve(Some(waiting.id), theirs);
@@ -451,18 +451,18 @@ fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
 fn only_what_brings_an_event_back_changes_its_place() {
     let route = route(1, InDoubtPolicy::Retry);
     let dead = tried(event(), [failed()], &route);
-    let place = |event: &Event, step| event.change(step, &route, NOW).expect("it is possible").place;
-    assert_eq!(place(&dead, EventStep::Rearm), QueueUpdate::LinesUp);
-    assert_eq!(place(&dead, EventStep::Resume), QueueUpdate::LinesUp);
-    assert_eq!(place(&dead, EventStep::Replay), QueueUpdate::Leads);
-    assert_eq!(place(&event(), start()), QueueUpdate::Keeps);
-    assert_eq!(place(&event(), EventStep::Cancel), QueueUpdate::Keeps);
-    assert_eq!(place(&event(), EventStep::Accept), QueueUpdate::Keeps);
+    let place = |event: &Event, step| event.transition(step, &route, NOW).expect("it is possible").place;
+    assert_eq!(place(&dead, EventStep::Rearm), QueueUpdate::MoveToEnd);
+    assert_eq!(place(&dead, EventStep::Resume), QueueUpdate::MoveToEnd);
+    assert_eq!(place(&dead, EventStep::Replay), QueueUpdate::BecomeCurrent);
+    assert_eq!(place(&event(), start()), QueueUpdate::Unchanged);
+    assert_eq!(place(&event(), EventStep::Cancel), QueueUpdate::Unchanged);
+    assert_eq!(place(&event(), EventStep::Accept), QueueUpdate::Unchanged);
 }
 
 #[test]
 fn an_answer_is_kept_whatever_it_says() {
-    let receipt = Receipt { status: 410, headers: Vec::new(), body: b"gone".to_vec(), cut: false };
+    let receipt = Receipt { status: 410, headers: Vec::new(), body: b"gone".to_vec(), truncated: false };
     let route = route(1, InDoubtPolicy::Retry);
     let running = event().after(start(), &route, NOW).expect("it is due");
     for outcome in [
@@ -470,12 +470,15 @@ fn an_answer_is_kept_whatever_it_says() {
         Outcome::Failed { why: String::new(), retry_after: None, receipt: Some(receipt.clone()) },
         Outcome::Rejected { why: String::new(), receipt: Some(receipt.clone()) },
     ] {
-        let change = running.change(settle(outcome), &route, NOW).expect("it runs");
-        assert_eq!(change.receipt, ReceiptUpdate::Now(Some(receipt.clone())));
+        let change = running.transition(settle(outcome), &route, NOW).expect("it runs");
+        assert_eq!(change.receipt, ReceiptUpdate::Replace(Some(receipt.clone())));
     }
     let half = Outcome::TimedOut { why: String::new(), answered: Some(receipt) };
     for unknown in [unknown(), timed_out(), half] {
-        assert_eq!(running.change(settle(unknown), &route, NOW).expect("it runs").receipt, ReceiptUpdate::Now(None));
+        assert_eq!(
+            running.transition(settle(unknown), &route, NOW).expect("it runs").receipt,
+            ReceiptUpdate::Replace(None)
+        );
     }
 }
 

@@ -168,10 +168,10 @@ fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
     let (digest, many) = (Digest::of(b"body"), 500_u32);
     let ids: Vec<String> = (0..100).map(|n| format!("f168a0a0-0440-11f1-9b3f-a185afe7ee{n:02}")).collect();
     let count = |n: u32| {
-        meter.believed("numbers", 0);
-        meter.delivery_id("numbers", &ids[n as usize % 100], &digest);
+        meter.secret_used("numbers", 0);
+        meter.check_id_conflict("numbers", &ids[n as usize % 100], &digest);
         meter.duplicate("numbers", &MatchedBy::Delivery);
-        meter.asked(StoreOp::Claim, std::time::Duration::from_micros(u64::from(n % 5000)), true);
+        meter.store_call(StoreOp::Claim, std::time::Duration::from_micros(u64::from(n % 5000)), true);
         meter.batch(7);
         meter.delivery("numbers", DeliveryVerdict::Duplicate, Timestamp(i64::from(n)), || {
             DeliveryRecord::new(None, DeliveryVerdict::Duplicate, Timestamp(0))

@@ -79,7 +79,7 @@ impl World {
         };
         let step = EventStep::Start { lasts, by: by.clone(), action: self.plan.action };
         match self.advance_by(&attempt.event, step, &attempt.route, Kind::Start)? {
-            Some(Ok(AdvanceResult::Written { event, .. })) if event.runs_by(&by) => {
+            Some(Ok(AdvanceResult::Written { event, .. })) if event.is_running_on(&by) => {
                 attempt.event = *event;
                 attempt.phase = Phase::Begin;
                 Ok(Some(attempt))
@@ -100,7 +100,7 @@ impl World {
     fn started_after_all(&mut self, by: &Name, mut attempt: Box<Attempt>) -> Option<Box<Attempt>> {
         let stands = self.get(attempt.event.id)?;
         let expected = (attempt.event.life, attempt.event.attempt + 1);
-        if stands.runs_by(by) && (stands.life, stands.attempt) == expected {
+        if stands.is_running_on(by) && (stands.life, stands.attempt) == expected {
             attempt.sent = match stands.state.wake_at() {
                 _ if self.bug == Some(Bug::LeaseFromAnswer) => self.now(),
                 Some(until) => attempt.sent.min(until - LEASE),
@@ -158,7 +158,7 @@ impl World {
     fn is_still_ours(&mut self, node: usize, attempt: &mut Attempt) -> bool {
         let Some(stands) = self.get(attempt.event.id) else { return false };
         let same = (stands.life, stands.attempt) == (attempt.event.life, attempt.event.attempt);
-        let ours = same && stands.runs_by(&self.nodes[node].name);
+        let ours = same && stands.is_running_on(&self.nodes[node].name);
         if ours {
             attempt.event = stands;
         }
@@ -189,7 +189,7 @@ impl World {
             Some(Ok(AdvanceResult::Written { event, .. })) => {
                 if let (Some(Bug::SlotFreedOnRetry), EventState::Waiting { due: Some(due) }) = (self.bug, &event.state)
                 {
-                    let step = EventStep::SetAside { lasts: due.since(self.now()) };
+                    let step = EventStep::Suspend { lasts: due.since(self.now()) };
                     self.advance_by(&event, step, &attempt.route, kind)?;
                 }
                 Ok(None)

@@ -88,7 +88,7 @@ impl World {
             {
                 *action = Some(ActionKind::Run);
             }
-            let Ok(change) = event.change(EventStep::Orphan, &Route::default(), self.now()) else { continue };
+            let Ok(change) = event.transition(EventStep::Orphan, &Route::default(), self.now()) else { continue };
             self.oracle.tally.orphans += 1;
             self.execute(Write::Advance(Box::new(change), Kind::Orphan))?;
         }

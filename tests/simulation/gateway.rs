@@ -50,7 +50,7 @@ impl World {
         }
         let permit = self.plan.in_doubt == InDoubtPolicy::Retry && self.nodes[node].permits() > 0;
         if permit {
-            new.event = new.event.begun(LEASE, name, self.plan.action);
+            new.event = new.event.start_at_claim(LEASE, name, self.plan.action);
         }
         let route = self.route(&new.event).expect("it was judged to be there");
         let receive = Receive { sent, new, route, first: None, permit, tries: 0, goes_on: None };
@@ -84,7 +84,7 @@ impl World {
             Ok(Wrote::Claim(Claim::New { event, .. })) => {
                 self.answer("I1", event.id)?;
                 self.let_wait(node, receive.sent, event.id);
-                let ours = event.revision == Revision::FIRST && event.runs_by(&self.nodes[node].name);
+                let ours = event.revision == Revision::FIRST && event.is_running_on(&self.nodes[node].name);
                 let ours = ours || (self.bug == Some(Bug::ActsOnAnyClaim) && receive.permit);
                 let sent = if self.bug == Some(Bug::LeaseFromAnswer) { self.now() } else { first };
                 let route = receive.route;
@@ -92,13 +92,13 @@ impl World {
                 let ours = ours && receive.permit;
                 Ok(ours.then(attempt).map(Task::Attempt))
             }
-            Ok(Wrote::Claim(Claim::Duplicate { event, same, stands, now })) => {
+            Ok(Wrote::Claim(Claim::Duplicate { event, same, relation: stands, now })) => {
                 receive.permit = false;
                 let does = self.repeat(&event, &receive.new, &same, stands, now)?;
-                if does == RepeatEffect::Hears {
+                if does == RepeatEffect::ReportOnly {
                     self.answer("I10", event.id)?;
                     // Nothing is left to do for what was superseded: its sender hears 200, whatever stands in its place.
-                    if stands != MatchRelation::Instead {
+                    if stands != MatchRelation::ViaSuccessor {
                         self.hears_again(receive.sent, &event, &same)?;
                     }
                     return Ok(None);
@@ -151,16 +151,18 @@ impl World {
                     }
                 }
             }
-            (Some(Bug::RearmedByPredecessor), _) if stands == MatchRelation::Instead => place = MatchRelation::Itself,
-            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == MatchRelation::Replaced => {
-                place = MatchRelation::Itself;
+            (Some(Bug::RearmedByPredecessor), _) if stands == MatchRelation::ViaSuccessor => {
+                place = MatchRelation::Direct;
+            }
+            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == MatchRelation::DirectNotCurrent => {
+                place = MatchRelation::Direct;
             }
             (Some(Bug::DoubtRearmed), EventState::Dead { cause, .. }) => *cause = DeathCause::Failed,
             _ => {}
         }
-        let does = claim::repeat(&event, new, same, place, &route, self.source().respond, now);
+        let does = claim::repeat_effect(&event, new, same, place, &route, self.source().respond, now);
         let same_bytes = (&of.delivery_id, of.body_digest) == (&new.event.delivery_id, new.event.body_digest);
-        self.oracle.repeats(of, same_bytes, stands == MatchRelation::Instead, does, now)?;
+        self.oracle.repeats(of, same_bytes, stands == MatchRelation::ViaSuccessor, does, now)?;
         Ok(does)
     }
 
@@ -177,13 +179,15 @@ impl World {
                 (event.publish_again(&receive.new, &receive.route, now), Kind::PublishAgain)
             }
             RepeatEffect::Resumes if self.bug == Some(Bug::ResumedUnderAnotherKey) => {
-                (event.change(EventStep::Replay, &receive.route, now), Kind::Resume)
+                (event.transition(EventStep::Replay, &receive.route, now), Kind::Resume)
             }
             RepeatEffect::Resumes => (event.resume(&receive.new, &receive.route, now), Kind::Resume),
-            RepeatEffect::Rearms | RepeatEffect::Hears => (event.rearm(&receive.new, &receive.route, now), Kind::Rearm),
+            RepeatEffect::Rearms | RepeatEffect::ReportOnly => {
+                (event.rearm(&receive.new, &receive.route, now), Kind::Rearm)
+            }
         };
         let Ok(mut change) = change else { return Ok(self.again(receive)) };
-        if let (Some(Bug::OvertakenTakesDigest), Some(overtaken)) = (self.bug, &mut change.overtaken) {
+        if let (Some(Bug::OvertakenTakesDigest), Some(overtaken)) = (self.bug, &mut change.if_superseded) {
             overtaken.fields = change.event.fields.clone();
             (overtaken.body_digest, overtaken.digest) = (change.event.body_digest, change.event.digest);
         }
@@ -243,10 +247,10 @@ impl World {
         if self.plan.waits.is_none() {
             return Ok(());
         }
-        let (after, now) = (answer::RepeatTiming::After, self.now());
+        let (after, now) = (answer::RepeatTiming::AfterEnd, self.now());
         let status = match self.bug {
             Some(Bug::DeadAnsweredWithSuccess) => answer::duplicate(event, same).status,
-            _ => answer::again(self.source(), event, None, same, after, now).status,
+            _ => answer::repeat_response(self.source(), event, None, same, after, now).status,
         };
         self.hears(sent, event, status)
     }

@@ -55,7 +55,7 @@ impl Oracle {
                     matches!(was.state, EventState::Running { .. })
                 }
                 Kind::Rearm | Kind::Resume | Kind::PublishAgain => was.state.ended().is_some(),
-                Kind::Rejoin => was.passed == QueueState::Aside,
+                Kind::Rejoin => was.queue_state == QueueState::Suspended,
                 _ => false,
             };
             if again {
@@ -86,7 +86,7 @@ impl Oracle {
 
     fn moves(&mut self, was: &Event, is: &Event, kind: Kind, now: Timestamp) -> Result<(), Broken> {
         let known = self.events.get_mut(&is.id).expect("it moved");
-        known.passed_over |= kind == Kind::SetAside && is.passed == QueueState::Aside;
+        known.passed_over |= kind == Kind::SetAside && is.queue_state == QueueState::Suspended;
         if is.life != was.life {
             (known.starts, known.spent, known.may_have_acted, known.passed_over) = (0, 0, false, false);
             (known.acted, known.first_ended_at) = (false, None);

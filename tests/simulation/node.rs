@@ -139,9 +139,9 @@ impl World {
                 continue;
             }
             let route = self.route(&event);
-            let kind = match (&event.state, event.passed, route) {
+            let kind = match (&event.state, event.queue_state, route) {
                 (EventState::Running { .. }, _, route) => Kind::Expire { route_gone: route.is_none() },
-                (_, QueueState::Aside, Some(_)) => Kind::Rejoin,
+                (_, QueueState::Suspended, Some(_)) => Kind::Rejoin,
                 (_, _, None) => Kind::SetAside,
                 (_, _, Some(route)) => {
                     if self.nodes[node].permits() > 0 {
@@ -165,8 +165,8 @@ impl World {
         let route = self.route(event);
         let step = match kind {
             Kind::Expire { .. } => EventStep::Expire { jitter },
-            Kind::SetAside => EventStep::SetAside { lasts: limits::ROUTE_GONE_LOOK },
-            Kind::Rejoin => EventStep::Rejoin,
+            Kind::SetAside => EventStep::Suspend { lasts: limits::ROUTE_GONE_LOOK },
+            Kind::Rejoin => EventStep::Unsuspend,
             Kind::Replay => EventStep::Replay,
             Kind::Cancel => EventStep::Cancel,
             _ => panic!("{kind:?} needs a lease"),
@@ -188,7 +188,7 @@ impl World {
         kind: Kind,
     ) -> Result<Option<Result<AdvanceResult, StoreError>>, Broken> {
         let now = self.now();
-        let Ok(change) = event.change(step, route, now) else { return Ok(None) };
+        let Ok(change) = event.transition(step, route, now) else { return Ok(None) };
         Ok(Some(match self.write(Write::Advance(Box::new(change), kind))? {
             Ok(Wrote::Advance(advance)) => Ok(advance),
             Ok(_) => panic!("a change is answered with an advance"),

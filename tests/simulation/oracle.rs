@@ -239,12 +239,12 @@ impl Oracle {
                 self.is_new(sent, event, now);
                 Ok(())
             }
-            (Expect::Duplicate { of, instead }, Claim::Duplicate { event, stands, .. }) => {
+            (Expect::Duplicate { of, instead }, Claim::Duplicate { event, relation: stands, .. }) => {
                 self.tally.duplicates += 1;
                 if !self.events.contains_key(&event.id) {
                     return broken("I10", format!("a duplicate of {}, which does not exist", name(event.id)));
                 }
-                if (event.id, *stands == MatchRelation::Instead) != (*of, *instead) {
+                if (event.id, *stands == MatchRelation::ViaSuccessor) != (*of, *instead) {
                     return broken("I10", format!("a duplicate of {}, not of {}", name(event.id), name(*of)));
                 }
                 self.is_repeat(sent, *of);
@@ -365,13 +365,13 @@ impl Oracle {
             let due = known.quiet_at.is_some_and(|quiet| quiet + published_after <= now);
             let own = self.had_id == Some(of.id) && same_bytes && !instead;
             return match (does, ended && newest && due && own) {
-                (RepeatEffect::PublishesAgain, true) | (RepeatEffect::Hears, false) => Ok(()),
-                (RepeatEffect::Hears, true) => broken("A4", "Redeliver published nothing"),
+                (RepeatEffect::PublishesAgain, true) | (RepeatEffect::ReportOnly, false) => Ok(()),
+                (RepeatEffect::ReportOnly, true) => broken("A4", "Redeliver published nothing"),
                 (does, _) => broken("A4", format!("a repeat {does:?} of {}", name(of.id))),
             };
         }
         let EventState::Dead { cause, at } = of.state else {
-            return if does == RepeatEffect::Hears { Ok(()) } else { broken("I8", "re-armed what is not dead") };
+            return if does == RepeatEffect::ReportOnly { Ok(()) } else { broken("I8", "re-armed what is not dead") };
         };
         let same_id = self.had_id == Some(of.id);
         let after = match self.plan.redelivery {
@@ -386,16 +386,15 @@ impl Oracle {
         let sender_retries = self.plan.waits.is_some() && self.plan.in_doubt == InDoubtPolicy::Retry;
         match (cause, may, does) {
             (DeathCause::InDoubt, true, RepeatEffect::Resumes) if sender_retries => Ok(()),
-            (DeathCause::InDoubt, true, RepeatEffect::Hears) if sender_retries => {
+            (DeathCause::InDoubt, true, RepeatEffect::ReportOnly) if sender_retries => {
                 broken("I8", "the sender's repeat did nothing")
             }
-            (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::Hears) => {
+            (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::ReportOnly) => {
                 broken("I8", "Redeliver did nothing")
             }
             (_, _, RepeatEffect::PublishesAgain) => broken("A4", "published again what never was published"),
-            (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::Rearms) | (_, _, RepeatEffect::Hears) => {
-                Ok(())
-            }
+            (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::Rearms)
+            | (_, _, RepeatEffect::ReportOnly) => Ok(()),
             (DeathCause::Failed | DeathCause::Rejected, false, _) if instead => {
                 broken("I12", "a repeat re-arms the successor")
             }

@@ -224,7 +224,7 @@ impl Plan {
             when: None,
             once,
             respond: self.waits.map_or(ResponseMode::Accepted, |_| ResponseMode::WhenDone { within: WITHIN }),
-            speaks: ApiStyle::Webhook,
+            api_style: ApiStyle::Webhook,
             mark_duplicates: false,
             body_max: limits::BODY_BYTES_MAX,
         }
@@ -243,8 +243,8 @@ impl Plan {
             in_doubt: self.in_doubt,
             redelivery: self.redelivery,
             lease: LEASE,
-            at_once: 2,
-            makes: Fanout::Actions(1),
+            max_concurrency: 2,
+            fanout: Fanout::Actions(1),
             ..Route::default()
         }
     }

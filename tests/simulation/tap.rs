@@ -129,18 +129,22 @@ impl World {
         }
         if self.bug == Some(Bug::NoAlias) {
             for key in &mut new.keys {
-                key.same = MatchedBy::Fields(key.same.word().into());
+                key.matched_by = MatchedBy::Fields(key.matched_by.word().into());
             }
         }
-        let recalled = ready(self.store.recall(&new, DuplicateLookup::Standing)).expect("memory answers");
+        let recalled = ready(self.store.find_duplicate(&new, DuplicateLookup::Standing)).expect("memory answers");
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         let claim = claims.pop().expect("one claim, one answer");
         if let Some(KnownDuplicate { event, same, stands, now, .. }) = recalled {
-            assert_eq!(claim, Claim::Duplicate { event, same, stands, now }, "what is recalled is what is claimed");
+            assert_eq!(
+                claim,
+                Claim::Duplicate { event, same, relation: stands, now },
+                "what is recalled is what is claimed"
+            );
         }
         match claim {
-            Claim::Duplicate { event, same, stands, now } => {
-                Claim::Duplicate { event, same: MatchedBy::parse(same.word()), stands, now }
+            Claim::Duplicate { event, same, relation: stands, now } => {
+                Claim::Duplicate { event, same: MatchedBy::parse(same.word()), relation: stands, now }
             }
             claim => claim,
         }
@@ -151,10 +155,10 @@ impl World {
             Some(Bug::NoSwap) => {
                 if let Some(stands) = self.get(change.event.id) {
                     change.event.revision = stands.revision.next();
-                    change.overtaken.iter_mut().for_each(|event| event.revision = stands.revision.next());
+                    change.if_superseded.iter_mut().for_each(|event| event.revision = stands.revision.next());
                 }
             }
-            Some(Bug::NoRegisterCheck) => change.overtaken = None,
+            Some(Bug::NoRegisterCheck) => change.if_superseded = None,
             Some(Bug::KeptFromLastMessage) => {
                 let now = change.now;
                 if let (Some(again), Some(_)) = (&mut change.event.published_again, change.event.state.ended()) {
@@ -162,9 +166,9 @@ impl World {
                 }
             }
             Some(Bug::SupersededKeepsSlot) => {
-                if let Some(event) = &mut change.overtaken {
+                if let Some(event) = &mut change.if_superseded {
                     event.group = None;
-                    event.digest = event.seal();
+                    event.digest = event.immutable_digest();
                 }
             }
             _ => {}
@@ -196,7 +200,7 @@ impl World {
         let StoredValue::Whole(payload) = ready(self.store.payload(event.id)).expect("memory answers") else {
             return broken("I12", format!("{} has no body, or not its own", name(event.id)));
         };
-        if event.seal() != event.digest {
+        if event.immutable_digest() != event.digest {
             return broken("I12", format!("{} is not as it was sealed", name(event.id)));
         }
         let sent = self.sender.sent.iter().find(|sent| sent.body == payload.body);
@@ -207,29 +211,29 @@ impl World {
 
 fn event_as_it_is(event: Event) -> Transition {
     let now = event.received_at;
-    let place = hookonce::decide::change::QueueUpdate::Keeps;
+    let place = hookonce::decide::change::QueueUpdate::Unchanged;
     Transition {
         event,
         now,
-        overtaken: None,
+        if_superseded: None,
         place,
         attempt: None,
-        receipt: ReceiptUpdate::Before,
+        receipt: ReceiptUpdate::Unchanged,
         payload: None,
-        passed: TransientHeaders::Goes,
+        passed: TransientHeaders::Drop,
     }
 }
 
 fn claim_words(claim: &Claim) -> String {
     match claim {
         Claim::New { event, .. } => format!("new, r{} {:?}", event.revision.0, event.state.word()),
-        Claim::Duplicate { event, same, stands, .. } => {
-            let stand_in = if *stands == MatchRelation::Instead { " instead" } else { "" };
+        Claim::Duplicate { event, same, relation: stands, .. } => {
+            let stand_in = if *stands == MatchRelation::ViaSuccessor { " instead" } else { "" };
             format!("duplicate of {} ({}){stand_in}, through {}", name(event.id), event.state.word(), same.word())
         }
         Claim::Imported { same } => format!("imported, through {}", same.word()),
         Claim::Stale { of } => format!("stale by {}", name(*of)),
-        Claim::Again => "again".into(),
+        Claim::Undecided => "again".into(),
     }
 }
 

@@ -145,7 +145,7 @@ impl World {
         let known: Arc<[_]> = source.routes.iter().map(|route| (source.name.clone(), route.name.clone())).collect();
         let routes = known.iter().map(|(source, route)| DueQuery::Route(source.clone(), route.clone()));
         let mut all = DueEvents::default();
-        for look in [DueQuery::Leases, DueQuery::Strays(known.clone())].into_iter().chain(routes) {
+        for look in [DueQuery::Leases, DueQuery::Orphans(known.clone())].into_iter().chain(routes) {
             let due = ready(self.store.due(look, 8)).expect("memory answers");
             all.events.extend(due.events);
             all.next = all.next.into_iter().chain(due.next).min();
@@ -240,7 +240,7 @@ impl World {
     }
 
     fn at_rest(&self) -> bool {
-        let stuck = |event: &Event| event.passed == QueueState::Aside && self.route(event).is_none();
+        let stuck = |event: &Event| event.queue_state == QueueState::Suspended && self.route(event).is_none();
         self.sender.on_their_way.is_empty()
             && self.late.is_empty()
             && self.nodes.iter().all(|node| node.tasks.is_empty())
@@ -255,7 +255,7 @@ impl World {
         let mut taken = Vec::new();
         for (sent, keys) in claimed {
             for key in keys {
-                let per = match key.same {
+                let per = match key.matched_by {
                     MatchedBy::Delivery => Per::Delivery,
                     MatchedBy::Body => Per::Body,
                     _ => Per::Named,
@@ -263,7 +263,7 @@ impl World {
                 let should = self.oracle.holder(per, &self.sender.sent[sent]).map(|id| self.oracle.stands_for(id));
                 let holder = self.holder(&event, &key, &mut taken);
                 if holder != should {
-                    let (key, [holder, should]) = (key.same.word(), [holder, should].map(|id| id.map(name)));
+                    let (key, [holder, should]) = (key.matched_by.word(), [holder, should].map(|id| id.map(name)));
                     return broken("I2", format!("a {key} key is held by {holder:?}, not by {should:?}"));
                 }
             }
@@ -280,7 +280,8 @@ impl World {
         let id = event.id;
         let kept = Retention { keys: Keep::Forever, body: Duration::ZERO };
         let keys = vec![IdentityKey::new(MatchedBy::Body, key.key)];
-        let new = NewEvent { event, keys, former: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
+        let new =
+            NewEvent { event, keys, former_keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         match claims.pop() {
             Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 fn start(event: &Event, store: &dyn Store) -> hookonce::decide::change::Transition {
     let step = EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run };
-    event.change(step, &Route::default(), store.now()).unwrap()
+    event.transition(step, &Route::default(), store.now()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

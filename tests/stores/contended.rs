@@ -46,11 +46,11 @@ impl Told {
                 assert_eq!(event.id, id);
                 self.new.insert(id);
             }
-            Claim::Duplicate { event, same, stands, .. } => {
-                self.duplicates.push((id, event.id, same, stands == MatchRelation::Instead));
+            Claim::Duplicate { event, same, relation: stands, .. } => {
+                self.duplicates.push((id, event.id, same, stands == MatchRelation::ViaSuccessor));
             }
             Claim::Stale { .. } => self.stale += 1,
-            Claim::Again => self.again += 1,
+            Claim::Undecided => self.again += 1,
             Claim::Imported { .. } => panic!("nothing was imported"),
         }
     }
@@ -173,7 +173,7 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, 
             };
             let event = seen.get(&id).cloned();
             let Some(event) = (if event.is_some() { event } else { store.get(id).await.unwrap() }) else { continue };
-            changes.extend(event.change(step, &Route::default(), store.now()).ok());
+            changes.extend(event.transition(step, &Route::default(), store.now()).ok());
         }
         match store.advance(changes).await {
             Ok(advances) => {

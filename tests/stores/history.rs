@@ -170,7 +170,7 @@ impl All {
             self.made.push(new.clone());
             batch.push(new);
         }
-        let foreseen = self.sqlite().foresee(vec![batch[0].clone()]).await.unwrap();
+        let foreseen = self.sqlite().preview_claim(vec![batch[0].clone()]).await.unwrap();
         let ours = self.memory.claim(batch.clone()).await.unwrap();
         assert_eq!(foreseen.into_iter().map(without_turn).next(), ours.first().cloned().map(without_turn));
         let plain = |claims: Vec<Claim>, turns| claims.into_iter().map(|claim| plain_claim(claim, turns)).collect();
@@ -178,11 +178,11 @@ impl All {
         for claim in ours {
             let (word, event) = match claim {
                 Claim::New { event, .. } => ("new", Some(event)),
-                Claim::Duplicate { stands: MatchRelation::Instead, event, .. } => ("instead", Some(event)),
+                Claim::Duplicate { relation: MatchRelation::ViaSuccessor, event, .. } => ("instead", Some(event)),
                 Claim::Duplicate { event, .. } => ("duplicate", Some(event)),
                 Claim::Imported { .. } => ("imported", None),
                 Claim::Stale { .. } => ("stale", None),
-                Claim::Again => ("again", None),
+                Claim::Undecided => ("again", None),
             };
             self.count(word);
             if let Some(event) = event {
@@ -196,7 +196,7 @@ impl All {
         let dice = &mut self.dice;
         let blocks = SucceededBlocks(dice.index(4) as u64);
         let jitter = Jitter(u32::try_from(dice.index(1 << 20)).unwrap() << 12);
-        let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![b'x'; dice.index(9)], cut: false });
+        let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![b'x'; dice.index(9)], truncated: false });
         let outcome = match dice.index(4) {
             0 => Outcome::Delivered(receipt),
             1 => Outcome::Failed { why: "no".into(), retry_after: None, receipt: None },
@@ -212,7 +212,7 @@ impl All {
             12 => dice.one(&[EventStep::Rearm, EventStep::Resume, EventStep::PublishAgain]),
             13 => EventStep::Replay,
             14 => dice.one(&[EventStep::Cancel, EventStep::Damage]),
-            _ => dice.one(&[EventStep::SetAside { lasts: DAY }, EventStep::Rejoin]),
+            _ => dice.one(&[EventStep::Suspend { lasts: DAY }, EventStep::Unsuspend]),
         }
     }
 
@@ -234,7 +234,7 @@ impl All {
         let step = self.step();
         let settles = matches!(step, EventStep::Settle { .. } | EventStep::Expire { .. });
         let rearms = matches!(step, EventStep::Rearm | EventStep::PublishAgain);
-        let Ok(mut change) = event.change(step, &route, self.clock.now()) else { return self.count("impossible") };
+        let Ok(mut change) = event.transition(step, &route, self.clock.now()) else { return self.count("impossible") };
         if settles {
             change.attempt = Some(AttemptRecord {
                 life: event.life,
@@ -249,7 +249,7 @@ impl All {
         if rearms && self.dice.index(2) == 0 {
             let arriving = making().carrying(self.dice.one(&["x", "y"])).made(self.clock.now());
             change.event.body_digest = arriving.event.body_digest;
-            change.event.digest = change.event.seal();
+            change.event.digest = change.event.immutable_digest();
             change.payload = Some(arriving.payload);
         }
         let ours = self.memory.advance(vec![change.clone()]).await.unwrap().remove(0);
@@ -332,13 +332,13 @@ impl All {
                 story
             })
         };
-        let ours = self.memory.story(id).await.unwrap();
-        self.ask_all(ours, async |store| store.story(id).await.unwrap(), plain).await;
+        let ours = self.memory.details(id).await.unwrap();
+        self.ask_all(ours, async |store| store.details(id).await.unwrap(), plain).await;
         let ours = self.memory.payload(id).await.unwrap();
         self.ask_all(ours, async |store| store.payload(id).await.unwrap(), same).await;
         let name = if self.dice.index(2) == 0 { id.short() } else { "d1".into() };
-        let ours = self.memory.named(name.clone(), 5).await.unwrap();
-        self.ask_all(ours, async |store| store.named(name.clone(), 5).await.unwrap(), plain_events).await;
+        let ours = self.memory.find_by_name(name.clone(), 5).await.unwrap();
+        self.ask_all(ours, async |store| store.find_by_name(name.clone(), 5).await.unwrap(), plain_events).await;
     }
 
     async fn note(&mut self) {
@@ -347,8 +347,8 @@ impl All {
         }
         let sighting = DuplicateSighting { at: self.clock.now(), delivery_id: None, same: MatchedBy::Body };
         let note = vec![DuplicateNote { event: self.dice.one(&self.ids), sighting }];
-        self.memory.note(note.clone()).await.unwrap();
-        self.ask_all((), async |store| store.note(note.clone()).await.unwrap(), same).await;
+        self.memory.note_duplicates(note.clone()).await.unwrap();
+        self.ask_all((), async |store| store.note_duplicates(note.clone()).await.unwrap(), same).await;
     }
 
     async fn import(&mut self) {

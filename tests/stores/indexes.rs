@@ -226,7 +226,7 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
     let down = async || migrate::postgres::down(&url, 0, migrate::DataLossConsent::Given, &mut Vec::new()).await;
     let refused = down().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("a node is running") && refused.contains("nothing was changed"), "{refused}");
-    assert_eq!(store.census().await.unwrap().waiting, 1, "it is as it was");
+    assert_eq!(store.counts().await.unwrap().waiting, 1, "it is as it was");
     drop(store);
     let until = Instant::now() + Duration::from_secs(30);
     while let Err(error) = down().await {

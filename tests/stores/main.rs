@@ -75,7 +75,7 @@ mod starting;
 
 /// What is due anywhere: waiting events, then leases.
 async fn due(store: &dyn Store, limit: usize) -> Result<[DueEvents; 2], StoreError> {
-    Ok([store.due(DueQuery::Strays(Arc::new([])), limit).await?, store.due(DueQuery::Leases, limit).await?])
+    Ok([store.due(DueQuery::Orphans(Arc::new([])), limit).await?, store.due(DueQuery::Leases, limit).await?])
 }
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);

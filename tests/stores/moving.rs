@@ -41,7 +41,7 @@ async fn filled(path: &Path) -> SqliteStore {
         DuplicateSighting { at: Store::now(&store), delivery_id: Some(ODD.into()), same: MatchedBy::Delivery };
     let note = DuplicateNote { event: odd.event.id, sighting };
     store.claim(vec![odd]).await.unwrap();
-    store.note(vec![note]).await.unwrap();
+    store.note_duplicates(vec![note]).await.unwrap();
     drop(store);
     SqliteStore::open(path, SqliteAccess::Copy).unwrap()
 }
@@ -135,7 +135,7 @@ async fn check_writes_nothing(node: &dyn Store) {
     assert!(is_under_way(&claimed), "{claimed:?}");
     let waits = node.list(EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().remove(0);
     let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
-    let start = waits.change(start, &Route::default(), node.now()).unwrap();
+    let start = waits.transition(start, &Route::default(), node.now()).unwrap();
     let started = node.advance(vec![start]).await;
     assert!(is_under_way(&started), "{started:?}");
 }

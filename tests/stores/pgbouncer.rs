@@ -103,7 +103,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
 
     // A parameter that it does not pass on is named; newer ones take this one.
     match pool.open(&database, "?options=-c%20search_path%3Dpublic").await.err() {
-        Some(StoreOpenError::Ever(said)) => assert!(said.contains("alter role"), "{said}"),
+        Some(StoreOpenError::Permanent(said)) => assert!(said.contains("alter role"), "{said}"),
         other => assert!(minor().is_some_and(|minor| minor >= 20), "{other:?}"),
     }
 }
@@ -122,7 +122,7 @@ async fn a_pool_of_transactions_is_refused_with_the_settings_that_work() {
     let statements = if minor().is_some_and(|minor| minor >= 21) { "max_prepared_statements = 200" } else { "" };
     let pool = PgBouncer::before(&server, &format!("pool_mode = transaction\n{statements}")).await;
     match pool.open(&database, "").await.err() {
-        Some(StoreOpenError::Ever(said)) => {
+        Some(StoreOpenError::Permanent(said)) => {
             assert!(said.contains("pool_mode = session") && said.contains("pool_size"), "{said}");
         }
         other => panic!("{:?}: {other:?}", minor()),
@@ -238,7 +238,7 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
     migrations::up(&mut db, &SchemaName::parse("app").unwrap(), Some(7)).await.unwrap();
     let pool = PgBouncer::before(&server, "pool_mode = session\nignore_startup_parameters = options").await;
     match pool.open(&database, PATH).await.err() {
-        Some(StoreOpenError::Ever(said)) => {
+        Some(StoreOpenError::Permanent(said)) => {
             assert!(said.contains("`app`") && said.contains("alter role \"postgres\" set search_path = app"), "{said}");
         }
         other => panic!("{other:?}"),

@@ -56,7 +56,7 @@ async fn new(store: &dyn Store, one: TestEventBuilder) -> Event {
 }
 
 async fn step(store: &dyn Store, event: &Event, step: EventStep) -> Event {
-    let change = event.change(step, &Route::default(), store.now()).unwrap();
+    let change = event.transition(step, &Route::default(), store.now()).unwrap();
     match store.advance(vec![change]).await.unwrap().remove(0) {
         AdvanceResult::Written { event, .. } => *event,
         AdvanceResult::Lost => panic!("lost"),
@@ -159,7 +159,7 @@ async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
     .await;
     let outcome = Outcome::Rejected { why: "a\0b".into(), receipt: None };
     let settle = EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(0) };
-    let mut change = running.change(settle, &Route::default(), store.now()).unwrap();
+    let mut change = running.transition(settle, &Route::default(), store.now()).unwrap();
     change.attempt = Some(AttemptRecord {
         life: 1,
         attempt: 1,
@@ -170,14 +170,14 @@ async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
         output: vec![0, 1, 0],
     });
     store.advance(vec![change]).await.unwrap();
-    let told = store.story(made.id).await.unwrap().unwrap();
+    let told = store.details(made.id).await.unwrap().unwrap();
     assert_eq!((&*told.attempts[0].why, &told.attempts[0].output[..]), ("a\u{fffd}b", &[0, 1, 0][..]));
     store
-        .note(vec![DuplicateNote {
+        .note_duplicates(vec![DuplicateNote {
             event: made.id,
             sighting: DuplicateSighting { at: START, delivery_id: Some("\0".into()), same: MatchedBy::Body },
         }])
         .await
         .unwrap();
-    assert_eq!(store.named("\0".into(), 5).await.unwrap(), []);
+    assert_eq!(store.find_by_name("\0".into(), 5).await.unwrap(), []);
 }

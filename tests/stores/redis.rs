@@ -45,7 +45,7 @@ pub(crate) async fn act(store: &impl Store, event: &Event) {
     let end = EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) };
     let mut event = event.clone();
     for step in [start, end] {
-        let change = event.change(step, &Route::default(), store.now()).unwrap();
+        let change = event.transition(step, &Route::default(), store.now()).unwrap();
         match store.advance(vec![change]).await.unwrap().remove(0) {
             AdvanceResult::Written { event: next, .. } => event = *next,
             AdvanceResult::Lost => panic!("lost"),
@@ -106,11 +106,11 @@ async fn the_same_history_gives_the_same_answers_in_redis() {
 
 async fn refused(url: &str) -> String {
     match open(url).await {
-        Err(StoreOpenError::Ever(why)) => {
+        Err(StoreOpenError::Permanent(why)) => {
             assert!(!why.contains("hidden"), "{why}");
             why
         }
-        Err(StoreOpenError::Yet(why)) => panic!("only for now: {why}"),
+        Err(StoreOpenError::Temporary(why)) => panic!("only for now: {why}"),
         Ok(_) => panic!("it was opened"),
     }
 }
@@ -148,7 +148,7 @@ async fn a_replica_a_wrong_password_and_nobody_at_all_are_told_apart() {
     let url = replica.url("a");
     drop(replica);
     match open(&url).await {
-        Err(StoreOpenError::Yet(why)) => assert!(why.contains("cannot be reached"), "{why}"),
+        Err(StoreOpenError::Temporary(why)) => assert!(why.contains("cannot be reached"), "{why}"),
         other => panic!("{other:?}"),
     }
 }
@@ -289,7 +289,7 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
     };
     let kept = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
     let keeps = Arc::new(RetentionPolicies { sources: (0..50).map(|n| (format!("s{n}").into(), kept)).collect() });
-    let strays = || DueQuery::Strays(Arc::new([]));
+    let strays = || DueQuery::Orphans(Arc::new([]));
     for n in 0..50 {
         let event = new(&store, making().source(&format!("s{n}")).route(&format!("r{n}")).kept(kept)).await;
         act(&store, &event).await;
@@ -297,7 +297,7 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
     // One that runs is in no line, and stands in it again when it is handed back.
     let runs = new(&store, making().source("runs").route("r")).await;
     let step = async |event: &Event, step: EventStep| {
-        let change = event.change(step, &Route::default(), store.now()).unwrap();
+        let change = event.transition(step, &Route::default(), store.now()).unwrap();
         match store.advance(vec![change]).await.unwrap().remove(0) {
             AdvanceResult::Written { event, .. } => *event,
             AdvanceResult::Lost => panic!("lost"),

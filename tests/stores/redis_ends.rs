@@ -34,7 +34,7 @@ fn count(server: &Server, name: &str) -> usize {
 /// How often a sorted list was read while this was looked for, and what was found.
 async fn look(server: &Server, store: &OptimisticStore<RedisBackend>, end: &str) -> (usize, Vec<EventId>) {
     server.order(&["CONFIG", "RESETSTAT"]);
-    let found = store.named(end.to_owned(), 2).await.unwrap();
+    let found = store.find_by_name(end.to_owned(), 2).await.unwrap();
     let stats: String = ::redis::cmd("INFO").arg("commandstats").query(&mut server.client()).unwrap();
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zrange:calls=")).unwrap_or("0,");
     (line.split(',').next().unwrap().parse().unwrap(), found.iter().map(|event| event.id).collect())

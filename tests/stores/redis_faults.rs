@@ -319,7 +319,7 @@ async fn a_lost_answer_is_unsure_and_the_same_claim_again_is_new_and_one_event()
         assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
         let again = store.claim(vec![one.clone()]).await.unwrap();
         assert!(matches!(&again[0], Claim::New { event, .. } if event.id == one.event.id), "{again:?}");
-        assert_eq!(store.named(format!("d{n}"), 5).await.unwrap().len(), 1);
+        assert_eq!(store.find_by_name(format!("d{n}"), 5).await.unwrap().len(), 1);
     }
     println!("{times} answers cut");
 }

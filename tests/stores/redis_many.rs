@@ -79,12 +79,12 @@ async fn claims(
                 seen.new.insert(event.id, keys);
                 live.push(*event);
             }
-            Claim::Duplicate { event, stands, .. } => {
-                let instead = stands == MatchRelation::Instead;
+            Claim::Duplicate { event, relation: stands, .. } => {
+                let instead = stands == MatchRelation::ViaSuccessor;
                 let changes = new.event.change.is_some();
                 seen.duplicates.push(Duplicate { of: event.id, keys, changes, instead });
             }
-            Claim::Again => seen.again += 1,
+            Claim::Undecided => seen.again += 1,
             Claim::Stale { .. } | Claim::Imported { .. } => panic!("there is no order here, and nothing was imported"),
         }
     }
@@ -104,7 +104,7 @@ async fn live(
         4 => EventStep::Replay,
         _ => EventStep::Cancel,
     };
-    let Ok(change) = event.change(step, &Route::default(), store.now()) else { return Some(event) };
+    let Ok(change) = event.transition(step, &Route::default(), store.now()) else { return Some(event) };
     match store.advance(vec![change]).await {
         Ok(mut written) => match written.remove(0) {
             AdvanceResult::Written { event, .. } => Some(*event),

@@ -20,7 +20,7 @@ async fn try_open(url: &str, schema: SchemaMode) -> Result<PostgresBackend, Stor
 /// It cannot be opened until somebody does something, and these words say what.
 async fn check(url: &str, words: &[&str]) {
     match try_open(url, SchemaMode::Auto).await.err() {
-        Some(StoreOpenError::Ever(said)) => {
+        Some(StoreOpenError::Permanent(said)) => {
             assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
             assert!(!said.contains("hunter2"), "{said}");
         }
@@ -59,7 +59,7 @@ async fn what_cannot_be_opened_says_what_to_do() {
 
     let yet = try_open("postgres://u:hunter2@127.0.0.1:1/d", SchemaMode::Auto).await.err();
     assert!(
-        matches!(&yet, Some(StoreOpenError::Yet(said)) if said.contains("127.0.0.1:1") && !said.contains("hunter2")),
+        matches!(&yet, Some(StoreOpenError::Temporary(said)) if said.contains("127.0.0.1:1") && !said.contains("hunter2")),
         "{yet:?}"
     );
     // Those that are reserved are not for everybody.
@@ -73,7 +73,7 @@ async fn what_cannot_be_opened_says_what_to_do() {
             Err(_) => break try_open(&server.url_of("poor", &database), SchemaMode::Read).await.err(),
         }
     };
-    assert!(matches!(&full, Some(StoreOpenError::Yet(said)) if said.contains("max_connections")), "{full:?}");
+    assert!(matches!(&full, Some(StoreOpenError::Temporary(said)) if said.contains("max_connections")), "{full:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -215,7 +215,10 @@ async fn the_schema_goes_up_and_down_and_one_version_ahead_is_fine() {
 
     let database = server.database().await;
     let older = try_open(&server.url(&database), SchemaMode::Manual).await.err();
-    assert!(matches!(&older, Some(StoreOpenError::Ever(said)) if said.contains("hookonce migrate up")), "{older:?}");
+    assert!(
+        matches!(&older, Some(StoreOpenError::Permanent(said)) if said.contains("hookonce migrate up")),
+        "{older:?}"
+    );
     // Nodes that start together: one migrates, the others wait for it.
     let mut nodes = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -259,7 +262,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     let with = |fields: &str| {
         let mut new = making().source(source).made(START);
         new.event.fields = hookonce::decide::field::Fields::from_json(fields).unwrap();
-        new.event.digest = new.event.seal();
+        new.event.digest = new.event.immutable_digest();
         new
     };
     let long = format!(r#"{{"tag":"{}","size":9007199254740993}}"#, "é\u{1f980}x".repeat(600));
@@ -268,7 +271,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
         let id = new.event.id;
         store.claim(vec![new]).await.unwrap();
         let event = store.get(id).await.unwrap().unwrap();
-        assert_eq!(event.seal(), event.digest, "it comes back as it was");
+        assert_eq!(event.immutable_digest(), event.digest, "it comes back as it was");
     }
     let db = server.client(&database).await;
     let sql = r#"select size, "it's ""x""" from "events_so""ur'ce \" where tag = 'latest'"#;

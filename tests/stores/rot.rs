@@ -93,16 +93,16 @@ async fn ask_everything(path: &Path, known: &[(EventId, Payload, Event)]) -> (u3
             Err(_) => refused += 1,
         }
         if let Ok(Some(found)) = store.get(*id).await {
-            let acts = found.state.ended().is_none() && found.seal() == found.digest;
+            let acts = found.state.ended().is_none() && found.immutable_digest() == found.digest;
             assert!(!acts || found.fields == event.fields && found.route == event.route, "it would run something else");
         }
         let _ = store.receipt(*id).await;
-        let _ = store.story(*id).await;
+        let _ = store.details(*id).await;
     }
     let _ = super::due(&store, 100).await;
     let _ = store.list(EventQuery { limit: 100, ..EventQuery::default() }).await;
-    let _ = store.named("d1".into(), 5).await;
-    let _ = store.named("00".into(), 5).await;
+    let _ = store.find_by_name("d1".into(), 5).await;
+    let _ = store.find_by_name("00".into(), 5).await;
     for n in 0..8 {
         let _ = store.claim(vec![making().delivery(&format!("d{n}")).change("s", "A", Some(n)).made(START)]).await;
         let _ = store.claim(vec![making().delivery(&format!("x{n}")).group("g").carrying("y").made(START)]).await;
@@ -305,9 +305,9 @@ async fn a_failed_sync_is_unsure_and_stops_the_store_and_what_was_answered_is_th
     let acked: u32 = std::fs::read_to_string(path.with_extension("acked")).unwrap().parse().unwrap();
     let store = node(&path);
     for n in 0..acked {
-        assert_eq!(store.named(format!("d{n}"), 2).await.unwrap().len(), 1, "{n}");
+        assert_eq!(store.find_by_name(format!("d{n}"), 2).await.unwrap().len(), 1, "{n}");
     }
-    assert!(acked > 5 && store.named("after".into(), 1).await.unwrap().is_empty());
+    assert!(acked > 5 && store.find_by_name("after".into(), 1).await.unwrap().is_empty());
 }
 
 /// What becomes of waiting events when a bit of one's row was flipped.
@@ -331,9 +331,9 @@ enum Fate {
 async fn live(store: &SqliteStore) -> Result<Fate, StoreError> {
     let known: Arc<[(Arc<str>, Arc<str>)]> = Arc::new([("source".into(), "1".into())]);
     for _ in 0..3 {
-        for look in [DueQuery::Strays(known.clone()), DueQuery::Route("source".into(), "1".into()), DueQuery::Leases] {
+        for look in [DueQuery::Orphans(known.clone()), DueQuery::Route("source".into(), "1".into()), DueQuery::Leases] {
             for event in store.due(look, 10).await?.events {
-                let seal = event.seal() == event.digest;
+                let seal = event.immutable_digest() == event.digest;
                 if seal && event.blocks.0 != 0 {
                     return Ok(Fate::Skipped);
                 }
@@ -347,14 +347,14 @@ async fn live(store: &SqliteStore) -> Result<Fate, StoreError> {
                     blocks: SucceededBlocks(0),
                     jitter: Jitter(0),
                 };
-                let steps = match (seal, event.passed) {
+                let steps = match (seal, event.queue_state) {
                     (false, _) => vec![EventStep::Damage],
-                    (true, QueueState::Aside) => vec![EventStep::Rejoin, start, end],
-                    (true, QueueState::No | QueueState::Yes) => vec![start, end],
+                    (true, QueueState::Suspended) => vec![EventStep::Unsuspend, start, end],
+                    (true, QueueState::Queued | QueueState::Requeued) => vec![start, end],
                 };
                 let mut event = event;
                 for step in steps {
-                    let Ok(change) = event.change(step, &Route::default(), store.now()) else { break };
+                    let Ok(change) = event.transition(step, &Route::default(), store.now()) else { break };
                     match store.advance(vec![change]).await?.remove(0) {
                         AdvanceResult::Written { event: next, .. } => event = *next,
                         AdvanceResult::Lost => break,

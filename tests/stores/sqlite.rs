@@ -39,7 +39,7 @@ pub(crate) async fn start(store: &SqliteStore, event: &Event) {
 
 async fn start_as(store: &SqliteStore, event: &Event, action: ActionKind) {
     let step = EventStep::Start { lasts: Duration::from_hours(1), by: Node("node".into()), action };
-    let change = event.change(step, &Route::default(), store.now()).unwrap();
+    let change = event.transition(step, &Route::default(), store.now()).unwrap();
     store.advance(vec![change]).await.unwrap();
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn claim_kind(claim: &Claim) -> &'static str {
         Claim::Duplicate { .. } => "duplicate",
         Claim::Imported { .. } => "imported",
         Claim::Stale { .. } => "stale",
-        Claim::Again => "again",
+        Claim::Undecided => "again",
     }
 }
 
@@ -133,17 +133,17 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
     let note = vec![DuplicateNote { event, sighting }];
     let commits = store.commits();
     let begun = std::time::Instant::now();
-    store.note(note.clone()).await.unwrap();
+    store.note_duplicates(note.clone()).await.unwrap();
     while store.commits() == commits {
         assert!(begun.elapsed() < Duration::from_mins(2), "it is never written");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(begun.elapsed() >= Duration::from_secs(1), "it was not held back: {:?}", begun.elapsed());
     assert_eq!(store.commits(), commits + 1);
-    assert_eq!(store.story(event).await.unwrap().unwrap().duplicates, 1);
-    store.note(note).await.unwrap();
+    assert_eq!(store.details(event).await.unwrap().unwrap().duplicates, 1);
+    store.note_duplicates(note).await.unwrap();
     drop(store);
-    assert_eq!(node(&path).story(event).await.unwrap().unwrap().duplicates, 2);
+    assert_eq!(node(&path).details(event).await.unwrap().unwrap().duplicates, 2);
 }
 
 #[tokio::test]

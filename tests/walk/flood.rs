@@ -2,7 +2,7 @@
 
 use crate::house::{House, Sent, until};
 use crate::{IN, numbers};
-use hookonce::http::accept::allow_files;
+use hookonce::http::accept::raise_file_limit;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -150,7 +150,7 @@ async fn kept(address: &str) -> Option<TcpStream> {
 async fn kept_alive_connections_beyond_the_limit_do_not_shut_the_port() {
     // A node that may open few files takes few connections: the same rule, with less to open here.
     let (files, flood) = if is_full() { (20_000, 10_500) } else { (1_024, 1_100) };
-    let allowed = allow_files(flood).expect("a limit of open files");
+    let allowed = raise_file_limit(flood).expect("a limit of open files");
     assert!(allowed > flood as u64 + 100, "this system lets a process open only {allowed} files");
     let mut house = House::empty(&numbers("", "run = { steps = [\"true\"] }"));
     let mut command = Command::new("sh");
@@ -183,7 +183,7 @@ fn resident(house: &House) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_flood_of_bodies_and_connections_a_node_has_at_most_256_mb() {
     let wanted = if is_full() { 9_500 } else { 4_000 };
-    let allowed = allow_files(wanted).expect("a limit of open files");
+    let allowed = raise_file_limit(wanted).expect("a limit of open files");
     let connections = wanted.min(usize::try_from(allowed).unwrap() - 500);
     let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
     let (address, before) = (address(&house), resident(&house));

@@ -1,7 +1,7 @@
 //! What a receiver's answer means, and what is kept of it.
 
+use crate::action::format_duration;
 use crate::action::plan::ReceiverPlan;
-use crate::action::spoken;
 use crate::decide::breaker::ReceiverHealth;
 use crate::decide::event::{Outcome, Receipt};
 use crate::decide::limits::RECEIPT_BYTES_MAX;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 pub(super) struct ReceiverResponse {
     pub(super) outcome: Outcome,
     /// What it says about the receiver's health.
-    pub(super) heard: ReceiverHealth,
+    pub(super) health: ReceiverHealth,
     /// Why the receipt is not whole.
     pub(super) cut: Option<ReceiptTruncation>,
 }
@@ -33,7 +33,7 @@ pub(super) enum ReceiptTruncation {
 }
 
 impl ReceiptTruncation {
-    pub(super) fn why(self) -> &'static str {
+    pub(super) fn reason(self) -> &'static str {
         match self {
             Self::TooLong => "it is longer than 1 MiB",
             Self::BrokeOff => "it broke off",
@@ -44,7 +44,7 @@ impl ReceiptTruncation {
 }
 
 /// Reads an answer.
-pub(super) async fn answered(
+pub(super) async fn read_response(
     response: Response,
     receiver: &ReceiverPlan,
     until: Instant,
@@ -55,10 +55,10 @@ pub(super) async fn answered(
     let (receipt, cut) = receipt(response, &receiver.receipt_headers, until, lease).await;
     let receipt = Some(receipt);
     let why = format!("the receiver answered {}", status.as_u16());
-    let heard = if status.is_server_error() { ReceiverHealth::Ill } else { ReceiverHealth::Alive };
+    let heard = if status.is_server_error() { ReceiverHealth::Down } else { ReceiverHealth::Up };
     let outcome = match status.as_u16() {
         200..=299 if cut == Some(ReceiptTruncation::TimedOut) => {
-            let why = format!("{why}, and the rest did not come within {}", spoken(receiver.timeout));
+            let why = format!("{why}, and the rest did not come within {}", format_duration(receiver.timeout));
             Outcome::TimedOut { why, answered: receipt }
         }
         200..=299 => Outcome::Delivered(receipt),
@@ -66,7 +66,7 @@ pub(super) async fn answered(
         300..=499 => Outcome::Rejected { why, receipt },
         _ => Outcome::Unknown { why: format!("{why}, which means nothing") },
     };
-    ReceiverResponse { outcome, heard, cut }
+    ReceiverResponse { outcome, health: heard, cut }
 }
 
 /// The status is known by now, so whatever ends the reading only cuts the body.
@@ -84,7 +84,7 @@ async fn receipt(
         cut = reading => cut.unwrap_or(Some(ReceiptTruncation::TimedOut)),
         over = lease.ended() => Some(ReceiptTruncation::Over(over)),
     };
-    (Receipt { status: StatusCode::as_u16(&status), headers, body, cut: cut.is_some() }, cut)
+    (Receipt { status: StatusCode::as_u16(&status), headers, body, truncated: cut.is_some() }, cut)
 }
 
 /// Reads up to the limit; says why it is not all.

@@ -84,7 +84,7 @@ pub(super) fn headers(
         };
         headers.insert(header, value);
     }
-    for (name, value) in own(signs, attempt) {
+    for (name, value) in hookonce_headers(signs, attempt) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }
@@ -93,14 +93,14 @@ pub(super) fn headers(
 }
 
 /// The headers that hookonce itself writes.
-fn own(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+fn hookonce_headers(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
     let Attempt { event, payload, at, .. } = attempt;
     let mut own = vec![
         ("idempotency-key".to_owned(), event.idempotency_key()),
         ("hookonce-event".to_owned(), event.id.to_string()),
         ("hookonce-attempt".to_owned(), event.attempt.to_string()),
     ];
-    own.extend(trace::headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    own.extend(trace::trace_headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
     own.extend(signs.into_iter().flat_map(|scheme| scheme.proof(&message_id(event), *at, &payload.body)));
     own
 }

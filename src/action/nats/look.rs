@@ -6,8 +6,8 @@
 //! (`sync_interval: always`) it tells nobody but its administrators: that line says so.
 
 use super::{NatsConnection, NatsServerVersion};
+use crate::action::format_duration;
 use crate::action::plan::nats::{PublishMode, PublishPlan, window};
-use crate::action::spoken;
 use crate::decide::time::Duration;
 use crate::telemetry::{self, LogLevel};
 use async_nats::Client;
@@ -34,9 +34,9 @@ impl StreamWarning {
     }
 }
 
-pub(super) async fn look(plan: Arc<PublishPlan>, server: Arc<NatsConnection>) {
+pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsConnection>) {
     let client = loop {
-        match server.up(LOOK).await {
+        match server.connected(LOOK).await {
             Ok(client) => break client,
             Err(why) => {
                 let hint = "it is tried again; events wait meanwhile";
@@ -46,10 +46,10 @@ pub(super) async fn look(plan: Arc<PublishPlan>, server: Arc<NatsConnection>) {
             }
         }
     };
-    for doubt in doubts(&client, &plan).await {
+    for doubt in stream_warnings(&client, &plan).await {
         say(&server, &plan, &doubt);
     }
-    if plan.keeper == PublishMode::Stream && server.first_to_tell() {
+    if plan.keeper == PublishMode::Stream && server.claim_sync_warning() {
         let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every minute \
                    or two, and a power failure may take what it acknowledged since";
         let version = NatsServerVersion::of(&client);
@@ -64,22 +64,22 @@ pub(super) async fn look(plan: Arc<PublishPlan>, server: Arc<NatsConnection>) {
 }
 
 /// What is to be said of where this plan publishes.
-pub async fn doubts(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
+pub async fn stream_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
     let old = NatsServerVersion::of(client).too_old();
-    let mut doubts: Vec<_> =
+    let mut warnings: Vec<_> =
         old.map(|why| StreamWarning::new(LogLevel::Warn, why, "install a newer one")).into_iter().collect();
-    doubts.extend(doubts_of_keeping(client, plan).await);
-    doubts
+    warnings.extend(delivery_warnings(client, plan).await);
+    warnings
 }
 
-async fn doubts_of_keeping(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
-    if plan.keeper == PublishMode::Nobody {
+async fn delivery_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
+    if plan.keeper == PublishMode::Core {
         let why = "core = true: who does not listen right now never gets it; at most once";
-        return vec![StreamWarning::new(LogLevel::Warn, why, plan.command())];
+        return vec![StreamWarning::new(LogLevel::Warn, why, plan.create_stream_command())];
     }
     match stream(client, &plan.subjects()).await {
-        Ok(config) => about(plan, &config),
-        Err(why) => vec![StreamWarning::new(LogLevel::Error, why, plan.command())],
+        Ok(config) => config_warnings(plan, &config),
+        Err(why) => vec![StreamWarning::new(LogLevel::Error, why, plan.create_stream_command())],
     }
 }
 
@@ -93,36 +93,36 @@ async fn stream(client: &Client, subjects: &str) -> Result<Config, String> {
     Ok(found.cached_info().config.clone())
 }
 
-fn about(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
+fn config_warnings(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
     let name = &stream.name;
-    let mut doubts = Vec::new();
-    if stream.duplicate_window < plan.horizon {
+    let mut warnings = Vec::new();
+    if stream.duplicate_window < plan.retry_horizon {
         let why = format!(
             "the stream {name} remembers ids for {}, and the last attempt may come {} after the first: what was lost in \
              between may be stored twice",
-            spoken(stream.duplicate_window),
-            spoken(plan.horizon)
+            format_duration(stream.duplicate_window),
+            format_duration(plan.retry_horizon)
         );
-        let hint = format!("nats stream edit {name} --dupe-window {}", window(plan.horizon));
-        doubts.push(StreamWarning::new(LogLevel::Warn, why, hint));
+        let hint = format!("nats stream edit {name} --dupe-window {}", window(plan.retry_horizon));
+        warnings.push(StreamWarning::new(LogLevel::Warn, why, hint));
     }
     if stream.no_ack {
         let why = format!("the stream {name} acknowledges nothing, so every attempt ends in doubt");
-        doubts.push(StreamWarning::new(LogLevel::Error, why, "make it anew without --no-ack"));
+        warnings.push(StreamWarning::new(LogLevel::Error, why, "make it anew without --no-ack"));
     }
     if stream.storage == StorageType::Memory {
         let why = format!("the stream {name} is kept in memory: a server that restarts has lost it");
-        doubts.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with --storage file"));
+        warnings.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with --storage file"));
     }
     if stream.persist_mode == Some(PersistenceMode::Async) {
         let why = format!("the stream {name} acknowledges before it writes");
-        doubts.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with the default persist mode"));
+        warnings.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with the default persist mode"));
     }
-    doubts
+    warnings
 }
 
 fn say(server: &NatsConnection, plan: &PublishPlan, doubt: &StreamWarning) {
     let subject = plan.subject.to_string();
     let said = [("server", server.shown()), ("subject", &subject), ("why", &doubt.why), ("hint", &doubt.hint)];
-    telemetry::say(doubt.level, "publish", &said);
+    telemetry::log(doubt.level, "publish", &said);
 }

@@ -42,7 +42,7 @@ impl fmt::Debug for NatsConnections {
 
 impl NatsConnections {
     /// The connection to this server, which others may share. Nothing is connected yet.
-    pub fn to(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionError> {
+    pub fn connection(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(plan) {
             return Ok(known.clone());
@@ -82,7 +82,7 @@ impl NatsConnection {
     }
 
     /// The client, connected; waits for that at most so long. An error is a sentence, and nothing was sent.
-    pub async fn up(&self, within: Duration) -> Result<Client, String> {
+    pub async fn connected(&self, within: Duration) -> Result<Client, String> {
         let until = tokio::time::Instant::now() + within;
         let client = self.client.get_or_try_init(|| self.connect()).await?;
         let mut news = self.news.subscribe();
@@ -97,14 +97,14 @@ impl NatsConnection {
     }
 
     /// Waits until the connection breaks; counted from the call, not from when it is first waited for.
-    pub fn down(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn disconnected(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut breaks = self.breaks.subscribe();
         // The sender may be gone with the node: then nobody waits any more.
         async move { breaks.changed().await.unwrap_or_default() }
     }
 
     /// Is this the first to be told something about the server?
-    pub(super) fn first_to_tell(&self) -> bool {
+    pub(super) fn claim_sync_warning(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
@@ -118,13 +118,13 @@ impl NatsConnection {
             .connection_timeout(CONNECT_TIME)
             .ping_interval(PING_EVERY)
             .subscription_capacity(SUBSCRIPTION_MAX)
-            .reconnect_delay_callback(wait)
+            .reconnect_delay_callback(reconnect_delay)
             .event_callback(move |event| {
                 let (news, breaks, shown) = (news.clone(), breaks.clone(), shown.clone());
                 let (trouble, places) = (trouble.clone(), places.clone());
                 async move {
-                    let is = what(&event, &places).await;
-                    tell(&shown, &event, &is);
+                    let is = describe_event(&event, &places).await;
+                    log_event(&shown, &event, &is);
                     match &event {
                         Event::Disconnected => breaks.send_modify(|breaks| *breaks += 1),
                         Event::Connected => *trouble.lock().unwrap_or_else(PoisonError::into_inner) = None,
@@ -142,7 +142,7 @@ impl NatsConnection {
 }
 
 /// Asks the server a question that nobody has an answer to: when it says so, it has taken all that was sent before.
-pub async fn heard(client: &Client) -> Result<(), RequestError> {
+pub async fn round_trip(client: &Client) -> Result<(), RequestError> {
     match client.send_request(client.new_inbox(), Request::new().timeout(None)).await {
         Err(error) if error.kind() != RequestErrorKind::NoResponders => Err(error),
         Ok(_) | Err(_) => Ok(()),
@@ -150,26 +150,26 @@ pub async fn heard(client: &Client) -> Result<(), RequestError> {
 }
 
 /// How long to wait before the next try.
-fn wait(tries: usize) -> Duration {
+fn reconnect_delay(tries: usize) -> Duration {
     let doubled = 1_u32.checked_shl(u32::try_from(tries.saturating_sub(1)).unwrap_or(u32::MAX)).unwrap_or(u32::MAX);
     (RECONNECT_LONGEST / 16).saturating_mul(doubled).min(RECONNECT_LONGEST)
 }
 
-fn tell(server: &str, event: &Event, is: &str) {
+fn log_event(server: &str, event: &Event, is: &str) {
     let details = [("server", server), ("is", is)];
     match event {
-        Event::Connected | Event::Draining => telemetry::say(LogLevel::Info, "nats", &details),
+        Event::Connected | Event::Draining => telemetry::log(LogLevel::Info, "nats", &details),
         // Each try to connect again has the same to tell.
         Event::ClientError(_) | Event::ServerError(_) => {
-            telemetry::seldom(LogLevel::Warn, "nats", &format!("{server} {is}"), &details);
+            telemetry::log_rate_limited(LogLevel::Warn, "nats", &format!("{server} {is}"), &details);
         }
-        _ => telemetry::say(LogLevel::Warn, "nats", &details),
+        _ => telemetry::log(LogLevel::Warn, "nats", &details),
     }
 }
 
 /// What an event is, in words. Why no connection is made the client keeps to itself: so the places are asked whether
 /// anybody is there at all.
-async fn what(event: &Event, places: &[(String, u16)]) -> String {
+async fn describe_event(event: &Event, places: &[(String, u16)]) -> String {
     let Event::ClientError(_) = event else { return event.to_string() };
     for (host, port) in places {
         let why = match timeout(REACH_TIME, TcpStream::connect((host.as_str(), *port))).await {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_wait_doubles_up_to_the_longest() {
-        let millis: Vec<_> = [1, 2, 3, 5, 6, 400].map(|tries| wait(tries).as_millis()).into();
+        let millis: Vec<_> = [1, 2, 3, 5, 6, 400].map(|tries| reconnect_delay(tries).as_millis()).into();
         assert_eq!(millis, [250, 500, 1000, 4000, 4000, 4000]);
     }
 

@@ -65,7 +65,7 @@ pub struct PublishPlan {
     /// How it is signed again when the sender's signature has gone with the end of its event.
     pub signs: Option<VerificationScheme>,
     /// How long after the first attempt the last one may be: a stream must know an id for so long.
-    pub horizon: Duration,
+    pub retry_horizon: Duration,
 }
 
 /// What takes a message.
@@ -74,7 +74,7 @@ pub enum PublishMode {
     /// A stream, which says so.
     Stream,
     /// Whoever happens to listen: at most once.
-    Nobody,
+    Core,
 }
 
 impl PublishPlan {
@@ -109,11 +109,11 @@ impl PublishPlan {
     }
 
     /// The command that makes a stream which takes what is published here, and remembers ids for long enough.
-    pub fn command(&self) -> String {
+    pub fn create_stream_command(&self) -> String {
         let subjects = self.subjects();
         let first = subjects.split('.').next().unwrap_or_default();
         let name = if first == "*" { "HOOKS".to_owned() } else { first.to_ascii_uppercase() };
-        let window = window(self.horizon);
+        let window = window(self.retry_horizon);
         format!("nats stream add {name} --subjects '{subjects}' --storage file --dupe-window {window} --defaults")
     }
 }
@@ -144,7 +144,7 @@ mod tests {
             kind: None,
             carries: Vec::new(),
             signs: None,
-            horizon: Duration::from_secs(90),
+            retry_horizon: Duration::from_secs(90),
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
         ]);
         assert_eq!(plan.subjects(), "github.*");
         let command = "nats stream add GITHUB --subjects 'github.*' --storage file --dupe-window 2m --defaults";
-        assert_eq!(plan.command(), command);
+        assert_eq!(plan.create_stream_command(), command);
         assert_eq!(window(Duration::from_secs(121)), "3m");
     }
 

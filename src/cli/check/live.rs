@@ -6,7 +6,7 @@ mod fence;
 mod nats;
 mod receiver;
 
-use super::{CheckExit, ReportFormat, describe, found, problems_told, warned};
+use super::{CheckExit, ReportFormat, describe, load_config, print_errors, print_warnings};
 use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, EnvEntry, FieldTemplatePart, WorkingDir};
 use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::store::StoreOpenError;
@@ -37,7 +37,7 @@ impl LiveCheck {
 }
 
 /// What is wrong, and what to do.
-fn wrong<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, (String, String)> {
+fn failed_check<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, (String, String)> {
     Err((why.into(), hint.into()))
 }
 
@@ -48,21 +48,21 @@ pub fn check(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<CheckExit> {
-    let (file, config) = match found(explicit, SecretRequirement::Optional, env) {
+    let (file, config) = match load_config(explicit, SecretRequirement::Optional, env) {
         Ok(found) => found,
-        Err(problems) => return problems_told(&problems, form, out),
+        Err(problems) => return print_errors(&problems, form, out),
     };
-    let all = tried(&config, env)?;
+    let all = run_checks(&config, env)?;
     let bad = all.iter().filter(|tried| tried.found.is_err()).count();
     match form {
         ReportFormat::Json => {
-            let mut told = crate::config::shown::fine(&file, &config);
+            let mut told = crate::config::shown::valid_config(&file, &config);
             told["status"] = if bad == 0 { "fine" } else { "wrong" }.into();
             told["live"] = all.iter().map(json).collect();
             writeln!(out, "{told:#}")?;
         }
         ReportFormat::Text(ink) => {
-            warned(&config, ink, out)?;
+            print_warnings(&config, ink, out)?;
             describe(&config, out)?;
             for tried in &all {
                 writeln!(out, "{}", line(tried))?;
@@ -87,7 +87,7 @@ fn line(tried: &LiveCheck) -> String {
 }
 
 /// Tries everything, each thing once.
-fn tried(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
+fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
     let mut all = secrets(config);
     all.push(store(&config.store, config.migrate));
     all.extend(fence::tried(config));
@@ -124,7 +124,7 @@ fn plans(config: &Config) -> Vec<&ActionPlan> {
 fn secrets(config: &Config) -> Vec<LiveCheck> {
     let one = |value: &crate::config::ExternalValue| {
         let what = if matches!(value.what.as_str(), "secret" | "token") { "secret" } else { "value" };
-        LiveCheck::new(what, &value.from, value.lack.clone().map_or(Ok("set".into()), Err))
+        LiveCheck::new(what, &value.from, value.error.clone().map_or(Ok("set".into()), Err))
     };
     config.elsewhere.iter().map(one).collect()
 }
@@ -144,13 +144,13 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
     let found = runtime.block_on(async {
-        Ok(match holds(address).await? {
+        Ok(match store_contents(address).await? {
             StoreContents::Store => {
                 open_for(address, OpenPurpose::Look).await?;
                 Ok("answers".into())
             }
-            StoreContents::OlderSchema(behind) => older(&behind, migrate),
-            StoreContents::NoSchema if migrate == MigrationMode::Manual => wrong(
+            StoreContents::OlderSchema(behind) => older_schema_text(&behind, migrate),
+            StoreContents::NoSchema if migrate == MigrationMode::Manual => failed_check(
                 "it answers, but it is empty, and the config says migrate = \"manual\"",
                 "run `hookonce migrate up`",
             ),
@@ -161,7 +161,7 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
     found.unwrap_or_else(|cannot: StoreOpenError| {
         let why = cannot.to_string();
         let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
-        wrong(why, hint)
+        failed_check(why, hint)
     })
 }
 
@@ -175,7 +175,7 @@ enum StoreContents {
     NoKeys,
 }
 
-async fn holds(address: &StoreAddress) -> Result<StoreContents, StoreOpenError> {
+async fn store_contents(address: &StoreAddress) -> Result<StoreContents, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
         StoreAddress::Postgres(url) => {
@@ -195,12 +195,12 @@ async fn holds(address: &StoreAddress) -> Result<StoreContents, StoreOpenError> 
 }
 
 /// The words for an older schema.
-fn older(behind: &[&Migration], migrate: MigrationMode) -> Result<String, (String, String)> {
+fn older_schema_text(behind: &[&Migration], migrate: MigrationMode) -> Result<String, (String, String)> {
     let names: Vec<_> = behind.iter().map(|step| format!("{:04} {}", step.version, step.name)).collect();
     let names = names.join(", ");
     match migrate {
         MigrationMode::Auto => Ok(format!("opens; a node that starts brings its schema up to date: {names}")),
-        MigrationMode::Manual => wrong(
+        MigrationMode::Manual => failed_check(
             format!("its schema lacks {names}, and the config says migrate = \"manual\""),
             "run `hookonce migrate up`",
         ),
@@ -214,10 +214,10 @@ fn sqlite(path: &Path, migrate: MigrationMode) -> Result<String, (String, String
     use crate::store::sqlite::{SqliteAccess, open_file};
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return wrong(format!("the folder {} does not exist", folder.display()), "make it");
+        return failed_check(format!("the folder {} does not exist", folder.display()), "make it");
     }
     if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        return wrong(
+        return failed_check(
             format!("the folder {} cannot be written", folder.display()),
             "let the user of hookonce write it",
         );
@@ -226,20 +226,20 @@ fn sqlite(path: &Path, migrate: MigrationMode) -> Result<String, (String, String
         return Ok("not there yet; it is made when a node starts".into());
     }
     if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
-        return wrong("it cannot be written", "let the user of hookonce write it");
+        return failed_check("it cannot be written", "let the user of hookonce write it");
     }
     let db = open_file(path, SqliteAccess::Read).map_err(|error| (error.to_string(), String::new()))?.db;
     let applied = migrations::applied(&db).map_err(|error| (error.to_string(), String::new()))?;
     let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
     match way.map_err(|refused| (refused.to_string(), String::new()))?.as_slice() {
         [] => Ok("opens, and its schema is up to date".into()),
-        way => older(way, migrate),
+        way => older_schema_text(way, migrate),
     }
 }
 
 #[cfg(not(feature = "sqlite"))]
 fn sqlite(_: &Path, _: MigrationMode) -> Result<String, (String, String)> {
-    wrong("this hookonce was built without SQLite", "")
+    failed_check("this hookonce was built without SQLite", "")
 }
 
 fn folder(dir: &WorkingDir) -> LiveCheck {
@@ -251,11 +251,11 @@ fn folder(dir: &WorkingDir) -> LiveCheck {
         },
     };
     let found = if !path.exists() {
-        wrong("it does not exist", "make it, or correct `dir`")
+        failed_check("it does not exist", "make it, or correct `dir`")
     } else if !path.is_dir() {
-        wrong("it is not a folder", "correct `dir`")
+        failed_check("it is not a folder", "correct `dir`")
     } else if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
-        wrong("it cannot be entered", "let the user of hookonce read it")
+        failed_check("it cannot be entered", "let the user of hookonce read it")
     } else {
         Ok(words.to_owned())
     };
@@ -290,14 +290,14 @@ fn executable(program: &str, dir: &WorkingDir, path: &str) -> Result<String, (St
         };
         return match () {
             () if runs(&file) => Ok(String::new()),
-            () if file.exists() => wrong("it cannot be run", format!("chmod +x {}", file.display())),
-            () => wrong(format!("there is no {}", file.display()), "install it, or correct the step"),
+            () if file.exists() => failed_check("it cannot be run", format!("chmod +x {}", file.display())),
+            () => failed_check(format!("there is no {}", file.display()), "install it, or correct the step"),
         };
     }
     let found = path.split(':').map(|folder| Path::new(folder).join(program)).find(|file| runs(file));
     match found {
         Some(file) => Ok(file.display().to_string()),
-        None => wrong("it is in no folder of PATH", format!("install it, or add its folder to PATH ({path})")),
+        None => failed_check("it is in no folder of PATH", format!("install it, or add its folder to PATH ({path})")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A store that is opened here: beside a running node to read, with its lock to write.
 
-use super::{ClockConfirmation, CommandOutcome, nobody, several};
+use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event};
 use crate::cli::trouble::CommandError;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::source::Route;
@@ -30,15 +30,15 @@ impl LocalBackend {
     }
 
     pub(super) async fn show(&self, name: &str) -> Result<Value, CommandError> {
-        let event = self.named(name).await?;
-        let story = self.store.story(event.id).await?.ok_or_else(|| nobody(name))?;
-        let mut told = shown::whole(&*self.store, &story).await?;
+        let event = self.find_by_name(name).await?;
+        let story = self.store.details(event.id).await?.ok_or_else(|| no_such_event(name))?;
+        let mut told = shown::event_details(&*self.store, &story).await?;
         told["supersedes"] = supersedes(&*self.store, event.id).await?;
         Ok(told)
     }
 
     pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        let event = self.named(name).await?;
+        let event = self.find_by_name(name).await?;
         match self.store.payload(event.id).await? {
             StoredValue::Whole(_) => self.step(&event, EventStep::Replay).await,
             StoredValue::Forgotten => Ok(CommandOutcome::Refused("its body is no longer kept".into())),
@@ -47,22 +47,22 @@ impl LocalBackend {
     }
 
     pub(super) async fn cancel(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        let event = self.named(name).await?;
+        let event = self.find_by_name(name).await?;
         self.step(&event, event.cancelled_from_outside(|until| self.store.is_lease_over(until))).await
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        let event = self.named(name).await?;
+        let event = self.find_by_name(name).await?;
         match self.store.remove(event.id).await? {
             RemovalResult::Removed => Ok(CommandOutcome::Done(json!({ "forgotten": 1, "event": event.id }))),
             RemovalResult::NotOver => Ok(CommandOutcome::Refused(format!("it is {}", event.state.word()))),
-            RemovalResult::Unknown => Err(nobody(name)),
+            RemovalResult::Unknown => Err(no_such_event(name)),
         }
     }
 
     pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
         if self.nodes == NodeTopology::Many && retention::is_elsewhere(&*self.store, source).await? {
-            return Ok(CommandOutcome::Refused(orphans::HAD.into()));
+            return Ok(CommandOutcome::Refused(orphans::SOURCE_IN_USE.into()));
         }
         let forgotten = retention::forget_source(&*self.store, source).await?;
         Ok(CommandOutcome::Done(orphans::document(source, forgotten)))
@@ -73,25 +73,25 @@ impl LocalBackend {
             self.store.confirm_time().await?;
         }
         let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
-        let swept = sweep::everything(&*self.store, &keeps).await?;
+        let swept = sweep::sweep_all(&*self.store, &keeps).await?;
         Ok(shown::forgotten(swept, &*self.store))
     }
 
-    async fn named(&self, name: &str) -> Result<Event, CommandError> {
-        let mut events = self.store.meant(name.to_owned(), NAMESAKES_MAX).await?;
+    async fn find_by_name(&self, name: &str) -> Result<Event, CommandError> {
+        let mut events = self.store.resolve(name.to_owned(), NAMESAKES_MAX).await?;
         match (events.pop(), events.is_empty()) {
             (Some(event), true) => Ok(event),
-            (None, _) => Err(nobody(name)),
+            (None, _) => Err(no_such_event(name)),
             (Some(last), false) => {
                 events.push(last);
-                Err(several(name, &events.iter().map(shown::event).collect::<Vec<_>>()))
+                Err(ambiguous_name(name, &events.iter().map(shown::event).collect::<Vec<_>>()))
             }
         }
     }
 
     /// A person's step asks nothing of the event's route.
     async fn step(&self, event: &Event, step: EventStep) -> Result<CommandOutcome, CommandError> {
-        let Ok(change) = event.change(step, &Route::default(), self.store.now()) else {
+        let Ok(change) = event.transition(step, &Route::default(), self.store.now()) else {
             return Ok(CommandOutcome::Refused(format!("it is {}", event.state.word())));
         };
         match self.store.advance(vec![change]).await?.pop() {

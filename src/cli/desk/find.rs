@@ -51,11 +51,11 @@ impl BackendArgs {
             return AdminClient::new(address, self.token(env)?.as_deref()).map(EventBackend::Admin);
         }
         if let Some(store) = &self.store {
-            return self.cabinet(&named_store(store)?, purpose, env, "").await.map(EventBackend::Store);
+            return self.open_local(&named_store(store)?, purpose, env, "").await.map(EventBackend::Store);
         }
         let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
-        let admin = reachable(addresses.admin);
-        if let Some(port) = self.answering(&addresses, purpose, env).await? {
+        let admin = connect_address(addresses.admin);
+        if let Some(port) = self.running_node(&addresses, purpose, env).await? {
             return Ok(EventBackend::Admin(port));
         }
         match &addresses.store {
@@ -63,14 +63,14 @@ impl BackendArgs {
                 Err(CommandError::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
             }
             address => self
-                .cabinet(address, purpose, env, &format!(", and none answers at {admin}"))
+                .open_local(address, purpose, env, &format!(", and none answers at {admin}"))
                 .await
                 .map(EventBackend::Store),
         }
     }
 
     /// The admin port of a running node: a store alone cannot tell what happens.
-    pub async fn port(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
+    pub async fn admin_client(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
         if self.store.is_some() {
             return Err(CommandError::unknown(
                 "only a running node tells what happens; name it with --admin, not its store",
@@ -83,17 +83,17 @@ impl BackendArgs {
             };
         }
         let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
-        match self.answering(&addresses, BackendAccess::Write, env).await? {
+        match self.running_node(&addresses, BackendAccess::Write, env).await? {
             Some(port) => Ok(port),
             None => Err(CommandError::unknown(format!(
                 "no node answers at {}; start one with `hookonce serve`, or name its address with --admin",
-                reachable(addresses.admin)
+                connect_address(addresses.admin)
             ))),
         }
     }
 
     /// The config's node, if it runs and lets us in. Who only looks can as well look into the store.
-    async fn answering(
+    async fn running_node(
         &self,
         found: &NodeAddresses,
         purpose: BackendAccess,
@@ -104,9 +104,9 @@ impl BackendArgs {
         }
         let own = found.token.as_ref().and_then(|token| std::str::from_utf8(token.expose()).ok().map(str::to_owned));
         let token = self.token(env)?.or(own);
-        let port = AdminClient::new(&reachable(found.admin).to_string(), token.as_deref())?;
+        let port = AdminClient::new(&connect_address(found.admin).to_string(), token.as_deref())?;
         let in_memory = found.store == StoreAddress::Memory;
-        Ok(match port.knock().await {
+        Ok(match port.probe().await {
             None => None,
             Some(StatusCode::OK) => Some(port),
             Some(_) if purpose == BackendAccess::Read && !in_memory => None,
@@ -124,7 +124,7 @@ impl BackendArgs {
         }
     }
 
-    async fn cabinet(
+    async fn open_local(
         &self,
         address: &StoreAddress,
         purpose: BackendAccess,
@@ -132,10 +132,10 @@ impl BackendArgs {
         no_node: &str,
     ) -> Result<LocalBackend, CommandError> {
         let keeps =
-            Arc::new(if purpose == BackendAccess::Sweep { self.keeps(env)? } else { RetentionPolicies::default() });
+            Arc::new(if purpose == BackendAccess::Sweep { self.retention(env)? } else { RetentionPolicies::default() });
         let store = match address {
             #[cfg(feature = "sqlite")]
-            StoreAddress::Sqlite(path) => file(path, purpose, no_node)?,
+            StoreAddress::Sqlite(path) => open_sqlite(path, purpose, no_node)?,
             _ => {
                 let to = if purpose == BackendAccess::Read { OpenPurpose::Look } else { OpenPurpose::Tool };
                 open_for(address, to).await.map_err(|cannot| CommandError::unknown(cannot.to_string()))?
@@ -145,7 +145,7 @@ impl BackendArgs {
     }
 
     /// How long the events of the config's sources are kept; of other sources, the store knows.
-    fn keeps(&self, env: EnvLookup<'_>) -> Result<RetentionPolicies, CommandError> {
+    fn retention(&self, env: EnvLookup<'_>) -> Result<RetentionPolicies, CommandError> {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
         Ok(RetentionPolicies::of_sources(sources.iter().map(|source| &**source)))
     }
@@ -153,7 +153,7 @@ impl BackendArgs {
 
 /// One node at a time has a file's lock: a command that writes takes it, one that looks needs none.
 #[cfg(feature = "sqlite")]
-fn file(path: &std::path::Path, purpose: BackendAccess, no_node: &str) -> Result<Arc<dyn Store>, CommandError> {
+fn open_sqlite(path: &std::path::Path, purpose: BackendAccess, no_node: &str) -> Result<Arc<dyn Store>, CommandError> {
     use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
     let cannot = |error: SqliteOpenError| {
         let running = format!(
@@ -188,7 +188,7 @@ fn named_store(store: &str) -> Result<StoreAddress, CommandError> {
 }
 
 /// An address that can be connected to: one that listens everywhere listens here, too.
-pub(in crate::cli) fn reachable(listen: SocketAddr) -> SocketAddr {
+pub(in crate::cli) fn connect_address(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn what_listens_everywhere_is_asked_here() {
         for (listen, asked) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")] {
-            assert_eq!(reachable(listen.parse().unwrap()).to_string(), asked);
+            assert_eq!(connect_address(listen.parse().unwrap()).to_string(), asked);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The admin port of a running node.
 
-use super::{ClockConfirmation, CommandOutcome, nobody, several, text};
+use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event, text};
 use crate::cli::trouble::CommandError;
 use crate::decide::time::Duration;
 use crate::http::admin::{LIST_MAX, orphans};
@@ -49,11 +49,11 @@ impl AdminClient {
         }
         let client = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
         let client = client.redirect(reqwest::redirect::Policy::none()).build();
-        Ok(Self { base, client: client.map_err(|error| cannot(&words(&error)))? })
+        Ok(Self { base, client: client.map_err(|error| cannot(&root_cause(&error)))? })
     }
 
     /// The status of a first question; `None` where nobody listens.
-    pub(super) async fn knock(&self) -> Option<StatusCode> {
+    pub(super) async fn probe(&self) -> Option<StatusCode> {
         let mut url = self.url(&["api", "events"]);
         url.set_query(Some("limit=1"));
         let asked = self.client.get(url).timeout(CONNECT_TIME).send();
@@ -78,11 +78,11 @@ impl AdminClient {
                     url.query_pairs_mut().append_pair(name, value);
                 }
             }
-            let mut heard = self.ask(Method::GET, url).await?;
+            let mut heard = self.request(Method::GET, url).await?;
             if heard.status != StatusCode::OK {
-                return Err(self.trouble(&heard));
+                return Err(self.error_for(&heard));
             }
-            let Value::Array(page) = heard.body["events"].take() else { return Err(self.stranger()) };
+            let Value::Array(page) = heard.body["events"].take() else { return Err(self.not_hookonce()) };
             let full = page.len() >= limit;
             events.extend(page);
             before = events.last().map(|event| text(event, "event").to_owned());
@@ -94,11 +94,11 @@ impl AdminClient {
     }
 
     pub(super) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
-        let mut heard = self.ask(Method::GET, self.url(&["api", "quarantine"])).await?;
+        let mut heard = self.request(Method::GET, self.url(&["api", "quarantine"])).await?;
         match (heard.status, heard.body["messages"].take()) {
             (StatusCode::OK, Value::Array(messages)) => Ok(messages),
-            (StatusCode::OK, _) => Err(self.stranger()),
-            _ => Err(self.trouble(&heard)),
+            (StatusCode::OK, _) => Err(self.not_hookonce()),
+            _ => Err(self.error_for(&heard)),
         }
     }
 
@@ -110,27 +110,27 @@ impl AdminClient {
 
     /// All that is known of the one event of this name.
     pub async fn show(&self, name: &str) -> Result<Value, CommandError> {
-        let mut heard = self.ask(Method::GET, self.url(&["api", "events", name])).await?;
+        let mut heard = self.request(Method::GET, self.url(&["api", "events", name])).await?;
         if let Some(told) = heard.body.as_object_mut() {
             told.shift_remove("identities_in_words"); // only a config can tell, and a store has none
         }
-        match (heard.status, of_name(name, &heard)) {
+        match (heard.status, name_error(name, &heard)) {
             (StatusCode::OK, _) => Ok(heard.body),
             (_, Some(trouble)) => Err(trouble),
-            _ => Err(self.trouble(&heard)),
+            _ => Err(self.error_for(&heard)),
         }
     }
 
     pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        self.tell(Method::POST, &["api", "events", name, "replay"], name).await
+        self.post_command(Method::POST, &["api", "events", name, "replay"], name).await
     }
 
     pub(super) async fn cancel(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        self.tell(Method::POST, &["api", "events", name, "cancel"], name).await
+        self.post_command(Method::POST, &["api", "events", name, "cancel"], name).await
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        self.tell(Method::DELETE, &["api", "events", name], name).await
+        self.post_command(Method::DELETE, &["api", "events", name], name).await
     }
 
     pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
@@ -142,7 +142,7 @@ impl AdminClient {
             (StatusCode::NOT_FOUND, "unknown_source") => {
                 Ok(CommandOutcome::Done(orphans::document(source, ForgetSourceCounts::default())))
             }
-            _ => Err(self.trouble(&heard)),
+            _ => Err(self.error_for(&heard)),
         }
     }
 
@@ -152,27 +152,28 @@ impl AdminClient {
             url.query_pairs_mut().append_pair("now", "1");
         }
         let heard = self.ask_within(FORGET_TIME, Method::POST, url).await?;
-        if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.trouble(&heard)) }
+        if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.error_for(&heard)) }
     }
 
     /// What happens, from now on.
     pub async fn tail(&self) -> Result<SseReader, CommandError> {
-        let response = self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.deaf(&error))?;
+        let response =
+            self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.unreachable(&error))?;
         if response.status() != StatusCode::OK {
-            return Err(self.trouble(&read(response).await));
+            return Err(self.error_for(&read(response).await));
         }
         Ok(SseReader { response, heard: Vec::new() })
     }
 
-    async fn tell(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {
-        let heard = self.ask(method, self.url(path)).await?;
-        match (heard.status, of_name(name, &heard)) {
+    async fn post_command(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {
+        let heard = self.request(method, self.url(path)).await?;
+        match (heard.status, name_error(name, &heard)) {
             (StatusCode::OK | StatusCode::ACCEPTED, _) => Ok(CommandOutcome::Done(heard.body)),
             (_, Some(trouble)) => Err(trouble),
             (StatusCode::CONFLICT | StatusCode::GONE, None) => {
                 Ok(CommandOutcome::Refused(text(&heard.body, "reason").to_owned()))
             }
-            _ => Err(self.trouble(&heard)),
+            _ => Err(self.error_for(&heard)),
         }
     }
 
@@ -185,44 +186,44 @@ impl AdminClient {
         url
     }
 
-    async fn ask(&self, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
+    async fn request(&self, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
         self.ask_within(ANSWER_TIME, method, url).await
     }
 
     async fn ask_within(&self, time: Duration, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
         let asked = self.client.request(method, url).timeout(time).send().await;
-        Ok(read(asked.map_err(|error| self.deaf(&error))?).await)
+        Ok(read(asked.map_err(|error| self.unreachable(&error))?).await)
     }
 
-    fn trouble(&self, heard: &ApiResponse) -> CommandError {
+    fn error_for(&self, heard: &ApiResponse) -> CommandError {
         let base = &self.base;
         match (heard.status, text(&heard.body, "reason")) {
             (StatusCode::UNAUTHORIZED, _) => CommandError::unknown(format!(
                 "{base} asks for a token; put one into HOOKONCE_ADMIN_TOKEN, or name its variable with --token-env"
             )),
             (StatusCode::FORBIDDEN, "not_allowed") => CommandError::no(format!("this token may not do that at {base}")),
-            (StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, _) | (_, "") => self.stranger(),
+            (StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, _) | (_, "") => self.not_hookonce(),
             (_, reason) => CommandError::unknown(format!("{base} answered {}: {reason}", heard.status.as_u16())),
         }
     }
 
-    fn stranger(&self) -> CommandError {
+    fn not_hookonce(&self) -> CommandError {
         CommandError::unknown(format!(
             "{} does not answer as hookonce's admin port does; is it the right address?",
             self.base
         ))
     }
 
-    fn deaf(&self, error: &reqwest::Error) -> CommandError {
-        CommandError::unknown(format!("no node answers at {}: {}", self.base, words(error)))
+    fn unreachable(&self, error: &reqwest::Error) -> CommandError {
+        CommandError::unknown(format!("no node answers at {}: {}", self.base, root_cause(error)))
     }
 }
 
 /// The name was the trouble.
-fn of_name(name: &str, heard: &ApiResponse) -> Option<CommandError> {
+fn name_error(name: &str, heard: &ApiResponse) -> Option<CommandError> {
     match (text(&heard.body, "reason"), heard.body["events"].as_array()) {
-        ("unknown_event", _) => Some(nobody(name)),
-        ("several_events", Some(events)) => Some(several(name, events)),
+        ("unknown_event", _) => Some(no_such_event(name)),
+        ("several_events", Some(events)) => Some(ambiguous_name(name, events)),
         _ => None,
     }
 }
@@ -234,7 +235,7 @@ async fn read(response: Response) -> ApiResponse {
 }
 
 /// The last cause is what people understand: "Connection refused".
-pub(in crate::cli) fn words(error: &reqwest::Error) -> String {
+pub(in crate::cli) fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
@@ -263,7 +264,7 @@ impl SseReader {
                 Ok(Some(chunk)) if self.heard.len() + chunk.len() <= NEWS_BYTES_MAX => self.heard.extend(chunk),
                 Ok(Some(_)) => return Err(CommandError::unknown("the node sent a line without an end")),
                 Ok(None) => return Ok(None),
-                Err(error) => return Err(CommandError::unknown(format!("the node is gone: {}", words(&error)))),
+                Err(error) => return Err(CommandError::unknown(format!("the node is gone: {}", root_cause(&error)))),
             }
         }
     }

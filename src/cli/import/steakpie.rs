@@ -68,32 +68,32 @@ pub fn read(root: &YamlNode) -> SteakpieConfig {
     let mut read = SteakpieConfig::default();
     match &root.value {
         YamlValue::Table(entries) => entries.iter().for_each(|(key, value)| read.package(key, value)),
-        _ => read.leave(root, "the config is no table of packages"),
+        _ => read.skip(root, "the config is no table of packages"),
     }
     read.left.sort();
     read
 }
 
 impl SteakpieConfig {
-    fn leave(&mut self, at: &YamlNode, what: impl Into<String>) {
+    fn skip(&mut self, at: &YamlNode, what: impl Into<String>) {
         self.left.push(SkippedEntry { line: at.line, what: what.into() });
     }
 
     fn package(&mut self, key: &YamlNode, value: &YamlNode) {
         let Some(name) = self.name(key, "a package") else { return };
         if name == "<<" {
-            return self.leave(key, "a merge (`<<`) is not followed; write out what it brings");
+            return self.skip(key, "a merge (`<<`) is not followed; write out what it brings");
         }
         let mut folders = Vec::new();
         match &value.value {
             YamlValue::List(items) => folders.push(SteakpieFolder { dir: None, commands: self.commands(items) }),
             YamlValue::Table(entries) => self.entries(entries, &mut folders),
             YamlValue::Null => {}
-            YamlValue::Text(_) => self.leave(value, format!("{} has a text and no list of commands", shown(name))),
+            YamlValue::Text(_) => self.skip(value, format!("{} has a text and no list of commands", shown(name))),
         }
         folders.retain(|folder| !folder.commands.is_empty());
         if folders.is_empty() {
-            return self.leave(key, format!("{} has no commands, so it gets no route", shown(name)));
+            return self.skip(key, format!("{} has no commands, so it gets no route", shown(name)));
         }
         self.packages.push(SteakpiePackage { name: name.to_owned(), line: key.line, folders });
     }
@@ -124,7 +124,7 @@ impl SteakpieConfig {
                         YamlValue::Text(text) => shown(text),
                         _ => "this".to_owned(),
                     };
-                    self.leave(key, format!("{name} is nothing that steakpie knows of a package"));
+                    self.skip(key, format!("{name} is nothing that steakpie knows of a package"));
                 }
             }
         }
@@ -138,7 +138,7 @@ impl SteakpieConfig {
                 folders.push(SteakpieFolder { dir: Some(dir.to_owned()).filter(|dir| !dir.is_empty()), commands });
             }
             YamlValue::Null => {}
-            _ => self.leave(value, format!("{} has no list of commands; write each behind a `- `", shown(dir))),
+            _ => self.skip(value, format!("{} has no list of commands; write each behind a `- `", shown(dir))),
         }
     }
 
@@ -146,12 +146,12 @@ impl SteakpieConfig {
     fn name<'n>(&mut self, key: &'n YamlNode, what: &str) -> Option<&'n str> {
         match &key.value {
             YamlValue::Text(name) if name.chars().any(char::is_control) => {
-                self.leave(key, format!("the name of {what} cannot be printed: {}", shown(name)));
+                self.skip(key, format!("the name of {what} cannot be printed: {}", shown(name)));
                 None
             }
             YamlValue::Text(name) => Some(name),
             _ => {
-                self.leave(key, format!("the name of {what} is no text"));
+                self.skip(key, format!("the name of {what} is no text"));
                 None
             }
         }
@@ -165,31 +165,31 @@ impl SteakpieConfig {
         match &node.value {
             YamlValue::Text(_) => Some(SteakpieCommand { text: self.text(node)?, children: Vec::new() }),
             YamlValue::Null => {
-                self.leave(node, "a command is empty");
+                self.skip(node, "a command is empty");
                 None
             }
             YamlValue::List(items) => match items.split_first() {
                 None => {
-                    self.leave(node, "a list of commands is empty");
+                    self.skip(node, "a list of commands is empty");
                     None
                 }
-                Some((parent, children)) => self.family(parent, children),
+                Some((parent, children)) => self.command_with_children(parent, children),
             },
             YamlValue::Table(entries) => {
                 if let [(parent, YamlNode { value: YamlValue::List(children), .. })] = entries.as_slice() {
-                    return self.family(parent, children);
+                    return self.command_with_children(parent, children);
                 }
                 let hint = "a command with `: ` in it stands in quotes, children stand in a list";
-                self.leave(node, format!("a command is a table that steakpie does not know; {hint}"));
+                self.skip(node, format!("a command is a table that steakpie does not know; {hint}"));
                 None
             }
         }
     }
 
     /// Without its parent a child would run though it may not.
-    fn family(&mut self, parent: &YamlNode, children: &[YamlNode]) -> Option<SteakpieCommand> {
+    fn command_with_children(&mut self, parent: &YamlNode, children: &[YamlNode]) -> Option<SteakpieCommand> {
         if !matches!(parent.value, YamlValue::Text(_)) {
-            self.leave(parent, "a parent is no text, so its children are left with it");
+            self.skip(parent, "a parent is no text, so its children are left with it");
             return None;
         }
         let text = self.text(parent)?;
@@ -199,7 +199,7 @@ impl SteakpieConfig {
     fn text(&mut self, node: &YamlNode) -> Option<String> {
         match &node.value {
             YamlValue::Text(text) if text.contains('\0') => {
-                self.leave(node, "a command has a NUL byte, which no shell can be given");
+                self.skip(node, "a command has a NUL byte, which no shell can be given");
                 None
             }
             YamlValue::Text(text) => Some(text.clone()),

@@ -119,7 +119,7 @@ fn block(out: &mut String, dir: Option<&str>, steps: &[String]) {
 
 /// A command, its only child, the only child of that; where there are several children, one step for all of them.
 fn steps(command: &SteakpieCommand) -> Vec<String> {
-    let mut steps = vec![alone(&command.text)];
+    let mut steps = vec![escape_step(&command.text)];
     match command.children.as_slice() {
         [] => {}
         [only] => steps.extend(self::steps(only)),
@@ -129,7 +129,7 @@ fn steps(command: &SteakpieCommand) -> Vec<String> {
 }
 
 /// A command that is a step. What would be taken for one of our fields is hidden in quotes.
-fn alone(command: &str) -> String {
+fn escape_step(command: &str) -> String {
     let field = |name: &str| command.contains(&format!("{{{name}}}"));
     if command.trim().is_empty() {
         ":".to_owned()
@@ -142,16 +142,16 @@ fn alone(command: &str) -> String {
 
 /// All of them in any case; it failed if one of them did. No `exit`: in a login shell that runs `~/.bash_logout`.
 fn siblings(commands: &[SteakpieCommand]) -> String {
-    let all: Vec<_> = commands.iter().map(|command| format!("{} || r=1; ", family(command))).collect();
+    let all: Vec<_> = commands.iter().map(|command| format!("{} || r=1; ", shell_with_children(command))).collect();
     format!("r=0; {}[ $r = 0 ]", all.concat())
 }
 
 /// A command in a shell of its own, and its children if it succeeded.
-fn family(command: &SteakpieCommand) -> String {
+fn shell_with_children(command: &SteakpieCommand) -> String {
     let parent = in_a_shell(&command.text);
     match command.children.as_slice() {
         [] => parent,
-        [only] => format!("{parent} && {}", family(only)),
+        [only] => format!("{parent} && {}", shell_with_children(only)),
         several => format!("{parent} && ( {} )", siblings(several)),
     }
 }

@@ -131,7 +131,7 @@ impl YamlTreeBuilder {
                 let Some((node, weight)) = self.anchors.get(&anchor).cloned() else {
                     return Err(too_much(line, "an anchor is used inside of itself"));
                 };
-                self.weigh(weight, line)?;
+                self.count_against_limits(weight, line)?;
                 self.place(node, 0);
                 Ok(())
             }
@@ -142,18 +142,18 @@ impl YamlTreeBuilder {
     }
 
     fn begin(&mut self, anchor: usize, line: usize, is_table: bool) -> Result<(), YamlError> {
-        self.weigh(YamlSize { nodes: 1, bytes: 0, depth: 1 }, line)?;
+        self.count_against_limits(YamlSize { nodes: 1, bytes: 0, depth: 1 }, line)?;
         self.open.push(OpenYamlCollection { line, anchor, items: Vec::new(), is_table });
         Ok(())
     }
 
     fn add(&mut self, node: YamlNode, anchor: usize, line: usize) -> Result<(), YamlError> {
-        self.weigh(weight(&node), line)?;
+        self.count_against_limits(weight(&node), line)?;
         self.place(node, anchor);
         Ok(())
     }
 
-    fn weigh(&mut self, more: YamlSize, line: usize) -> Result<(), YamlError> {
+    fn count_against_limits(&mut self, more: YamlSize, line: usize) -> Result<(), YamlError> {
         self.taken.nodes += more.nodes;
         self.taken.bytes += more.bytes;
         if self.taken.nodes > NODES_MAX || self.taken.bytes > TEXT_BYTES_MAX {

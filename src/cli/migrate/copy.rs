@@ -1,6 +1,6 @@
 //! `hookonce migrate copy`: everything a store holds, copied into another one; `hookonce migrate reopen`: the way back.
 
-use crate::cli::consent::consent;
+use crate::cli::consent::confirm;
 use crate::cli::trouble::CommandError;
 use crate::config::EnvLookup;
 use crate::store::address::{StoreUrl, StoreUrlError};
@@ -52,7 +52,7 @@ pub async fn reopen(address: &StoreUrl, yes: bool, out: &mut impl Write) -> Resu
             format!("it was copied on {at}; what the other store has done since then would be done again.")
         }
     };
-    consent(&format!("{address}: {what}"), yes).await?;
+    confirm(&format!("{address}: {what}"), yes).await?;
     copy::reopen(&*store).await.map_err(trouble)?;
     writeln!(out, "{address} can be used again")?;
     Ok(0)

@@ -52,13 +52,13 @@ impl DeliveryBuilder {
             None => json!({ "sample": id }),
         };
         if let Some(kind) = &source.kind {
-            put(&mut body, &kind.shape, None).map_err(CommandError::Unknown)?;
+            set_at_path(&mut body, &kind.shape, None).map_err(CommandError::Unknown)?;
         }
         let mut letter = Self::of(Vec::new(), id);
         let fresh = fresh_fields(source);
         let filters =
             [source.require.as_ref(), source.when.as_ref(), source.routes.first().and_then(|r| r.when.as_ref())];
-        let wanted: Vec<_> = filters.into_iter().flatten().flat_map(Filter::wanted).collect();
+        let wanted: Vec<_> = filters.into_iter().flatten().flat_map(Filter::required_values).collect();
         let equal: Vec<_> = filters.into_iter().flatten().flat_map(Filter::equal).collect();
         let caller = caller(source);
         let asked_for = |ix: FieldIndex| match &caller {
@@ -75,7 +75,7 @@ impl DeliveryBuilder {
         for (ix, field) in (0..).map(FieldIndex).zip(source.fields.iter()) {
             if source.fields.kind_use().is_some() && field.at == FieldLocation::Header(kind::HEADER.into()) {
                 kind = asked_for(ix).unwrap_or(SAMPLE_KIND);
-                letter.place(&mut body, field, kind.into())?;
+                letter.set_field(&mut body, field, kind.into())?;
                 continue;
             }
             let found = in_body(&body, field).filter(|value| !value.is_null());
@@ -84,29 +84,29 @@ impl DeliveryBuilder {
             let value = match found {
                 _ if asked.is_some() => asked.into(),
                 _ if order => Value::from(seconds(now)),
-                Some(found) if fresh.contains(&ix) => another(found, &letter.id, now),
+                Some(found) if fresh.contains(&ix) => fresh_value(found, &letter.id, now),
                 Some(_) => continue,
                 None if field.default.is_some() => continue,
                 None if fresh.contains(&ix) => format!("sample-{}", &hash(&letter.id)[..8]).into(),
                 None => "sample".into(),
             };
-            letter.place(&mut body, field, value)?;
+            letter.set_field(&mut body, field, value)?;
         }
         let members = source.fields.kind_use().and_then(|_| kind::members(kind)).unwrap_or_default();
         for (path, is_object) in members {
             let there = path.iter().try_fold(&body, |at, part| inside(at, part)).is_some();
             let value = (!is_object).then(|| "sample".into());
             if !there {
-                put(&mut body, &path, value).map_err(CommandError::Unknown)?;
+                set_at_path(&mut body, &path, value).map_err(CommandError::Unknown)?;
             }
         }
-        if let VerificationScheme::Hmac(hmac) = source.verify.of_all()
+        if let VerificationScheme::Hmac(hmac) = source.verify.shared_scheme()
             && let Some(FieldLocation::Body(path)) = &hmac.timestamp
         {
-            put(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
+            set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
         }
         letter.body = body.to_string().into_bytes();
-        letter.name(source)?;
+        letter.set_delivery_id(source)?;
         Ok(letter)
     }
 
@@ -131,20 +131,20 @@ impl DeliveryBuilder {
                 )));
             };
             let was = in_body(&body, field).unwrap_or_default();
-            self.place(&mut body, field, like(&was, value))?;
+            self.set_field(&mut body, field, parse_as_type(&was, value))?;
         }
         self.body = body.to_string().into_bytes();
         Ok(())
     }
 
     /// Puts the delivery id where this source looks for it in the body or the query; headers are made when signing.
-    pub(super) fn name(&mut self, source: &Source) -> Result<(), CommandError> {
+    pub(super) fn set_delivery_id(&mut self, source: &Source) -> Result<(), CommandError> {
         match source.delivery.as_ref().map(|delivery| &delivery.at) {
             Some(FieldLocation::Body(path)) => {
                 let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
                     CommandError::unknown(format!("the id belongs into a JSON body, and this is none: {error}"))
                 })?;
-                put(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::Unknown)?;
+                set_at_path(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::Unknown)?;
                 self.body = body.to_string().into_bytes();
             }
             Some(FieldLocation::Query(name)) => self.query.push((name.clone(), self.id.clone())),
@@ -181,7 +181,7 @@ impl DeliveryBuilder {
         &self.query
     }
 
-    fn place(&mut self, body: &mut Value, field: &Field, value: Value) -> Result<(), CommandError> {
+    fn set_field(&mut self, body: &mut Value, field: &Field, value: Value) -> Result<(), CommandError> {
         let prefix = field.after.as_deref().unwrap_or("");
         let plain = match &value {
             Value::String(text) => format!("{prefix}{text}"),
@@ -189,9 +189,9 @@ impl DeliveryBuilder {
         };
         match &field.at {
             FieldLocation::Body(path) if prefix.is_empty() => {
-                put(body, path, Some(value)).map_err(CommandError::Unknown)
+                set_at_path(body, path, Some(value)).map_err(CommandError::Unknown)
             }
-            FieldLocation::Body(path) => put(body, path, Some(plain.into())).map_err(CommandError::Unknown),
+            FieldLocation::Body(path) => set_at_path(body, path, Some(plain.into())).map_err(CommandError::Unknown),
             FieldLocation::Header(name) => {
                 self.headers.retain(|(known, _)| known != name);
                 self.headers.push((name.clone(), plain));
@@ -218,7 +218,7 @@ fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
 }
 
 /// Another value of the same kind.
-fn another(was: Value, id: &str, now: Timestamp) -> Value {
+fn fresh_value(was: Value, id: &str, now: Timestamp) -> Value {
     match was {
         Value::Number(_) => (now.0 / 1_000).into(),
         Value::String(text) if text.starts_with("sha256:") => format!("sha256:{}", hash(id)).into(),
@@ -237,7 +237,7 @@ fn seconds(at: Timestamp) -> String {
 }
 
 /// A value as a person wrote it, of the kind that was there.
-fn like(was: &Value, text: &str) -> Value {
+fn parse_as_type(was: &Value, text: &str) -> Value {
     let scalar = serde_json::from_str::<Value>(text).ok().filter(|read| !read.is_object() && !read.is_array());
     match (was, scalar) {
         (Value::String(_), Some(Value::String(quoted))) => quoted.into(),
@@ -261,7 +261,7 @@ fn inside<'v>(at: &'v Value, part: &str) -> Option<&'v Value> {
 }
 
 /// Sets what stands at this path, making objects on the way; with no value, only the way is made.
-fn put(body: &mut Value, path: &[String], value: Option<Value>) -> Result<(), String> {
+fn set_at_path(body: &mut Value, path: &[String], value: Option<Value>) -> Result<(), String> {
     let mut at = body;
     for part in path {
         if at.is_null() {
@@ -295,7 +295,7 @@ mod tests {
     fn check(was: &str, path: &[&str], value: Value, expected: &str) {
         let mut body: Value = serde_json::from_str(was).unwrap();
         let path: Vec<_> = path.iter().map(|&part| part.to_owned()).collect();
-        let put = put(&mut body, &path, Some(value)).map(|()| body.to_string());
+        let put = set_at_path(&mut body, &path, Some(value)).map(|()| body.to_string());
         assert_eq!(put.unwrap_or_else(|error| error), expected);
     }
 
@@ -321,7 +321,7 @@ mod tests {
             (Value::Null, "main", json!("main")),
             (Value::Null, "{}", json!("{}")),
         ] {
-            assert_eq!(like(&was, text), expected, "{was} {text}");
+            assert_eq!(parse_as_type(&was, text), expected, "{was} {text}");
         }
     }
 

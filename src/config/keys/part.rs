@@ -38,5 +38,5 @@ pub enum SectionKind {
     /// `retry = { … }`
     Retry,
     /// `{ env = "…" }` or `{ file = "…" }`
-    Elsewhere,
+    External,
 }

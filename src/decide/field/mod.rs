@@ -185,7 +185,7 @@ impl FieldSet {
 
     /// Looks for all of them at once. A body that nobody points into is not even read.
     pub fn read(&self, verified: &VerifiedDelivery<'_>) -> Result<ExtractedFields, DeliveryRejection> {
-        let kinds = self.kinds.as_ref().filter(|kinds| kinds.asks(verified.delivery()));
+        let kinds = self.kinds.as_ref().filter(|kinds| kinds.needs_body_check(verified.delivery()));
         let into_body = kinds.is_some() || self.shape.is_some() || self.nodes.iter().any(Option::is_some);
         let seen = if into_body {
             self.paths.walk(verified.json()?).map_err(DeliveryRejection::Malformed)?
@@ -219,7 +219,7 @@ impl ExtractedFields {
 
     /// The same as identities, changes and orders read it: a blank text is a missing field, for which its default
     /// stands in. To everybody else it is the text that it is.
-    pub fn telling(&self, set: &FieldSet) -> Cow<'_, Self> {
+    pub fn without_blanks(&self, set: &FieldSet) -> Cow<'_, Self> {
         let blank = |slot: &ExtractedField| matches!(slot, ExtractedField::Present(value) if value.is_blank());
         if !self.slots.iter().any(blank) {
             return Cow::Borrowed(self);

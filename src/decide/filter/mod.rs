@@ -128,16 +128,16 @@ impl Filter {
     }
 
     /// Texts that fields must have for it to be true: what a made-up delivery is given.
-    pub fn wanted(&self) -> Vec<(FieldIndex, &str)> {
-        self.must_hold().iter().filter_map(wanted).collect()
+    pub fn required_values(&self) -> Vec<(FieldIndex, &str)> {
+        self.required_terms().iter().filter_map(wanted).collect()
     }
 
     /// Fields that must be equal for it to be true.
     pub fn equal(&self) -> Vec<(FieldIndex, FieldIndex)> {
-        self.must_hold().iter().filter_map(equal).collect()
+        self.required_terms().iter().filter_map(equal).collect()
     }
 
-    fn must_hold(&self) -> &[FilterExpr] {
+    fn required_terms(&self) -> &[FilterExpr] {
         match &self.root.node {
             FilterExprNode::All(terms) => terms.as_slice(),
             _ => std::slice::from_ref(&self.root),

@@ -11,7 +11,7 @@ pub(super) const HEADER: &str = "authorization";
 pub(super) fn verify(secrets: &SourceSecrets, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
     let (scheme, token) = signature(delivery, HEADER)?.split_once(' ').ok_or(DeliveryRejection::BadSignature)?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        secrets.equal(token.as_bytes())
+        secrets.verify_token(token.as_bytes())
     } else {
         Err(DeliveryRejection::BadSignature)
     }

@@ -25,7 +25,7 @@ pub struct PerCallerScheme {
     /// Who calls: a field that stands outside of the body.
     pub who: Field,
     /// The same scheme with a secret that nobody knows. An unknown caller is verified with it, which takes as long.
-    pub of_nobody: VerificationScheme,
+    pub decoy: VerificationScheme,
     /// Who is known.
     pub book: Arc<dyn CallerDirectory>,
 }
@@ -43,7 +43,7 @@ impl PerCallerScheme {
     /// How to verify this caller: by the book, or by a secret that nobody knows.
     pub(super) fn scheme(&self, caller: Option<&str>) -> Arc<VerificationScheme> {
         let known = caller.and_then(|caller| self.book.scheme(caller));
-        known.unwrap_or_else(|| Arc::new(self.of_nobody.clone()))
+        known.unwrap_or_else(|| Arc::new(self.decoy.clone()))
     }
 
     /// The headers by which some caller would be believed.

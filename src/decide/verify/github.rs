@@ -17,7 +17,7 @@ const PREFIX: &str = "sha256=";
 pub(super) fn verify(secrets: &SourceSecrets, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
     let hex = signature(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(DeliveryRejection::BadSignature)?;
     let theirs = hex::decode(hex).map_err(|_| DeliveryRejection::BadSignature)?;
-    secrets.signed(HmacHash::Sha256, &[delivery.body], &[theirs])
+    secrets.verify_signature(HmacHash::Sha256, &[delivery.body], &[theirs])
 }
 
 /// The headers GitHub would set.

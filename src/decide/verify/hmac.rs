@@ -1,7 +1,7 @@
 //! Any HMAC that can be described: which header, which hash, over what.
 
 use super::secrets::{MatchedSecret, SourceSecrets};
-use super::{seconds, signature, timely};
+use super::{check_timestamp, seconds, signature};
 use crate::decide::delivery::Delivery;
 use crate::decide::field::FieldLocation;
 use crate::decide::json::JsonScalar;
@@ -151,14 +151,14 @@ impl HmacScheme {
             None => Cow::Borrowed(""),
         };
         if self.timestamp.is_some() {
-            timely(parse_time(&stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, self.tolerance)?;
+            check_timestamp(parse_time(&stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, self.tolerance)?;
         }
         let id = match &self.id {
             Some(place) if self.over.contains(&SignedPiece::Id) => text_at(place, delivery)?,
             _ => Cow::Borrowed(""),
         };
         let message = self.message(&id, &stamp, delivery.body).ok_or(DeliveryRejection::BadSignature)?;
-        self.secrets.signed(self.hash, &message, &theirs)
+        self.secrets.verify_signature(self.hash, &message, &theirs)
     }
 
     /// `v1=…,v1=…`: what has another prefix, or is not written as it should be, is skipped.

@@ -175,7 +175,7 @@ impl VerificationScheme {
     /// For `explain`: nothing is believed, nothing is written. The delivery as if its signature were right, so that the
     /// rest of the walk can be shown for one whose secret is not here. Where several secrets are several senders, it
     /// counts as the first one's.
-    pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
+    pub fn assume_verified<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
         if let Self::StandardWebhooks { .. } | Self::Hmac(_) = self {
             content::agrees(delivery)?;
         }
@@ -184,18 +184,21 @@ impl VerificationScheme {
             Self::StandardWebhooks { .. } => (None, standard::id(delivery)),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => (None, None),
             Self::Callers(callers) => {
-                let verified = callers.of_nobody.take_on_trust(delivery)?;
+                let verified = callers.decoy.assume_verified(delivery)?;
                 let by = callers.caller(delivery).map_or(SenderCredential::None, SenderCredential::Caller);
                 return Ok(VerifiedDelivery { by, ..verified });
             }
         };
-        let by = self.secrets().and_then(SourceSecrets::mark).map_or(SenderCredential::None, SenderCredential::Secret);
+        let by = self
+            .secrets()
+            .and_then(SourceSecrets::fingerprint)
+            .map_or(SenderCredential::None, SenderCredential::Secret);
         Ok(VerifiedDelivery { delivery, json, secret: 0, by, id })
     }
 
     /// For `explain`: the same scheme for a delivery of any age, to tell an old signature from a wrong one.
     #[must_use]
-    pub fn of_any_age(&self) -> Self {
+    pub fn ignoring_age(&self) -> Self {
         let mut scheme = self.clone();
         match &mut scheme {
             Self::StandardWebhooks { tolerance, .. } => *tolerance = Duration::MAX,
@@ -206,9 +209,9 @@ impl VerificationScheme {
     }
 
     /// What all callers have in common; a scheme without callers is that itself.
-    pub fn of_all(&self) -> &Self {
+    pub fn shared_scheme(&self) -> &Self {
         match self {
-            Self::Callers(callers) => &callers.of_nobody,
+            Self::Callers(callers) => &callers.decoy,
             other => other,
         }
     }
@@ -234,7 +237,7 @@ impl VerificationScheme {
             Self::StandardWebhooks { .. } => standard::SIGNATURES.to_vec(),
             Self::Hmac(hmac) => vec![&hmac.header],
             Self::Bearer(_) => vec![bearer::HEADER],
-            Self::Callers(_) => self.of_all().signature_headers(),
+            Self::Callers(_) => self.shared_scheme().signature_headers(),
             Self::None => Vec::new(),
         }
     }
@@ -244,7 +247,7 @@ impl VerificationScheme {
         match self {
             Self::StandardWebhooks { .. } => standard::SIGNED.to_vec(),
             Self::Hmac(hmac) => hmac.signed_headers(),
-            Self::Callers(_) => self.of_all().signed_headers(),
+            Self::Callers(_) => self.shared_scheme().signed_headers(),
             Self::Github(_) | Self::Bearer(_) | Self::None => Vec::new(),
         }
     }
@@ -256,12 +259,12 @@ impl VerificationScheme {
 
     /// The headers that a worker behind a stream needs to verify a delivery again, in lower case. A token is not among
     /// them: it would let the worker send as its owner.
-    pub fn carried(&self) -> Vec<String> {
+    pub fn headers_to_forward(&self) -> Vec<String> {
         let of = |place: FieldLocation| match place {
             FieldLocation::Header(name) => Some(name),
             _ => None,
         };
-        let common = self.of_all();
+        let common = self.shared_scheme();
         let caller = match self {
             Self::Callers(callers) => of(callers.who.at.clone()),
             _ => None,
@@ -277,7 +280,7 @@ impl VerificationScheme {
 
     /// The header in which this scheme's senders name the kind of event, in lower case.
     pub fn kind_header(&self) -> Option<&'static str> {
-        matches!(self.of_all(), Self::Github(_)).then_some(github::KIND)
+        matches!(self.shared_scheme(), Self::Github(_)).then_some(github::KIND)
     }
 
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
@@ -287,7 +290,7 @@ impl VerificationScheme {
                 Some(DeliveryIdLocation { at: FieldLocation::Header(github::DELIVERY.into()), signed: false })
             }
             Self::StandardWebhooks { .. } => Some(DeliveryIdLocation { at: standard::id_place(), signed: true }),
-            Self::Callers(_) => self.of_all().delivery_id(),
+            Self::Callers(_) => self.shared_scheme().delivery_id(),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => None,
         }
     }
@@ -299,14 +302,14 @@ impl VerificationScheme {
             (Self::StandardWebhooks { .. } | Self::Hmac(_), FieldLocation::Header(name)) => {
                 self.signed_headers().contains(&name.as_str())
             }
-            (Self::Callers(callers), _) => callers.who.at == *place || callers.of_nobody.covers(place),
+            (Self::Callers(callers), _) => callers.who.at == *place || callers.decoy.covers(place),
             (_, FieldLocation::Header(_) | FieldLocation::Query(_) | FieldLocation::Path) => false,
         }
     }
 
     /// The time that the sender signed with the body, where it stands outside of it.
     pub fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
-        match self.of_all() {
+        match self.shared_scheme() {
             Self::Hmac(hmac) => hmac.signed_time(delivery),
             Self::StandardWebhooks { .. } => standard::timestamp(delivery).map(Cow::Borrowed),
             Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => None,
@@ -315,7 +318,7 @@ impl VerificationScheme {
 
     /// How old a delivery may be, where a time is signed; `None`: of any age.
     pub fn tolerance(&self) -> Option<Duration> {
-        let tolerance = match self.of_all() {
+        let tolerance = match self.shared_scheme() {
             Self::StandardWebhooks { tolerance, .. } => *tolerance,
             Self::Hmac(hmac) if hmac.timestamp.is_some() => hmac.tolerance,
             Self::Hmac(_) | Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => return None,
@@ -325,7 +328,7 @@ impl VerificationScheme {
 
     /// Is a time signed with the body, that stands outside of it?
     pub fn signs_time(&self) -> bool {
-        match self.of_all() {
+        match self.shared_scheme() {
             Self::Hmac(hmac) => hmac.signs_time(),
             Self::StandardWebhooks { .. } => true,
             Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => false,
@@ -340,7 +343,7 @@ impl VerificationScheme {
             Self::Hmac(hmac) => format!("an HMAC signature ({}) in `{}`", hmac.hash.words(), hmac.header),
             Self::Bearer(_) => "a bearer token".into(),
             Self::Callers(callers) => {
-                format!("{}, with the secret of `{}`", callers.of_nobody.words(), callers.who.name)
+                format!("{}, with the secret of `{}`", callers.decoy.words(), callers.who.name)
             }
             Self::None => "nothing".into(),
         }
@@ -348,7 +351,7 @@ impl VerificationScheme {
 
     /// Why a delivery was not believed, for whoever reads the node's own log: never for the sender, and never what the
     /// right signature would have been.
-    pub fn doubts(&self, delivery: &Delivery<'_>) -> String {
+    pub fn rejection_reason(&self, delivery: &Delivery<'_>) -> String {
         let names = self.signature_headers();
         let here: Vec<_> =
             names.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing).copied().collect();
@@ -394,7 +397,7 @@ fn signature<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, Deliver
 }
 
 /// Refuses what is older or newer than it may be.
-fn timely(stamp: Timestamp, at: Timestamp, tolerance: Duration) -> Result<(), DeliveryRejection> {
+fn check_timestamp(stamp: Timestamp, at: Timestamp, tolerance: Duration) -> Result<(), DeliveryRejection> {
     let off = stamp.since(at).max(at.since(stamp));
     if off <= tolerance { Ok(()) } else { Err(DeliveryRejection::BadSignature) }
 }

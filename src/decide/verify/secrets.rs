@@ -47,12 +47,12 @@ impl SourceSecrets {
     }
 
     /// The mark of the first one.
-    pub(super) fn mark(&self) -> Option<Digest> {
+    pub(super) fn fingerprint(&self) -> Option<Digest> {
         self.0.first().map(|secret| secret.mark)
     }
 
     /// Which secret one of these signatures was made with, over these pieces of a message.
-    pub(super) fn signed(
+    pub(super) fn verify_signature(
         &self,
         hash: HmacHash,
         message: &[&[u8]],
@@ -69,7 +69,7 @@ impl SourceSecrets {
     }
 
     /// Which secret this token is. Digests are compared, so that not even the length shows.
-    pub(super) fn equal(&self, token: &[u8]) -> Result<MatchedSecret, DeliveryRejection> {
+    pub(super) fn verify_token(&self, token: &[u8]) -> Result<MatchedSecret, DeliveryRejection> {
         let theirs = Digest::of(token);
         self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
     }

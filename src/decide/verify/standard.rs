@@ -2,7 +2,7 @@
 
 use super::hmac::HmacHash;
 use super::secrets::{MatchedSecret, SourceSecrets};
-use super::{seconds, signature, timely};
+use super::{check_timestamp, seconds, signature};
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::field::FieldLocation;
 use crate::decide::limits;
@@ -93,10 +93,10 @@ pub(super) fn verify<'d>(
     if id.contains('.') {
         return Err(DeliveryRejection::BadSignature);
     }
-    timely(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, tolerance)?;
+    check_timestamp(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, tolerance)?;
     let theirs = signatures(signature(delivery, names.signature)?)?;
     let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
-    Ok((secrets.signed(HmacHash::Sha256, &message, &theirs)?, id))
+    Ok((secrets.verify_signature(HmacHash::Sha256, &message, &theirs)?, id))
 }
 
 /// `v1,… v1,…`: other versions are skipped, and so is what is not base64.

@@ -92,13 +92,13 @@ impl QueryParams {
     }
 
     /// Takes a text to search for.
-    pub(super) fn short(&mut self, name: &str) -> Result<Option<String>, QueryRejection> {
+    pub(super) fn search_text(&mut self, name: &str) -> Result<Option<String>, QueryRejection> {
         let short = |text: &str| (1..=TEXT_CHARS_MAX).contains(&text.chars().count()).then(|| text.to_owned());
         self.parsed(name, short)
     }
 
     /// Nothing else was asked.
-    pub(super) fn end(self) -> Result<(), QueryRejection> {
+    pub(super) fn finish(self) -> Result<(), QueryRejection> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(misread(name)))
     }
 
@@ -112,7 +112,7 @@ impl QueryParams {
             cause: self.word("cause", &causes)?.map(str::to_owned),
             since: self.parsed("since", Timestamp::parse)?,
             until: self.parsed("until", Timestamp::parse)?,
-            text: self.short("text")?,
+            text: self.search_text("text")?,
             ..EventQuery::default()
         };
         let mut at = 0;
@@ -134,7 +134,7 @@ impl QueryParams {
         let listing = self.filter()?;
         let before = self.parsed("before", |text| text.parse().ok())?;
         let limit = self.limit(LIST_USUAL, LIST_MAX)?;
-        self.end()?;
+        self.finish()?;
         Ok(EventQuery { before, limit, ..listing })
     }
 }

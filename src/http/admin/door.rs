@@ -5,7 +5,7 @@
 //! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
 //! speaks TLS is not known here (`X-Forwarded-Proto` can be written by anyone), so the cookie is not marked `Secure`.
 
-use super::refused::{TokenLocation, turn_away};
+use super::refused::{TokenLocation, reject_token};
 use super::{AdminState, refuse};
 use crate::config::{AdminConfig, AdminPermission};
 use crate::decide::id::Digest;
@@ -35,7 +35,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Says of every answer how little a browser may do with it.
-pub(super) async fn close(request: Request, next: Next) -> Response {
+pub(super) async fn security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [
@@ -82,8 +82,8 @@ enum AuthResult {
 }
 
 /// Lets through who may do what they ask.
-pub(super) async fn admit(State(desk): State<AdminState>, request: Request, next: Next) -> Response {
-    let (who, headers) = match who(&desk, request.headers()) {
+pub(super) async fn authorize(State(desk): State<AdminState>, request: Request, next: Next) -> Response {
+    let (who, headers) = match identify(&desk, request.headers()) {
         Ok(who) => (who, request.headers()),
         Err(refusal) => return refusal,
     };
@@ -92,7 +92,7 @@ pub(super) async fn admit(State(desk): State<AdminState>, request: Request, next
         AuthResult::Stranger => return refuse(StatusCode::UNAUTHORIZED, "bad_token"),
         AuthResult::WrongToken => {
             let refusal = refuse(StatusCode::UNAUTHORIZED, "bad_token");
-            return turn_away(&desk, peer(request.extensions()), TokenLocation::Header, refusal).await;
+            return reject_token(&desk, peer(request.extensions()), TokenLocation::Header, refusal).await;
         }
     };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -111,9 +111,9 @@ pub(super) async fn admit(State(desk): State<AdminState>, request: Request, next
 }
 
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
-fn who(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
+fn identify(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
     if desk.admin.tokens.is_empty() {
-        let here = from_here(headers, desk.admin.listen.port());
+        let here = is_local_request(headers, desk.admin.listen.port());
         return if here {
             Ok(AuthResult::Known(AdminPermission::All, AuthMethod::Loopback))
         } else {
@@ -121,7 +121,7 @@ fn who(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
         };
     }
     if let Some(token) = bearer(headers) {
-        return Ok(match place_of(&desk.admin, token) {
+        return Ok(match find_token(&desk.admin, token) {
             Some(place) => AuthResult::Known(desk.admin.tokens[place].may, AuthMethod::Token),
             None => AuthResult::WrongToken,
         });
@@ -159,7 +159,7 @@ fn cookie_name(headers: &HeaderMap) -> String {
 }
 
 /// Where among the tokens this one is. Digests are compared, so that neither length nor beginning tells anything.
-fn place_of(admin: &AdminConfig, token: &str) -> Option<usize> {
+fn find_token(admin: &AdminConfig, token: &str) -> Option<usize> {
     let given = Digest::of(token.as_bytes());
     let same =
         |secret: &[u8]| aws_lc_rs::constant_time::verify_slices_are_equal(&given.0, &Digest::of(secret).0).is_ok();
@@ -179,7 +179,7 @@ fn same_origin(headers: &HeaderMap, needed: bool) -> bool {
 }
 
 /// The request names this machine, and does not come from somebody's page.
-fn from_here(headers: &HeaderMap, port: u16) -> bool {
+fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
     let here = |authority: &str| {
         let name = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
         matches!(name, "localhost" | "127.0.0.1" | "[::1]")
@@ -198,17 +198,17 @@ fn from_here(headers: &HeaderMap, port: u16) -> bool {
 /// Who am I, and what may I do? Answered to everybody; a stranger hears only that a login is needed.
 pub(super) async fn session(State(desk): State<AdminState>, request: Request) -> Response {
     let stranger = || Json(json!({ "needs_login": true, "may": null })).into_response();
-    match who(&desk, request.headers()) {
-        Ok(AuthResult::Known(may, by)) => Json(told(&desk, may, by)).into_response(),
+    match identify(&desk, request.headers()) {
+        Ok(AuthResult::Known(may, by)) => Json(session_view(&desk, may, by)).into_response(),
         Ok(AuthResult::Stranger) => stranger(),
         Ok(AuthResult::WrongToken) => {
-            turn_away(&desk, peer(request.extensions()), TokenLocation::Header, stranger()).await
+            reject_token(&desk, peer(request.extensions()), TokenLocation::Header, stranger()).await
         }
         Err(refusal) => refusal,
     }
 }
 
-fn told(desk: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
+fn session_view(desk: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
     let (by, expires_at) = match by {
         AuthMethod::Loopback => ("loopback", None),
         AuthMethod::Token => ("token", None),
@@ -230,7 +230,7 @@ pub(super) async fn login(State(desk): State<AdminState>, request: Request) -> R
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
     if desk.admin.tokens.is_empty() {
-        if !from_here(&parts.headers, desk.admin.listen.port()) {
+        if !is_local_request(&parts.headers, desk.admin.listen.port()) {
             return refuse(StatusCode::FORBIDDEN, "host_or_origin");
         }
         return refuse(StatusCode::BAD_REQUEST, "no token is set, so there is nothing to log in to");
@@ -238,18 +238,18 @@ pub(super) async fn login(State(desk): State<AdminState>, request: Request) -> R
     if !same_origin(&parts.headers, false) {
         return cross_site();
     }
-    let token = match given(&desk, &parts.headers, body).await {
+    let token = match read_token(&desk, &parts.headers, body).await {
         Ok(token) => token,
         Err(refusal) => return refusal,
     };
-    let Some(place) = place_of(&desk.admin, &token) else {
+    let Some(place) = find_token(&desk.admin, &token) else {
         let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
-        return turn_away(&desk, peer(&parts.extensions), TokenLocation::Login, refusal).await;
+        return reject_token(&desk, peer(&parts.extensions), TokenLocation::Login, refusal).await;
     };
     let (held, session) = desk.sessions.open(place, desk.store.now());
     let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
     let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
-    let session = || Json(told(&desk, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
+    let session = || Json(session_view(&desk, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
 }
@@ -290,7 +290,7 @@ pub(super) fn no_body(error: BodyError) -> Response {
 }
 
 /// The token in a form or in JSON, and nothing else.
-async fn given(desk: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
+async fn read_token(desk: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
     let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
     let limits = BodyLimits { bytes: limits::ADMIN_BODY_BYTES_MAX, ..BodyLimits::default() };
     let bytes = read(body, limits, &desk.flight).await.map_err(no_body)?;
@@ -325,7 +325,7 @@ mod tests {
 
     fn check(host: Option<&str>, origin: Option<&str>, expected: bool) {
         let headers = headers(&[(header::HOST, host), (header::ORIGIN, origin)]);
-        assert_eq!(from_here(&headers, 3143), expected, "{host:?} {origin:?}");
+        assert_eq!(is_local_request(&headers, 3143), expected, "{host:?} {origin:?}");
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         let site = HeaderName::from_static("sec-fetch-site");
         for (said, expected) in [("none", true), ("same-origin", true), ("cross-site", false), ("same-site", false)] {
             let headers = headers(&[(header::HOST, Some("localhost:3143")), (site.clone(), Some(said))]);
-            assert_eq!(from_here(&headers, 3143), expected, "{said}");
+            assert_eq!(is_local_request(&headers, 3143), expected, "{said}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! and they know where to read it anew.
 
 use super::asked::QueryParams;
-use super::{AdminState, busy, shown};
+use super::{AdminState, shown, unavailable_response};
 use crate::action::OutputChunk;
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
@@ -46,11 +46,11 @@ pub(super) async fn live(
     let (source, event) = (asked.text("source")?, asked.parsed("event", |text| text.parse::<EventId>().ok())?);
     let output = asked.word("output", &["0", "1"])? != Some("0");
     let few = asked.word("few", &["1"])?.map(|_| StreamRateLimit::default());
-    asked.end()?;
+    asked.finish()?;
     let Ok(place) = desk.listeners.clone().try_acquire_owned() else {
-        return Err(busy(TOO_MANY));
+        return Err(unavailable_response(TOO_MANY));
     };
-    let (news, heard) = (desk.dispatcher.news(), desk.dispatcher.meter().listen());
+    let (news, heard) = (desk.dispatcher.state_changes(), desk.dispatcher.meter().subscribe());
     let others = PeerChanges { hints: desk.store.hints(), ..PeerChanges::default() };
     let (so_far, chunks) = match event.filter(|_| output) {
         Some(event) => desk.dispatcher.output_of(event),
@@ -66,7 +66,7 @@ pub(super) async fn live(
     }
     let closing = desk.closing.clone();
     let came_back = headers.contains_key("last-event-id");
-    let next = if came_back { StreamPhase::Missed } else { StreamPhase::Hello };
+    let next = if came_back { StreamPhase::Missed } else { StreamPhase::Start };
     let ears =
         EventStream { desk, news, so_far, chunks, heard, others, closing, wanted, next, pace: few, _place: place };
     Ok(streamed(follow(ears)))
@@ -114,7 +114,7 @@ impl LiveFilter {
         match hint {
             ChangeHint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
             ChangeHint::Ended(event) => self.event.is_none_or(|wanted| wanted == *event),
-            ChangeHint::Much => true,
+            ChangeHint::Missed => true,
         }
     }
 }
@@ -122,7 +122,7 @@ impl LiveFilter {
 /// What is said next, before anything is heard.
 enum StreamPhase {
     /// How long to wait before coming back.
-    Hello,
+    Start,
     /// That something was missed.
     Missed,
     /// What happens.
@@ -182,7 +182,7 @@ struct PeerChanges {
 
 impl PeerChanges {
     /// Waits until it is to be told that others wrote something; for ever where nobody says so.
-    async fn wrote(&mut self, wanted: &LiveFilter) {
+    async fn changed(&mut self, wanted: &LiveFilter) {
         if self.due.is_none() {
             self.hint(wanted).await;
             self.hints = None;
@@ -210,14 +210,14 @@ fn follow(ears: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible
     unfold(ears, |mut ears| async move {
         let said = match ears.next {
             StreamPhase::End => return None,
-            StreamPhase::Hello => sse::Event::default().retry(RETRY).comment("from now on"),
+            StreamPhase::Start => sse::Event::default().retry(RETRY).comment("from now on"),
             StreamPhase::Missed => ears.say("missed", &json!({ "missed": 0 })).retry(RETRY),
             StreamPhase::News => {
                 let closing = ears.closing.clone();
                 tokio::select! {
                     // What has happened is told before the port closes.
                     biased;
-                    said = ears.hear() => said?,
+                    said = ears.next_event() => said?,
                     () = closing.cancelled() => return None,
                 }
             }
@@ -231,14 +231,14 @@ fn follow(ears: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible
 
 impl EventStream {
     /// The next that is wanted; `None`: nobody tells any more.
-    async fn hear(&mut self) -> Option<sse::Event> {
+    async fn next_event(&mut self) -> Option<sse::Event> {
         if let (Some(text), Some(event)) = (self.so_far.take(), self.wanted.event) {
             let mut told = shown::chunk(&OutputChunk { event, bytes: text.into() });
             told["so_far"] = true.into();
             return Some(self.say("output", &told));
         }
         if let Some(until) = self.pace.as_ref().and_then(StreamRateLimit::rest) {
-            return Some(self.rest(until).await);
+            return Some(self.pause(until).await);
         }
         loop {
             let missed = tokio::select! {
@@ -250,7 +250,7 @@ impl EventStream {
                 heard = self.heard.recv() => match heard {
                     Ok(heard) if self.wanted.heard(&heard) => {
                         let node = self.desk.dispatcher.node().to_string();
-                        return Some(self.say("delivery", &shown::heard(&heard, &node)));
+                        return Some(self.say("delivery", &shown::delivery(&heard, &node)));
                     }
                     Ok(_) => continue,
                     Err(error) => error,
@@ -260,7 +260,7 @@ impl EventStream {
                     Ok(_) => continue,
                     Err(error) => error,
                 },
-                () = self.others.wrote(&self.wanted) => return Some(self.more()),
+                () = self.others.changed(&self.wanted) => return Some(self.more()),
             };
             match missed {
                 RecvError::Closed => return None,
@@ -273,10 +273,10 @@ impl EventStream {
     }
 
     /// Listens to nobody until then: what nobody hears is not even put into words.
-    async fn rest(&mut self, until: Instant) -> sse::Event {
+    async fn pause(&mut self, until: Instant) -> sse::Event {
         (self.news, self.heard, self.others.hints) = (channel(1).1, channel(1).1, None);
         tokio::time::sleep_until(until).await;
-        (self.news, self.heard) = (self.desk.dispatcher.news(), self.desk.dispatcher.meter().listen());
+        (self.news, self.heard) = (self.desk.dispatcher.state_changes(), self.desk.dispatcher.meter().subscribe());
         self.pace = Some(StreamRateLimit::default());
         self.more()
     }
@@ -291,6 +291,6 @@ impl EventStream {
         if let Some(pace) = &mut self.pace {
             pace.tell();
         }
-        shown::said(kind, data).id(self.desk.store.now().0.to_string())
+        shown::sse_event(kind, data).id(self.desk.store.now().0.to_string())
     }
 }

@@ -2,7 +2,7 @@
 //! replayed.
 
 use super::asked::QueryParams;
-use super::{AdminState, again, busy, refuse};
+use super::{AdminState, refuse, replay_event, unavailable_response};
 use crate::decide::event::Event;
 use crate::decide::id::Digest;
 use crate::decide::limits;
@@ -23,14 +23,15 @@ pub(super) async fn replay(State(desk): State<AdminState>, mut asked: QueryParam
     let filter = asked.filter()?;
     let (dry, guard) = (asked.flag("dry")?, asked.text("guard")?);
     let limit = asked.limit(limits::REPLAY_MAX, limits::REPLAY_MAX)?;
-    asked.end()?;
+    asked.finish()?;
     if matches!(filter.state.as_deref(), Some("waiting" | "running")) {
         return Err(refuse(StatusCode::BAD_REQUEST, "only what is done or dead can be replayed"));
     }
     if !dry && guard.is_none() {
         return Err(refuse(StatusCode::BAD_REQUEST, "guard is missing: count with dry=1 first"));
     }
-    let (events, capped) = set(&desk, filter, limit).await.map_err(|error| busy(&error.to_string()))?;
+    let (events, capped) =
+        matching_events(&desk, filter, limit).await.map_err(|error| unavailable_response(&error.to_string()))?;
     let names: Vec<u8> = events.iter().flat_map(|event| event.id.0).collect();
     let guarded = hex::encode(&Digest::of(&names).0[..8]);
     if dry {
@@ -42,20 +43,26 @@ pub(super) async fn replay(State(desk): State<AdminState>, mut asked: QueryParam
     let (mut replayed, mut refused) = (0, Vec::new());
     // The oldest first: of several changes of one subject the last is the newest again.
     for event in events.iter().rev() {
-        match again(&desk, event).await {
+        match replay_event(&desk, event).await {
             Ok(_) => replayed += 1,
             Err(Ok((_, reason))) if refused.len() < TOLD_MAX => {
                 refused.push(json!({ "event": event.id, "reason": reason }));
             }
             Err(Ok(_)) => {}
-            Err(Err(error)) => return Err(busy(&format!("{error}; {replayed} were replayed before that"))),
+            Err(Err(error)) => {
+                return Err(unavailable_response(&format!("{error}; {replayed} were replayed before that")));
+            }
         }
     }
     Ok(Json(json!({ "replayed": replayed, "refused": refused })).into_response())
 }
 
 /// The events that match and are over, newest first, and whether there are more.
-async fn set(desk: &AdminState, filter: EventQuery, limit: usize) -> Result<(Vec<Event>, bool), StoreError> {
+async fn matching_events(
+    desk: &AdminState,
+    filter: EventQuery,
+    limit: usize,
+) -> Result<(Vec<Event>, bool), StoreError> {
     let mut listing = EventQuery { limit: super::LIST_MAX, ..filter };
     let mut events = Vec::new();
     for _ in 0..PAGES_MAX {

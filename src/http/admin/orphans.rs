@@ -72,9 +72,9 @@ pub(super) async fn forget_source(
     Path(source): Path<String>,
 ) -> Result<Response, Response> {
     let own = desk.dispatcher.keeps().sources.contains_key(source.as_str());
-    let had = own || desk.nodes == NodeTopology::Many && elsewhere(&desk, &source).await?;
+    let had = own || desk.nodes == NodeTopology::Many && runs_elsewhere(&desk, &source).await?;
     if had {
-        return Err(refuse(StatusCode::CONFLICT, HAD));
+        return Err(refuse(StatusCode::CONFLICT, SOURCE_IN_USE));
     }
     let forgotten = retention::forget_source(&*desk.store, &source).await.map_err(|error| unavailable(&error))?;
     if forgotten == ForgetSourceCounts::default() {
@@ -83,16 +83,16 @@ pub(super) async fn forget_source(
     desk.orphans.forget().await;
     let ForgetSourceCounts { events, ended, .. } = forgotten;
     let [events, ended] = [events, ended].map(|count| count.to_string());
-    telemetry::say(LogLevel::Info, "forgot", &[("source", &source), ("events", &events), ("ended", &ended)]);
+    telemetry::log(LogLevel::Info, "forgot", &[("source", &source), ("events", &events), ("ended", &ended)]);
     Ok(Json(document(&source, forgotten)).into_response())
 }
 
-async fn elsewhere(desk: &AdminState, source: &str) -> Result<bool, Response> {
+async fn runs_elsewhere(desk: &AdminState, source: &str) -> Result<bool, Response> {
     retention::is_elsewhere(&*desk.store, source).await.map_err(|error| unavailable(&error))
 }
 
 /// Why the events of a source are not forgotten all at once.
-pub(crate) const HAD: &str = "a running node has this source";
+pub(crate) const SOURCE_IN_USE: &str = "a running node has this source";
 
 /// What came of it, for the person who asked.
 pub(crate) fn document(source: &str, forgotten: ForgetSourceCounts) -> Value {

@@ -52,12 +52,12 @@ impl EventCountCache {
             return count.clone();
         }
         let asked = Instant::now();
-        let census = match timeout(COUNT_TIME, store.census()).await {
+        let census = match timeout(COUNT_TIME, store.counts()).await {
             Ok(census) => census.map(Arc::new).map_err(|error: StoreError| error.to_string()),
             Err(_) => Err("the store took too long".to_owned()),
         };
         let took = asked.elapsed();
-        meter.asked(StoreOp::Look, took, census.is_ok());
+        meter.store_call(StoreOp::Look, took, census.is_ok());
         *last = Some((Instant::now(), (census.clone(), took)));
         (census, took)
     }
@@ -65,13 +65,13 @@ impl EventCountCache {
 
 /// Looks every second at what was counted, and first reads back what the store knows of the last day: events that were
 /// made and that ended. Deliveries that made none are known to nobody after a restart.
-pub(crate) async fn keep_series(desk: AdminState) {
-    let read = timeout(READ_BACK_TIME, read_back(&desk)).await;
+pub(crate) async fn record_series(desk: AdminState) {
+    let read = timeout(READ_BACK_TIME, restore_series(&desk)).await;
     if let Ok(Ok(since)) = read {
         *desk.since.lock().await = since;
     }
     loop {
-        desk.dispatcher.meter().look(desk.store.now());
+        desk.dispatcher.meter().sample(desk.store.now());
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             () = desk.health.draining.cancelled() => return,
@@ -79,7 +79,7 @@ pub(crate) async fn keep_series(desk: AdminState) {
     }
 }
 
-async fn read_back(desk: &AdminState) -> Result<Timestamp, StoreError> {
+async fn restore_series(desk: &AdminState) -> Result<Timestamp, StoreError> {
     let (meter, start) = (desk.dispatcher.meter(), *desk.since.lock().await);
     let from = start - READ_BACK;
     let mut listing =
@@ -89,13 +89,13 @@ async fn read_back(desk: &AdminState) -> Result<Timestamp, StoreError> {
         let page = desk.store.page(listing.clone()).await?;
         for event in &page.events {
             back_to = back_to.min(event.received_at);
-            meter.remember(&event.source, SourceCounter::Delivery(DeliveryVerdict::Accepted), event.received_at);
+            meter.backfill(&event.source, SourceCounter::Delivery(DeliveryVerdict::Accepted), event.received_at);
             let count = match event.state {
                 EventState::Done { .. } => SourceCounter::Done,
                 EventState::Dead { .. } => SourceCounter::Dead,
                 EventState::Waiting { .. } | EventState::Running { .. } => continue,
             };
-            meter.remember(&event.source, count, event.state.ended().unwrap_or(start).min(start));
+            meter.backfill(&event.source, count, event.state.ended().unwrap_or(start).min(start));
         }
         read += page.events.len();
         match page.next {
@@ -109,11 +109,11 @@ async fn read_back(desk: &AdminState) -> Result<Timestamp, StoreError> {
 /// The overview.
 pub(super) async fn overview(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
     let window = asked.word("window", &WINDOWS.map(|(name, ..)| name))?.unwrap_or("1h");
-    asked.end()?;
+    asked.finish()?;
     let (name, points, step) = WINDOWS.into_iter().find(|(name, ..)| *name == window).unwrap_or(WINDOWS[0]);
     let meter = desk.dispatcher.meter();
     let now = desk.store.now();
-    meter.look(now);
+    meter.sample(now);
     let length = i64::try_from(step.as_micros()).unwrap_or(1);
     let end = Timestamp((now.0.div_euclid(length) + 1) * length);
     let from = Timestamp(end.0 - length * i64::try_from(points).unwrap_or(0));
@@ -146,8 +146,8 @@ pub(super) async fn overview(State(desk): State<AdminState>, mut asked: QueryPar
         "ok": census.is_ok(),
         "why": census.as_ref().err(),
         "answered_in": took.as_secs_f64() * 1000.0,
-        "claim_p50": meter.claims_below(0.5),
-        "claim_p99": meter.claims_below(0.99),
+        "claim_p50": meter.claim_latency_quantile(0.5),
+        "claim_p99": meter.claim_latency_quantile(0.99),
     });
     told["clock"] = clock(&desk).await;
     let census = census.ok();
@@ -199,7 +199,7 @@ struct WindowCounts<'a> {
 
 impl WindowCounts<'_> {
     fn sum(&self, source: Option<usize>, count: SourceCounter) -> u64 {
-        let place = count.place();
+        let place = count.index();
         let chosen = self.all.iter().enumerate().filter(|(at, _)| source.is_none_or(|source| source == *at));
         chosen.flat_map(|(_, points)| points).filter_map(|counts| counts.get(place)).sum()
     }
@@ -231,7 +231,7 @@ impl WindowCounts<'_> {
         let over = |counts: &[SourceCounter]| {
             let one = |point: usize| {
                 let each = self.all.iter().filter_map(|points| points.get(point));
-                each.map(|sums| counts.iter().filter_map(|count| sums.get(count.place())).sum::<u64>()).sum::<u64>()
+                each.map(|sums| counts.iter().filter_map(|count| sums.get(count.index())).sum::<u64>()).sum::<u64>()
             };
             (0..points).map(one).collect::<Vec<_>>()
         };
@@ -251,7 +251,7 @@ impl WindowCounts<'_> {
         let mut all: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (source, counted) in self.meter.sources.iter().zip(self.all) {
             for (same, word) in source.same.iter().enumerate() {
-                let place = SourceCounter::Same(same).place();
+                let place = SourceCounter::Same(same).index();
                 let each = counted.iter().map(|counts| counts.get(place).copied().unwrap_or(0));
                 let sums = all.entry(word).or_insert_with(|| vec![0; points]);
                 sums.iter_mut().zip(each).for_each(|(sum, more)| *sum += more);
@@ -266,7 +266,7 @@ impl WindowCounts<'_> {
         let all = |counts: &Vec<u64>| {
             DeliveryVerdict::ALL
                 .iter()
-                .filter_map(|verdict| counts.get(SourceCounter::Delivery(*verdict).place()))
+                .filter_map(|verdict| counts.get(SourceCounter::Delivery(*verdict).index()))
                 .sum()
         };
         self.all.get(source).map(|points| points.iter().map(all).collect()).unwrap_or_default()

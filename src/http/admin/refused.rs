@@ -45,12 +45,12 @@ struct DelayedRefusal<'d>(&'d AdminState, IpAddr);
 
 impl Drop for DelayedRefusal<'_> {
     fn drop(&mut self) {
-        self.0.refusals.throttle().answered(&self.1);
+        self.0.refusals.throttle().release(&self.1);
     }
 }
 
 /// Refuses a wrong token, later.
-pub(super) async fn turn_away(
+pub(super) async fn reject_token(
     desk: &AdminState,
     peer: Option<IpAddr>,
     way: TokenLocation,
@@ -62,11 +62,11 @@ pub(super) async fn turn_away(
         TokenLocation::Login => "login",
     };
     desk.dispatcher.meter().admin_refused(way == TokenLocation::Login);
-    let told = desk.refusals.throttle().refused(&from, desk.refusals.since.elapsed());
+    let told = desk.refusals.throttle().record_failure(&from, desk.refusals.since.elapsed());
     if let Some(times) = told.say {
         let (from, times) = (from.to_string(), times.to_string());
         let details = [("reason", "bad_token"), ("from", &*from), ("way", word), ("times", &*times)];
-        telemetry::say(LogLevel::Warn, "admin", &details);
+        telemetry::log(LogLevel::Warn, "admin", &details);
     }
     match told.delay {
         Some(delay) => {
@@ -74,7 +74,7 @@ pub(super) async fn turn_away(
             tokio::time::sleep(delay).await;
             refusal
         }
-        None => unanswered(),
+        None => drop_connection(),
     }
 }
 
@@ -87,7 +87,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// Closes the connection without an answer: a body that breaks off before its first byte.
-fn unanswered() -> Response {
+fn drop_connection() -> Response {
     let broken = stream::iter([Err::<&[u8], _>(io::Error::other("too many wrong tokens"))]);
     Response::new(Body::from_stream(broken))
 }

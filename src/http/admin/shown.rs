@@ -8,7 +8,7 @@ use crate::decide::field::{FieldLocation, FieldValue as Field};
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::store::quarantine::QuarantinedMessage;
-use crate::store::standing::standing;
+use crate::store::standing::status_text;
 use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Store, StoreError, StoredValue};
 use crate::telemetry::heard::DeliveryRecord;
 use axum::response::sse;
@@ -101,9 +101,9 @@ fn exact(raw: &str) -> Option<Value> {
 }
 
 /// All that is known of one, and in one sentence why it stands where it stands now.
-pub fn story(story: &EventDetails, now: Timestamp) -> Value {
+pub fn event_story(story: &EventDetails, now: Timestamp) -> Value {
     let mut shown = event(&story.event);
-    shown["why"] = standing(story, now).into();
+    shown["why"] = status_text(story, now).into();
     shown["behind"] = json!(story.behind);
     shown["identities"] = identities(story).iter().map(MatchedBy::word).collect();
     shown["duplicates"] = story.duplicates.into();
@@ -127,20 +127,20 @@ pub fn story(story: &EventDetails, now: Timestamp) -> Value {
             "status": receipt.status,
             "headers": receipt.headers,
             "body": String::from_utf8_lossy(&receipt.body),
-            "cut": receipt.cut,
+            "cut": receipt.truncated,
         });
     }
     shown
 }
 
 /// The same, with the headers that are kept until it ends, to be passed on: by name. What they say is not shown.
-pub async fn whole(store: &dyn Store, story_of: &EventDetails) -> Result<Value, StoreError> {
-    let mut shown = story(story_of, store.now());
+pub async fn event_details(store: &dyn Store, story_of: &EventDetails) -> Result<Value, StoreError> {
+    let mut shown = event_story(story_of, store.now());
     if story_of.event.state.ended().is_none()
         && story_of.has_body
         && let StoredValue::Whole(payload) = store.payload(story_of.event.id).await?
     {
-        let concealed = payload.passed().map(|name| (name.to_owned(), Value::from(MASKED)));
+        let concealed = payload.transient_header_names().map(|name| (name.to_owned(), Value::from(MASKED)));
         shown["headers"] = concealed.collect();
     }
     Ok(shown)
@@ -151,7 +151,7 @@ pub const MASKED: &str = "•••";
 
 /// May the value of this kept header be shown? Only if it is needed to read the body, or if a field is read from it
 /// anyway; what proves who somebody is, never.
-pub fn is_open(name: &str, source: Option<&Source>) -> bool {
+pub fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
         || source.is_some_and(|source| source.verify.signature_headers().contains(&name));
     let read = |source: &Source| source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()));
@@ -175,7 +175,7 @@ pub fn turned_away(heard: &DeliveryRecord, node: &str) -> Value {
 }
 
 /// A delivery, whatever came of it.
-pub fn heard(heard: &DeliveryRecord, node: &str) -> Value {
+pub fn delivery(heard: &DeliveryRecord, node: &str) -> Value {
     let mut shown = turned_away(heard, node);
     shown["event"] = json!(heard.event);
     shown["same"] = json!(heard.same);
@@ -193,7 +193,7 @@ fn identities(story: &EventDetails) -> Vec<MatchedBy> {
     story.identities.iter().cloned().chain(change).collect()
 }
 
-pub(super) fn said(kind: &str, data: &Value) -> sse::Event {
+pub(super) fn sse_event(kind: &str, data: &Value) -> sse::Event {
     sse::Event::default().event(kind).data(data.to_string())
 }
 

@@ -5,7 +5,7 @@ use super::{AdminState, shown};
 use crate::action::OutputChunk;
 use crate::decide::event::{Event, EventState};
 use crate::store::EventDetails;
-use crate::store::standing::standing;
+use crate::store::standing::status_text;
 use crate::telemetry::heard::{DeliveryRecord, DeliveryVerdict};
 use axum::response::sse;
 use futures_util::Stream;
@@ -28,8 +28,8 @@ pub(super) fn news(
     desk: AdminState,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    let (news, output) = (desk.dispatcher.news(), desk.dispatcher.output());
-    let heard = desk.dispatcher.meter().listen();
+    let (news, output) = (desk.dispatcher.state_changes(), desk.dispatcher.output());
+    let heard = desk.dispatcher.meter().subscribe();
     let ears = TailStream { desk, news, output, heard, _place: place };
     unfold(ears, |mut ears| async move {
         let closing = ears.desk.closing.clone();
@@ -47,11 +47,11 @@ impl TailStream {
         loop {
             let missed = tokio::select! {
                 heard = self.news.recv() => match heard {
-                    Ok(event) => return Some(shown::said("state", &self.explained(event).await)),
+                    Ok(event) => return Some(shown::sse_event("state", &self.explained(event).await)),
                     Err(missed) => missed,
                 },
                 heard = self.output.recv() => match heard {
-                    Ok(chunk) => return Some(shown::said("output", &shown::chunk(&chunk))),
+                    Ok(chunk) => return Some(shown::sse_event("output", &shown::chunk(&chunk))),
                     Err(missed) => missed,
                 },
                 heard = self.heard.recv() => match heard {
@@ -59,13 +59,13 @@ impl TailStream {
                     Ok(DeliveryRecord { verdict: DeliveryVerdict::Accepted, .. }) => continue,
                     Ok(heard) => {
                         let node = self.desk.dispatcher.node().to_string();
-                        return Some(shown::said("delivery", &shown::heard(&heard, &node)));
+                        return Some(shown::sse_event("delivery", &shown::delivery(&heard, &node)));
                     }
                     Err(missed) => missed,
                 },
             };
             return match missed {
-                RecvError::Lagged(missed) => Some(shown::said("missed", &json!({ "missed": missed }))),
+                RecvError::Lagged(missed) => Some(shown::sse_event("missed", &json!({ "missed": missed }))),
                 RecvError::Closed => None,
             };
         }
@@ -75,18 +75,18 @@ impl TailStream {
     async fn explained(&self, event: Event) -> Value {
         let mut told = shown::event(&event);
         if matches!(event.state, EventState::Waiting { .. } | EventState::Dead { .. })
-            && let Ok(Some(story)) = self.desk.store.story(event.id).await
+            && let Ok(Some(story)) = self.desk.store.details(event.id).await
         {
-            let mut story = then(event, story);
-            self.desk.set_aside(&mut story);
-            told["why"] = standing(&story, self.desk.store.now()).into();
+            let mut story = at_event(event, story);
+            self.desk.mark_suspended(&mut story);
+            told["why"] = status_text(&story, self.desk.store.now()).into();
         }
         told
     }
 }
 
 /// The story as it was when the event stood so: meanwhile it may have gone on.
-fn then(event: Event, story: EventDetails) -> EventDetails {
+fn at_event(event: Event, story: EventDetails) -> EventDetails {
     let mut attempts = story.attempts;
     attempts.retain(|tried| (tried.life, tried.attempt) <= (event.life, event.attempt));
     EventDetails { event, attempts, ..story }

@@ -116,7 +116,7 @@ pub(super) async fn explain(State(desk): State<AdminState>, body: Body) -> Resul
         Some(_) if pasted.raw.is_some() || pasted.body.is_some() || pasted.body_base64.is_some() => {
             Err("an event has its own delivery; what is beside it has no place".to_owned().into())
         }
-        Some(event) => explain::stored(event, &known, &desk.sources).await.map(|one| vec![one]),
+        Some(event) => explain::rebuild_delivery(event, &known, &desk.sources).await.map(|one| vec![one]),
         None => pasted.deliveries().map_err(Into::into),
     };
     let mut told = Vec::new();
@@ -137,7 +137,7 @@ fn cannot(cannot: &ExplainError) -> Response {
         ExplainErrorKind::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
         ExplainErrorKind::Several => refuse(StatusCode::CONFLICT, "several_events"),
         ExplainErrorKind::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),
-        ExplainErrorKind::Store => super::busy(&cannot.why),
+        ExplainErrorKind::Store => super::unavailable_response(&cannot.why),
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) async fn metrics(State(desk): State<AdminState>) -> Response {
         dead: census.as_ref().map(|census| census.dead),
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
         clock_ahead: ClockSkew::of(&*desk.store).seconds(),
-        expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.stood(), waiting.jump)),
+        expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.held_for(), waiting.jump)),
         orphaned: orphaned.map(|all| super::orphans::total(&all)),
         uptime: desk.started.elapsed().as_secs_f64(),
         listeners: limits::LISTENERS_MAX - desk.listeners.available_permits(),

@@ -19,12 +19,12 @@ const NAME_CHARS_MAX: usize = 200;
 
 /// What was turned away, newest first.
 pub(super) async fn turned_away(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
-    gather(&desk, &TURNED_AWAY, asked).await
+    query_nodes(&desk, &TURNED_AWAY, asked).await
 }
 
 /// Deliveries that made no event of their own, newest first: also those that repeat one, or came too late.
 pub(super) async fn deliveries(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
-    gather(&desk, &DELIVERIES, asked).await
+    query_nodes(&desk, &DELIVERIES, asked).await
 }
 
 /// A question that each node answers for itself.
@@ -53,16 +53,20 @@ const DELIVERIES: DeliveryLogQuery = DeliveryLogQuery {
         DeliveryVerdict::Refused,
         DeliveryVerdict::Unavailable,
     ],
-    shown: shown::heard,
+    shown: shown::delivery,
 };
 
-async fn gather(desk: &AdminState, question: &DeliveryLogQuery, mut asked: QueryParams) -> Result<Response, Response> {
-    let (source, text) = (asked.text("source")?, asked.short("text")?);
+async fn query_nodes(
+    desk: &AdminState,
+    question: &DeliveryLogQuery,
+    mut asked: QueryParams,
+) -> Result<Response, Response> {
+    let (source, text) = (asked.text("source")?, asked.search_text("text")?);
     let words: Vec<_> = question.verdicts.iter().map(|verdict| verdict.word()).collect();
     let verdict = asked.word("verdict", &words)?.and_then(DeliveryVerdict::parse);
     let local = asked.flag("local")?;
     let limit = asked.limit(100, LIST_MAX)?;
-    asked.end()?;
+    asked.finish()?;
     let small = text.as_deref().map(str::to_lowercase);
     let fits = |heard: &DeliveryRecord| {
         question.verdicts.contains(&heard.verdict)
@@ -135,12 +139,12 @@ async fn ask(
 fn answered(body: &[u8], question: &DeliveryLogQuery) -> Option<(String, Vec<DeliveryRecord>)> {
     let told: Value = serde_json::from_slice(body).ok()?;
     let name = told["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
-    let theirs = told[question.name].as_array()?.iter().map(retold).collect::<Option<Vec<_>>>()?;
+    let theirs = told[question.name].as_array()?.iter().map(parse_record).collect::<Option<Vec<_>>>()?;
     Some((name.to_owned(), theirs))
 }
 
 /// A delivery as a peer tells of it. It is believed what it saw, and nothing about how long or of what kind that is.
-fn retold(told: &Value) -> Option<DeliveryRecord> {
+fn parse_record(told: &Value) -> Option<DeliveryRecord> {
     let text = |name: &str| told[name].as_str().map(str::to_owned);
     let number = |name: &str| told[name].as_u64();
     let source = text("source").filter(|name| name.chars().count() <= NAME_CHARS_MAX);
@@ -159,5 +163,5 @@ fn retold(told: &Value) -> Option<DeliveryRecord> {
             Timestamp::parse(told["at"].as_str()?)?,
         )
     };
-    Some(heard.cut())
+    Some(heard.truncated())
 }

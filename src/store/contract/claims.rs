@@ -29,7 +29,7 @@ pub(super) async fn a_body_that_stands_for_an_unsigned_id_tells_the_same_deliver
     let first = fresh.claimed(making().unsigned("d1", "b1")).await.id;
     assert_eq!(fresh.duplicate(making().unsigned("d1", "b1")).await, (first, MatchedBy::Delivery));
     assert_eq!(fresh.duplicate(making().unsigned("d2", "b1")).await, (first, MatchedBy::Body));
-    let story = fresh.store.story(first).await.expect("it reads").expect("it is there");
+    let story = fresh.store.details(first).await.expect("it reads").expect("it is there");
     assert_eq!(story.identities, [MatchedBy::Delivery, MatchedBy::Body]);
     fresh.claimed(making().unsigned("d1", "b2")).await;
     fresh.attempt(first, rejected()).await;
@@ -107,13 +107,13 @@ pub(super) async fn a_batch_with_two_deliveries_of_one_event_answers_new_and_dup
 
 pub(super) async fn a_write_that_names_another_revision_is_lost(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await;
-    let slept = event.change(start(), &route(), fresh.store.now()).expect("it may start");
+    let slept = event.transition(start(), &route(), fresh.store.now()).expect("it may start");
     let running = fresh.start(event.id).await;
     let late = fresh.store.advance(vec![slept.clone(), slept]).await.expect("the store writes");
     assert_eq!(late, [AdvanceResult::Lost, AdvanceResult::Lost]);
     assert_eq!(fresh.get(event.id).await, running);
     let nobody = making().delivery("d2").made(fresh.store.now()).event;
-    let nobody = nobody.change(start(), &route(), fresh.store.now()).expect("it may start");
+    let nobody = nobody.transition(start(), &route(), fresh.store.now()).expect("it may start");
     assert_eq!(fresh.store.advance(vec![nobody]).await.expect("the store writes"), [AdvanceResult::Lost]);
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn times_are_written_by_the_stores_clock(fresh: StoreUnderTest)
     let event = fresh.claimed(making().delivery("d1")).await;
     let theirs = Timestamp(1_000); // a node whose clock stopped long ago
     let step = EventStep::Start { lasts: MINUTE, by: crate::decide::id::Node("node".into()), action: ActionKind::Run };
-    let change = event.change(step, &route(), theirs).expect("it may start");
+    let change = event.transition(step, &route(), theirs).expect("it may start");
     let AdvanceResult::Written { event, now } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
     else {
         panic!("lost");

@@ -24,7 +24,7 @@ impl StoreUnderTest {
 
     fn ends_well(&self, running: &Event) -> Transition {
         let step = EventStep::Settle { outcome: delivered(), blocks: SucceededBlocks(0), jitter: Jitter(0) };
-        running.change(step, &route(), self.store.now()).expect("it runs")
+        running.transition(step, &route(), self.store.now()).expect("it runs")
     }
 }
 
@@ -35,8 +35,8 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
         running.push(fresh.start(id).await);
     }
     let effect = async |event: &Event, noting: &Event| {
-        let place = fresh.store.place().await;
-        let came = fresh.store.effect(fresh.ends_well(event), fresh.noting(noting), &place).await;
+        let place = fresh.store.sql_permit().await;
+        let came = fresh.store.advance_with_sql(fresh.ends_well(event), fresh.noting(noting), &place).await;
         came.expect("the store answers")
     };
     if fresh.statements.is_none() {
@@ -48,7 +48,7 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
         return;
     }
     // Both.
-    let SqlOutcome::Came(AdvanceResult::Written { event, .. }) = effect(&running[0], &running[0]).await else {
+    let SqlOutcome::Advanced(AdvanceResult::Written { event, .. }) = effect(&running[0], &running[0]).await else {
         panic!("it was not written");
     };
     assert!(matches!(event.state, EventState::Done { .. }), "{event:?}");
@@ -56,14 +56,14 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
     // Somebody else wrote first: neither.
     let expired = EventStep::HandBack;
     fresh.step(running[1].id, expired).await;
-    assert_eq!(effect(&running[1], &running[1]).await, SqlOutcome::Came(AdvanceResult::Lost));
+    assert_eq!(effect(&running[1], &running[1]).await, SqlOutcome::Advanced(AdvanceResult::Lost));
     assert_eq!(fresh.noted().await, ["d1"]);
     // What refuses to run leaves its event as it was: the name is taken.
     let refused = effect(&running[2], &running[0]).await;
     assert!(matches!(refused, SqlOutcome::Refused(Outcome::Rejected { .. })), "{refused:?}");
     assert_eq!((fresh.get(running[2].id).await, fresh.noted().await), (running[2].clone(), vec!["d1".to_owned()]));
     // And may be tried again.
-    let SqlOutcome::Came(AdvanceResult::Written { .. }) = effect(&running[2], &running[2]).await else {
+    let SqlOutcome::Advanced(AdvanceResult::Written { .. }) = effect(&running[2], &running[2]).await else {
         panic!("it was not written");
     };
     assert_eq!(fresh.noted().await, ["d1", "d3"]);

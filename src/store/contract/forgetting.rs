@@ -177,7 +177,7 @@ pub(super) async fn what_a_person_forgets_acts_again(fresh: StoreUnderTest) {
     fresh.attempt(first, delivered()).await;
     assert_eq!(fresh.remove(first).await, RemovalResult::Removed);
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
-    assert_eq!(fresh.store.story(first).await.expect("it reads"), None);
+    assert_eq!(fresh.store.details(first).await.expect("it reads"), None);
     assert_eq!(fresh.store.payload(first).await.expect("it reads"), StoredValue::Forgotten);
     assert_eq!(fresh.remove(first).await, RemovalResult::Unknown, "twice is no harm");
     let second = fresh.claimed(made()).await.id;
@@ -202,7 +202,7 @@ pub(super) async fn what_is_not_over_is_not_forgotten_by_a_person_either(fresh: 
     for id in [running, parked] {
         assert_eq!(fresh.remove(id).await, RemovalResult::NotOver);
     }
-    let story = fresh.store.story(parked).await.expect("it reads").expect("it is there");
+    let story = fresh.store.details(parked).await.expect("it reads").expect("it is there");
     assert_eq!(story.behind, Some(running));
     fresh.settle(running, delivered()).await;
     assert_eq!(fresh.remove(running).await, RemovalResult::Removed);

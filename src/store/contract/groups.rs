@@ -45,7 +45,7 @@ pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: Store
     fresh.start(events[3]).await;
     let by = fresh.claimed(making().change("app", "B", None)).await.id;
     assert_eq!(superseded_by(&fresh.settle(events[3], failed()).await), Some(by));
-    fresh.step(events[4], EventStep::SetAside { lasts: MINUTE }).await;
+    fresh.step(events[4], EventStep::Suspend { lasts: MINUTE }).await;
     assert!(matches!(fresh.start(events[5]).await.state, EventState::Running { .. }));
     fresh.settle(events[5], delivered()).await;
     assert!(!parked(&fresh.claimed(making().group("g")).await), "with nobody parked the slot is free");
@@ -68,11 +68,11 @@ pub(super) async fn what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoi
     let first = fresh.claimed(making().group("g")).await;
     let second = fresh.claimed(making().group("g")).await.id;
     let third = fresh.claimed(making().group("g")).await.id;
-    let aside = fresh.step(first.id, EventStep::SetAside { lasts: MINUTE }).await;
-    assert_eq!((aside.passed, aside.turn), (QueueState::Aside, first.turn));
+    let aside = fresh.step(first.id, EventStep::Suspend { lasts: MINUTE }).await;
+    assert_eq!((aside.queue_state, aside.turn), (QueueState::Suspended, first.turn));
     assert_eq!(fresh.due().await, [second]);
-    let back = fresh.step(first.id, EventStep::Rejoin).await;
-    assert!(parked(&back) && back.passed == QueueState::Yes, "{back:?}");
+    let back = fresh.step(first.id, EventStep::Unsuspend).await;
+    assert!(parked(&back) && back.queue_state == QueueState::Requeued, "{back:?}");
     fresh.attempt(second, delivered()).await;
     assert_eq!(fresh.due().await, [first.id], "its turn is lower than the third's");
     assert!(parked(&fresh.get(third).await));

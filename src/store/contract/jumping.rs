@@ -35,8 +35,8 @@ impl StoreUnderTest {
     /// What is told of `d1` without a claim.
     async fn foreseen(&self) -> Claim {
         let new = making().delivery("d1").made(self.store.now());
-        let told = self.store.recall(&new, DuplicateLookup::Standing).await.expect("the store reads");
-        let claim = self.store.foresee(vec![new]).await.expect("the store reads").remove(0);
+        let told = self.store.find_duplicate(&new, DuplicateLookup::Standing).await.expect("the store reads");
+        let claim = self.store.preview_claim(vec![new]).await.expect("the store reads").remove(0);
         assert!(told.is_none() || matches!(claim, Claim::Duplicate { .. }), "{told:?} {claim:?}");
         claim
     }

@@ -43,7 +43,7 @@ pub fn making() -> TestEventBuilder {
         attempt: 0,
         doubts: 0,
         blocks: SucceededBlocks(0),
-        passed: QueueState::No,
+        queue_state: QueueState::Queued,
         retrier: Retrier::Sender,
         group: None,
         turn: QueueTurn(0),
@@ -130,7 +130,7 @@ impl TestEventBuilder {
     /// With a header that is only kept to be passed on.
     #[must_use]
     pub fn passing(mut self, name: &str, value: &str) -> Self {
-        self.payload.pass(name, value.to_owned());
+        self.payload.push_transient_header(name, value.to_owned());
         self
     }
 
@@ -231,8 +231,8 @@ impl TestEventBuilder {
     pub fn made(mut self, now: Timestamp) -> NewEvent {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;
-        self.event.digest = self.event.seal();
+        self.event.digest = self.event.immutable_digest();
         let Self { event, keys, former, imported, payload, kept } = self;
-        NewEvent { event, keys, former, imported, payload, kept }
+        NewEvent { event, keys, former_keys: former, imported, payload, kept }
     }
 }

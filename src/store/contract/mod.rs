@@ -245,9 +245,9 @@ impl StoreUnderTest {
 
     async fn duplicate(&self, one: TestEventBuilder) -> (EventId, MatchedBy) {
         match self.claim(one).await {
-            Claim::Duplicate { event, same, stands: MatchRelation::Itself | MatchRelation::Replaced, .. } => {
-                (event.id, same)
-            }
+            Claim::Duplicate {
+                event, same, relation: MatchRelation::Direct | MatchRelation::DirectNotCurrent, ..
+            } => (event.id, same),
             other => panic!("not a duplicate: {other:?}"),
         }
     }
@@ -278,7 +278,7 @@ impl StoreUnderTest {
     /// Writes this step of the event as it stands.
     async fn step(&self, id: EventId, step: EventStep) -> Event {
         let event = self.get(id).await;
-        let change = event.change(step, &route(), self.store.now()).expect("the step is possible");
+        let change = event.transition(step, &route(), self.store.now()).expect("the step is possible");
         match self.store.advance(vec![change]).await.expect("the store writes").remove(0) {
             AdvanceResult::Written { event, .. } => *event,
             AdvanceResult::Lost => panic!("lost"),
@@ -309,7 +309,7 @@ impl StoreUnderTest {
 
 /// Among the waiting events of any route.
 fn anywhere() -> DueQuery {
-    DueQuery::Strays(Arc::new([]))
+    DueQuery::Orphans(Arc::new([]))
 }
 
 const SECOND: Duration = Duration::from_secs(1);

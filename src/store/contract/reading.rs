@@ -64,7 +64,9 @@ pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh
         let store = fresh.store.clone();
         async move {
             match store.payload(id).await.expect("the store reads") {
-                StoredValue::Whole(payload) => (payload.passed().count(), payload.headers.len(), payload.body.len()),
+                StoredValue::Whole(payload) => {
+                    (payload.transient_header_names().count(), payload.headers.len(), payload.body.len())
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -105,7 +107,7 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: S
         fresh.wait(SECOND);
         let running = fresh.start(event).await;
         let headers = vec![("location".into(), "/\"1\"".into())];
-        let receipt = Receipt { status, headers, body: vec![0, 255, b'"'], cut: status == 500 };
+        let receipt = Receipt { status, headers, body: vec![0, 255, b'"'], truncated: status == 500 };
         let outcome = match status {
             204 => Outcome::Delivered(Some(receipt.clone())),
             _ => Outcome::Failed { why: "500".into(), retry_after: None, receipt: Some(receipt.clone()) },
@@ -120,30 +122,30 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: S
             output: output.into(),
         };
         let step = EventStep::Settle { outcome, blocks: SucceededBlocks(1 << 63 | 1), jitter: Jitter(0) };
-        let mut change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        let mut change = running.transition(step, &route(), fresh.store.now()).expect("it runs");
         change.attempt = Some(tried.clone());
         told.push(tried);
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), Some(receipt));
         assert_eq!(fresh.get(event).await.blocks, SucceededBlocks(1 << 63 | 1));
     }
-    let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
+    let story = fresh.store.details(event).await.expect("it reads").expect("it is there");
     assert_eq!(story.event, fresh.get(event).await);
     assert_eq!(story.attempts, told);
     assert_eq!(story.identities, [MatchedBy::Delivery, MatchedBy::Body, MatchedBy::Fields("hash".into())]);
     assert!(story.has_body && story.receipt.is_some_and(|receipt| receipt.status == 204));
-    assert_eq!(fresh.store.story(making().id()).await.expect("it reads"), None);
+    assert_eq!(fresh.store.details(making().id()).await.expect("it reads"), None);
 }
 
 pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
-    let answer = Receipt { status: 500, headers: Vec::new(), body: b"no".to_vec(), cut: false };
+    let answer = Receipt { status: 500, headers: Vec::new(), body: b"no".to_vec(), truncated: false };
     for receipt in [Some(answer), None] {
         fresh.wait(SECOND);
         let running = fresh.start(event).await;
         let outcome = Outcome::Failed { why: "no".into(), retry_after: None, receipt: receipt.clone() };
         let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(0) };
-        let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        let change = running.transition(step, &route(), fresh.store.now()).expect("it runs");
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), receipt);
     }
@@ -160,7 +162,7 @@ pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on
     let settle = |event: &Event| {
         let outcome = Outcome::Delivered(None);
         let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(0) };
-        event.change(step, &route(), fresh.store.now()).expect("it runs")
+        event.transition(step, &route(), fresh.store.now()).expect("it runs")
     };
     let advances = fresh.store.advance(vec![settle(&running)]).await.expect("it answers");
     assert_eq!(advances, [AdvanceResult::Lost], "the revision is the fence");
@@ -183,12 +185,12 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Store
         assert_eq!(kind(event).await, Some(action));
         fresh.step(event, EventStep::Renew { lasts: MINUTE, blocks: SucceededBlocks::default() }).await;
         fresh.step(event, EventStep::Accept).await;
-        fresh.step(event, EventStep::CallOff).await;
+        fresh.step(event, EventStep::CancelRemote).await;
         assert_eq!(kind(event).await, Some(action));
         fresh.step(event, EventStep::Cancel).await;
         assert_eq!(fresh.get(event).await.state.word(), "dead");
         let mut made = making().delivery(&format!("{} at once", action.word())).made(fresh.store.now());
-        made.event = made.event.begun(MINUTE, by(), action);
+        made.event = made.event.start_at_claim(MINUTE, by(), action);
         let event = made.event.id;
         fresh.store.claim(vec![made]).await.expect("it claims");
         assert_eq!(kind(event).await, Some(action));
@@ -198,24 +200,24 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Store
 /// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.
 pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: StoreUnderTest) {
     let made = || making().delivery("d1").made(fresh.store.now());
-    let recalled = async || fresh.store.recall(&made(), DuplicateLookup::Receipt).await.expect("it reads");
+    let recalled = async || fresh.store.find_duplicate(&made(), DuplicateLookup::Receipt).await.expect("it reads");
     let told = async |receipt: Option<&Receipt>| {
         let Some(found) = recalled().await else { return };
         let mut claims = fresh.store.claim(vec![made()]).await.expect("it claims");
         let KnownDuplicate { event, same, stands, receipt: kept, now } = found;
-        assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, stands, now }));
+        assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, relation: stands, now }));
         assert_eq!(kept.as_ref(), receipt);
     };
     assert_eq!(recalled().await, None, "nothing is known");
     let event = fresh.claimed(making().delivery("d1")).await.id;
     told(None).await;
-    let answer = Receipt { status: 201, headers: Vec::new(), body: b"yes".to_vec(), cut: false };
+    let answer = Receipt { status: 201, headers: Vec::new(), body: b"yes".to_vec(), truncated: false };
     let settled = async |outcome: Outcome| {
         fresh.wait(SECOND);
         let running = fresh.start(event).await;
         told(None).await;
         let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(0) };
-        let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        let change = running.transition(step, &route(), fresh.store.now()).expect("it runs");
         fresh.store.advance(vec![change]).await.expect("it writes");
     };
     let no = Some(Receipt { status: 503, ..answer.clone() });
@@ -244,12 +246,12 @@ pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: Stor
     };
     let notes = (0..20).map(|n| DuplicateNote { event, sighting: sighting(n) });
     let of_nobody = DuplicateNote { event: making().id(), sighting: sighting(0) };
-    fresh.store.note(notes.chain([of_nobody]).collect()).await.expect("it notes");
+    fresh.store.note_duplicates(notes.chain([of_nobody]).collect()).await.expect("it notes");
     fresh.claimed(making().delivery("d2")).await; // written with the next write
-    let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
+    let story = fresh.store.details(event).await.expect("it reads").expect("it is there");
     assert_eq!(story.duplicates, 20);
     assert_eq!(story.sightings, (0..limits::SIGHTINGS_MAX as u64).map(sighting).collect::<Vec<_>>());
-    let counted = fresh.store.census().await.expect("it counts").duplicates;
+    let counted = fresh.store.counts().await.expect("it counts").duplicates;
     assert!(counted.is_none_or(|many| many == 20), "{counted:?}");
 }
 
@@ -325,7 +327,7 @@ pub(super) async fn events_are_found_page_by_page_by_cause_field_and_text(fresh:
 }
 
 pub(super) async fn events_are_counted_by_state(fresh: StoreUnderTest) {
-    assert_eq!(fresh.store.census().await.expect("it counts").oldest, None);
+    assert_eq!(fresh.store.counts().await.expect("it counts").oldest, None);
     let mut all = Vec::new();
     for _ in 0..6 {
         all.push(fresh.claimed(making()).await.id);
@@ -333,7 +335,7 @@ pub(super) async fn events_are_counted_by_state(fresh: StoreUnderTest) {
     fresh.attempt(all[0], delivered()).await;
     fresh.attempt(all[1], rejected()).await;
     fresh.start(all[2]).await;
-    let census = fresh.store.census().await.expect("it counts");
+    let census = fresh.store.counts().await.expect("it counts");
     assert_eq!((census.waiting, census.running, census.done, census.dead, census.capped), (3, 1, 1, 1, false));
     assert_eq!(census.oldest.map(|event| event.id), Some(all[3]));
 }
@@ -342,7 +344,7 @@ pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
     let first = fresh.claimed(making().delivery("F2")).await;
     let second = fresh.claimed(making().delivery("d2")).await;
     let named = async |name: &str| {
-        let events = fresh.store.named(name.into(), 10).await.expect("it reads");
+        let events = fresh.store.find_by_name(name.into(), 10).await.expect("it reads");
         events.iter().map(|event| event.id).collect::<Vec<EventId>>()
     };
     assert_eq!(named(&first.id.to_string()).await, [first.id]);
@@ -353,7 +355,7 @@ pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
     assert_eq!(named("%").await, []);
     assert_eq!(named("nothing like it").await, []);
     let common = &first.id.to_string()[20..24];
-    assert_eq!(fresh.store.named(format!("{common}-zz"), 10).await.expect("it reads"), []);
+    assert_eq!(fresh.store.find_by_name(format!("{common}-zz"), 10).await.expect("it reads"), []);
 }
 
 pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: StoreUnderTest) {
@@ -365,9 +367,9 @@ pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: StoreUnderTest) 
     spoil(event);
     assert_eq!(fresh.store.payload(event).await.expect("it reads"), StoredValue::Damaged);
     assert_eq!(fresh.store.payload(other).await.expect("it reads"), StoredValue::Whole(payload));
-    let change = fresh.get(event).await.change(EventStep::Damage, &route(), fresh.store.now()).expect("it waits");
+    let change = fresh.get(event).await.transition(EventStep::Damage, &route(), fresh.store.now()).expect("it waits");
     fresh.store.advance(vec![change]).await.expect("it writes");
-    assert!(fresh.get(event).await.change(start(), &route(), fresh.store.now()).is_err());
+    assert!(fresh.get(event).await.transition(start(), &route(), fresh.store.now()).is_err());
 }
 
 pub(super) async fn recipes_are_remembered_until_others_are(fresh: StoreUnderTest) {
@@ -377,7 +379,7 @@ pub(super) async fn recipes_are_remembered_until_others_are(fresh: StoreUnderTes
     };
     assert_eq!(fresh.store.recipes().await.expect("it reads"), []);
     for recipes in [vec![recipe("a", "body"), recipe("b", "delivery")], vec![recipe("a", "delivery")]] {
-        fresh.store.remember(recipes.clone()).await.expect("it writes");
+        fresh.store.set_recipes(recipes.clone()).await.expect("it writes");
         assert_eq!(fresh.store.recipes().await.expect("it reads"), recipes);
     }
 }

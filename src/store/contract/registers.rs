@@ -70,7 +70,7 @@ pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_take
     let order = |event: &Event| event.change.and_then(|change| change.order);
     assert_eq!(order(&fresh.get(event.id).await), Some(30));
     let settle = EventStep::Settle { outcome: delivered(), blocks: running.blocks, jitter: Jitter(0) };
-    let change = running.change(settle, &route(), fresh.store.now()).expect("it runs");
+    let change = running.transition(settle, &route(), fresh.store.now()).expect("it runs");
     let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
     else {
         panic!("the repeat took the runner's swap");
@@ -107,7 +107,7 @@ pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_
     assert_eq!(superseded_by(&fresh.step(old[1], EventStep::Expire { jitter: Jitter(0) }).await), Some(new[1]));
     // A second attempt that was worked out before the subject was changed.
     let second = Event { attempt: 1, ..fresh.get(old[2]).await };
-    let change = second.change(start(), &route(), fresh.store.now()).expect("it may start");
+    let change = second.transition(start(), &route(), fresh.store.now()).expect("it may start");
     let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
     else {
         panic!("lost");
@@ -139,7 +139,7 @@ pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fre
     fresh.attempt(first, failed()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
     match fresh.claim(making().delivery("d1").change("app", "A", None)).await {
-        Claim::Duplicate { event, same: MatchedBy::Delivery, stands: MatchRelation::Instead, .. } => {
+        Claim::Duplicate { event, same: MatchedBy::Delivery, relation: MatchRelation::ViaSuccessor, .. } => {
             assert_eq!(event.id, second);
         }
         other => panic!("{other:?}"),
@@ -151,16 +151,16 @@ pub(super) async fn a_rearm_takes_the_arriving_body(fresh: StoreUnderTest) {
     let dead = fresh.attempt(event, rejected()).await;
     fresh.wait(DAY);
     let arriving = making().carrying("new");
-    let mut change = dead.change(EventStep::Rearm, &route(), fresh.store.now()).expect("it may be re-armed");
+    let mut change = dead.transition(EventStep::Rearm, &route(), fresh.store.now()).expect("it may be re-armed");
     change.event.body_digest = arriving.clone().made(fresh.store.now()).event.body_digest;
-    change.event.digest = change.event.seal();
+    change.event.digest = change.event.immutable_digest();
     change.payload = Some(arriving.payload().clone());
     let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
     else {
         panic!("lost");
     };
     assert_eq!(fresh.get(event.id).await, *event);
-    assert_eq!(event.digest, event.seal());
+    assert_eq!(event.digest, event.immutable_digest());
     assert_eq!(fresh.store.payload(event.id).await.expect("it reads"), StoredValue::Whole(arriving.payload().clone()));
     fresh.wait(SECOND);
     assert_eq!(fresh.start(event.id).await.attempt, 2, "the count of attempts goes on");
@@ -185,7 +185,7 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
             "a storm"
         );
         assert_eq!(fresh.get(first.id).await, *event);
-        assert_eq!((event.turn, event.life, event.digest), (first.turn, 1, event.seal()));
+        assert_eq!((event.turn, event.life, event.digest), (first.turn, 1, event.immutable_digest()));
         assert_eq!(event.idempotency_key(), format!("{}.r{n}", first.id));
         let payload = fresh.store.payload(first.id).await.expect("it reads");
         assert_eq!(payload, StoredValue::Whole(arriving.payload), "with the signature that arrived");
@@ -195,7 +195,7 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
         let StoredValue::Whole(payload) = fresh.store.payload(first.id).await.expect("it reads") else {
             panic!("no body")
         };
-        assert_eq!(payload.passed().count(), 0, "the signature went");
+        assert_eq!(payload.transient_header_names().count(), 0, "the signature went");
     }
     fresh.wait(11 * DAY);
     assert_eq!(fresh.duplicate(sent()).await.0, first.id, "29 days after its first end");
@@ -216,7 +216,7 @@ pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Stor
     assert_eq!(fresh.store.advance(vec![meanwhile]).await.expect("it reads").remove(0), AdvanceResult::Lost);
     assert_eq!(fresh.get(first.id).await, done, "nothing was written");
     match fresh.claim(sent()).await {
-        Claim::Duplicate { event, same: MatchedBy::Delivery, stands: MatchRelation::Replaced, .. } => {
+        Claim::Duplicate { event, same: MatchedBy::Delivery, relation: MatchRelation::DirectNotCurrent, .. } => {
             assert_eq!((event.id, event.state), (first.id, done.state.clone()));
         }
         other => panic!("{other:?}"),

@@ -13,7 +13,7 @@ const FOREVER: Retention = Retention { keys: Keep::Forever, body: Duration::from
 impl StoreUnderTest {
     async fn retain(&self, source: &str, kept: Retention) {
         let row = SourceRetention { source: source.into(), kept, seen_at: self.store.now() };
-        self.store.retain(vec![row]).await.expect("it writes");
+        self.store.set_retention(vec![row]).await.expect("it writes");
     }
 
     /// Forgets as a node does that has only the source `source`, and keeps that for ever.
@@ -63,18 +63,18 @@ pub(super) async fn a_source_without_retention_is_never_forgotten_by_a_node_that
     let event = fresh.claimed(making().delivery("d1").source("lost").carrying("body").recorded()).await.id;
     fresh.wait(10_000 * DAY);
     assert_eq!(fresh.forget_as_stored().await, ForgetCounts::default());
-    assert!(fresh.store.story(event).await.expect("it reads").is_some_and(|story| story.has_body));
+    assert!(fresh.store.details(event).await.expect("it reads").is_some_and(|story| story.has_body));
 }
 
 pub(super) async fn the_retention_of_one_source_stays_when_anothers_is_written(fresh: StoreUnderTest) {
     assert_eq!(fresh.store.retention().await.expect("it reads"), []);
     let row = |source: &str, kept| SourceRetention { source: source.into(), kept, seen_at: fresh.store.now() };
     let [a, b] = [row("a", FOREVER), row("b", KEPT)];
-    fresh.store.retain(vec![b.clone(), a.clone()]).await.expect("it writes");
+    fresh.store.set_retention(vec![b.clone(), a.clone()]).await.expect("it writes");
     assert_eq!(fresh.store.retention().await.expect("it reads"), [a.clone(), b]);
     fresh.wait(DAY);
     let b = SourceRetention { seen_at: fresh.store.now(), ..row("b", Retention { keys: Keep::For(DAY), body: DAY }) };
-    fresh.store.retain(vec![b.clone()]).await.expect("it writes");
+    fresh.store.set_retention(vec![b.clone()]).await.expect("it writes");
     assert_eq!(fresh.store.retention().await.expect("it reads"), [a, b]);
 }
 

@@ -62,13 +62,13 @@ pub(super) async fn what_needs_an_ordinary_step_is_left_as_it_is(fresh: StoreUnd
     let changed = fresh.claimed(making().delivery("3").change("s", "a", None)).await;
     fresh.attempt(changed.id, failed()).await;
     let aside = fresh.claimed(making().delivery("4")).await;
-    fresh.step(aside.id, EventStep::SetAside { lasts: SECOND }).await;
+    fresh.step(aside.id, EventStep::Suspend { lasts: SECOND }).await;
     let elsewhere = fresh.claimed(making().delivery("5").route("2")).await;
     let part = fresh.claimed(making().delivery("6").part(1)).await;
     let later = fresh.claimed(making().delivery("7")).await;
-    fresh.step(later.id, EventStep::SetAside { lasts: SECOND }).await;
+    fresh.step(later.id, EventStep::Suspend { lasts: SECOND }).await;
     fresh.wait(SECOND);
-    fresh.step(later.id, EventStep::Rejoin).await;
+    fresh.step(later.id, EventStep::Unsuspend).await;
     fresh.attempt(later.id, failed()).await; // due in a second
     let mut before = Vec::new();
     for event in [&parked, &changed, &aside, &elsewhere, &part, &later] {

@@ -40,28 +40,28 @@ async fn fill_file(path: &Path) {
         one.made(START)
     };
     store.claim((0..usize::try_from(EVENTS).expect("few")).map(event).collect()).await.expect("it claims");
-    let due = store.due(DueQuery::Strays(Arc::new([])), 50).await.expect("it reads").events;
+    let due = store.due(DueQuery::Orphans(Arc::new([])), 50).await.expect("it reads").events;
     for event in due {
         let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
-        let change = event.change(start, &Route::default(), START).expect("it starts");
+        let change = event.transition(start, &Route::default(), START).expect("it starts");
         let AdvanceResult::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0)
         else {
             panic!("lost")
         };
-        let receipt = Receipt { status: 201, headers: Vec::new(), body: b"made".to_vec(), cut: false };
+        let receipt = Receipt { status: 201, headers: Vec::new(), body: b"made".to_vec(), truncated: false };
         let settle = EventStep::Settle {
             outcome: Outcome::Delivered(Some(receipt)),
             blocks: SucceededBlocks(1),
             jitter: Jitter(0),
         };
-        let change = event.change(settle, &Route::default(), START).expect("it settles");
+        let change = event.transition(settle, &Route::default(), START).expect("it settles");
         store.advance(vec![change]).await.expect("it writes");
         let sighting = DuplicateSighting { at: START, delivery_id: Some("again".into()), same: MatchedBy::Delivery };
-        store.note(vec![DuplicateNote { event: event.id, sighting }; 20]).await.expect("it notes");
+        store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }; 20]).await.expect("it notes");
     }
     store.import(vec![contract::imported("a"), contract::imported("b")]).await.expect("it imports");
     let recipe = |scope: &str, since| IdentityRecipe { scope: scope.into(), once: "o".into(), since };
-    store.remember(vec![recipe("s", None), recipe("t", Some(START))]).await.expect("it remembers");
+    store.set_recipes(vec![recipe("s", None), recipe("t", Some(START))]).await.expect("it remembers");
     for n in 0..3 {
         let (source, head) = ("q".into(), Bytes::from_static(b"head"));
         let (message, subject, why) = (format!("m{n}"), "x".into(), "odd".into());

@@ -32,8 +32,8 @@ pub(super) async fn declare(link: &mut PgConn, sources: &[DeclaredFields]) -> Re
     match done {
         Ok(()) => Ok(refused),
         Err(error) if is_bearable(&error) => {
-            let why = format!("views with fields as columns were not made: {}", super::trouble::said(&error));
-            telemetry::say(LogLevel::Warn, "fields", &[("why", &why)]);
+            let why = format!("views with fields as columns were not made: {}", super::trouble::server_message(&error));
+            telemetry::log(LogLevel::Warn, "fields", &[("why", &why)]);
             Ok(refused)
         }
         Err(error) => Err(error.into()),

@@ -65,17 +65,17 @@ pub(super) async fn write(
     put_cells(&effect, &locked, &mut asks);
     put_events(&effect, &mut asks);
     asks.push(mark::heed());
-    match link.ask(&asks).await {
+    match link.query_all(&asks).await {
         Ok(_) => {}
         Err(failed) if failed.is_contention() => return undone(link, SqlWriteOutcome::Changed).await,
         Err(failed) => return Err(mark::refused(&failed).unwrap_or_else(|| before(failed))),
     }
     if let Err(swapped) = run(link, bound).await {
-        link.theirs.clear(); // a plan may be out of date
+        link.user_statements.clear(); // a plan may be out of date
         return undone(link, swapped).await;
     }
-    link.ask(&[ask!(FOR_OURS)]).await.map_err(before)?;
-    match link.ask(&[ask!(COMMIT)]).await {
+    link.query_all(&[ask!(FOR_OURS)]).await.map_err(before)?;
+    match link.query_all(&[ask!(COMMIT)]).await {
         Ok(_) => Ok((SqlWriteOutcome::Written, effect.hints())),
         Err(failed) if failed.is_contention() => undone(link, SqlWriteOutcome::Changed).await,
         Err(failed) => Err(failed.classify(PgCommitStage::Commit)),
@@ -91,15 +91,15 @@ async fn begin_anew(link: &mut PgConn) -> Result<(), PgError> {
 
 /// Takes back what is not committed. A connection that does not answer is dropped, and takes it back so.
 async fn undone(link: &mut PgConn, swapped: SqlWriteOutcome) -> Result<SqlWriteReport, StoreError> {
-    link.spent |= link.ask(&[ask!(ROLLBACK)]).await.is_err();
+    link.poisoned |= link.query_all(&[ask!(ROLLBACK)]).await.is_err();
     Ok((swapped, Vec::new()))
 }
 
 async fn prepare(link: &mut PgConn, bound: &BoundStatement) -> Result<(), SqlWriteOutcome> {
     let text = &bound.statement.numbered;
-    if !link.theirs.contains_key(text) {
+    if !link.user_statements.contains_key(text) {
         let prepared = link.client.prepare(text).await.map_err(|error| refused(&error, bound))?;
-        link.theirs.insert(text.clone(), prepared);
+        link.user_statements.insert(text.clone(), prepared);
     }
     Ok(())
 }
@@ -111,19 +111,19 @@ async fn run(link: &mut PgConn, bound: &BoundStatement) -> Result<(), SqlWriteOu
         PgError::Silent => failed_because("the server said nothing while the statement ran".into()),
         PgError::Lost(why) => failed_because(why.clone()),
     };
-    link.ask(&[ask!(FOR_THEIRS, limit.as_millis().to_string())]).await.map_err(|failed| told(&failed))?;
-    let statement = &link.theirs[&bound.statement.numbered];
+    link.query_all(&[ask!(FOR_THEIRS, limit.as_millis().to_string())]).await.map_err(|failed| told(&failed))?;
+    let statement = &link.user_statements[&bound.statement.numbered];
     let values: Vec<&(dyn ToSql + Sync)> = bound.values.iter().map(|value| value as _).collect();
     match tokio::time::timeout(limit + GRACE, link.client.execute(statement, &values)).await {
         Ok(ran) => ran.map_err(|error| refused(&error, bound))?,
         Err(_) => return Err(failed_because("the server said nothing while the statement ran".into())),
     };
-    link.ask(&[ask!(CHECK)]).await.map(drop).map_err(|failed| told(&failed))
+    link.query_all(&[ask!(CHECK)]).await.map(drop).map_err(|failed| told(&failed))
 }
 
 /// What an error of the statement means for the attempt.
 fn refused(error: &tokio_postgres::Error, bound: &BoundStatement) -> SqlWriteOutcome {
-    let said: String = trouble::said(error).chars().take(limits::STATEMENT_SAID_MAX).collect();
+    let said: String = trouble::server_message(error).chars().take(limits::STATEMENT_SAID_MAX).collect();
     let Some(code) = error.code() else {
         // It may be the statement that ends the connection: it is not run again at once.
         return failed_because(format!("the connection ended while the statement ran: {said}"));

@@ -47,7 +47,7 @@ const ENTRIES: &str = "select case when c.reltuples > 1000000 then c.reltuples::
 
 /// About how many entries there are.
 pub(super) async fn entries(link: &mut PgConn) -> PgResult<u64> {
-    let rows = link.ask(&[ask!(ENTRIES)]).await?.remove(0);
+    let rows = link.query_all(&[ask!(ENTRIES)]).await?.remove(0);
     Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.map_or(0, i64::unsigned_abs))
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn export(link: &mut PgConn, from: CopyCursor, limit: usize) ->
     match from {
         CopyCursor::Events(last) => events(link, from, last, room).await,
         CopyCursor::Registers(mut last) => loop {
-            let rows = link.ask(&[ask!(REGISTERS, after(last), room)]).await?.remove(0);
+            let rows = link.query_all(&[ask!(REGISTERS, after(last), room)]).await?.remove(0);
             let more = more(rows.len());
             let mut entries = Vec::new();
             for row in &rows {
@@ -75,13 +75,13 @@ pub(super) async fn export(link: &mut PgConn, from: CopyCursor, limit: usize) ->
             }
         },
         CopyCursor::Slots(last) => {
-            let rows = link.ask(&[ask!(SLOTS, after(last), room)]).await?.remove(0);
+            let rows = link.query_all(&[ask!(SLOTS, after(last), room)]).await?.remove(0);
             let one = |row: &Row| Ok(CopyEntry::Slot(key(row, 0)?, row.try_get::<_, PgUuid>(1)?.0));
             let entries = rows.iter().map(one).collect::<PgResult<Vec<_>>>()?;
             Ok(ExportPage::page(from, entries, more(rows.len())))
         }
         CopyCursor::Imported(last) => {
-            let rows = link.ask(&[ask!(IMPORTED, after(last), room)]).await?.remove(0);
+            let rows = link.query_all(&[ask!(IMPORTED, after(last), room)]).await?.remove(0);
             let entries = rows.iter().map(|row| Ok(CopyEntry::Imported(key(row, 0)?))).collect::<PgResult<Vec<_>>>()?;
             Ok(ExportPage::page(from, entries, more(rows.len())))
         }
@@ -117,7 +117,7 @@ fn register(row: &Row) -> PgResult<Register> {
 /// Events with all that belongs to them, until there are enough bytes of bodies.
 async fn events(link: &mut PgConn, from: CopyCursor, last: Option<EventId>, room: i64) -> PgResult<ExportPage> {
     let last = last.unwrap_or(EventId([0; 16])); // no event has this id
-    let sizes = link.ask(&[ask!(SIZES, PgUuid(last), room)]).await?.remove(0);
+    let sizes = link.query_all(&[ask!(SIZES, PgUuid(last), room)]).await?.remove(0);
     let (mut ids, mut bytes) = (Vec::new(), 0);
     let mut more = if i64::try_from(sizes.len()) == Ok(room) { PageContinuation::Maybe } else { PageContinuation::No };
     for row in &sizes {
@@ -137,7 +137,7 @@ async fn events(link: &mut PgConn, from: CopyCursor, last: Option<EventId>, room
 
 async fn wholes(link: &mut PgConn, ids: &[PgUuid]) -> PgResult<BTreeMap<EventId, CompleteEvent>> {
     let all = [EVENTS, KEYS, PAYLOADS, RECEIPTS, ATTEMPTS, DUPLICATES, SIGHTINGS];
-    let answers = link.ask(&all.map(|sql| ask!(sql, ids.to_vec()))).await?;
+    let answers = link.query_all(&all.map(|sql| ask!(sql, ids.to_vec()))).await?;
     let [events, keys, payloads, receipts, attempts, duplicates, sightings] = &answers[..] else {
         return Ok(BTreeMap::new());
     };

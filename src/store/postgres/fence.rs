@@ -281,7 +281,7 @@ impl PgDataLossDetector {
             state.unmarked.retain(|unmarked| unmarked.commit > commits);
         }
         if first {
-            link.ask(&[ask!(DROP_WRITERS, WRITERS_MAX)]).await?;
+            link.query_all(&[ask!(DROP_WRITERS, WRITERS_MAX)]).await?;
         }
         Ok(())
     }
@@ -384,7 +384,7 @@ impl PgDataLossDetector {
         self.failed.send_if_modified(|was| {
             let first = was.is_none();
             if first {
-                telemetry::say(LogLevel::Error, "broken", &[("why", &why)]);
+                telemetry::log(LogLevel::Error, "broken", &[("why", &why)]);
                 *was = Some(why.clone());
             }
             first
@@ -421,7 +421,7 @@ fn wal(file: &str, position: &str) -> Option<(u32, u64)> {
 
 /// The one row that this statement brings.
 async fn one(link: &mut PgConn, ask: PgQuery<'_>) -> Result<Row, PgError> {
-    let rows = link.ask(&[ask]).await?;
+    let rows = link.query_all(&[ask]).await?;
     rows.into_iter().flatten().next().ok_or(PgError::Silent)
 }
 

@@ -76,7 +76,7 @@ async fn run(pool: Arc<PgPool>, mut said: mpsc::Receiver<NotifierCommand>, heard
             NotifierSessionEnd::Lost => tokio::time::sleep(AGAIN).await,
         }
         while said.try_recv().is_ok() {}
-        heard.send(ChangeHint::Much).unwrap_or_default();
+        heard.send(ChangeHint::Missed).unwrap_or_default();
         first = NotifierCommand::Listen;
     }
 }
@@ -108,7 +108,7 @@ async fn session(
     });
     client.batch_execute("set synchronous_commit = off; set statement_timeout = '15s'; listen hookonce").await?;
     let schema = pool.schema();
-    running::tell(&client, &schema).await?;
+    running::hold_schema_lock(&client, &schema).await?;
     let ours: i32 = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
     let notify = client.prepare("select pg_notify('hookonce', $1)").await?;
     let mut waiting = vec![first];
@@ -151,7 +151,7 @@ fn payload(waiting: &mut Vec<NotifierCommand>, schema: &SchemaName) -> Option<St
         match hint {
             ChangeHint::Due { source, route } => due.push(json!([**source, **route])),
             ChangeHint::Ended(id) => ended.push(id.to_string()),
-            ChangeHint::Much => {}
+            ChangeHint::Missed => {}
         }
     }
     let text = json!({ "schema": schema.as_str(), "due": due, "ended": ended }).to_string();
@@ -161,7 +161,7 @@ fn payload(waiting: &mut Vec<NotifierCommand>, schema: &SchemaName) -> Option<St
 /// What a notification says. Anybody may have sent it: what cannot be read is only a reason to look. The first release
 /// names no schema.
 fn read(payload: &str, schema: &SchemaName) -> Vec<ChangeHint> {
-    let Ok(said) = serde_json::from_str::<Json>(payload) else { return vec![ChangeHint::Much] };
+    let Ok(said) = serde_json::from_str::<Json>(payload) else { return vec![ChangeHint::Missed] };
     if said["schema"].as_str().is_some_and(|other| other != schema.as_str()) {
         return Vec::new();
     }
@@ -192,9 +192,9 @@ mod tests {
         let ended = ChangeHint::Ended(EventId([7; 16]));
         check(&[ended.clone(), due.clone()], &[due, ended]);
         let many: Vec<_> = (0..=255).map(|n| ChangeHint::Ended(EventId([n; 16]))).collect();
-        check(&many, &[ChangeHint::Much]);
+        check(&many, &[ChangeHint::Missed]);
         assert_eq!(payload(&mut vec![NotifierCommand::Listen], &SchemaName::default()), None);
-        assert_eq!(read("not ours", &SchemaName::default()), [ChangeHint::Much]);
+        assert_eq!(read("not ours", &SchemaName::default()), [ChangeHint::Missed]);
     }
 
     #[test]

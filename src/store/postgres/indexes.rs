@@ -94,14 +94,14 @@ impl IndexBuilder {
                     Ok(IndexBuildOutcome::Built(_)) => return,
                     Ok(IndexBuildOutcome::Busy) => sleep(LOCK_LOOK).await,
                     Err(PgError::Said(error)) if declare::is_bearable(&error) => {
-                        let why = format!("indexes were not built: {}", trouble::said(&error));
-                        return telemetry::say(LogLevel::Warn, "index", &[("why", &why)]);
+                        let why = format!("indexes were not built: {}", trouble::server_message(&error));
+                        return telemetry::log(LogLevel::Warn, "index", &[("why", &why)]);
                     }
                     Err(failed) => {
                         again = if is_lasting(&failed) { again } else { AGAIN };
                         let why = failed.classify(trouble::PgCommitStage::Before).to_string();
                         let why = format!("{why}; the next try is in {} s", again.as_secs());
-                        telemetry::say(LogLevel::Warn, "index", &[("why", &why)]);
+                        telemetry::log(LogLevel::Warn, "index", &[("why", &why)]);
                         sleep(again).await;
                         again = longer(again);
                     }
@@ -193,7 +193,7 @@ pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[DeclaredFiel
             IndexBuildOutcome::Busy if said => {}
             IndexBuildOutcome::Busy => {
                 said = true;
-                telemetry::say(LogLevel::Info, "index", &[("why", "another builds indexes; it is waited for")]);
+                telemetry::log(LogLevel::Info, "index", &[("why", "another builds indexes; it is waited for")]);
             }
         }
         sleep(LOCK_LOOK_NOW).await;
@@ -248,7 +248,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         let began = std::time::Instant::now();
         let made = form(db, schema, &new, index.columns).await?;
         if made != IndexState::Fits {
-            telemetry::say(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
+            telemetry::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
             drop(&schema.relation(&new)).await?;
             let IndexSpec { on, .. } = index;
             let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
@@ -261,7 +261,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         }
         take_place(db, schema, index, [&new, &old]).await?;
         let took = format!("{}ms", began.elapsed().as_millis());
-        telemetry::say(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
+        telemetry::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
     }
     drop(&schema.relation(&new)).await?;
     drop(&schema.relation(&old)).await?;

@@ -292,7 +292,7 @@ pub(super) async fn census(link: &mut PgConn) -> PgResult<EventCounts> {
         ask!(OLDEST),
         ask!("commit"),
     ];
-    let answers = link.ask(&asks).await?;
+    let answers = link.query_all(&asks).await?;
     let [_, states, dead, all, duplicates, oldest, _] = &answers[..] else { return Ok(EventCounts::default()) };
     let count = |rows: &[Row]| rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<i64>>(0));
     let (mut census, mut open) = (EventCounts::default(), 0);

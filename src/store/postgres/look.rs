@@ -70,14 +70,14 @@ pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock:
             }
         }
         DueQuery::Leases => ask!(DUE_LEASES, room),
-        DueQuery::Strays(_) => ask!(ROUTES_IN_USE),
+        DueQuery::Orphans(_) => ask!(ROUTES_IN_USE),
     };
     let asked = StoreClock::asks();
-    let mut answers = link.ask(&[ask!(CLOCK), first]).await?;
+    let mut answers = link.query_all(&[ask!(CLOCK), first]).await?;
     let now = told(clock, asked, &answers[0][0])?;
     let rows = answers.swap_remove(1);
     let ends = |at| if let DueQuery::Leases = look { clock.lease_end(at) } else { at };
-    let DueQuery::Strays(known) = look else { return Ok(gather([rows], limit, now, ends)) };
+    let DueQuery::Orphans(known) = look else { return Ok(gather([rows], limit, now, ends)) };
     let strays = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
     let strays: Vec<(&str, &str, &str)> = strays.collect::<Result<_, tokio_postgres::Error>>()?;
     let asks: Vec<_> = strays
@@ -88,7 +88,7 @@ pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock:
         })
         .map(|(state, source, route)| ask!(DUE_ON_ROUTE, room, state, source, route))
         .collect();
-    let answers = if asks.is_empty() { Vec::new() } else { link.ask(&asks).await? };
+    let answers = if asks.is_empty() { Vec::new() } else { link.query_all(&asks).await? };
     Ok(gather(answers, limit, now, ends))
 }
 
@@ -119,7 +119,7 @@ fn gather(
 pub(super) async fn payload(link: &mut PgConn, id: EventId) -> PgResult<StoredValue<Payload>> {
     let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
                (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
-    let rows = link.ask(&[ask!(sql, PgUuid(id))]).await?.remove(0);
+    let rows = link.query_all(&[ask!(sql, PgUuid(id))]).await?.remove(0);
     rows.first().map_or(Ok(StoredValue::Forgotten), |row| unpacked(row, 0))
 }
 
@@ -140,7 +140,7 @@ const RECEIPT: &str = "select status, headers, body, cut, digest from {schema}.r
 
 /// An answer that is not as it was kept is none.
 pub(super) async fn receipt(link: &mut PgConn, id: EventId) -> PgResult<Option<Receipt>> {
-    let rows = link.ask(&[ask!(RECEIPT, PgUuid(id))]).await?.remove(0);
+    let rows = link.query_all(&[ask!(RECEIPT, PgUuid(id))]).await?.remove(0);
     kept(id, rows.first(), 0)
 }
 
@@ -155,9 +155,9 @@ pub(super) fn kept(id: EventId, row: Option<&Row>, from: usize) -> PgResult<Opti
     let receipt = cells::headers(text).filter(|_| whole);
     if receipt.is_none() {
         let what = [("event", &*id.short()), ("why", "its receipt cannot be read")];
-        telemetry::say(LogLevel::Error, "damaged", &what);
+        telemetry::log(LogLevel::Error, "damaged", &what);
     }
-    Ok(receipt.map(|headers| Receipt { status, headers, body: body.0.to_vec(), cut }))
+    Ok(receipt.map(|headers| Receipt { status, headers, body: body.0.to_vec(), truncated: cut }))
 }
 
 macro_rules! listed {
@@ -184,7 +184,7 @@ pub(super) async fn list(link: &mut PgConn, listing: &EventQuery) -> PgResult<Ve
     let before = PgUuid(listing.before.unwrap_or(EventId([u8::MAX; 16])));
     let EventQuery { source, route, state, limit, .. } = listing;
     let asked = ask!(sql, before, source.as_deref(), route.as_deref(), state.as_deref(), limit_cell(*limit));
-    Ok(events(&link.ask(&[asked]).await?.remove(0)))
+    Ok(events(&link.query_all(&[asked]).await?.remove(0)))
 }
 
 pub(super) fn events(rows: &[Row]) -> Vec<Event> {
@@ -229,7 +229,7 @@ pub(super) async fn named(link: &mut PgConn, name: &str, limit: usize) -> PgResu
             ask!(BY_END, end, room, reverse, beyond)
         });
     }
-    let answers = link.ask(&asks).await?;
+    let answers = link.query_all(&asks).await?;
     let mut found: Vec<Event> = answers.iter().flat_map(|rows| events(rows)).collect();
     found.sort_by_key(|event| std::cmp::Reverse(event.id));
     found.dedup_by_key(|event| event.id);
@@ -255,7 +255,7 @@ pub(super) async fn story(link: &mut PgConn, id: EventId) -> PgResult<Option<Eve
     let mut asks = vec![ask!("begin isolation level repeatable read, read only")];
     asks.extend(STORY.iter().map(|sql| ask!(sql, PgUuid(id))));
     asks.push(ask!("commit"));
-    let answers = link.ask(&asks).await?;
+    let answers = link.query_all(&asks).await?;
     let [_, event, identities, sightings, duplicates, body, attempts, receipt, behind, _] = &answers[..] else {
         return Ok(None);
     };
@@ -343,7 +343,7 @@ pub(super) async fn note(link: &mut PgConn, notes: &[DuplicateNote]) -> PgResult
         notes.iter().map(|note| note.sighting.same.word()).collect::<Vec<_>>(),
         limit_cell(limits::SIGHTINGS_MAX),
     );
-    link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), asked, ask!("commit")]).await.map(drop)
+    link.query_all(&[ask!("begin"), ask!("set local synchronous_commit = off"), asked, ask!("commit")]).await.map(drop)
 }
 
 const FORGETTABLE: &str = "select id from {schema}.events where source = $1 and keep_from <= $2 and (ord is null \
@@ -379,14 +379,14 @@ async fn old(
     before: Timestamp,
     limit: usize,
 ) -> PgResult<Vec<EventId>> {
-    let rows = link.ask(&[ask!(sql, source, before.0, limit_cell(limit))]).await?.remove(0);
+    let rows = link.query_all(&[ask!(sql, source, before.0, limit_cell(limit))]).await?.remove(0);
     rows.iter().map(|row| Ok(row.try_get::<_, PgUuid>(0).map(|PgUuid(id)| id)?)).collect()
 }
 
 /// What each scope's identities were made of.
 pub(super) async fn recipes(link: &mut PgConn) -> PgResult<Vec<IdentityRecipe>> {
     let rows = link
-        .ask(&[ask!("select scope, once, since from {schema}.scopes order by scope collate \"C\"")])
+        .query_all(&[ask!("select scope, once, since from {schema}.scopes order by scope collate \"C\"")])
         .await?
         .remove(0);
     let one = |row: &tokio_postgres::Row| {
@@ -401,7 +401,7 @@ pub(super) async fn remember(link: &mut PgConn, recipes: &[IdentityRecipe]) -> P
     let mut asks = vec![ask!("begin")];
     asks.extend(to_remember(recipes));
     asks.push(ask!("commit"));
-    link.ask(&asks).await.map(drop)
+    link.query_all(&asks).await.map(drop)
 }
 
 /// The statements that do it, in a transaction.
@@ -427,7 +427,7 @@ const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) val
 /// What time the store has last seen, and the server's clock with it.
 pub(super) async fn last_seen(link: &mut PgConn, clock: &StoreClock) -> PgResult<Option<Timestamp>> {
     let asked = StoreClock::asks();
-    let answers = link.ask(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
+    let answers = link.query_all(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
     told(clock, asked, &answers[1][0])?;
     answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
 }
@@ -435,7 +435,7 @@ pub(super) async fn last_seen(link: &mut PgConn, clock: &StoreClock) -> PgResult
 /// Writes it down, if it is still as it was. Nobody waits for the disk.
 pub(super) async fn set_last_seen(link: &mut PgConn, was: Option<Timestamp>, time: Timestamp) -> PgResult<()> {
     let write = ask!(SET_LAST_SEEN, time.0, was.map(|was| was.0));
-    link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), write, ask!("commit")]).await.map(drop)
+    link.query_all(&[ask!("begin"), ask!("set local synchronous_commit = off"), write, ask!("commit")]).await.map(drop)
 }
 
 const AGREE_ON_CLOCK: &str = "insert into {schema}.store_clock as c (id, ahead, reached, held_last, held_by, held_until) \
@@ -449,7 +449,7 @@ pub(super) async fn agree_on_clock(link: &mut PgConn, was: AgreedClock, is: Agre
     let (last, by, until) = (is.held.map(|h| h.last.0), is.held.map(|h| micros(h.by)), is.held.map(|h| h.until.0));
     let (ahead, was_ahead) = (micros(is.ahead), micros(was.ahead));
     let write = ask!(AGREE_ON_CLOCK, ahead, is.reached.0, last, by, until, was_ahead, was.reached.0);
-    link.ask(&[write]).await.map(drop)
+    link.query_all(&[write]).await.map(drop)
 }
 
 pub(super) fn limit_cell(limit: usize) -> i64 {

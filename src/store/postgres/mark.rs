@@ -61,10 +61,10 @@ pub(super) async fn fill_beside(
         asks.extend(quarantine::to_lay(&beside.quarantined));
     }
     asks.push(ask!(COMMIT));
-    match link.ask(&asks).await {
+    match link.query_all(&asks).await {
         Ok(_) => Ok(true),
         Err(failed) if refused(&failed).is_some() => {
-            link.ask(&[ask!(ROLLBACK)]).await?;
+            link.query_all(&[ask!(ROLLBACK)]).await?;
             Ok(false)
         }
         Err(failed) => Err(failed),
@@ -73,5 +73,5 @@ pub(super) async fn fill_beside(
 
 /// Waits for every write that is under way.
 pub(super) async fn settled(link: &mut PgConn) -> Result<(), PgError> {
-    link.ask(&[ask!("begin"), ask!(WAIT_FOR_WRITERS), ask!(COMMIT)]).await.map(drop)
+    link.query_all(&[ask!("begin"), ask!(WAIT_FOR_WRITERS), ask!(COMMIT)]).await.map(drop)
 }

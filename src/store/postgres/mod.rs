@@ -125,14 +125,14 @@ impl PostgresBackend {
     }
 
     async fn open_as(url: &str, options: PostgresOptions, session: PgSessionMode) -> Result<Self, StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = Arc::new(PgPool::new(address, session));
         let mut link = pool.open().await?;
         fit_server(&pool, &mut link, options.schema).await?;
         let schema = locate(&pool, &link).await?;
         // Before the version is read: from here on nobody takes a version back.
         if session != PgSessionMode::Reads {
-            let told = running::tell(&link.client, &schema).await;
+            let told = running::hold_schema_lock(&link.client, &schema).await;
             told.map_err(|error| trouble::cannot_tell(&pool.address, &error))?;
         }
         fit_schema(&pool, &mut link, &schema, options.schema).await?;
@@ -146,7 +146,7 @@ impl PostgresBackend {
         let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::IndexBuilder::default());
         let marker = (session == PgSessionMode::Writes).then(|| PgMarkTask::start(pool.clone()));
         let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
-        let cannot = |error| StoreOpenError::Yet(format!("{}: {error}", opened.pool.address));
+        let cannot = |error| StoreOpenError::Temporary(format!("{}: {error}", opened.pool.address));
         let begins = if session == PgSessionMode::Writes { ClockAccess::Writing } else { ClockAccess::Looking };
         shared::begin(&opened, begins).await.map_err(cannot)?;
         Ok(opened)
@@ -159,7 +159,7 @@ impl PostgresBackend {
     /// What tells this store from others, whoever connects to it: every server that the URL names, the database, and the
     /// schema if it is not the usual one.
     pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let other = address.schema.as_ref().filter(|schema| **schema != SchemaName::default());
         let of = other.map_or(String::new(), |schema| format!(" schema {}", schema.as_str()));
         Ok((format!("{}{of}", address.place()), format!("{}{of}", address.database())))
@@ -168,7 +168,7 @@ impl PostgresBackend {
     /// A connection of one's own to the database that this URL names, and the schema of the store there: for commands
     /// that change its tables.
     pub async fn connect(url: &str) -> Result<(Client, SchemaName), StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Writes);
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
@@ -178,10 +178,10 @@ impl PostgresBackend {
     /// Moves the store of the database that this URL names to another schema. Brings the connection, and where the store
     /// was; `None`: it is there already. No node may run.
     pub async fn relocate(url: &str, to: &SchemaName) -> Result<(Client, Option<SchemaName>), StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Writes);
         let mut client = pool.open().await?.client;
-        let said = |why: String| StoreOpenError::Ever(format!("{}: {why}", pool.address));
+        let said = |why: String| StoreOpenError::Permanent(format!("{}: {why}", pool.address));
         let from = match migrations::locate(&client, pool.address.schema.as_ref()).await {
             Ok(located) => located.schema,
             // Whoever names the new schema in the URL already means the store that is to be moved there.
@@ -217,14 +217,14 @@ impl PostgresBackend {
 
     /// What the schema of the database that this URL names lacks; nothing of it is changed.
     pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Reads);
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
         let applied = migrations::applied(&link.client, &schema).await;
         let applied = applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
-        way.map_err(|refused| StoreOpenError::Ever(format!("{}: {refused}", pool.address)))
+        way.map_err(|refused| StoreOpenError::Permanent(format!("{}: {refused}", pool.address)))
     }
 
     async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
@@ -259,7 +259,7 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
                current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version')";
     let address = &pool.address;
     let row = link.client.query_one(sql, &[]).await.map_err(|error| trouble::cannot_open(address, &error))?;
-    let ever = |why: String| Err(StoreOpenError::Ever(format!("{address}: {why}")));
+    let ever = |why: String| Err(StoreOpenError::Permanent(format!("{address}: {why}")));
     if row.get::<_, i32>(0) < SERVER_MIN {
         return ever(format!("it is PostgreSQL {}; hookonce needs 13 or newer", row.get::<_, &str>(4)));
     }
@@ -275,7 +275,7 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
                 "{address} runs with `{name} = off`: {loses} what senders were told is safe, unless the service is \
                  durable by other means, as `durable=yes` in the URL says"
             );
-            telemetry::say(LogLevel::Warn, "store", &[("why", &why)]);
+            telemetry::log(LogLevel::Warn, "store", &[("why", &why)]);
             continue;
         }
         return ever(format!(
@@ -309,7 +309,7 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
     let SchemaLocation { schema, others } = located.map_err(|problem| left(pool, problem))?;
     for other in others {
         let why = format!("schema {other} holds another store, which is not used; this one is in schema {schema}");
-        telemetry::say(LogLevel::Warn, "schema", &[("why", &why)]);
+        telemetry::log(LogLevel::Warn, "schema", &[("why", &why)]);
     }
     Ok(schema)
 }
@@ -318,7 +318,7 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
 fn left(pool: &PgPool, problem: migrations::PgMigrationError) -> StoreOpenError {
     match problem {
         migrations::PgMigrationError::Postgres(error) => trouble::cannot_open(&pool.address, &error),
-        refused => StoreOpenError::Ever(format!("{}: {refused}", pool.address)),
+        refused => StoreOpenError::Permanent(format!("{}: {refused}", pool.address)),
     }
 }
 

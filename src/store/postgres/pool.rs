@@ -167,8 +167,10 @@ impl PgPool {
     pub(super) fn cannot_open(&self, failed: PgError) -> StoreOpenError {
         match failed {
             PgError::Said(error) => trouble::cannot_open(&self.address, &error),
-            PgError::Silent => StoreOpenError::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
-            PgError::Lost(why) => StoreOpenError::Ever(why),
+            PgError::Silent => {
+                StoreOpenError::Temporary(format!("{} cannot be reached: {}", self.address, no_answer()))
+            }
+            PgError::Lost(why) => StoreOpenError::Permanent(why),
         }
     }
 
@@ -187,17 +189,17 @@ impl PgPool {
             PgSessionMode::Writes => {}
         }
         if let (PgSessionMode::Writes | PgSessionMode::Copies, Some(schema)) = (self.session, self.schema.get()) {
-            running::tell(&client, schema).await?;
+            running::hold_schema_lock(&client, schema).await?;
         }
         let schema = self.schema.clone();
         let (statements, theirs) = (HashMap::new(), HashMap::new());
-        let mut link = PgConn { client, schema, statements, theirs, spent: false, timeline: None };
+        let mut link = PgConn { client, schema, statements, user_statements: theirs, poisoned: false, timeline: None };
         self.fence.check(&mut link, &self.address).await?;
         Ok(link)
     }
 
     pub(super) fn put(&self, link: PgConn, purpose: PgConnPurpose) {
-        if !link.spent && self.is_usable(&link) {
+        if !link.poisoned && self.is_usable(&link) {
             self.idle(purpose).push(link);
         }
     }
@@ -245,9 +247,9 @@ pub(super) struct PgConn {
     schema: Arc<OnceLock<SchemaName>>,
     statements: HashMap<&'static str, Statement>,
     /// The same for those of the user's.
-    pub(super) theirs: HashMap<Arc<str>, Statement>,
+    pub(super) user_statements: HashMap<Arc<str>, Statement>,
     /// It has a question open, and is not used again.
-    pub(super) spent: bool,
+    pub(super) poisoned: bool,
     /// The timeline of its server when it was connected to, where that tells.
     pub(super) timeline: Option<u32>,
 }
@@ -321,7 +323,7 @@ impl PgConn {
 
     /// Asks all of these in one go, in this order, and brings the rows of each. Where one fails, its error; what
     /// comes after it in a transaction fails too, but was not the reason.
-    pub(super) async fn ask(&mut self, asks: &[PgQuery<'_>]) -> Result<Vec<Vec<Row>>, PgError> {
+    pub(super) async fn query_all(&mut self, asks: &[PgQuery<'_>]) -> Result<Vec<Vec<Row>>, PgError> {
         tokio::time::timeout(ANSWER_TIME, self.ask_now(asks)).await.unwrap_or(Err(PgError::Silent))
     }
 

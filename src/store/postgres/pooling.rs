@@ -45,13 +45,13 @@ pub(super) async fn check(address: &PostgresUrl, first: &Client) -> Result<(), S
     match probe(address, first).await {
         Ok(PoolingMode::Session) => Ok(()),
         Ok(PoolingMode::Transaction) => Err(trouble::pooled(address)),
-        Ok(PoolingMode::NoneFree) => Err(StoreOpenError::Yet(format!(
+        Ok(PoolingMode::NoneFree) => Err(StoreOpenError::Temporary(format!(
             "{address}: a second connection had no answer within {} s; hookonce needs two at least. Where a pooler stands \
              before the server, all of its server connections are in use: raise `pool_size`, or let fewer nodes connect",
             (ANSWER_TIME / 2).as_secs()
         ))),
         // PgBouncer's answer to `begin` with `pool_mode = statement`.
-        Err(error) if trouble::said(&error).contains("statement pooling") => Err(trouble::pooled(address)),
+        Err(error) if trouble::server_message(&error).contains("statement pooling") => Err(trouble::pooled(address)),
         Err(error) => Err(trouble::cannot_open(address, &error)),
     }
 }

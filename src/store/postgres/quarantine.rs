@@ -24,7 +24,7 @@ const PROBE: &str = "insert into {schema}.quarantine (message, source, subject, 
 /// Writes into the table and takes it back. The server finds room on its disk when a row is written, not when it is
 /// committed.
 pub(super) async fn probe(link: &mut PgConn) -> PgResult<()> {
-    link.ask(&[ask!("begin"), ask!(PROBE), ask!("rollback")]).await.map(drop)
+    link.query_all(&[ask!("begin"), ask!(PROBE), ask!("rollback")]).await.map(drop)
 }
 
 /// Lays one there, and lets the oldest make way. One after another: nodes that lay at once would wait for each other's
@@ -33,7 +33,7 @@ pub(super) async fn lay(link: &mut PgConn, one: &QuarantinedMessage) -> PgResult
     let mut asks = vec![ask!("begin")];
     asks.extend(to_lay(std::slice::from_ref(one)));
     asks.push(ask!("commit"));
-    link.ask(&asks).await.map(drop)
+    link.query_all(&asks).await.map(drop)
 }
 
 /// The statements that lay these there, in a transaction.
@@ -57,7 +57,7 @@ pub(super) fn to_lay(messages: &[QuarantinedMessage]) -> Vec<PgQuery<'_>> {
 
 /// The newest of them.
 pub(super) async fn newest(link: &mut PgConn, limit: usize) -> PgResult<Vec<QuarantinedMessage>> {
-    let rows = link.ask(&[ask!(NEWEST, counter(limit as u64))]).await?.remove(0);
+    let rows = link.query_all(&[ask!(NEWEST, counter(limit as u64))]).await?.remove(0);
     rows.iter().map(quarantined).collect()
 }
 

@@ -108,7 +108,7 @@ pub(super) async fn read(
     }
     let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
     let asked = StoreClock::asks();
-    let answers = link.ask(&asks).await?;
+    let answers = link.query_all(&asks).await?;
     let mut reading =
         ReadBatch { cells: Vec::with_capacity(cells.len()), turn: QueueTurn(0), now: Timestamp::default() };
     for (tells, rows) in tells.into_iter().zip(answers) {
@@ -145,7 +145,7 @@ pub(super) fn told(clock: &StoreClock, asked: ClockRequestTime, row: &Row) -> Re
     };
     let (ahead, reached) = (number(1)?.map(length).unwrap_or_default(), number(2)?.map(Timestamp).unwrap_or_default());
     let agreed = AgreedClock { ahead, reached, held };
-    Ok(clock.told(asked, Timestamp(row.try_get(0)?), agreed))
+    Ok(clock.observe_server_time(asked, Timestamp(row.try_get(0)?), agreed))
 }
 
 fn hear(tells: ReadRowKind, row: &Row, reading: &mut ReadBatch) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(super) async fn retention(link: &mut PgConn) -> PgResult<Vec<SourceRetention>> {
     let sql = "select source, keep, keep_body, seen_at from {schema}.retention order by source collate \"C\"";
-    let rows = link.ask(&[ask!(sql)]).await?.remove(0);
+    let rows = link.query_all(&[ask!(sql)]).await?.remove(0);
     let row = |row: &tokio_postgres::Row| {
         let numbers = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
         Ok(SourceRetention::of_numbers(row.try_get(0)?, numbers))
@@ -29,7 +29,7 @@ const RETAIN: &str = "insert into {schema}.retention (source, keep, keep_body, s
      set keep = excluded.keep, keep_body = excluded.keep_body, seen_at = excluded.seen_at";
 
 pub(super) async fn retain(link: &mut PgConn, rows: &[SourceRetention]) -> PgResult<()> {
-    link.ask(&[to_retain(rows)]).await.map(drop)
+    link.query_all(&[to_retain(rows)]).await.map(drop)
 }
 
 /// The statement that writes these rows.
@@ -53,7 +53,7 @@ const COUNT_OF_SOURCE: &str = "select count(*) from (select 1 from {schema}.even
 
 pub(super) async fn other_sources(link: &mut PgConn, known: &BTreeSet<Arc<str>>) -> PgResult<Vec<SourceCount>> {
     let mut names: Vec<String> = Vec::new();
-    for row in link.ask(&[ask!(SOURCES)]).await?.remove(0) {
+    for row in link.query_all(&[ask!(SOURCES)]).await?.remove(0) {
         names.push(row.try_get(0)?);
     }
     names.retain(|name| !known.contains(name.as_str()));
@@ -61,7 +61,7 @@ pub(super) async fn other_sources(link: &mut PgConn, known: &BTreeSet<Arc<str>>)
     let room = limit_cell(limits::OTHER_EVENTS_MAX + 1);
     let mut counts = Vec::new();
     for name in names {
-        let rows = link.ask(&[ask!(COUNT_OF_SOURCE, &*name, room)]).await?.remove(0);
+        let rows = link.query_all(&[ask!(COUNT_OF_SOURCE, &*name, room)]).await?.remove(0);
         let events = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))?.unsigned_abs();
         counts.push(SourceCount::up_to(&name, events, limits::OTHER_EVENTS_MAX));
     }

@@ -248,7 +248,7 @@ pub(super) fn update_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
 }
 
 fn passed(event: &Event) -> i16 {
-    i16::try_from(cells::passed_cell(event.passed)).unwrap_or_default()
+    i16::try_from(cells::passed_cell(event.queue_state)).unwrap_or_default()
 }
 
 fn retrier(event: &Event) -> i16 {

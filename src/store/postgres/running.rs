@@ -31,7 +31,7 @@ pub(super) async fn tell_copy(db: &Client) -> Result<(), Error> {
 }
 
 /// Holds the lock that tells which store this session works with, until the session ends.
-pub(super) async fn tell(db: &Client, schema: &SchemaName) -> Result<(), Error> {
+pub(super) async fn hold_schema_lock(db: &Client, schema: &SchemaName) -> Result<(), Error> {
     db.batch_execute(&format!("select pg_advisory_lock_shared({CLASS}, {})", schema.number())).await
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn start_due(
     let ids: Vec<PgUuid> = rows.iter().map(|row| PgUuid(row.event.id)).collect();
     let mut asks = vec![ask!(SMALL_PAYLOADS, ids, BROUGHT_ALONG_MAX), rows::update_events(&written)];
     commit(&mut asks, CopyLockCheck::Mark);
-    let came = link.ask(&asks).await;
+    let came = link.query_all(&asks).await;
     drop(asks);
     match came {
         Ok(answers) => {
@@ -73,7 +73,7 @@ pub(super) async fn start_due(
         Err(failed) if failed.is_contention() => nothing(link).await,
         Err(failed) => match not_committed(&failed) {
             StoreError::Unsure(_) => {
-                link.spent = true;
+                link.poisoned = true;
                 Ok(StartDueResult { unsure: was, ..StartDueResult::default() })
             }
             error => Err(error),
@@ -90,13 +90,13 @@ async fn hold(
     let (limit, part) = (look::limit_cell(starts.limit), i32::from(starts.part));
     let due = ask!(HOLD, limit, &*starts.source, &*starts.route.name, part, clock.now().0);
     let asked = StoreClock::asks();
-    let answers = link.ask(&[ask!("begin"), ask!(CLOCK), due]).await?;
+    let answers = link.query_all(&[ask!("begin"), ask!(CLOCK), due]).await?;
     let now = told(clock, asked, &answers[1][0])?;
     let held = answers[2].iter().filter_map(|row| rows::event(row, 0));
     Ok(held.filter_map(|(row, _)| starts.row(&row, now).map(|started| (row.event, started))).unzip())
 }
 
 async fn nothing(link: &mut PgConn) -> Result<StartDueResult, StoreError> {
-    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+    link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
     Ok(StartDueResult::default())
 }

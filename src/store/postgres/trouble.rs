@@ -19,7 +19,7 @@ pub(super) enum PgCommitStage {
 
 /// What an error means for whoever asked.
 pub(super) fn classify(error: &Error, stage: PgCommitStage) -> StoreError {
-    let why = said(error);
+    let why = server_message(error);
     let Some(code) = error.code() else {
         // No answer: the connection is gone, or what came over it was none.
         return match stage {
@@ -53,7 +53,7 @@ pub(super) fn is_contention(error: &Error) -> bool {
 }
 
 /// The server's own words.
-pub(super) fn said(error: &Error) -> String {
+pub(super) fn server_message(error: &Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(db), _) => db.message().to_owned(),
         (None, Some(cause)) => format!("{error}: {cause}"),
@@ -63,10 +63,10 @@ pub(super) fn said(error: &Error) -> String {
 
 /// Why a node cannot begin with this server.
 pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenError {
-    let why = said(error);
+    let why = server_message(error);
     let Some(state) = error.code() else { return unanswered(address, error) };
     let user = address.user();
-    let ever = |hint: String| StoreOpenError::Ever(format!("{address}: {why}; {hint}"));
+    let ever = |hint: String| StoreOpenError::Permanent(format!("{address}: {why}; {hint}"));
     match &state.code()[..2] {
         _ if *state == SqlState::INVALID_PASSWORD => ever(format!("check the password of user {user} in the URL")),
         "28" if why.contains("no encryption") => {
@@ -83,22 +83,22 @@ pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenErro
             ever("its tables are not ours; give hookonce a schema of its own: add `schema=NAME` to the URL".into())
         }
         _ if *state == SqlState::TOO_MANY_CONNECTIONS => {
-            StoreOpenError::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
+            StoreOpenError::Temporary(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
         }
         "08" if why.contains("unsupported startup parameter") => ever(
             "a pooler stands before it: take that parameter out of the URL, and set the same with `alter role … set …`. Do \
              not name it in `ignore_startup_parameters` of pgbouncer.ini: it would be dropped without a word"
                 .into(),
         ),
-        "08" | "40" | "53" | "55" | "57" | "58" => StoreOpenError::Yet(format!("{address}: {why}")),
-        _ => StoreOpenError::Ever(format!("{address}: {why}")),
+        "08" | "40" | "53" | "55" | "57" | "58" => StoreOpenError::Temporary(format!("{address}: {why}")),
+        _ => StoreOpenError::Permanent(format!("{address}: {why}")),
     }
 }
 
 /// Why a session could not tell which store it works with.
 pub(super) fn cannot_tell(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
-        return StoreOpenError::Yet(format!(
+        return StoreOpenError::Temporary(format!(
             "{address}: `hookonce migrate` is changing the store; no node starts meanwhile"
         ));
     }
@@ -127,7 +127,7 @@ fn rights(address: &PostgresUrl, why: &str) -> String {
 
 /// The session has another `search_path` than the URL sets.
 pub(super) fn dropped_path(address: &PostgresUrl, asked: &str, has: &str) -> StoreOpenError {
-    StoreOpenError::Ever(format!(
+    StoreOpenError::Permanent(format!(
         "{address}: the URL sets `search_path` to `{asked}` by `options`, but the session has `{has}`: a pooler dropped it, \
          and the store would be looked for in the wrong schema. Give the server's own address; or take `options` out of the \
          URL, run `alter role {} set search_path = {asked}` and let the pooler connect anew",
@@ -141,7 +141,7 @@ fn quoted_user(address: &PostgresUrl) -> String {
 
 /// A pooler between lends each session of the server for one transaction.
 pub(super) fn pooled(address: &PostgresUrl) -> StoreOpenError {
-    StoreOpenError::Ever(format!(
+    StoreOpenError::Permanent(format!(
         "{address}: a pooler stands before it that lends a session for one transaction only, and hookonce needs sessions \
          of its own, with settings, prepared statements, locks and LISTEN; give the server's own address, or set \
          `pool_mode = session` for this database, with `pool_size` at 14 for each node"
@@ -156,20 +156,20 @@ fn unanswered(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     if text.contains("TLS") {
         let cause = cause.map_or(String::new(), ToString::to_string);
         let why = if cause.contains("does not support TLS") { "the server does not offer TLS" } else { &*cause };
-        return StoreOpenError::Ever(format!(
+        return StoreOpenError::Permanent(format!(
             "{address}: no TLS ({why}); check `sslmode` in the URL: `verify-full` wants a certificate for this host that \
              is trusted here or by `sslrootcert`, `disable` wants none"
         ));
     }
     if text.contains("authentication") || text.contains("configuration") {
         let cause = cause.map_or(text, ToString::to_string);
-        return StoreOpenError::Ever(format!("{address}: {cause}; check the user and the password in the URL"));
+        return StoreOpenError::Permanent(format!("{address}: {cause}; check the user and the password in the URL"));
     }
     match io {
         Some(error) if error.to_string().contains("does not allow writes") => {
-            StoreOpenError::Yet(format!("{address} is read-only; it may be a replica"))
+            StoreOpenError::Temporary(format!("{address} is read-only; it may be a replica"))
         }
-        _ => StoreOpenError::Yet(format!("{address} cannot be reached: {}", said(error))),
+        _ => StoreOpenError::Temporary(format!("{address} cannot be reached: {}", server_message(error))),
     }
 }
 

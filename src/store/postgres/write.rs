@@ -111,7 +111,7 @@ pub(super) async fn write(
 
 /// Others got in the way: nothing is written, and all of it is drafted anew.
 async fn refuse_all(link: &mut PgConn, swaps: &[ConditionalWrite]) -> Result<WriteResult, StoreError> {
-    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+    link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
     Ok((vec![false; swaps.len()], Vec::new()))
 }
 
@@ -130,10 +130,10 @@ async fn add(
     }
     put_events(&effect, &mut asks);
     commit(&mut asks, heeds);
-    match link.ask(&asks).await {
+    match link.query_all(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
         Err(failed) if failed.is_contention() => {
-            link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+            link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
         Err(failed) => Err(not_committed(&failed)),
@@ -202,7 +202,7 @@ pub(super) async fn lock(
         asks.push((LockRowKind::Key, ask!(LOOK_KEYS, keys)));
     }
     let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
-    let answers = link.ask(&asks).await?;
+    let answers = link.query_all(&asks).await?;
 
     let mut locked = LockedRecords::default();
     // What is not told of below is empty; but a register or slot that is, and not by us, is nobody's to rely on.
@@ -279,7 +279,7 @@ async fn finish(
     put_cells(&effect, &locked, &mut asks);
     put_events(&effect, &mut asks);
     commit(&mut asks, heeds);
-    match link.ask(&asks).await {
+    match link.query_all(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(not_committed(&failed)),
@@ -406,14 +406,14 @@ fn put_receipts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
         return;
     }
     let digest = |(_, receipt, headers): &(EventId, &'s Receipt, String)| {
-        PgBytes32(cells::receipt_digest(receipt.status, receipt.cut, headers, &receipt.body).0)
+        PgBytes32(cells::receipt_digest(receipt.status, receipt.truncated, headers, &receipt.body).0)
     };
     let params = vec![
         column(&answers, |(id, ..)| PgUuid(*id)),
         column(&answers, |(_, receipt, _)| i32::from(receipt.status)),
         column(&answers, |(.., headers)| headers.clone()),
         column(&answers, |(_, receipt, _)| &receipt.body[..]),
-        column(&answers, |(_, receipt, _)| receipt.cut),
+        column(&answers, |(_, receipt, _)| receipt.truncated),
         column(&answers, digest),
     ];
     asks.push(PgQuery { sql: PUT_RECEIPTS, params });

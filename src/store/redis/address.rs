@@ -103,7 +103,7 @@ impl std::fmt::Display for RedisUrl {
 impl RedisUrl {
     /// Reads a URL. What is wrong with it is said without showing it: there may be a password in it.
     pub(super) fn parse(url: &str) -> Result<Self, StoreOpenError> {
-        let odd = |what: &str| StoreOpenError::Ever(format!("the store's URL: {what}"));
+        let odd = |what: &str| StoreOpenError::Permanent(format!("the store's URL: {what}"));
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut prefix, mut roots, mut lets, mut rest) =
             (PREFIX.to_owned(), None, DurabilityWaivers::default(), Vec::new());

@@ -31,7 +31,7 @@ pub(super) enum RedisServerCheck {
 }
 
 /// Looks at the server at the other end.
-pub(super) async fn look(
+pub(super) async fn check_server(
     link: &mut MultiplexedConnection,
     address: &RedisUrl,
     names: &RedisKeyNames,
@@ -111,7 +111,7 @@ impl RedisReplyError {
     }
 
     /// May it go away by itself?
-    fn passes(&self) -> bool {
+    fn is_temporary(&self) -> bool {
         ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "IO", "NOREPLICAS"]
             .contains(&&*self.code)
     }
@@ -120,13 +120,13 @@ impl RedisReplyError {
         let why = format!("{address}: {self}");
         match &*self.code {
             "NOAUTH" => wrong_password(address),
-            "NOPERM" => StoreOpenError::Ever(format!(
+            "NOPERM" => StoreOpenError::Permanent(format!(
                 "{why}. Give the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
                  +@write +@scripting +@connection +@pubsub +info +time +wait +config|get`",
                 prefix = address.prefix
             )),
-            _ if self.passes() => StoreOpenError::Yet(why),
-            _ => StoreOpenError::Ever(why),
+            _ if self.is_temporary() => StoreOpenError::Temporary(why),
+            _ => StoreOpenError::Permanent(why),
         }
     }
 }
@@ -156,7 +156,7 @@ impl std::fmt::Display for RedisReplyError {
 pub(super) fn wrong_password(address: &RedisUrl) -> StoreOpenError {
     let what =
         if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
-    StoreOpenError::Ever(format!("{address} {what} the store's URL (redis://user:password@host)"))
+    StoreOpenError::Permanent(format!("{address} {what} the store's URL (redis://user:password@host)"))
 }
 
 /// One answer, where the server gives one.
@@ -228,19 +228,19 @@ fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -
     let version = facts.version.as_deref().unwrap_or("of an unknown version");
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_none_or(|major| major < VERSION_MIN) {
-        return Err(StoreOpenError::Ever(format!(
+        return Err(StoreOpenError::Permanent(format!(
             "{address} is Redis {version}; the store needs Redis 7 or newer, or Valkey: older ones may stop a write \
              half-way"
         )));
     }
     let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
     if replica && address.by_sentinel {
-        return Err(StoreOpenError::Yet(format!(
+        return Err(StoreOpenError::Temporary(format!(
             "{address} is a replica still, though sentinels name it as the primary"
         )));
     }
     if replica && access != RedisAccess::Read {
-        return Err(StoreOpenError::Ever(format!(
+        return Err(StoreOpenError::Permanent(format!(
             "{address} is a replica, which only reads; give the address of its primary (`redis-cli INFO replication` \
              there shows it as master_host)"
         )));
@@ -262,7 +262,7 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
                 }
             };
             if !be_evicted {
-                return Err(StoreOpenError::Ever(format!(
+                return Err(StoreOpenError::Permanent(format!(
                     "{address} {what}, and what was done would be done again; set `maxmemory-policy noeviction`, or \
                      write `evicts=yes` into the store's URL to accept that"
                 )));
@@ -290,7 +290,7 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
         (None, _) => "does not say whether it keeps anything over a restart (neither INFO nor CONFIG may be asked)",
     };
     if !be_lost {
-        return Err(StoreOpenError::Ever(format!(
+        return Err(StoreOpenError::Permanent(format!(
             "{address} {lossy}, and what was done would be done again; set `appendonly yes` and `appendfsync always`, \
              or write `durable=no` into the store's URL to accept that"
         )));

@@ -168,7 +168,7 @@ pub(super) fn row(row: &EventRow, version: RecordVersion) -> Vec<u8> {
     out.number(event.attempt);
     out.number(event.doubts);
     out.number(event.blocks.0.cast_signed());
-    out.number(cells::passed_cell(event.passed));
+    out.number(cells::passed_cell(event.queue_state));
     out.maybe(event.group, |out, group| out.bytes(&group.0));
     out.number(counter(event.turn.0));
     out.maybe(event.change, |out, change| out.bytes(&change.subject.0));
@@ -384,7 +384,7 @@ pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> StoredValue<
 pub(super) fn receipt(receipt: &Receipt) -> Vec<u8> {
     let mut out = CellEncoder::default();
     out.number(receipt.status);
-    out.number(u8::from(receipt.cut));
+    out.number(u8::from(receipt.truncated));
     out.text(&cells::headers_cell(&receipt.headers));
     out.bytes(&receipt.body);
     [&Digest::of(&out.0).0[..], &out.0].concat()
@@ -397,7 +397,7 @@ pub(super) fn read_receipt(bytes: &[u8]) -> Option<Receipt> {
     let (status, cut) = (cells.number()?, cells.number::<u8>()? == 1);
     let headers = cells::headers(cells.text()?)?;
     let body = cells.bytes()?.to_vec();
-    Some(Receipt { status, headers, body, cut }).filter(|_| Digest::of(rest).0 == *digest)
+    Some(Receipt { status, headers, body, truncated: cut }).filter(|_| Digest::of(rest).0 == *digest)
 }
 
 /// What an attempt came to, without its output.

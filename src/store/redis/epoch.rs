@@ -49,26 +49,30 @@ pub(super) async fn begin(
     names: &RedisKeyNames,
     access: RedisAccess,
 ) -> Result<(Vec<u8>, u64), StoreOpenError> {
-    let yet = |error: StoreError| StoreOpenError::Yet(error.to_string());
+    let yet = |error: StoreError| StoreOpenError::Temporary(error.to_string());
     let address = &link.address;
     let mut questions = Pipeline::new();
     questions.cmd("MGET").arg(&[names.epoch(), names.count()]);
     questions.cmd("EXISTS").arg(names.all());
     let answers = link.ask(&questions).await.map_err(yet)?;
-    let [marks, events] = &answers[..] else { return Err(StoreOpenError::Yet(format!("{address} answers oddly"))) };
-    let [epoch, count] = read::list(marks) else { return Err(StoreOpenError::Yet(format!("{address} answers oddly"))) };
+    let [marks, events] = &answers[..] else {
+        return Err(StoreOpenError::Temporary(format!("{address} answers oddly")));
+    };
+    let [epoch, count] = read::list(marks) else {
+        return Err(StoreOpenError::Temporary(format!("{address} answers oddly")));
+    };
     let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
     if let Some(epoch) = read::bytes(epoch) {
         return Ok((epoch.to_vec(), number(count).unwrap_or(0)));
     }
     if access == RedisAccess::Read {
-        return Err(StoreOpenError::Ever(format!(
+        return Err(StoreOpenError::Permanent(format!(
             "{address} holds no store under the prefix `{}`; `hookonce serve` makes it, or check the URL",
             address.prefix
         )));
     }
     if number(count).is_some() || read::number(events) == Some(1) {
-        return Err(StoreOpenError::Ever(format!(
+        return Err(StoreOpenError::Permanent(format!(
             "{address} holds a part of a store under the prefix `{}`, but not its epoch: it was damaged. Restore a \
              backup, or give another `prefix` to begin a new one",
             address.prefix
@@ -78,8 +82,10 @@ pub(super) async fn begin(
     questions.cmd("SET").arg(names.epoch()).arg(hex::encode(by_chance())).arg("NX");
     questions.cmd("GET").arg(names.epoch());
     let answers = link.ask(&questions).await.map_err(yet)?;
-    let epoch =
-        answers.get(1).and_then(read::bytes).ok_or_else(|| StoreOpenError::Yet(format!("{address} keeps nothing")))?;
+    let epoch = answers
+        .get(1)
+        .and_then(read::bytes)
+        .ok_or_else(|| StoreOpenError::Temporary(format!("{address} keeps nothing")))?;
     Ok((epoch.to_vec(), 0))
 }
 
@@ -178,7 +184,7 @@ impl RedisBackend {
         link.reach().await?;
         let mut questions = Pipeline::new();
         questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
-        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Yet(error.to_string()))?;
+        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?;
         Ok(answers.first().and_then(read::number) == Some(0))
     }
 }

@@ -19,13 +19,13 @@ const REDIS_SAYS: [u8; 2] = *b"+-";
 
 /// Why it does not answer: as it was said, unless the two speak differently.
 pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError {
-    let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Yet(why) };
+    let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Temporary(why) };
     let (says, first) = match speech {
         RedisTransport::Plain => (HELLO, TLS_SAYS),
         RedisTransport::Tls => (PING, REDIS_SAYS),
     };
     match timeout(ANSWER_TIME, answer(host, port, says)).await {
-        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Ever(match speech {
+        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Permanent(match speech {
             RedisTransport::Plain => {
                 format!("{address} wants TLS: write rediss:// in place of redis:// in the store's URL")
             }
@@ -33,7 +33,7 @@ pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError
                 format!("{address} does not speak TLS: write redis:// in place of rediss:// in the store's URL")
             }
         }),
-        _ => StoreOpenError::Yet(why),
+        _ => StoreOpenError::Temporary(why),
     }
 }
 

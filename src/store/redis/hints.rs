@@ -39,7 +39,7 @@ impl ChangeHint {
         match self {
             Self::Due { source, route } => [&b"d"[..], &names::route(source, route)].concat(),
             Self::Ended(id) => [&b"e"[..], &id.0].concat(),
-            Self::Much => Vec::new(),
+            Self::Missed => Vec::new(),
         }
     }
 
@@ -64,7 +64,7 @@ pub(super) async fn listen(link: Arc<RedisClient>, names: RedisKeyNames, to: bro
             Some(heard)
         });
         if let Ok(Some(heard)) = connected.await {
-            let _ = to.send(ChangeHint::Much);
+            let _ = to.send(ChangeHint::Missed);
             let mut messages = heard.into_on_message();
             while let Some(message) = messages.next().await {
                 let _ = ChangeHint::parse(message.get_payload_bytes()).map(|hint| to.send(hint));

@@ -48,7 +48,7 @@ impl RedisConnState {
     fn warn(&mut self, warnings: Vec<String>) {
         if warnings != self.warned {
             for why in &warnings {
-                telemetry::say(LogLevel::Warn, "store", &[("why", why)]);
+                telemetry::log(LogLevel::Warn, "store", &[("why", why)]);
             }
             self.warned = warnings;
         }
@@ -90,11 +90,11 @@ impl RedisClient {
         // A primary that was cut off from its sentinels goes on answering.
         let is_this = |place: &str| self.address.at(place).is_some_and(|named| named.place() == live.at.place());
         if sentinel::votes(&self.address).await.prefer_another(is_this) {
-            return self.leave(&live).await;
+            return self.disconnect(&live).await;
         }
-        match check::look(&mut live.to, &live.at, &self.names, self.access).await {
+        match check::check_server(&mut live.to, &live.at, &self.names, self.access).await {
             Ok(RedisServerCheck::Fits(warnings)) => self.wire.lock().await.warn(warnings),
-            Ok(RedisServerCheck::Elsewhere(_)) | Err(_) => self.leave(&live).await,
+            Ok(RedisServerCheck::Elsewhere(_)) | Err(_) => self.disconnect(&live).await,
         }
     }
 
@@ -172,7 +172,7 @@ impl RedisClient {
             Some(Value::Int(confirmed)) => Ok((answer, Some(confirmed))),
             // A server that refuses to wait has written all the same: nobody knows who has it. It is looked at anew.
             Some(Value::ServerError(error)) => {
-                self.leave(&live).await;
+                self.disconnect(&live).await;
                 let refusal = RedisReplyError::of(&error);
                 Err(RedisCallError::Lost(format!(
                     "{}: it does not wait for replicas (`wait={replicas}` in the URL): {refusal}",
@@ -194,7 +194,7 @@ impl RedisClient {
             self.leave_if_wrong(live, &refusal).await;
             return Err(RedisCallError::Refused(refusal));
         }
-        self.leave(live).await;
+        self.disconnect(live).await;
         let why = if error.is_timeout() { format!("no answer for {ANSWER_TIME:?}") } else { error.to_string() };
         Err(RedisCallError::Lost(format!("{}: {why}", self.address)))
     }
@@ -209,11 +209,11 @@ impl RedisClient {
     /// A server that became another one is looked at anew.
     async fn leave_if_wrong(&self, live: &RedisConn, refusal: &RedisReplyError) {
         if ["READONLY", "MOVED", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN"].contains(&refusal.code()) {
-            self.leave(live).await;
+            self.disconnect(live).await;
         }
     }
 
-    async fn leave(&self, live: &RedisConn) {
+    async fn disconnect(&self, live: &RedisConn) {
         let mut wire = self.wire.lock().await;
         if wire.live.as_ref().is_some_and(|now| now.number == live.number) {
             wire.live = None;
@@ -268,27 +268,28 @@ impl RedisClient {
         // No other server is tried, be this one gone for now: what is written to an old primary is lost.
         match self.address.at(place) {
             Some(there) => self.connect_to(&there).await,
-            None => {
-                Err(StoreOpenError::Yet(format!("{}: the sentinels name `{place}`, which is no address", self.address)))
-            }
+            None => Err(StoreOpenError::Temporary(format!(
+                "{}: the sentinels name `{place}`, which is no address",
+                self.address
+            ))),
         }
     }
 
     /// Connects, looks at the server, and follows it once to another node of its cluster.
     async fn connect_to(&self, address: &RedisUrl) -> Result<NewRedisConn, StoreOpenError> {
         let mut to = dial(address).await?;
-        let place = match check::look(&mut to, address, &self.names, self.access).await? {
+        let place = match check::check_server(&mut to, address, &self.names, self.access).await? {
             RedisServerCheck::Fits(warnings) => return Ok((to, address.clone(), warnings)),
             RedisServerCheck::Elsewhere(place) => place,
         };
         let lives = |place: &str| {
-            StoreOpenError::Ever(format!(
+            StoreOpenError::Permanent(format!(
                 "{address}: the store's keys lie on another node of its cluster; give the address {place}"
             ))
         };
         let there = address.at(&place).ok_or_else(|| lives(&place))?;
         let mut to = dial(&there).await?;
-        match check::look(&mut to, &there, &self.names, self.access).await? {
+        match check::check_server(&mut to, &there, &self.names, self.access).await? {
             RedisServerCheck::Fits(warnings) => Ok((to, there, warnings)),
             RedisServerCheck::Elsewhere(place) => Err(lives(&place)),
         }
@@ -320,8 +321,8 @@ async fn dial(address: &RedisUrl) -> Result<MultiplexedConnection, StoreOpenErro
     match client.get_multiplexed_async_connection_with_config(&config).await {
         Ok(to) => Ok(to),
         Err(error) => Err(match cannot_connect(address, &error) {
-            StoreOpenError::Yet(why) => greeting::explained(address, why).await,
-            ever @ StoreOpenError::Ever(_) => ever,
+            StoreOpenError::Temporary(why) => greeting::explained(address, why).await,
+            ever @ StoreOpenError::Permanent(_) => ever,
         }),
     }
 }
@@ -333,17 +334,17 @@ fn cannot_connect(address: &RedisUrl, error: &RedisError) -> StoreOpenError {
         return check::wrong_password(address);
     }
     if error.kind() == ErrorKind::InvalidClientConfig {
-        return StoreOpenError::Ever(format!("{address}: {why}"));
+        return StoreOpenError::Permanent(format!("{address}: {why}"));
     }
     if why.contains("ertificate") {
-        return StoreOpenError::Ever(format!(
+        return StoreOpenError::Permanent(format!(
             "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names whom to trust"
         ));
     }
     if why.contains("DB index") || why.contains("SELECT is not allowed") {
-        return StoreOpenError::Ever(format!(
+        return StoreOpenError::Permanent(format!(
             "{address}: the server has no database of that number ({why}); give a lower one, or none, in the store's URL"
         ));
     }
-    StoreOpenError::Yet(format!("{address} cannot be reached: {why}"))
+    StoreOpenError::Temporary(format!("{address} cannot be reached: {why}"))
 }

@@ -169,7 +169,7 @@ impl RedisBackend {
             notes: Mutex::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
-        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Yet(error.to_string()))?; // tells the time
+        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?; // tells the time
         let mut tasks = Vec::new();
         if core.may_write() {
             let mut words = ScriptArgs::new(&core.names);
@@ -184,7 +184,7 @@ impl RedisBackend {
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
         let begins = if access == RedisAccess::Node { ClockAccess::Writing } else { ClockAccess::Looking };
-        shared::begin(&opened, begins).await.map_err(|error| StoreOpenError::Yet(error.to_string()))?;
+        shared::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?;
         Ok(opened)
     }
 }
@@ -237,7 +237,7 @@ impl RedisInner {
         let time = answers.drain(..1).next();
         let now = time.as_ref().and_then(server_time).ok_or_else(odd_answer)?;
         let agreed = read::bytes(agreed).and_then(coding::read_agreed_clock).unwrap_or_default();
-        let now = self.clock.told(asked, now, agreed);
+        let now = self.clock.observe_server_time(asked, now, agreed);
         let marks = ReplyStamp { count, turn: QueueTurn(number(turn).unwrap_or(0).max(1)), now };
         Ok((answers, marks))
     }
@@ -313,7 +313,7 @@ impl RedisInner {
             self.failed.send_if_modified(|was| {
                 let first = was.is_none();
                 if first {
-                    telemetry::say(LogLevel::Error, "broken", &[("why", why)]);
+                    telemetry::log(LogLevel::Error, "broken", &[("why", why)]);
                     *was = Some(why.clone());
                 }
                 first
@@ -324,11 +324,11 @@ impl RedisInner {
 
     fn cannot_write(&self, error: &StoreError) -> StoreOpenError {
         match error {
-            StoreError::Broken(why) => StoreOpenError::Ever(format!(
+            StoreError::Broken(why) => StoreOpenError::Permanent(format!(
                 "{why}. The store writes with a script: its user needs +@read +@write +@scripting on ~{{{}}}*",
                 self.link.address.prefix
             )),
-            other => StoreOpenError::Yet(other.to_string()),
+            other => StoreOpenError::Temporary(other.to_string()),
         }
     }
 

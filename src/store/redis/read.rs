@@ -253,12 +253,12 @@ impl RedisInner {
                 (DueQuery::Receiver(source, route, parts), Some((part, s, r))) => {
                     **source == *s && **route == *r && parts.contains(&part)
                 }
-                (DueQuery::Strays(known), Some((_, s, r))) => !known.iter().any(|(a, b)| **a == *s && **b == *r),
-                (DueQuery::Strays(_), None) => true,
+                (DueQuery::Orphans(known), Some((_, s, r))) => !known.iter().any(|(a, b)| **a == *s && **b == *r),
+                (DueQuery::Orphans(_), None) => true,
                 (DueQuery::Leases | DueQuery::Route(..) | DueQuery::Receiver(..), _) => false,
             });
             let wanted: Vec<Vec<u8>> = wanted.map(<[u8]>::to_vec).collect();
-            if let DueQuery::Strays(_) = look {
+            if let DueQuery::Orphans(_) = look {
                 let empty = self.empty(&wanted, |queue| vec![self.names.of(RedisKeyKind::Due, queue)]).await?;
                 self.drop_names(empty.iter().map(|n| &wanted[*n]), |words, queue| words.drop_queue(queue)).await?;
             }
@@ -307,7 +307,7 @@ impl RedisInner {
         if !strays.is_empty() && self.may_write() {
             let mut words = ScriptArgs::new(&self.names);
             for (id, seen) in strays {
-                words.strike(name, id, seen);
+                words.remove_from_list(name, id, seen);
             }
             self.send(words).await?;
         }

@@ -60,17 +60,19 @@ impl SentinelVotes {
         }
         let name = address.sentinels.as_ref().map_or("", |sentinels| &sentinels.name);
         if unknown == asked {
-            return Err(StoreOpenError::Ever(format!(
+            return Err(StoreOpenError::Permanent(format!(
                 "{address}: none of the sentinels knows a primary of the name `{name}`; `SENTINEL MASTERS` lists those \
                  they know"
             )));
         }
         if named.is_empty() {
-            return Err(StoreOpenError::Yet(format!("{address}: no sentinel can be asked for the primary: {why}")));
+            return Err(StoreOpenError::Temporary(format!(
+                "{address}: no sentinel can be asked for the primary: {why}"
+            )));
         }
         let named: Vec<_> = named.iter().map(|(place, many)| format!("{many} of {asked} name {place}")).collect();
         let others = if why.is_empty() { String::new() } else { format!("; of the others one said: {why}") };
-        Err(StoreOpenError::Yet(format!(
+        Err(StoreOpenError::Temporary(format!(
             "{address}: which server is the primary is not sure: {}; more than half must name it{others}",
             named.join(", ")
         )))

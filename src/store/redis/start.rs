@@ -54,7 +54,7 @@ impl RedisInner {
             });
         }
         for (event, seen) in &others {
-            words.let_go(event, *seen);
+            words.release_hold(event, *seen);
         }
         if started.is_empty() && others.is_empty() {
             return Ok(StartDueResult::default());

@@ -4,7 +4,7 @@ use super::coding;
 use super::ends;
 use super::epoch::{self, RedisWriterId};
 use super::names::{self, RedisKeyKind, RedisKeyNames};
-use crate::decide::claim::{Payload, goes_at_the_end};
+use crate::decide::claim::{Payload, is_transient_header};
 use crate::decide::event::{DeathCause, Event, EventState};
 use crate::decide::id::EventId;
 use crate::decide::limits;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// What the script is told: each swap as it checks and does it.
 pub(super) struct ScriptArgs<'n> {
     names: &'n RedisKeyNames,
-    told: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
     swaps: usize,
     /// The first turn that nobody has after this.
     turn: u64,
@@ -102,7 +102,7 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> ScriptArgs<'n> {
     pub(super) fn new(names: &'n RedisKeyNames) -> Self {
-        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: CopyLockCheck::Nothing }
+        Self { names, args: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: CopyLockCheck::Nothing }
     }
 
     /// Whether it is written where another store is being moved into this one.
@@ -129,21 +129,21 @@ impl<'n> ScriptArgs<'n> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
         all.extend([by.name.to_vec(), number(by.wrote()), number(epoch::WRITERS_MAX)]);
         all.push(number(u8::from(self.heeds == CopyLockCheck::Mark)));
-        all.append(&mut self.told);
+        all.append(&mut self.args);
         all
     }
 
     fn add(&mut self, part: ConditionalWriteArgs) {
         self.swaps += 1;
-        self.told.push(number(part.seen.len()));
-        self.told.extend(part.seen.into_iter().flatten());
-        self.told.push(number(part.hints.len()));
-        self.told.extend(part.hints);
-        self.told.push(number(part.commands.len()));
+        self.args.push(number(part.seen.len()));
+        self.args.extend(part.seen.into_iter().flatten());
+        self.args.push(number(part.hints.len()));
+        self.args.extend(part.hints);
+        self.args.push(number(part.commands.len()));
         for command in part.commands {
-            self.told.push(command.needs);
-            self.told.push(number(command.words.len()));
-            self.told.extend(command.words);
+            self.args.push(command.needs);
+            self.args.push(number(command.words.len()));
+            self.args.extend(command.words);
         }
     }
 
@@ -364,7 +364,7 @@ impl<'n> ScriptArgs<'n> {
     }
 
     /// Takes an event off a list on which it has no place, if it is still as it was seen.
-    pub(super) fn strike(&mut self, list: &[u8], id: EventId, seen: ExpectedVersion) {
+    pub(super) fn remove_from_list(&mut self, list: &[u8], id: EventId, seen: ExpectedVersion) {
         let mut part = ConditionalWriteArgs::default();
         part.seen.extend(self.seen(&RecordId::Event(id), seen));
         part.call(command!("ZREM", list, id.0));
@@ -373,7 +373,7 @@ impl<'n> ScriptArgs<'n> {
 
     /// Lets go of an event that was held to be started: it stands on its list by its own time again, if it is still as it
     /// was seen.
-    pub(super) fn let_go(&mut self, event: &Event, seen: ExpectedVersion) {
+    pub(super) fn release_hold(&mut self, event: &Event, seen: ExpectedVersion) {
         let EventState::Waiting { due: Some(at) } = event.state else { return };
         let mut part = ConditionalWriteArgs::default();
         part.seen.extend(self.seen(&RecordId::Event(event.id), seen));
@@ -437,9 +437,9 @@ fn put_quarantined(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, one: 
 /// A body with the headers that stay; all of them beside it, while some are only to be passed on.
 fn put_payload(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, id: EventId, mut payload: Payload) {
     let passed = names.event(RedisKeyKind::Passed, id);
-    if payload.headers.iter().any(|(name, _)| goes_at_the_end(name)) {
+    if payload.headers.iter().any(|(name, _)| is_transient_header(name)) {
         part.call(command!("SET", passed, coding::headers(&payload.headers)));
-        payload.shed();
+        payload.drop_transient_headers();
     } else {
         part.call(command!("DEL", passed));
     }

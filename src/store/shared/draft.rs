@@ -79,7 +79,7 @@ impl<'c> OptimisticTxn<'c> {
     }
 
     /// Ends this input: what it would write, and whether that rests on what others of the draft would.
-    pub fn keep(&mut self) -> (ConditionalWrite, bool) {
+    pub fn finish_input(&mut self) -> (ConditionalWrite, bool) {
         let own = std::mem::take(&mut self.own);
         self.before.cells.extend(own.cells);
         self.before.gone.extend(own.gone);
@@ -196,15 +196,15 @@ impl Ledger for OptimisticTxn<'_> {
         Ok(())
     }
 
-    fn held(&mut self, key: &Key) -> TxnResult<Option<KeyOwner>> {
+    fn key_owner(&mut self, key: &Key) -> TxnResult<Option<KeyOwner>> {
         Ok(match self.look(RecordId::Key(*key))? {
             Record::Key(held) => Some(held),
             _ => None,
         })
     }
 
-    fn hold(&mut self, key: &Key, held: &KeyOwner) -> TxnResult<()> {
-        if self.held(key)?.is_none() {
+    fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> TxnResult<()> {
+        if self.key_owner(key)?.is_none() {
             self.write(RecordId::Key(*key), Record::Key(held.clone()), RecordWrite::Hold(*key, held.clone()));
         }
         Ok(())
@@ -295,12 +295,12 @@ impl Ledger for OptimisticTxn<'_> {
         Ok(())
     }
 
-    fn shed(&mut self, id: EventId) -> TxnResult<()> {
+    fn drop_transient_headers(&mut self, id: EventId) -> TxnResult<()> {
         self.ops.push(RecordWrite::Shed(id));
         Ok(())
     }
 
-    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> TxnResult<()> {
+    fn add_attempt(&mut self, id: EventId, tried: &AttemptRecord) -> TxnResult<()> {
         self.ops.push(RecordWrite::SetTried(id, tried.clone()));
         Ok(())
     }

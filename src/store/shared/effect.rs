@@ -37,10 +37,10 @@ impl<S: VersionedBackend> OptimisticStore<S> {
                 .await?;
             let Some(PreparedWrite { answer, swap, .. }) = drafts.pop().flatten() else { continue };
             if swap.ops.is_empty() {
-                return Ok(SqlOutcome::Came(answer));
+                return Ok(SqlOutcome::Advanced(answer));
             }
             match self.0.write_with(swap, &statement).await? {
-                SqlWriteOutcome::Written => return Ok(SqlOutcome::Came(answer)),
+                SqlWriteOutcome::Written => return Ok(SqlOutcome::Advanced(answer)),
                 SqlWriteOutcome::Refused(outcome) => return Ok(SqlOutcome::Refused(outcome)),
                 SqlWriteOutcome::Changed => {}
                 SqlWriteOutcome::Again(why) => return Ok(SqlOutcome::Again(why)),

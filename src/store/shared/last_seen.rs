@@ -46,10 +46,10 @@ impl<S: VersionedBackend> OptimisticStore<S> {
 
 async fn write_last_seen(shelf: &impl VersionedBackend) -> Result<(), StoreError> {
     let clock = shelf.clock();
-    clock.heard(shelf.last_seen().await?);
+    clock.observe_last_seen(shelf.last_seen().await?);
     let Some((was, time)) = clock.to_write() else { return Ok(()) };
     shelf.set_last_seen(was, time).await?;
-    clock.heard(shelf.last_seen().await?);
+    clock.observe_last_seen(shelf.last_seen().await?);
     Ok(())
 }
 

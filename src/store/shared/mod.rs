@@ -70,7 +70,7 @@ struct PreparedWrite<T> {
     answer: T,
     swap: ConditionalWrite,
     /// It read what another draft of the same batch is about to write: it holds only if that is written.
-    leans: bool,
+    depends_on_batch: bool,
 }
 
 impl<S: VersionedBackend> OptimisticStore<S> {
@@ -101,7 +101,7 @@ impl<S: VersionedBackend> OptimisticStore<S> {
             for (place, drafted) in open.iter().copied().zip(drafts) {
                 match drafted {
                     None => undecided.push(place),
-                    Some(PreparedWrite { answer, swap, leans }) if leans || !swap.ops.is_empty() => {
+                    Some(PreparedWrite { answer, swap, depends_on_batch: leans }) if leans || !swap.ops.is_empty() => {
                         swaps.push(swap);
                         waits.push((place, answer));
                     }
@@ -144,8 +144,8 @@ impl<S: VersionedBackend> OptimisticStore<S> {
                 let result = rule(&mut draft, &inputs[*place], copies.now());
                 drafts.push(match result {
                     Ok(answer) => {
-                        let (swap, leans) = draft.keep();
-                        Some(PreparedWrite { answer, swap, leans })
+                        let (swap, leans) = draft.finish_input();
+                        Some(PreparedWrite { answer, swap, depends_on_batch: leans })
                     }
                     Err(blank) => {
                         draft.drop_item();
@@ -195,7 +195,7 @@ fn cells_of(event: &Event) -> Vec<RecordId> {
 }
 
 fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
-    let keys = new.keys.iter().chain(&new.former).map(|identity| RecordId::Key(identity.key));
+    let keys = new.keys.iter().chain(&new.former_keys).map(|identity| RecordId::Key(identity.key));
     let imported = new.imported.iter().map(|imported| RecordId::Imported(imported.key));
     cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
 }
@@ -207,7 +207,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
                 .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), self.at(now)))
                 .await?;
             self.agree_on_clock().await;
-            Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Again)).collect())
+            Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Undecided)).collect())
         })
     }
 
@@ -220,11 +220,11 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         })
     }
 
-    fn place(&self) -> SqlPermitFuture<'_> {
+    fn sql_permit(&self) -> SqlPermitFuture<'_> {
         self.0.place()
     }
 
-    fn effect<'a>(
+    fn advance_with_sql<'a>(
         &'a self,
         change: Transition,
         statement: BoundStatement,
@@ -258,9 +258,9 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
             let mut due = self.0.due(look, limit).await?;
             let is_over = |event: &mut Event| event.state.ended().is_some();
             for Event { id, .. } in due.events.extract_if(.., is_over) {
-                telemetry::say(LogLevel::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                telemetry::log(LogLevel::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
                 let bury = |draft: &mut OptimisticTxn<'_>, now| match draft.row(id)? {
-                    Some(row) => ledger::bury(draft, row, now).map(drop),
+                    Some(row) => ledger::end_damaged(draft, row, now).map(drop),
                     None => Ok(()),
                 };
                 self.run_one(vec![RecordId::Event(id)], bury).await?;
@@ -281,19 +281,19 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         self.0.page(listing)
     }
 
-    fn census(&self) -> StoreFuture<'_, EventCounts> {
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
         self.0.census()
     }
 
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         self.0.story(id)
     }
 
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         self.0.named(name, limit)
     }
 
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         self.0.note(notes)
     }
 
@@ -328,7 +328,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         self.0.retention()
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.0.retain(rows)
     }
 
@@ -340,7 +340,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         self.0.recipes()
     }
 
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.0.remember(recipes)
     }
 
@@ -365,7 +365,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         })
     }
 
-    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             let mut claims = Vec::new();
             for one in new {
@@ -375,7 +375,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
                 };
                 let drafts = self.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();
-                claims.push(drafted.map_or(Claim::Again, |drafted| drafted.answer));
+                claims.push(drafted.map_or(Claim::Undecided, |drafted| drafted.answer));
             }
             Ok(claims)
         })
@@ -405,7 +405,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         self.0.begin_fence(known)
     }
 
-    fn found(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+    fn compare_history(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         self.0.found(known)
     }
 

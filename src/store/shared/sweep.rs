@@ -74,7 +74,7 @@ impl<S: VersionedBackend> OptimisticStore<S> {
         let mut many = 0;
         for (of, kept) in &keeps.sources {
             if let Keep::For(length) = kept.keys {
-                many += self.0.forgettable(of, by.less(length), limit - many).await?.len();
+                many += self.0.forgettable(of, by.minus(length), limit - many).await?.len();
             }
         }
         Ok(many as u64)
@@ -99,8 +99,8 @@ impl<S: VersionedBackend> OptimisticStore<S> {
                 return Ok(());
             }
             let old = match what {
-                SweepTarget::Bodies => self.0.with_old_bodies(of, by.less(kept.body), room).await?,
-                SweepTarget::Events(length) => self.0.forgettable(of, by.less(length), room).await?,
+                SweepTarget::Bodies => self.0.with_old_bodies(of, by.minus(kept.body), room).await?,
+                SweepTarget::Events(length) => self.0.forgettable(of, by.minus(length), room).await?,
             };
             if old.is_empty() || old == seen {
                 return Ok(()); // what is still there was left there by the rules
@@ -140,7 +140,8 @@ impl<S: VersionedBackend> OptimisticStore<S> {
         let cells = |id: &EventId| vec![RecordId::Event(*id)];
         let gone = match what {
             SweepTarget::Bodies => {
-                self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().less(kept.body))).await?
+                self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().minus(kept.body)))
+                    .await?
             }
             SweepTarget::Events(_) => {
                 self.run(some, cells, |draft, id, _| ledger::forget_one(draft, *id, kept.keys, self.expiry_time()))

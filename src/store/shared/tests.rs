@@ -55,7 +55,7 @@ impl MemoryBackend {
     fn find(&self, books: &mut MemoryTables, cell: RecordId) -> Record {
         let version = self.versions().get(&cell).copied().unwrap_or(RecordVersion(0));
         let found = match cell {
-            RecordId::Key(key) => books.held(&key).map(|held| held.map(Record::Key)),
+            RecordId::Key(key) => books.key_owner(&key).map(|held| held.map(Record::Key)),
             RecordId::Imported(key) => books.is_imported(&key).map(|is| is.then_some(Record::Imported)),
             RecordId::Register(subject) => books.register(&subject).map(|r| r.map(|r| Record::Register(r, version))),
             RecordId::Slot(group) => books.slot(&group).map(|holder| {
@@ -75,7 +75,7 @@ impl MemoryBackend {
                 if was.is_some() { books.update(&row) } else { books.insert(&row, payload.as_ref()) }
             }
             RecordWrite::Remove(id, _) => books.remove(id),
-            RecordWrite::Hold(key, held) => books.hold(&key, &held),
+            RecordWrite::Hold(key, held) => books.set_key_owner(&key, &held),
             RecordWrite::SetImported(key) => books.set_imported(&key).map(|_| ()),
             RecordWrite::SetRegister(subject, register, version) => {
                 self.versions().insert(RecordId::Register(subject), version);
@@ -89,12 +89,12 @@ impl MemoryBackend {
             RecordWrite::FreeSlot(group) => books.set_slot(&group, None),
             RecordWrite::SetPayload(event, payload) => books.set_payload(&event, &payload),
             RecordWrite::SetReceipt(id, receipt) => books.set_receipt(id, receipt.as_ref()),
-            RecordWrite::SetTried(id, tried) => books.set_tried(id, &tried),
+            RecordWrite::SetTried(id, tried) => books.add_attempt(id, &tried),
             RecordWrite::RemoveBody(row) => {
                 books.remove_body(row.event.id);
                 Ok(())
             }
-            RecordWrite::Shed(id) => books.shed(id),
+            RecordWrite::Shed(id) => books.drop_transient_headers(id),
             RecordWrite::SetSightings(id, count, seen) => {
                 books.set_sightings(id, count, seen);
                 Ok(())
@@ -176,22 +176,22 @@ impl VersionedBackend for MemoryBackend {
         self.memory.page(listing)
     }
     fn census(&self) -> StoreFuture<'_, EventCounts> {
-        self.memory.census()
+        self.memory.counts()
     }
     fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.memory.story(id)
+        self.memory.details(id)
     }
     fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.memory.named(name, limit)
+        self.memory.find_by_name(name, limit)
     }
     fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        self.memory.note(notes)
+        self.memory.note_duplicates(notes)
     }
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         self.memory.retention()
     }
     fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.memory.retain(rows)
+        self.memory.set_retention(rows)
     }
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         self.memory.other_sources(known)
@@ -200,7 +200,7 @@ impl VersionedBackend for MemoryBackend {
         self.memory.recipes()
     }
     fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.memory.remember(recipes)
+        self.memory.set_recipes(recipes)
     }
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.memory.quarantine(message)
@@ -260,8 +260,9 @@ async fn node(store: Arc<OptimisticStore<MemoryBackend>>, mut seed: u64) -> Vec<
         while !open.is_empty() {
             let answers = store.claim(open.clone()).await.expect("it claims");
             let answered: Vec<_> = open.into_iter().zip(answers).collect();
-            open = answered.iter().filter(|(_, claim)| *claim == Claim::Again).map(|(new, _)| new.clone()).collect();
-            claims.extend(answered.into_iter().filter(|(_, claim)| *claim != Claim::Again));
+            open =
+                answered.iter().filter(|(_, claim)| *claim == Claim::Undecided).map(|(new, _)| new.clone()).collect();
+            claims.extend(answered.into_iter().filter(|(_, claim)| *claim != Claim::Undecided));
         }
         act(&store).await;
     }
@@ -271,13 +272,13 @@ async fn node(store: Arc<OptimisticStore<MemoryBackend>>, mut seed: u64) -> Vec<
 /// One attempt of each that is due, as far as nobody else was faster.
 async fn act(store: &OptimisticStore<MemoryBackend>) {
     let step = async |event: &Event, step| {
-        let change = event.change(step, &Route::default(), store.now()).expect("it is possible");
+        let change = event.transition(step, &Route::default(), store.now()).expect("it is possible");
         match store.advance(vec![change]).await.expect("it writes").remove(0) {
             AdvanceResult::Written { event, .. } => Some(*event),
             AdvanceResult::Lost => None,
         }
     };
-    let due = store.due(DueQuery::Strays(Arc::new([])), 20).await.expect("it reads").events;
+    let due = store.due(DueQuery::Orphans(Arc::new([])), 20).await.expect("it reads").events;
     for event in due {
         let lasts = Duration::from_secs(30);
         let started = step(&event, EventStep::Start { lasts, by: Node("n".into()), action: ActionKind::Run }).await;
@@ -326,7 +327,7 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
         }
         let mut books = store.0.memory.books();
         for (key, event) in holders {
-            let held = books.held(&key).unwrap_or_else(|never| match never {});
+            let held = books.key_owner(&key).unwrap_or_else(|never| match never {});
             assert_eq!(held.map(|held| held.event), Some(event), "seed {seed}: a key lost its event");
         }
     }
@@ -346,7 +347,7 @@ async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
     let keeps = Arc::new(RetentionPolicies { sources: [("a".into(), kept), ("b".into(), kept)].into() });
     // The events of each source go in one write. The second one fails.
     store.0.fails_after.store(1, Ordering::Relaxed);
-    let failed = sweep::everything(&store, &keeps).await.expect_err("it was told to");
+    let failed = sweep::sweep_all(&store, &keeps).await.expect_err("it was told to");
     let left = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await.expect("it reads");
     assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));
     assert!(failed.to_string().ends_with("; 3 events and 0 bodies had been forgotten before that"), "{failed}");

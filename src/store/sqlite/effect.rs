@@ -48,7 +48,7 @@ impl SqliteWriter {
         }
         let _ = to.send(came); // who no longer waits need not hear it
         if self.failed.borrow().is_none() {
-            self.log.look(&self.db);
+            self.log.checkpoint_if_due(&self.db);
         }
     }
 
@@ -60,7 +60,7 @@ impl SqliteWriter {
                 Ok(()) => {
                     self.mark.committed();
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    return Ok(SqlOutcome::Came(advance));
+                    return Ok(SqlOutcome::Advanced(advance));
                 }
                 // What was deferred is checked only now.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {

@@ -28,11 +28,11 @@ use std::borrow::Cow;
 
 impl CopyStore for SqliteStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
-        self.look(move |db| export(db, from, limit))
+        self.read(move |db| export(db, from, limit))
     }
 
     fn entries(&self) -> StoreFuture<'_, u64> {
-        self.look(|db| {
+        self.read(|db| {
             let sql = "select (select count(*) from events) + (select count(*) from registers) \
                        + (select count(*) from slots) + (select count(*) from imported)";
             db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
@@ -45,7 +45,7 @@ impl CopyStore for SqliteStore {
     }
 
     fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
-        self.look(move |db| noted(db, key))
+        self.read(move |db| noted(db, key))
     }
 
     fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
@@ -69,7 +69,7 @@ impl CopyStore for SqliteStore {
     }
 
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
-        self.look(|db| match last_seen::read(db)? {
+        self.read(|db| match last_seen::read(db)? {
             Some(seen) => Ok(Some(seen)),
             None => Ok(Some(marks(db)?.0).filter(|newest| *newest > Timestamp::default())),
         })
@@ -82,7 +82,7 @@ impl CopyStore for SqliteStore {
     /// The lock tells of a node, before anything else. One that was killed may have left a receiver at work.
     fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         let now = Store::now(self);
-        self.look(move |db| Ok(leased_until(db, now)?.map(copy::under_a_lease)))
+        self.read(move |db| Ok(leased_until(db, now)?.map(copy::under_a_lease)))
     }
 
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -98,7 +98,7 @@ impl CopyStore for SqliteStore {
     }
 
     fn open_events(&self) -> StoreFuture<'_, u64> {
-        self.look(|db| {
+        self.read(|db| {
             db.query_row("select count(*) from events where ended_at is null", [], |row| row.get::<_, i64>(0))
                 .map(i64::unsigned_abs)
         })
@@ -111,7 +111,7 @@ fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     let until = all(db, sql, [now.0], |row| {
         let (DecodedRow::Whole(EventRow { event, .. }) | DecodedRow::Damaged(EventRow { event, .. }, _)) =
             cells::read(row);
-        let ends_with_its_node = event.change(EventStep::Orphan, &Route::default(), now).is_ok();
+        let ends_with_its_node = event.transition(EventStep::Orphan, &Route::default(), now).is_ok();
         Ok(event.state.wake_at().filter(|_| !ends_with_its_node))
     })?;
     Ok(until.into_iter().flatten().max())
@@ -188,13 +188,13 @@ fn put_event(rows: &mut SqliteLedger<'_>, whole: &CompleteEvent) -> Result<()> {
     }
     rows.insert(row, payload.as_ref())?;
     for (key, held) in keys {
-        rows.hold(key, held)?;
+        rows.set_key_owner(key, held)?;
     }
     if let Some(receipt) = receipt {
         rows.set_receipt(id, Some(receipt))?;
     }
     for tried in tried {
-        rows.set_tried(id, tried)?;
+        rows.add_attempt(id, tried)?;
     }
     if *duplicates > 0 {
         rows.note(id, &DuplicateTally { count: *duplicates, first: sightings.clone() })?;

@@ -73,8 +73,8 @@ impl Ledger for ReadOnlyLedger<'_> {
         Ok(found.map(|(DecodedRow::Whole(row) | DecodedRow::Damaged(row, _))| row))
     }
 
-    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
-        let held = self.rows.held(key)?;
+    fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
+        let held = self.rows.key_owner(key)?;
         Ok(held.filter(|held| !self.gone.contains(&held.event)))
     }
 
@@ -119,7 +119,7 @@ impl Ledger for ReadOnlyLedger<'_> {
         Ok(())
     }
 
-    fn hold(&mut self, _: &Key, _: &KeyOwner) -> Result<()> {
+    fn set_key_owner(&mut self, _: &Key, _: &KeyOwner) -> Result<()> {
         Ok(())
     }
 
@@ -144,11 +144,11 @@ impl Ledger for ReadOnlyLedger<'_> {
         Ok(())
     }
 
-    fn shed(&mut self, _: EventId) -> Result<()> {
+    fn drop_transient_headers(&mut self, _: EventId) -> Result<()> {
         Ok(())
     }
 
-    fn set_tried(&mut self, _: EventId, _: &AttemptRecord) -> Result<()> {
+    fn add_attempt(&mut self, _: EventId, _: &AttemptRecord) -> Result<()> {
         Ok(())
     }
 }

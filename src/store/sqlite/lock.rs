@@ -143,7 +143,7 @@ fn lock_database(path: &Path) -> Result<Option<File>, SqliteOpenError> {
                  local disk",
                 path.display()
             );
-            telemetry::say(LogLevel::Warn, "lock", &[("why", &why)]);
+            telemetry::log(LogLevel::Warn, "lock", &[("why", &why)]);
             Ok(None)
         }
         Err(error) => Err(SqliteOpenError::io(path, io::Error::from(error))),

@@ -35,7 +35,7 @@ impl WalCheckpointer {
     }
 
     /// Looks how long it is, after a transaction.
-    pub(super) fn look(&self, db: &Connection) {
+    pub(super) fn checkpoint_if_due(&self, db: &Connection) {
         let pages =
             |sql| db.prepare_cached(sql)?.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
         let looked = match pages("pragma wal_checkpoint(noop)") {
@@ -73,6 +73,6 @@ fn hear(moved: Result<(), rusqlite::Error>, failed: &FailureSignal) {
     if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
         stop(failed, &format!("cannot move the log into the database: {error}"));
     } else {
-        telemetry::say(LogLevel::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
+        telemetry::log(LogLevel::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
     }
 }

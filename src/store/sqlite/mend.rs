@@ -24,7 +24,7 @@ pub(super) enum IntegrityScope {
 
 /// Looks through the database, and makes its indexes anew if something is wrong with them. What is wrong with single
 /// rows is found where they are used, and ends dead. The answer is what is wrong with the pages themselves.
-pub(super) fn mend(db: &Connection, looks: IntegrityScope) -> Result<Option<String>, rusqlite::Error> {
+pub(super) fn check_and_repair(db: &Connection, looks: IntegrityScope) -> Result<Option<String>, rusqlite::Error> {
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let bytes = number("page_count")?.saturating_mul(number("page_size")?);
     if looks == IntegrityScope::IfSmall && bytes > LOOKED_THROUGH_BYTES {
@@ -55,7 +55,7 @@ pub(super) fn mend(db: &Connection, looks: IntegrityScope) -> Result<Option<Stri
     }
     db.execute_batch("commit")?;
     let (level, word) = if left.is_empty() { (LogLevel::Warn, "mended") } else { (LogLevel::Error, "rotten") };
-    telemetry::say(level, word, &[("why", first)]);
+    telemetry::log(level, word, &[("why", first)]);
     Ok(None)
 }
 

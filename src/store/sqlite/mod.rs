@@ -133,7 +133,7 @@ impl SqliteStore {
             let mut hand =
                 SqliteWriter { db, clock, access, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
             if access == SqliteAccess::Node {
-                inherit(&mut hand).map_err(|error| SqliteOpenError::sqlite(path, error))?;
+                recover_orphans(&mut hand).map_err(|error| SqliteOpenError::sqlite(path, error))?;
             }
             let thread = std::thread::Builder::new().name("sqlite".into()).spawn(move || hand.run());
             writer = Some(WriterHandle { jobs, thread: thread.map_err(|error| SqliteOpenError::io(path, error))? });
@@ -181,7 +181,7 @@ impl SqliteStore {
         }
     }
 
-    fn look<T: Send + 'static>(
+    fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
     ) -> StoreFuture<'_, T> {
@@ -200,7 +200,7 @@ impl SqliteStore {
     }
 
     /// The same, here and now where a connection is idle: for a row or two.
-    fn glance<T: Send + 'static>(
+    fn read_inline<T: Send + 'static>(
         &self,
         look: impl Fn(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
     ) -> StoreFuture<'_, T> {
@@ -251,7 +251,7 @@ fn fit_schema(path: &Path, db: &mut Connection, access: SqliteAccess, now: Times
 
 /// A node takes over what the one before it left. That was the only one, so the leases of what ended with it end now; the
 /// others run out by the clock, since their receivers go on. A slot whose holder is over is free.
-fn inherit(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
+fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
     let at = writer.clock.moment();
     let mut rows = SqliteLedger { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark };
@@ -270,7 +270,7 @@ fn inherit(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
         let count = |count: usize| count.to_string();
         let (ended, left, freed) = (count(ended), count(left), count(freed));
         let taken = [("running", &*ended), ("leased", &*left), ("slots", &*freed)];
-        telemetry::say(LogLevel::Warn, "took over", &taken);
+        telemetry::log(LogLevel::Warn, "took over", &taken);
     }
     Ok(())
 }
@@ -294,11 +294,11 @@ impl Store for SqliteStore {
         })
     }
 
-    fn place(&self) -> SqlPermitFuture<'_> {
+    fn sql_permit(&self) -> SqlPermitFuture<'_> {
         self.places.next()
     }
 
-    fn effect<'a>(
+    fn advance_with_sql<'a>(
         &'a self,
         change: Transition,
         statement: BoundStatement,
@@ -313,18 +313,18 @@ impl Store for SqliteStore {
     }
 
     fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
-        self.glance(move |db| read::get(db, id))
+        self.read_inline(move |db| read::get(db, id))
     }
 
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(async move { self.stop_if_broken(self.look(move |db| read::payload(db, id)).await) })
+        Box::pin(async move { self.stop_if_broken(self.read(move |db| read::payload(db, id)).await) })
     }
 
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        self.glance(move |db| read::receipt(db, id))
+        self.read_inline(move |db| read::receipt(db, id))
     }
 
-    fn recall(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
+    fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         let recall = |db: &Connection| foresee::recall(db, new, needs, self.clock.moment());
         let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
         let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
@@ -334,7 +334,7 @@ impl Store for SqliteStore {
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         let now = self.clock.now();
         Box::pin(async move {
-            let looked = self.stop_if_broken(self.look(move |db| read::due(db, &look, limit, now)).await)?;
+            let looked = self.stop_if_broken(self.read(move |db| read::due(db, &look, limit, now)).await)?;
             if !looked.damaged.is_empty() {
                 self.bury(looked.damaged).await?;
             }
@@ -343,26 +343,26 @@ impl Store for SqliteStore {
     }
 
     fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        self.look(move |db| listed::list(db, &listing))
+        self.read(move |db| listed::list(db, &listing))
     }
 
     fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        self.look(move |db| listed::page(db, &listing))
+        self.read(move |db| listed::page(db, &listing))
     }
 
-    fn census(&self) -> StoreFuture<'_, EventCounts> {
-        self.look(listed::census)
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
+        self.read(listed::census)
     }
 
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.look(move |db| read::story(db, id))
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        self.read(move |db| read::story(db, id))
     }
 
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.look(move |db| read::named(db, &name, limit))
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        self.read(move |db| read::named(db, &name, limit))
     }
 
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let told = self.works().and_then(|()| if self.notes.add(notes) { self.send(WriterJob::Noted) } else { Ok(()) });
         Box::pin(std::future::ready(told))
     }
@@ -391,22 +391,22 @@ impl Store for SqliteStore {
     }
 
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        self.look(retention::retention)
+        self.read(retention::retention)
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.ask(rows.len(), 0, move |ledger| retention::retain(ledger.db, &rows))
     }
 
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        self.look(move |db| retention::other_sources(db, &known))
+        self.read(move |db| retention::other_sources(db, &known))
     }
 
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        self.look(read::recipes)
+        self.read(read::recipes)
     }
 
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.ask(recipes.len(), 0, move |rows| export::remember(rows, &recipes))
     }
 
@@ -414,9 +414,9 @@ impl Store for SqliteStore {
         self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
     }
 
-    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let at = self.clock.moment();
-        self.look(move |db| foresee::foresee(db, new, at))
+        self.read(move |db| foresee::foresee(db, new, at))
     }
 
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
@@ -424,7 +424,7 @@ impl Store for SqliteStore {
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        self.look(move |db| quarantine::newest(db, limit))
+        self.read(move |db| quarantine::newest(db, limit))
     }
 
     /// Fields of the same name share a column; one that an identity of any source is made of has an index.

@@ -271,7 +271,7 @@ pub fn open_file(path: &Path, access: SqliteAccess) -> Result<OpenDatabase, Sqli
             return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Older));
         }
         lock.drop_links_note(path)?;
-        settle(path, &db)?;
+        apply_pragmas(path, &db)?;
     }
     Ok(OpenDatabase { db, lock })
 }
@@ -308,7 +308,7 @@ pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     let looks =
         if log > 0 && !lock.mark(path)?.is_of_a_write() { IntegrityScope::However } else { IntegrityScope::IfSmall };
-    let why = match mend::mend(db, looks) {
+    let why = match mend::check_and_repair(db, looks) {
         Ok(None) => return Ok(()),
         Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Rotten(what)),
         Err(error) => SqliteOpenError::sqlite(path, error),
@@ -331,7 +331,7 @@ pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
 /// One more connection that writes, for who holds the lock.
 pub(super) fn writer(path: &Path) -> Result<Connection, SqliteOpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    settle(path, &db)?;
+    apply_pragmas(path, &db)?;
     Ok(db)
 }
 
@@ -384,7 +384,7 @@ fn is_ours(db: &Connection) -> Result<bool, rusqlite::Error> {
 }
 
 /// The settings that "2xx means durable" rests on.
-fn settle(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
+fn apply_pragmas(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let mode = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
     match mode {
         Ok(mode) if mode == "wal" => {}

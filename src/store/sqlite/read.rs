@@ -148,7 +148,7 @@ pub(super) fn due(db: &Connection, look: &DueQuery, limit: usize, now: Timestamp
             first_of(&mut looked.due, limit);
         }
         DueQuery::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
-        DueQuery::Strays(known) => {
+        DueQuery::Orphans(known) => {
             // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
             let strays = |state: &str, source: &str, route: &str| {
                 state != "waiting" || !known.iter().any(|(s, r)| **s == *source && **r == *route)
@@ -223,7 +223,7 @@ pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payloa
 }
 
 fn damaged(id: EventId, why: &str) {
-    telemetry::say(LogLevel::Error, "damaged", &[("event", &id.short()), ("why", why)]);
+    telemetry::log(LogLevel::Error, "damaged", &[("event", &id.short()), ("why", why)]);
 }
 
 /// An answer that is not as it was kept is none.
@@ -236,7 +236,7 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
             return Ok(None);
         };
         let whole = row.get(4).map(Digest).ok() == Some(cells::receipt_digest(status, cut, text, body));
-        Ok(whole.then(|| Receipt { status, headers, body: body.to_vec(), cut }))
+        Ok(whole.then(|| Receipt { status, headers, body: body.to_vec(), truncated: cut }))
     };
     let found = db.prepare_cached(sql)?.query_row([id.0], read).optional()?;
     if let Some(None) = found {

@@ -51,10 +51,10 @@ impl SqliteLedger<'_> {
     /// for by its holder.
     fn bury(&mut self, mut row: EventRow) -> Result<EventRow> {
         let what = [("event", &*row.event.id.short()), ("why", "its row cannot be read; it ends dead")];
-        telemetry::say(LogLevel::Error, "damaged", &what);
+        telemetry::log(LogLevel::Error, "damaged", &what);
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
-        ledger::bury(self, row, self.at.now)
+        ledger::end_damaged(self, row, self.at.now)
     }
 
     fn sound(&mut self, found: DecodedRow) -> Result<EventRow> {
@@ -72,7 +72,7 @@ impl SqliteLedger<'_> {
         for id in leased {
             let Some(EventRow { event, .. }) = self.row(id)? else { continue };
             // What follows from the end of a lease is decided when it is seen to be over, by the route of then.
-            match event.change(EventStep::Orphan, &Route::default(), self.at.now) {
+            match event.transition(EventStep::Orphan, &Route::default(), self.at.now) {
                 Ok(change) => {
                     ledger::advance(self, &change, self.at.now)?;
                     ended += 1;
@@ -184,7 +184,7 @@ impl Ledger for SqliteLedger<'_> {
                 event.attempt,
                 event.doubts,
                 event.blocks.0.cast_signed(),
-                cells::passed_cell(event.passed),
+                cells::passed_cell(event.queue_state),
                 event.group.map(|group| group.0),
                 counter_cell(event.turn.0),
                 event.change.map(|change| change.subject.0),
@@ -226,7 +226,7 @@ impl Ledger for SqliteLedger<'_> {
                 event.attempt,
                 event.doubts,
                 event.blocks.0.cast_signed(),
-                cells::passed_cell(event.passed),
+                cells::passed_cell(event.queue_state),
                 counter_cell(event.turn.0),
                 event.change.and_then(|change| change.order),
                 cells::retrier_cell(event.retrier),
@@ -254,14 +254,14 @@ impl Ledger for SqliteLedger<'_> {
         Ok(())
     }
 
-    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
+    fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
         self.find("select event, identity, alias, id_digest from keys where key = ?1", [key.0], |row| {
             let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for people only
             Ok(KeyOwner { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
         })
     }
 
-    fn hold(&mut self, key: &Key, held: &KeyOwner) -> Result<()> {
+    fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<()> {
         self.execute(
             "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5) \
              on conflict do nothing",
@@ -339,7 +339,7 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<()> {
-        let Some(Receipt { status, headers, body, cut }) = receipt else {
+        let Some(Receipt { status, headers, body, truncated: cut }) = receipt else {
             return self.execute("delete from receipts where event = ?1", [id.0]).map(drop);
         };
         let headers = cells::headers_cell(headers);
@@ -352,11 +352,11 @@ impl Ledger for SqliteLedger<'_> {
         Ok(())
     }
 
-    fn shed(&mut self, id: EventId) -> Result<()> {
+    fn drop_transient_headers(&mut self, id: EventId) -> Result<()> {
         self.shed_headers(id)
     }
 
-    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> Result<()> {
+    fn add_attempt(&mut self, id: EventId, tried: &AttemptRecord) -> Result<()> {
         let AttemptRecord { life, attempt, started_at, ended_at, outcome, why, output } = tried;
         self.execute(
             "insert into attempts (event, life, attempt, started_at, ended_at, outcome, why) \

@@ -118,7 +118,7 @@ async fn an_error_in_one_task_takes_back_all_of_its_transaction() {
     assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
     drop(store);
     let store = open(&dir.path().join("a.db"));
-    let left = store.look(|db| db.query_row("select count(*) from scopes", [], |row| row.get::<_, i64>(0)));
+    let left = store.read(|db| db.query_row("select count(*) from scopes", [], |row| row.get::<_, i64>(0)));
     assert_eq!(left.await.unwrap(), 0);
 }
 
@@ -130,10 +130,15 @@ async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
     store.claim(vec![first.clone()]).await.unwrap();
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let busy = store.ask(1, 0, move |_| Ok(wait.recv().is_ok()));
-    let told = store.recall(&making().delivery("d1").made(store.now()), DuplicateLookup::Standing).await.unwrap();
+    let told =
+        store.find_duplicate(&making().delivery("d1").made(store.now()), DuplicateLookup::Standing).await.unwrap();
     let told = told.expect("it waits, and so does its repeat's answer not");
-    assert_eq!((told.event.id, told.same, told.stands), (first.event.id, MatchedBy::Delivery, MatchRelation::Itself));
-    assert_eq!(store.recall(&first, DuplicateLookup::Standing).await.unwrap(), None, "of itself nothing is a repeat");
+    assert_eq!((told.event.id, told.same, told.stands), (first.event.id, MatchedBy::Delivery, MatchRelation::Direct));
+    assert_eq!(
+        store.find_duplicate(&first, DuplicateLookup::Standing).await.unwrap(),
+        None,
+        "of itself nothing is a repeat"
+    );
     go_on.send(()).unwrap();
     assert!(busy.await.unwrap());
 }

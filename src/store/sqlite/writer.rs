@@ -158,7 +158,7 @@ impl SqliteWriter {
             task.tell(committed.clone());
         }
         if self.failed.borrow().is_none() {
-            self.log.look(&self.db);
+            self.log.checkpoint_if_due(&self.db);
         }
     }
 
@@ -222,7 +222,7 @@ pub(super) fn stop(failed: &FailureSignal, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
-            telemetry::say(LogLevel::Error, "broken", &[("why", why)]);
+            telemetry::log(LogLevel::Error, "broken", &[("why", why)]);
             *was = Some(why.to_owned());
         }
         first

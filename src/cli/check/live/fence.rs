@@ -1,6 +1,6 @@
 //! Both sides of the fence: what this machine knows of its store, and what the store has.
 
-use super::{LiveCheck, wrong};
+use super::{LiveCheck, failed_check};
 use crate::config::Config;
 use crate::decide::fence::{self, KnownStore, ObservedStore};
 use crate::node::state::{self, StateFile, StateRead, StateRecord, UNREADABLE_HINT};
@@ -20,18 +20,18 @@ pub(super) fn tried(config: &Config) -> Option<LiveCheck> {
         StateRead::Record(record) => Some(record),
         StateRead::Damaged(why) => {
             let hint = "what this machine knew of its store is unknown; a node that starts writes it anew";
-            return tried(file.path(), wrong(why, hint));
+            return tried(file.path(), failed_check(why, hint));
         }
-        StateRead::Unreadable(why) => return tried(file.path(), wrong(why, UNREADABLE_HINT)),
+        StateRead::Unreadable(why) => return tried(file.path(), failed_check(why, UNREADABLE_HINT)),
     };
     // A store that cannot be opened is told of elsewhere.
     let StoreComparison { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
     let losses = compared.iter().filter_map(|(record, found)| Some((record, fence::loss(&record.known, found)?)));
     if let Some((record, loss)) = losses.into_iter().next() {
-        return tried(file.path_of(record), wrong(loss.to_string(), ""));
+        return tried(file.path_of(record), failed_check(loss.to_string(), ""));
     }
     let known = own.map(|record| record.known);
-    tried(file.path(), Ok(format!("{}{}", both(known.as_ref(), &has), lasts(config))))
+    tried(file.path(), Ok(format!("{}{}", both(known.as_ref(), &has), state_folder_status(config))))
 }
 
 /// A store, beside what this machine knows of it.
@@ -50,9 +50,9 @@ async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Re
         return Ok(StoreComparison { has: ObservedStore::gone(), compared });
     }
     let store = open_for(&config.store, OpenPurpose::Look).await?;
-    let found = async |known| match store.found(known).await {
+    let found = async |known| match store.compare_history(known).await {
         Ok(found) => Ok(found.unwrap_or_else(ObservedStore::gone)),
-        Err(error) => Err(StoreOpenError::Yet(error.to_string())),
+        Err(error) => Err(StoreOpenError::Temporary(error.to_string())),
     };
     let has = found(None).await?;
     let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());
@@ -79,7 +79,7 @@ fn both(known: Option<&KnownStore>, found: &ObservedStore) -> String {
 }
 
 /// Whether what is known lasts.
-fn lasts(config: &Config) -> String {
+fn state_folder_status(config: &Config) -> String {
     match state::can_be_written(&config.state) {
         Ok(()) => String::new(),
         Err(why) => format!("; {why}, so that lost data is noticed only while a node runs"),

@@ -1,12 +1,12 @@
 //! NATS servers: whether they can be connected to, and whether the streams and consumers are there. None is made.
 
-use super::{LiveCheck, plans, wrong};
-use crate::action::nats::{NatsConnections, doubts};
+use super::{LiveCheck, failed_check, plans};
+use crate::action::nats::{NatsConnections, stream_warnings};
 use crate::action::plan::ActionPlan;
 use crate::action::plan::nats::{NatsServer, PublishPlan};
 use crate::config::{Config, StreamPlan, UNKNOWN_URL};
 use crate::decide::time::Duration;
-use crate::nats::look;
+use crate::nats::check_consumer;
 use crate::telemetry::LogLevel;
 use async_nats::Client;
 use std::io;
@@ -39,26 +39,26 @@ pub(super) fn tried(config: &Config) -> io::Result<Vec<LiveCheck>> {
 }
 
 async fn connected(servers: &NatsConnections, server: &NatsServer) -> Result<Client, (String, String)> {
-    let connection = servers.to(server).map_err(|cannot| (cannot.to_string(), String::new()))?;
+    let connection = servers.connection(server).map_err(|cannot| (cannot.to_string(), String::new()))?;
     let hint = "is it running, the port right, and may we in?";
-    connection.up(PATIENCE).await.map_err(|why| (why, hint.to_owned()))
+    connection.connected(PATIENCE).await.map_err(|why| (why, hint.to_owned()))
 }
 
 async fn published(servers: &NatsConnections, plan: &PublishPlan) -> Result<String, (String, String)> {
     let client = connected(servers, &plan.server).await?;
-    let doubts = doubts(&client, plan).await;
-    if let Some(doubt) = doubts.iter().find(|doubt| doubt.level == LogLevel::Error) {
-        return wrong(&doubt.why, &doubt.hint);
+    let warnings = stream_warnings(&client, plan).await;
+    if let Some(doubt) = warnings.iter().find(|doubt| doubt.level == LogLevel::Error) {
+        return failed_check(&doubt.why, &doubt.hint);
     }
-    let said = doubts.iter().map(|doubt| format!("{}: {}", doubt.why, doubt.hint)).collect::<Vec<_>>().join("; ");
+    let said = warnings.iter().map(|doubt| format!("{}: {}", doubt.why, doubt.hint)).collect::<Vec<_>>().join("; ");
     Ok(if said.is_empty() { "a stream takes it".into() } else { said })
 }
 
 async fn taken(servers: &NatsConnections, plan: &StreamPlan) -> Result<String, (String, String)> {
     let client = connected(servers, &plan.server).await?;
-    match look(&client, plan).await {
+    match check_consumer(&client, plan).await {
         Ok(said) if said.is_empty() => Ok("can be taken from".into()),
         Ok(said) => Ok(said),
-        Err(why) => wrong(why, ""),
+        Err(why) => failed_check(why, ""),
     }
 }

@@ -1,6 +1,6 @@
 //! Receivers: whether they can be connected to, and whether their certificate is one that is trusted. Nothing is sent.
 
-use super::{LiveCheck, wrong};
+use super::{LiveCheck, failed_check};
 use crate::action::plan::ReceiverPlan;
 use crate::config::UNKNOWN_URL;
 use crate::decide::time::Duration;
@@ -24,38 +24,39 @@ pub(super) fn tried<'r>(receivers: impl Iterator<Item = &'r ReceiverPlan>) -> io
     let known = receivers.filter(fixed).filter(|receiver| receiver.url.to_string() != UNKNOWN_URL);
     let all = known.map(|receiver| async move {
         let found = tokio::time::timeout(PATIENCE, reach(&receiver.url.to_string())).await;
-        let late = || wrong(format!("no answer within {} s", PATIENCE.as_secs()), "is it running, and the port open?");
-        LiveCheck::new("receiver", &receiver.shown, found.unwrap_or_else(|_| late()))
+        let late =
+            || failed_check(format!("no answer within {} s", PATIENCE.as_secs()), "is it running, and the port open?");
+        LiveCheck::new("receiver", &receiver.display, found.unwrap_or_else(|_| late()))
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(futures_util::future::join_all(all)))
 }
 
 async fn reach(url: &str) -> Result<String, (String, String)> {
-    let Ok(url) = Url::parse(url) else { return wrong("it is not a URL", "correct it") };
+    let Ok(url) = Url::parse(url) else { return failed_check("it is not a URL", "correct it") };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-        return wrong("it has no host", "correct it");
+        return failed_check("it has no host", "correct it");
     };
     // An address of IPv6 stands in brackets in a URL, and nowhere else.
     let host = host.trim_matches(['[', ']']);
     let addresses = match tokio::net::lookup_host((host, port)).await {
         Ok(addresses) => addresses.collect::<Vec<_>>(),
-        Err(error) => return wrong(format!("its name cannot be resolved: {error}"), "is the name right?"),
+        Err(error) => return failed_check(format!("its name cannot be resolved: {error}"), "is the name right?"),
     };
     let stream = match TcpStream::connect(addresses.as_slice()).await {
         Ok(stream) => stream,
-        Err(error) => return wrong(format!("cannot connect: {error}"), "is it running, and the port right?"),
+        Err(error) => return failed_check(format!("cannot connect: {error}"), "is it running, and the port right?"),
     };
     if url.scheme() != "https" {
         return Ok("can be connected to".into());
     }
-    match shake_hands(host, stream).await {
+    match tls_handshake(host, stream).await {
         Ok(()) => Ok("can be connected to, and its certificate is trusted".into()),
-        Err(error) => wrong(format!("no TLS: {error}"), "is it HTTPS, and its certificate one that is trusted?"),
+        Err(error) => failed_check(format!("no TLS: {error}"), "is it HTTPS, and its certificate one that is trusted?"),
     }
 }
 
-async fn shake_hands(host: &str, stream: TcpStream) -> io::Result<()> {
+async fn tls_handshake(host: &str, stream: TcpStream) -> io::Result<()> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(other)?;
     let config = builder.with_platform_verifier().map_err(other)?.with_no_client_auth();

@@ -111,7 +111,7 @@ fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
     let all = schemes();
     for scheme in &all[..3] {
         let signed = scheme.sign("id-1", AT, b"{}");
-        let carried = scheme.carried();
+        let carried = scheme.headers_to_forward();
         let kept: Vec<_> = sent(&signed).into_iter().filter(|(name, _)| carried.iter().any(|c| c == name)).collect();
         check(scheme, &kept.into_iter().chain([JSON]).collect::<Vec<_>>(), b"{}", Ok(0));
         for name in scheme.signature_headers() {
@@ -121,8 +121,12 @@ fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
         }
     }
     let svix = ["svix-id", "svix-timestamp", "svix-signature"];
-    assert!(svix.iter().all(|name| all[1].carried().iter().any(|carried| carried == name)));
-    assert_eq!([all[3].carried(), all[4].carried()], [Vec::<String>::new(), Vec::new()], "a token is nobody else's");
+    assert!(svix.iter().all(|name| all[1].headers_to_forward().iter().any(|carried| carried == name)));
+    assert_eq!(
+        [all[3].headers_to_forward(), all[4].headers_to_forward()],
+        [Vec::<String>::new(), Vec::new()],
+        "a token is nobody else's"
+    );
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn the_log_names_the_header_that_was_there() {
     let doubts = |scheme: &VerificationScheme, headers: &[HeaderPair<'_>]| {
         let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
         let body = Bytes::from_static(b"{}");
-        scheme.doubts(&Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT })
+        scheme.rejection_reason(&Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT })
     };
     let standard = &schemes()[1];
     assert!(doubts(standard, &[]).starts_with("there is no webhook-signature or svix-signature header"));

@@ -21,7 +21,7 @@ async fn claimed(store: &OptimisticStore<MemoryBackend>) -> Event {
 }
 
 async fn write(store: &OptimisticStore<MemoryBackend>, event: &Event, step: EventStep) -> Option<Event> {
-    let change = event.change(step, &Route::default(), store.now()).expect("it is possible");
+    let change = event.transition(step, &Route::default(), store.now()).expect("it is possible");
     match store.advance(vec![change]).await.expect("it writes").remove(0) {
         AdvanceResult::Written { event, .. } => Some(*event),
         AdvanceResult::Lost => None,
