@@ -12,20 +12,20 @@
 //! alike. Only ratios of one run are worth comparing.
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
-#[path = "../tests/house/postgres.rs"]
+#[path = "../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
 mod postgres;
-#[path = "../tests/house/redis.rs"]
+#[path = "../tests/support/redis.rs"]
 mod redis;
 
 use hookonce::action::{Action, ActionFuture, Attempt};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::Outcome;
 use hookonce::decide::source::{Fanout, Route, Source};
-use hookonce::dispatcher::{Dispatcher, Lane};
+use hookonce::engine::dispatcher::{Dispatcher, Lane};
 use hookonce::store::Store;
 use hookonce::store::batch::Batcher;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,7 +9,7 @@
 //! One backend, one kind of client, the same body. A few calls through one are followed by a few through the next, over
 //! and over: what the machine does beside it hits all alike. Only ratios of one run are worth comparing.
 
-#[path = "../tests/house/nginx.rs"]
+#[path = "../tests/support/nginx.rs"]
 mod nginx;
 
 use hookonce::decide::time::Timestamp;

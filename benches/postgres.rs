@@ -3,16 +3,16 @@
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
-#[path = "../tests/house/postgres.rs"]
+#[path = "../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
 mod server;
 
 use hookonce::decide::claim::{Claim, NewEvent};
 use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
+use hookonce::store::optimistic::OptimisticStore;
 use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
-use hookonce::store::shared::OptimisticStore;
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;

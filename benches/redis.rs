@@ -3,7 +3,7 @@
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
-#[path = "../tests/house/redis.rs"]
+#[path = "../tests/support/redis.rs"]
 mod server;
 
 use hookonce::decide::claim::NewEvent;
@@ -12,9 +12,9 @@ use hookonce::decide::source::Retention;
 use hookonce::decide::time::Duration;
 use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
+use hookonce::store::optimistic::OptimisticStore;
 use hookonce::store::redis::{RedisAccess, RedisBackend, RedisOptions};
-use hookonce::store::shared::OptimisticStore;
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;

@@ -12,17 +12,17 @@
 //! followed by one on the large: what the machine does beside it hits both alike.
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
-#[path = "../tests/house/postgres.rs"]
+#[path = "../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
 mod postgres;
-#[path = "../tests/house/redis.rs"]
+#[path = "../tests/support/redis.rs"]
 mod redis;
 
 use hookonce::decide::claim::{Claim, NewEvent};
 use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
 use hookonce::store::{EventQuery, RetentionPolicies, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,7 +4,7 @@
 
 use hookonce::decide::claim::NewEvent;
 use hookonce::decide::time::Duration;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{DuplicateLookup, Store};
 use rusqlite::Connection;

@@ -50,33 +50,31 @@
 #[cfg(feature = "node")]
 pub mod action;
 #[cfg(feature = "node")]
+pub mod admin;
+#[cfg(feature = "node")]
 pub mod cli;
 #[cfg(feature = "node")]
 pub mod config;
 pub mod decide;
 #[cfg(feature = "node")]
-pub mod dispatcher;
+pub mod engine;
 #[cfg(feature = "node")]
 pub mod explain;
 #[cfg(feature = "node")]
-pub mod gateway;
-#[cfg(feature = "node")]
-pub mod http;
+pub mod ingress;
 #[cfg(feature = "layer")]
 pub mod layer;
 #[cfg(feature = "store")]
 pub mod lease;
-#[cfg(feature = "nats")]
-pub mod nats;
 #[cfg(feature = "node")]
 pub mod node;
+#[cfg(feature = "store")]
+pub mod observe;
 #[cfg(test)]
-#[path = "../tests/house/seed.rs"]
+#[path = "../tests/support/seed.rs"]
 mod seed;
 #[cfg(feature = "store")]
 pub mod store;
-#[cfg(feature = "store")]
-pub mod telemetry;
 
 #[cfg(feature = "layer")]
 pub use layer::{Once, body, days, fields, header, hours, json, minutes, query, seconds};

@@ -1,32 +1,37 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
+pub(crate) mod data_loss;
+pub mod state_file;
 
-mod fence;
-pub mod state;
-
+use crate::action::forward::ip_filter::DnsResolver;
 #[cfg(feature = "nats")]
-use crate::action::nats::NatsConnections;
-use crate::action::resolve::DnsResolver;
+use crate::action::publish::NatsConnections;
 use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
+use crate::admin;
+use crate::admin::AdminState;
 use crate::config::Config;
-use crate::decide::answer;
+use crate::decide::identity::recipe;
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
-use crate::decide::recipe::{self, IdentityRecipe};
+use crate::decide::response;
 use crate::decide::source::{Identity, Source, Sources};
 use crate::decide::time::{Duration, Timestamp};
-use crate::dispatcher::{Dispatcher, Lane};
-use crate::gateway::{FormerKeyLookup, Gateway};
-use crate::http::accept::{self, ConnectionLimits};
-use crate::http::admin::{self, AdminState};
-use crate::http::body::BodiesInFlight;
-use crate::http::health::Readiness;
-use crate::http::ingest::{self, IngestState};
-use crate::http::reply;
+use crate::engine::dispatcher::{Dispatcher, Lane};
+use crate::engine::gateway::{FormerKeyLookup, Gateway};
+use crate::ingress::accept;
+use crate::ingress::accept::ConnectionLimits;
+use crate::ingress::http;
+use crate::ingress::http::IngestState;
+use crate::ingress::http_response;
+use crate::ingress::readiness::Readiness;
+use crate::ingress::request_body::BodiesInFlight;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::Metrics;
+use crate::store;
 use crate::store::batch::Batcher;
 use crate::store::open::OpenPurpose;
-use crate::store::{self, DeclaredFields, EventQuery, RetentionPolicies, Store, StoreError, StoreOpenError, standing};
-use crate::telemetry::meter::Metrics;
-use crate::telemetry::{self, LogLevel};
-use fence::{DataLossCheckError, DataLossDetector, StateFileWriter};
+use crate::store::{DeclaredFields, EventQuery, RetentionPolicies, Store, StoreError, StoreOpenError, status_text};
+use data_loss::{DataLossCheckError, DataLossDetector, StateFileWriter};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -139,7 +144,7 @@ impl RunningNode {
             ports.extend(streams(config, &environment, &port, &dispatcher)?);
         }
         let router = admin::router(desk);
-        let ask = move |request: http::Request<hyper::body::Incoming>| {
+        let ask = move |request: ::http::Request<hyper::body::Incoming>| {
             let router = router.clone();
             async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
         };
@@ -205,7 +210,7 @@ fn connections() -> (usize, usize) {
     if connections < limits::CONNECTIONS_MAX {
         let files = files.unwrap_or_default();
         let why = format!("this process may open only {files} files, so it takes at most {connections} connections");
-        telemetry::log(LogLevel::Warn, "files", &[("why", &why)]);
+        log::log(LogLevel::Warn, "files", &[("why", &why)]);
     }
     (connections, admin)
 }
@@ -268,7 +273,7 @@ fn streams(
     port: &IngestState,
     dispatcher: &Dispatcher,
 ) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
-    let hall = crate::nats::ConsumerContext {
+    let hall = crate::ingress::nats::ConsumerContext {
         servers: environment.servers.clone(),
         gateway: port.gateway.clone(),
         dispatcher: dispatcher.clone(),
@@ -276,7 +281,7 @@ fn streams(
         flight: port.flight.clone(),
         draining: port.health.draining.clone(),
     };
-    crate::nats::start(config, &hall).map_err(NodeStartError)
+    crate::ingress::nats::start(config, &hall).map_err(NodeStartError)
 }
 
 #[cfg(not(feature = "nats"))]
@@ -300,11 +305,11 @@ async fn warn_about_changes(store: &dyn Store, config: &Config) -> Result<(), St
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
-        telemetry::log(LogLevel::Warn, "once", &[("why", &change)]);
+        log::log(LogLevel::Warn, "once", &[("why", &change)]);
     }
-    let waiting = store.page(standing::those_that_wait()).await?.events;
-    for stranded in standing::stranded(&waiting, &config.sources) {
-        telemetry::log(LogLevel::Warn, "route", &[("why", &stranded)]);
+    let waiting = store.page(status_text::those_that_wait()).await?.events;
+    for stranded in status_text::stranded(&waiting, &config.sources) {
+        log::log(LogLevel::Warn, "route", &[("why", &stranded)]);
     }
     let lines =
         |recipes: &[IdentityRecipe]| recipes.iter().map(|recipe| (recipe.scope.clone(), recipe.once.clone())).collect();
@@ -357,7 +362,7 @@ fn retention_policies(config: &Config) -> RetentionPolicies {
 async fn publish_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, draining: CancellationToken) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
         if let Err(error) = store.set_retention(keeps.rows(store.now())).await {
-            telemetry::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
+            log::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
         }
     }
 }
@@ -379,7 +384,7 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
     fence.check_after_open(&*store).await.map_err(closed)?;
     for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
         let why = format!("the field {name} is no column of its own: `events` has one of that name");
-        telemetry::log(LogLevel::Warn, "columns", &[("why", &why)]);
+        log::log(LogLevel::Warn, "columns", &[("why", &why)]);
     }
     warn_about_changes(&*store, config).await.map_err(cannot)?;
     store.set_retention(retention_policies(config).rows(store.now())).await.map_err(cannot)?;
@@ -405,7 +410,7 @@ async fn open(
                     closed = Some(UnavailablePorts::at(&ports)?);
                 }
                 let again = format!("{}ms", wait.as_millis());
-                telemetry::log_store_error(LogLevel::Warn, &why, &[("again_in", &again)]);
+                log::log_store_error(LogLevel::Warn, &why, &[("again_in", &again)]);
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);
             }
@@ -426,9 +431,9 @@ struct UnavailablePorts {
 impl UnavailablePorts {
     fn at(ports: &[&TcpListener]) -> Result<Self, NodeStartError> {
         let until = CancellationToken::new();
-        let answer = |request: http::Request<hyper::body::Incoming>| async move {
+        let answer = |request: ::http::Request<hyper::body::Incoming>| async move {
             let alive = request.uri().path() == "/healthz";
-            reply::response(if alive { answer::healthy() } else { ingest::closing(answer::unavailable()) })
+            http_response::response(if alive { response::healthy() } else { http::closing(response::unavailable()) })
         };
         let serve = |port: &&TcpListener| {
             let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);

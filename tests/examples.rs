@@ -1,12 +1,12 @@
 //! Every example: its config starts the real binary, its script sends, and what is said is what its page shows.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-#[path = "house/mod.rs"]
-mod house;
+#[path = "support/mod.rs"]
+mod support;
 
-use house::House;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use support::House;
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")

@@ -83,11 +83,11 @@ fn every_word_of_the_log_is_in_the_document() {
     code(&root().join("src"), &mut all);
     let mut words = Vec::new();
     // A config's problems have levels of their own, and are not in the log.
-    for (path, text) in all.iter().filter(|(path, _)| !path.ends_with("config/problem.rs")) {
+    for (path, text) in all.iter().filter(|(path, _)| !path.ends_with("config/diagnostic.rs")) {
         for level in ["Level::Info, ", "Level::Warn, ", "Level::Error, ", "level, "] {
             words.extend(after(text, level).into_iter().map(|word| (word, "")));
         }
-        words.extend(text.split("turned_away(").skip(1).filter_map(|rest| {
+        words.extend(text.split("rejected_before_judging(").skip(1).filter_map(|rest| {
             let reason = rest.split(')').next()?.split(", ").nth(1)?;
             Some((reason.strip_prefix('"')?.strip_suffix('"')?, "reason="))
         }));

@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 /// Who may know whom: a part, and the parts it may name.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("decide", &["decide"]),
-    ("telemetry", &["decide", "telemetry"]),
-    ("store", &["decide", "store", "telemetry"]),
+    ("observe", &["decide", "observe"]),
+    ("store", &["decide", "store", "observe"]),
     ("lease", &["decide", "lease"]),
-    ("layer", &["decide", "store", "telemetry", "lease", "layer"]),
-    ("action", &["decide", "lease", "action", "telemetry"]),
-    ("dispatcher", &["decide", "store", "action", "telemetry", "dispatcher"]),
-    ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
-    ("config", &["decide", "store", "action", "telemetry", "config"]),
+    ("layer", &["decide", "store", "observe", "lease", "layer"]),
+    ("action", &["decide", "lease", "action", "observe"]),
+    ("engine", &["decide", "store", "action", "observe", "lease", "engine"]),
+    ("config", &["decide", "store", "action", "observe", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
-    ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "explain", "http"]),
-    ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats", "node"]),
-    ("nats", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats"]),
+    ("ingress", &["decide", "store", "action", "observe", "engine", "config", "ingress"]),
+    ("admin", &["decide", "store", "action", "observe", "engine", "config", "explain", "ingress", "admin"]),
+    ("node", &["decide", "store", "action", "observe", "engine", "config", "ingress", "admin", "node"]),
 ];
 
 /// A file is one idea. Longer than this, look for the second one in it.
@@ -103,7 +102,7 @@ fn only_explain_takes_a_delivery_on_trust() {
         .filter(|(_, _, text)| code(text).contains("take_on_trust"))
         .map(|(file, ..)| file)
         .collect();
-    assert_eq!(who, ["decide/verify/mod.rs", "explain/told.rs"]);
+    assert_eq!(who, ["decide/verify/mod.rs", "explain/walk_trace.rs"]);
 }
 
 #[test]

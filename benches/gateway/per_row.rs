@@ -1,12 +1,12 @@
 //! SQLite without its batches: every claim is a commit of its own. What grouping is worth shows against it.
 
-use hookonce::decide::change::Transition;
 use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Receipt};
 use hookonce::decide::id::EventId;
 use hookonce::decide::id::Key;
-use hookonce::decide::recipe::IdentityRecipe;
+use hookonce::decide::identity::recipe::IdentityRecipe;
 use hookonce::decide::time::Timestamp;
+use hookonce::decide::transition::Transition;
 use hookonce::store::quarantine::QuarantinedMessage;
 use hookonce::store::sqlite::SqliteStore;
 use hookonce::store::{

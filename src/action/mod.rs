@@ -10,36 +10,28 @@
 //!
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.
 
-mod command;
-pub mod guard;
-mod guarded;
-mod http;
-mod lifeline;
-#[cfg(feature = "nats")]
-pub mod nats;
-mod output;
-mod output_log;
+pub mod forward;
 pub mod plan;
-pub mod resolve;
+#[cfg(feature = "nats")]
+pub mod publish;
+pub mod run;
 mod sql;
-mod step;
-pub mod target;
 mod trace;
 
-pub use crate::decide::breaker::CircuitAdmission;
+pub use crate::decide::circuit_breaker::CircuitAdmission;
 pub use crate::lease::{BootInstant, Lease, LeaseEnd, LeaseSignal, LeaseTerm, boottime, margin};
-pub use guarded::GuardProgram;
-pub use output::{AttemptOutput, OutputChunk};
-pub use step::NodeEnvVars;
+pub use run::guard_client::GuardProgram;
+pub use run::output::{AttemptOutput, OutputChunk};
+pub use run::step::NodeEnvVars;
 
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, SucceededBlocks};
-use crate::decide::statement::BoundStatement;
+use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::trace::TraceContext;
+use crate::decide::trace_context::TraceContext;
+use forward::ip_filter::DnsResolver;
 use plan::ActionPlan;
-use resolve::DnsResolver;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -142,7 +134,7 @@ pub struct ActionEnvironment {
     pub resolver: DnsResolver,
     /// Connections to NATS, one for each server.
     #[cfg(feature = "nats")]
-    pub servers: nats::NatsConnections,
+    pub servers: publish::NatsConnections,
 }
 
 /// Why there can be no such action on this machine.
@@ -160,11 +152,11 @@ impl std::error::Error for ActionError {}
 /// The action of this plan.
 pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
     match plan {
-        ActionPlan::Run(blocks) => Ok(Arc::new(command::RunAction::new(blocks, environment.clone()))),
-        ActionPlan::Forward(receivers) => Ok(Arc::new(http::ForwardAction::new(receivers, &environment.resolver)?)),
+        ActionPlan::Run(blocks) => Ok(Arc::new(run::RunAction::new(blocks, environment.clone()))),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(forward::ForwardAction::new(receivers, &environment.resolver)?)),
         ActionPlan::Sql(statement) => Ok(Arc::new(sql::SqlAction(statement))),
         #[cfg(feature = "nats")]
-        ActionPlan::Publish(publish) => Ok(Arc::new(nats::PublishAction::new(*publish, &environment.servers)?)),
+        ActionPlan::Publish(publish) => Ok(Arc::new(publish::PublishAction::new(*publish, &environment.servers)?)),
         #[cfg(not(feature = "nats"))]
         ActionPlan::Publish(_) => Err(ActionError("this hookonce was built without NATS".into())),
     }

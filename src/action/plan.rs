@@ -2,9 +2,9 @@
 
 pub mod nats;
 
-use super::resolve::IpRange;
+use super::forward::ip_filter::IpRange;
 use crate::decide::field::{FieldValue, Fields};
-use crate::decide::statement::SqlTemplate;
+use crate::decide::sql_template::SqlTemplate;
 use crate::decide::time::Duration;
 use std::collections::BTreeSet;
 use std::fmt;

@@ -4,7 +4,7 @@ use super::{Action, ActionFuture, Attempt};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome};
-use crate::decide::statement::{BoundStatement, SqlTemplate};
+use crate::decide::sql_template::{BoundStatement, SqlTemplate};
 use std::sync::Arc;
 
 /// Runs one statement in the write that moves an event to done.

@@ -1,7 +1,8 @@
 //! What an attempt tells whoever it calls about the trace it is part of.
 
 use super::Attempt;
-use crate::decide::trace::{self, PARENT, STATE, TraceContext};
+use crate::decide::trace_context;
+use crate::decide::trace_context::{PARENT, STATE, TraceContext};
 
 /// The headers with an attempt's place in its trace: its own span, else a new one of the sender's trace or of its event's.
 pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
@@ -13,7 +14,7 @@ pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)
         let span = u64::from_be_bytes(span);
         sender.map_or_else(|| TraceContext::begins_with(attempt.event.id, span), |sender| sender.child(span))
     });
-    let state = sender.and(payload.header(STATE)).and_then(trace::state);
+    let state = sender.and(payload.header(STATE)).and_then(trace_context::state);
     let state = state.map(|state| (STATE, state.to_owned()));
     [(PARENT, own.to_string())].into_iter().chain(state).collect()
 }

@@ -1,8 +1,8 @@
 //! `hookonce cancel`: ends an event that waits or runs. A command under way is killed; what it did is done.
 
-use super::desk::{BackendAccess, BackendArgs, CommandOutcome, short, text};
-use super::paper::{OutputFormat, Terminal};
-use super::trouble::CommandError;
+use super::backend::{BackendAccess, BackendArgs, CommandOutcome, short, text};
+use super::error::CommandError;
+use super::terminal::{OutputFormat, Terminal};
 use crate::config::EnvLookup;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;

@@ -4,20 +4,21 @@ pub mod live;
 
 use crate::action::plan::nats::PublishMode;
 use crate::action::plan::{ActionPlan, CommandBlock, Http2Mode, OutputDestination, ReceiverPlan};
-use crate::config::problem::{ColorChoice, ConfigDiagnostic, ConfigError, ConfigErrorKind, count};
-use crate::config::words::{
+use crate::config;
+use crate::config::describe::{
     change_text, env_name, group_text, identity_text, in_doubt_text, line, lines, redelivery_text, store_text,
 };
+use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, ConfigError, ConfigErrorKind, count};
 use crate::config::{
-    self, AdminPermission, Config, EnvLookup, Provenance, SecretRequirement, SourceProvenance, StoreAddress,
-    duration_text, shown, size_text,
+    AdminPermission, Config, EnvLookup, Provenance, SecretRequirement, SourceProvenance, StoreAddress, duration_text,
+    size_text, view,
 };
 use crate::decide::event::Retrier;
-use crate::decide::kind::{EventKindUse, HEADER};
-use crate::decide::recipe;
+use crate::decide::github_kind::{EventKindUse, HEADER};
+use crate::decide::identity::recipe;
 use crate::decide::source::{ApiStyle, Fanout, Keep, ResponseMode, Route, Source};
 #[cfg(feature = "sqlite")]
-use crate::store::standing;
+use crate::store::status_text;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
@@ -39,7 +40,7 @@ fn store_warnings(config: &Config) -> Vec<ConfigDiagnostic> {
         && path.exists()
     {
         let before = crate::store::sqlite::remembered(path);
-        let stranded = standing::stranded(&crate::store::sqlite::waiting(path), &config.sources);
+        let stranded = status_text::stranded(&crate::store::sqlite::waiting(path), &config.sources);
         let changes = recipe::changes(&before, &config.recipes());
         return changes.into_iter().chain(stranded).map(ConfigDiagnostic::warning).collect();
     }
@@ -79,7 +80,7 @@ pub fn check(
             };
             writeln!(out, "{file} is fine{warnings}")?;
         }
-        ReportFormat::Json => writeln!(out, "{:#}", shown::valid_config(&file, &config))?,
+        ReportFormat::Json => writeln!(out, "{:#}", view::valid_config(&file, &config))?,
     }
     Ok(CheckExit::Fine)
 }
@@ -109,7 +110,7 @@ fn print_warnings(config: &Config, ink: ColorChoice, out: &mut impl Write) -> io
 fn print_errors(problems: &ConfigError, form: ReportFormat, out: &mut impl Write) -> io::Result<CheckExit> {
     match form {
         ReportFormat::Text(ink) => write!(out, "{}", problems.render(ink))?,
-        ReportFormat::Json => writeln!(out, "{:#}", shown::wrong(problems))?,
+        ReportFormat::Json => writeln!(out, "{:#}", view::wrong(problems))?,
     }
     Ok(if problems.nature == ConfigErrorKind::Wrong { CheckExit::Wrong } else { CheckExit::Unread })
 }

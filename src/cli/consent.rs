@@ -1,6 +1,6 @@
 //! Asking a person before something happens that cannot be taken back, or happens many times.
 
-use super::trouble::CommandError;
+use super::error::CommandError;
 use std::io::{self, IsTerminal, Write};
 
 /// Whether a person wants this: they said so before, or say so now. Where nobody can be asked, the answer is no.

@@ -5,12 +5,12 @@ mod storm;
 
 use crate::action::GuardProgram;
 use crate::config;
-use crate::config::problem::ColorChoice;
+use crate::config::diagnostic::ColorChoice;
 use crate::decide::claim::MatchedBy;
 use crate::decide::event::{Event, EventState};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::verify::{SourceSecrets, VerificationScheme};
-use crate::dispatcher::Dispatcher;
+use crate::engine::dispatcher::Dispatcher;
 use crate::node::RunningNode;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

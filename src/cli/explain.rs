@@ -2,12 +2,15 @@
 //! without a server and without secrets. Nothing is believed and nothing is written.
 
 use super::check::ReportFormat;
-use crate::config::problem::ConfigError;
+use crate::config::diagnostic::ConfigError;
 use crate::config::{self, Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::decide::time::Timestamp;
-use crate::explain::stands::{self, DeliveryPrediction, ExplainHistory};
-use crate::explain::told::WalkTrace;
-use crate::explain::{ExplainAnswer, ExplainError, ExplainErrorKind, json, rebuild_delivery, saved, text, walk};
+use crate::explain::prediction;
+use crate::explain::prediction::{DeliveryPrediction, ExplainHistory};
+use crate::explain::walk_trace::WalkTrace;
+use crate::explain::{
+    ExplainAnswer, ExplainError, ExplainErrorKind, rebuild_delivery, report_json, report_text, saved_delivery, walk,
+};
 use crate::store::clock::StoreClock;
 use crate::store::open::{OpenPurpose, open_for};
 use std::io::{self, Write};
@@ -60,16 +63,16 @@ pub fn explain(
     };
     for (i, (told, would)) in all.iter().enumerate() {
         match form {
-            ReportFormat::Json => writeln!(out, "{:#}", json::explained(told, would))?,
+            ReportFormat::Json => writeln!(out, "{:#}", report_json::explained(told, would))?,
             ReportFormat::Text(_) => {
                 if i > 0 {
                     writeln!(out)?;
                 }
-                text::explained(told, would, out)?;
+                report_text::explained(told, would, out)?;
             }
         }
     }
-    Ok(all.iter().map(|(_, would)| stands::answer(would)).min().unwrap_or(ExplainAnswer::Unknown))
+    Ok(all.iter().map(|(_, would)| prediction::answer(would)).min().unwrap_or(ExplainAnswer::Unknown))
 }
 
 /// Each delivery, walked, and what would come of it.
@@ -80,13 +83,13 @@ fn all(
 ) -> Result<Vec<(WalkTrace, DeliveryPrediction)>, ExplainError> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
     let config = config::load_with(&path, SecretRequirement::Optional, env).map_err(|problems| unread(&problems))?;
-    let given = ask.headers.iter().map(|header| saved::header(header)).collect::<Result<Vec<_>, _>>()?;
+    let given = ask.headers.iter().map(|header| saved_delivery::header(header)).collect::<Result<Vec<_>, _>>()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let store = runtime.block_on(open(ask, &config))?;
     let is_file = ask.what == "-" || Path::new(&ask.what).exists();
     let mut deliveries = if is_file {
-        saved::read(&ask.what)?
+        saved_delivery::read(&ask.what)?
     } else {
         vec![runtime.block_on(rebuild_delivery(&ask.what, &store, &config.sources))?]
     };

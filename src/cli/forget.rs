@@ -1,14 +1,14 @@
 //! `hookonce forget`: frees what may be forgotten, or makes one event, or all of a source that no node has, as if it
 //! had never been.
 
+use super::backend::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
 use super::consent::confirm;
-use super::desk::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
-use super::paper::{OutputFormat, Terminal, one_line};
-use super::trouble::CommandError;
+use super::error::CommandError;
+use super::terminal::{OutputFormat, Terminal, one_line};
 use crate::config::EnvLookup;
 use crate::decide::time::Duration;
 use crate::store::EventQuery;
-use crate::store::clock_watch::in_words;
+use crate::store::clock_monitor::in_words;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;

@@ -3,23 +3,23 @@
 //! Nothing is written before everything is read and the new config is known to load; keys come first, so that no
 //! config stands there without them. Doing it again changes nothing.
 
-pub mod events;
-pub mod steakpie;
-pub mod written;
+pub mod generated_config;
+pub mod steakpie_config;
+pub mod steakpie_events;
 pub mod yaml;
 
 use crate::config::{self, Config, EnvLookup, StoreAddress};
 use crate::decide::id::Key;
-use crate::decide::key;
+use crate::decide::identity::key;
 use crate::decide::source::Source;
 use crate::store::ImportCounts;
 use crate::store::open::{OpenPurpose, open_for};
-use events::{SteakpieEvents, SteakpieSchema};
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
-use steakpie::{SkippedEntry, SteakpieConfig};
+use steakpie_config::{SkippedEntry, SteakpieConfig};
+use steakpie_events::{SteakpieEvents, SteakpieSchema};
 
 /// A config longer than this is another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -116,7 +116,10 @@ fn prepare(order: &ImportOptions, env: EnvLookup<'_>) -> Result<ImportPlan, Impo
         Some(path) => format!("sqlite:{}", std::path::absolute(path).unwrap_or_else(|_| path.clone()).display()),
         None => "sqlite:hookonce.db".to_owned(),
     };
-    let text = written::config(&steakpie, written::GeneratedConfigOptions { from: &from, port, store: &store });
+    let text = generated_config::config(
+        &steakpie,
+        generated_config::GeneratedConfigOptions { from: &from, port, store: &store },
+    );
     let old = match fs::read(&order.out) {
         Ok(bytes) => Some(bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -141,7 +144,9 @@ fn prepare(order: &ImportOptions, env: EnvLookup<'_>) -> Result<ImportPlan, Impo
         (None, address) => Some(address.clone()),
     };
     let events = match database(order, env) {
-        Some(path) => Some((path.clone(), events::read(&path).map_err(|unread| ImportError(unread.to_string()))?)),
+        Some(path) => {
+            Some((path.clone(), steakpie_events::read(&path).map_err(|unread| ImportError(unread.to_string()))?))
+        }
         None => None,
     };
     let mut plan = ImportPlan { steakpie, text, there, config, store, events, keys: Vec::new() };
@@ -171,7 +176,7 @@ fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
         ImportError(format!("{}:{line}: it is not YAML: {what}{hint}", path.display()))
     })?;
     let root = document.root.ok_or_else(|| cannot("is empty"))?;
-    let mut steakpie = steakpie::read(&root);
+    let mut steakpie = steakpie_config::read(&root);
     if let Some(line) = document.second {
         steakpie.left.push(SkippedEntry { line, what: "a second document begins; steakpie never read it".into() });
     }
@@ -246,7 +251,7 @@ impl ImportPlan {
         let (Some(source), Some((_, events))) = (self.source(), &self.events) else { return Vec::new() };
         let fields = source.once.imported.as_deref().unwrap_or_default();
         let names: Vec<&str> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
-        let of = |row: &events::SteakpieEvent| {
+        let of = |row: &steakpie_events::SteakpieEvent| {
             let delivery = key::imported_delivery(&source.scope, &row.delivery_id);
             let parts = key::parts(names.iter().copied(), &row.change).ok();
             [Some(delivery), parts.map(|parts| key::imported_change(&source.scope, &parts))]
@@ -398,8 +403,8 @@ impl ImportPlan {
     }
 }
 
-fn count(folder: &steakpie::SteakpieFolder) -> usize {
-    fn of(command: &steakpie::SteakpieCommand) -> usize {
+fn count(folder: &steakpie_config::SteakpieFolder) -> usize {
+    fn of(command: &steakpie_config::SteakpieCommand) -> usize {
         1 + command.children.iter().map(of).sum::<usize>()
     }
     folder.commands.iter().map(of).sum()

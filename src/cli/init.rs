@@ -1,13 +1,12 @@
 //! `hookonce init`: a config to begin with, a secret beside it, and what to type where.
-
-mod kinds;
+pub(crate) mod templates;
 
 use super::UNKNOWN;
-use kinds::{InitTemplate, KINDS};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use templates::{InitTemplate, KINDS};
 
 /// Bytes of a secret that nobody will guess.
 const SECRET_BYTES: usize = 32;
@@ -31,9 +30,9 @@ struct InitError(u8, String);
 /// Writes a config and a secret. What is wrong goes to standard error.
 pub fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
     let asked = match &ask.kind {
-        Some(name) => kinds::find(name).map(|kind| (kind, kind.defaults())),
+        Some(name) => templates::find(name).map(|kind| (kind, kind.defaults())),
         None if io::stdin().is_terminal() => interview(&mut io::stdin().lock(), out)?,
-        None => Err(format!("what is it for? Say `hookonce init KIND`, one of: {}", kinds::names())),
+        None => Err(format!("what is it for? Say `hookonce init KIND`, one of: {}", templates::names())),
     };
     let written = asked.map_err(|why| InitError(UNKNOWN, why)).and_then(|(kind, answers)| {
         let secret = ask.out.with_file_name(kind.secret(&answers));
@@ -61,11 +60,11 @@ fn interview(from: &mut impl BufRead, out: &mut impl Write) -> io::Result<Interv
     writeln!(out)?;
     let number = |answer: &str| match answer.parse::<usize>() {
         Ok(number) if (1..=KINDS.len()).contains(&number) => Ok(()),
-        _ => kinds::find(answer).map(drop),
+        _ => templates::find(answer).map(drop),
     };
     let Some(answer) = question("Which", "1", &number, from, out)? else { return Ok(Err(ended())) };
     let by_number = answer.parse::<usize>().ok().and_then(|number| KINDS.get(number.checked_sub(1)?));
-    let kind = match by_number.map_or_else(|| kinds::find(&answer), Ok) {
+    let kind = match by_number.map_or_else(|| templates::find(&answer), Ok) {
         Ok(kind) => kind,
         Err(why) => return Ok(Err(why)),
     };

@@ -1,9 +1,9 @@
 //! `hookonce list`: events, newest first.
 
-use super::desk::{BackendAccess, BackendArgs, short, text};
-use super::paper::{OutputFormat, Terminal, one_line, one_line_json};
-use super::table::{TextTable, TextTableCell};
-use super::trouble::{CommandError, print_error};
+use super::backend::{BackendAccess, BackendArgs, short, text};
+use super::error::{CommandError, print_error};
+use super::terminal::{OutputFormat, Terminal, one_line, one_line_json};
+use super::text_table::{TextTable, TextTableCell};
 use crate::config::EnvLookup;
 use crate::decide::id::EventId;
 use crate::store::EventQuery;

@@ -1,43 +1,43 @@
 //! The command line: one file per command, and here the arguments that lead to them.
 
+pub mod backend;
 pub mod cancel;
 pub mod check;
 pub mod completions;
 pub mod consent;
 pub mod demo;
-pub mod desk;
+pub mod error;
 #[cfg(feature = "sqlite")]
 pub mod explain;
 pub mod forget;
+pub mod generate;
 #[cfg(feature = "sqlite")]
 pub mod import;
 pub mod init;
 pub mod list;
-pub mod man;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
-pub mod paper;
 pub mod presets;
 pub mod replay;
 pub mod schema;
 pub mod send;
 pub mod serve;
 pub mod show;
-pub mod table;
 pub mod tail;
-pub mod trouble;
+pub mod terminal;
+pub mod text_table;
 #[cfg(feature = "sqlite")]
 pub mod vacuum;
 
-use crate::config::problem::ColorChoice;
+use crate::config::diagnostic::ColorChoice;
 use crate::node::NodeRole;
-use crate::telemetry::LogFormat;
+use crate::observe::log::LogFormat;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use error::{CommandError, print_error};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use trouble::{CommandError, print_error};
 
 /// The answer is no.
 const NO: u8 = 1;
@@ -329,7 +329,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Presets { name } => presets::presets(name.as_deref(), out),
         CliCommand::Schema => schema::schema(out).map(|()| 0),
         CliCommand::Completions { shell } => completions::completions(CliArgs::command(), shell, out).map(|()| 0),
-        CliCommand::Man { dir } => man::man(&CliArgs::command(), dir.as_deref(), out),
+        CliCommand::Man { dir } => generate::man(&CliArgs::command(), dir.as_deref(), out),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::UNKNOWN;
 use crate::config::presets::{self, PRESETS};
-use crate::decide::nearest::nearest;
+use crate::decide::suggest::nearest;
 use std::io::{self, Write};
 
 /// Lists the presets, or prints one as it would be written in a config.

@@ -1,9 +1,9 @@
 //! `hookonce replay`: gives events another life. They run again, with the body they came with.
 
+use super::backend::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
 use super::consent::confirm;
-use super::desk::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
-use super::paper::{OutputFormat, Terminal};
-use super::trouble::{CommandError, print_error};
+use super::error::{CommandError, print_error};
+use super::terminal::{OutputFormat, Terminal};
 use crate::config::EnvLookup;
 use crate::store::EventQuery;
 use clap::Args;

@@ -1,6 +1,6 @@
 //! `hookonce schema`: what a config may look like, for editors.
 
-use crate::config::schema as config;
+use crate::config::json_schema as config;
 use std::io::{self, Write};
 
 /// Prints the JSON Schema of the config.

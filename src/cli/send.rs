@@ -1,20 +1,19 @@
 //! `hookonce send`: a delivery as its sender would sign and send it.
+pub(crate) mod delivery_builder;
 
-mod letter;
-
-use super::desk::{AdminClient, BackendArgs, SseReader, short, text};
-use super::paper::{OutputFormat, Terminal, one_line, strip_control_chars};
+use super::backend::{AdminClient, BackendArgs, SseReader, short, text};
+use super::error::{CommandError, print_error};
 use super::show::{EventPrinter, OutputExtent};
 use super::tail::{TailPrinter, follow_until_ended};
-use super::trouble::{CommandError, print_error};
+use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
 use crate::config::{self, Config, EnvLookup, size_text};
-use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
+use crate::decide::suggest::nearest;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::StoreClock;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use letter::DeliveryBuilder;
+use delivery_builder::DeliveryBuilder;
 use reqwest::Url;
 use serde_json::{Value, json};
 use std::io::{self, Read as _, Write};
@@ -229,7 +228,7 @@ fn address(asked: &SendArgs, config: &Config, source: &Source, letter: &Delivery
                 "the config lets the system choose the port; name the address with --url",
             ));
         }
-        None => format!("http://{}", super::desk::connect_address(config.listen)),
+        None => format!("http://{}", crate::cli::backend::connect_address(config.listen)),
     };
     let cannot = |why: String| CommandError::unknown(format!("`{}` is no URL to send to: {why}", one_line(&named)));
     let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
@@ -257,7 +256,7 @@ async fn post(
     }
     let failed = |error: &reqwest::Error| {
         let hint = if error.is_connect() { "; is `hookonce serve` running?" } else { "" };
-        CommandError::unknown(format!("could not send to {url}: {}{hint}", super::desk::root_cause(error)))
+        CommandError::unknown(format!("could not send to {url}: {}{hint}", crate::cli::backend::root_cause(error)))
     };
     let response = request.send().await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();

@@ -1,11 +1,12 @@
 //! `hookonce serve`: run a node until it is told to stop.
 
 use crate::action::GuardProgram;
-use crate::config::problem::ColorChoice;
+use crate::config::diagnostic::ColorChoice;
 use crate::config::{self, Config, EnvLookup};
 use crate::decide::source::{Fanout, Source};
 use crate::node::{NodeRole, RunningNode};
-use crate::telemetry::{self, LogFormat, LogLevel, Logger};
+use crate::observe::log;
+use crate::observe::log::{LogFormat, LogLevel, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -91,7 +92,7 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
         }
         let why = "there is no reload: SIGHUP does nothing";
         let hint = "run `hookonce check`, then restart";
-        telemetry::log(LogLevel::Warn, "hangup", &[("why", why), ("hint", hint)]);
+        log::log(LogLevel::Warn, "hangup", &[("why", why), ("hint", hint)]);
     }
 }
 
@@ -116,11 +117,11 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
         _ = term.recv() => ServeExit::Stopped,
         _ = int.recv() => ServeExit::Stopped,
         why = node.store_failed() => {
-            telemetry::log(LogLevel::Error, "broken", &[("why", &why)]);
+            log::log(LogLevel::Error, "broken", &[("why", &why)]);
             ServeExit::Failed
         }
     };
-    telemetry::log(LogLevel::Info, "draining", &[("hint", "once more to stop at once")]);
+    log::log(LogLevel::Info, "draining", &[("hint", "once more to stop at once")]);
     node.stop(async {
         tokio::select! {
             _ = term.recv() => {}
@@ -131,22 +132,22 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
     })
     .await;
     #[cfg(feature = "otel")]
-    telemetry::trace::flush().await;
+    crate::observe::otlp::flush().await;
     stopped();
     Ok(end)
 }
 
 /// Says that it was told to stop, and did.
 fn stopped() -> ServeExit {
-    telemetry::log(LogLevel::Info, "stopped", &[]);
+    log::log(LogLevel::Info, "stopped", &[]);
     ServeExit::Stopped
 }
 
 /// Sends traces where the environment says so.
 #[cfg(feature = "otel")]
 fn trace(node: &RunningNode, env: EnvLookup<'_>) {
-    if let Some(to) = telemetry::trace::start(env, &node.dispatcher.node().0) {
-        telemetry::log(LogLevel::Info, "traces", &[("to", &to)]);
+    if let Some(to) = crate::observe::otlp::start(env, &node.dispatcher.node().0) {
+        log::log(LogLevel::Info, "traces", &[("to", &to)]);
     }
 }
 
@@ -155,7 +156,7 @@ fn trace(node: &RunningNode, env: EnvLookup<'_>) {
 fn trace(_: &RunningNode, env: EnvLookup<'_>) {
     if env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some() {
         let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
-        telemetry::log(LogLevel::Warn, "traces", &[("why", why)]);
+        log::log(LogLevel::Warn, "traces", &[("why", why)]);
     }
 }
 
@@ -172,7 +173,7 @@ async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
         if now != known && now.is_some() {
             let shown = path.display().to_string();
             let hint = "it was not read; check it, then restart";
-            telemetry::log(LogLevel::Warn, "config", &[("changed", &shown), ("hint", hint)]);
+            log::log(LogLevel::Warn, "config", &[("changed", &shown), ("hint", hint)]);
         }
         known = now.or(known);
     }

@@ -1,12 +1,12 @@
 //! `hookonce show`: all that is known of one event, and why it stands where it stands.
 
-use super::desk::{BackendAccess, BackendArgs, text};
+use super::backend::{BackendAccess, BackendArgs, text};
+use super::error::CommandError;
 use super::list::{state, times, value};
-use super::paper::{OutputFormat, Terminal, one_line, strip_control_chars};
-use super::trouble::CommandError;
+use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
 use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
-use crate::store::standing::length;
+use crate::store::status_text::length;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
@@ -205,7 +205,7 @@ fn same(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::problem::ColorChoice;
+    use crate::config::diagnostic::ColorChoice;
     use serde_json::json;
 
     fn told(story: &Value, form: OutputFormat, ink: ColorChoice, output: OutputExtent) -> String {

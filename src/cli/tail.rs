@@ -1,13 +1,13 @@
 //! `hookonce tail`: what happens on a node, while it happens.
 
-use super::desk::{AdminClient, BackendArgs, SseReader, short, text};
+use super::backend::{AdminClient, BackendArgs, SseReader, short, text};
+use super::error::{CommandError, print_error};
 use super::list::{state, value};
-use super::paper::{OutputFormat, Terminal, one_line, strip_control_chars};
-use super::trouble::{CommandError, print_error};
+use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
 use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
+use crate::observe::log::detail;
 use crate::store::clock::StoreClock;
-use crate::telemetry::detail;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
@@ -251,7 +251,7 @@ pub(super) async fn follow_until_ended(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::problem::ColorChoice;
+    use crate::config::diagnostic::ColorChoice;
 
     fn told(news: &[(&str, Value)]) -> String {
         let paper = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now: Timestamp(0) };

@@ -1,8 +1,8 @@
 //! `hookonce vacuum`: gives the room of an SQLite file that nothing needs any more back to the disk.
 
-use super::trouble::CommandError;
-use crate::store::address::StoreUrl;
+use super::error::CommandError;
 use crate::store::sqlite::{SqliteAccess, open_file, vacuum as vacuum_file};
+use crate::store::url::StoreUrl;
 use std::io::Write;
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use crate::decide::filter::Filter;
-use crate::decide::kind;
+use crate::decide::github_kind;
 use crate::decide::limits;
 use crate::decide::source::{DeliveryIdLocation, RequiredEventKind};
 use crate::decide::verify::VerificationScheme;
@@ -50,7 +50,7 @@ impl FieldScope<'_> {
     /// Is this field the kind of event, which is compared with the shape of the body?
     fn is_event_kind(&self, ix: FieldIndex) -> bool {
         let FieldLocation::Header(header) = &self.fields.get(ix).at else { return false };
-        header == kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
+        header == github_kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
     }
 }
 

@@ -6,9 +6,9 @@ use super::raw::{ConfigEntry, ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::run::references;
 use super::section::ConfigSection;
+use crate::action::forward::ip_filter::{IpRange, check_address};
+use crate::action::forward::url_template;
 use crate::action::plan::{FieldTemplate, FieldTemplatePart, Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
-use crate::action::resolve::{IpRange, check_address};
-use crate::action::target;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
@@ -136,10 +136,10 @@ impl ConfigResolver<'_> {
     fn fields_of_url(&mut self, node: &ConfigNode, text: &str) {
         for (range, name) in references(text) {
             let next = text[range.end..].chars().next();
-            let fits = match target::UrlComponent::after(&text[..range.start]) {
-                target::UrlComponent::Host => target::ends_label(next),
-                target::UrlComponent::Path | target::UrlComponent::Query => true,
-                target::UrlComponent::Other => false,
+            let fits = match url_template::UrlComponent::after(&text[..range.start]) {
+                url_template::UrlComponent::Host => url_template::ends_label(next),
+                url_template::UrlComponent::Path | url_template::UrlComponent::Query => true,
+                url_template::UrlComponent::Other => false,
             };
             if !fits {
                 let at = self.inside(node.at, &range);
@@ -153,7 +153,7 @@ impl ConfigResolver<'_> {
 
     /// What is checked for every event is known now where the host is written out.
     fn leads_where_it_may(&mut self, at: ConfigSpan, template: &FieldTemplate, url: &reqwest::Url, allow: &[IpRange]) {
-        if target::names_host(template) {
+        if url_template::names_host(template) {
             return;
         }
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);

@@ -1,7 +1,7 @@
 //! Every key of the config, once: where it belongs, what it takes, what it means. The reader, the hints, and what is
 //! written for people and editors all go by this table.
 
-mod nats;
+pub(crate) mod nats_keys;
 mod part;
 mod run;
 
@@ -114,8 +114,9 @@ const fn in_preset(part: SectionKind, name: &'static str, takes: ConfigValueType
 }
 
 /// The table.
-pub const KEYS: &[ConfigKey] = &nats::joined::<{ GATEWAY.len() + nats::KEYS.len() }>(GATEWAY, &nats::KEYS);
-const GATEWAY: &[ConfigKey] = &nats::joined::<{ OWN.len() + run::KEYS.len() }>(OWN, &run::KEYS);
+pub const KEYS: &[ConfigKey] =
+    &nats_keys::joined::<{ GATEWAY.len() + nats_keys::KEYS.len() }>(GATEWAY, &nats_keys::KEYS);
+const GATEWAY: &[ConfigKey] = &nats_keys::joined::<{ OWN.len() + run::KEYS.len() }>(OWN, &run::KEYS);
 
 const OWN: &[ConfigKey] = {
     use SectionKind::{

@@ -5,45 +5,45 @@
 //!                                  keys.rs: the table of keys        Problems: place, words, hint
 //! ```
 
-mod addresses;
-mod callers;
-mod elsewhere;
+pub(crate) mod caller_folder;
+pub mod describe;
+pub mod diagnostic;
+pub(crate) mod event_kinds;
+pub(crate) mod external_value;
 mod fields;
 mod forward;
-mod from;
+pub(crate) mod injection;
+pub mod json_schema;
 pub mod keys;
-mod kinds;
-mod nats;
 mod nearest;
+pub(crate) mod node_addresses;
 mod once;
-mod place;
 pub mod presets;
-pub mod problem;
-mod program_text;
+pub(crate) mod publish;
 mod raw;
 pub mod reference;
 mod resolve;
 mod route;
 mod run;
-pub mod schema;
 mod section;
-mod shape;
-pub mod shown;
+pub(crate) mod snippet;
 mod source;
 mod sql;
-mod value;
+pub(crate) mod stream_source;
+pub(crate) mod units;
+pub(crate) mod validate;
 mod verify;
-pub mod words;
+pub mod view;
 
-pub use addresses::NodeAddresses;
-pub use elsewhere::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
-pub use from::{AckTiming, StreamPlan};
-pub use value::{duration_text, size_text};
+pub use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
+pub use node_addresses::NodeAddresses;
+pub use stream_source::{AckTiming, StreamPlan};
+pub use units::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
-use crate::decide::recipe::IdentityRecipe;
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::Source;
-use problem::{ConfigDiagnostic, ConfigError, ConfigErrorKind};
+use diagnostic::{ConfigDiagnostic, ConfigError, ConfigErrorKind};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
@@ -98,8 +98,8 @@ impl Config {
     }
 }
 
-pub use crate::store::address::StoreUrl as StoreAddress;
 pub use crate::store::open::MigrationMode;
+pub use crate::store::url::StoreUrl as StoreAddress;
 
 /// The folder where nodes of this machine remember what they know of their store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -215,7 +215,7 @@ pub fn load_with(path: &Path, secrets: SecretRequirement, env: EnvLookup<'_>) ->
 /// Reads of the config in this file only where its node and its store are: no secret is needed for that, and what is
 /// wrong elsewhere in the file is no obstacle.
 pub fn addresses(path: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
-    read(path, |text, file, folder| addresses::resolve(text, file, folder, env))
+    read(path, |text, file, folder| node_addresses::resolve(text, file, folder, env))
 }
 
 fn read<T>(path: &Path, resolve: impl FnOnce(&str, &str, &Path) -> Result<T, ConfigError>) -> Result<T, ConfigError> {

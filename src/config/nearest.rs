@@ -1,6 +1,6 @@
 //! "Did you mean …?"
 
-use crate::decide::nearest::nearest;
+use crate::decide::suggest::nearest;
 
 /// The hint, if any of these words is near enough to what was written.
 pub(super) fn did_you_mean<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<String> {

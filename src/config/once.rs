@@ -5,7 +5,7 @@ use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::value::duration_text;
+use super::units::duration_text;
 use super::{Provenance, SourceProvenance};
 use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};

@@ -51,9 +51,9 @@ fn over(below: ConfigTable, above: &ConfigTable) -> ConfigTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::diagnostic::DiagnosticCollector;
     use crate::config::keys::SectionKind;
-    use crate::config::problem::DiagnosticCollector;
-    use crate::config::shape;
+    use crate::config::validate;
 
     #[test]
     fn every_preset_is_toml_and_has_only_known_keys() {
@@ -61,7 +61,7 @@ mod tests {
             let (table, errors) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
             assert_eq!(errors, []);
             let mut found = DiagnosticCollector::default();
-            shape::check(&table, SectionKind::Source, "preset", &mut found);
+            validate::check(&table, SectionKind::Source, "preset", &mut found);
             assert!(!found.has_errors(), "{found:?}");
         }
     }

@@ -48,7 +48,7 @@ const PARTS: &[(SectionKind, &str, &str)] = &[
 const HEAD: &str = "\
 # The config
 
-Made from the table of keys in `src/config/keys.rs`; `HOOKONCE_BLESS=1 cargo test --test start` writes it anew.
+Made from the table of keys in `src/config/keys.rs`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` writes it anew.
 
 `hookonce.toml` is found by `--config`, else `HOOKONCE_CONFIG`, else in the current folder, else in `/etc/hookonce/`.
 Paths in it are relative to it. `hookonce init` writes one, `hookonce check` says what one means, and

@@ -1,16 +1,16 @@
 //! From what is written to what is meant: the whole file. Goes on after a problem, so that all are found at once.
 
+use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
 use super::keys::SectionKind;
-use super::problem::{ConfigError, ConfigErrorKind, DiagnosticCollector};
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use super::{
     AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, MigrationMode,
-    SecretRequirement, StateFolder, StoreAddress, presets, shape, sql,
+    SecretRequirement, StateFolder, StoreAddress, presets, sql, validate,
 };
 use crate::decide::limits;
 use crate::decide::source::Source;
-use crate::decide::statement::SqlDialect;
+use crate::decide::sql_template::SqlDialect;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -99,7 +99,7 @@ impl<'a> ConfigResolver<'a> {
 
     fn config(&mut self) -> Option<Config> {
         let root = self.tree()?;
-        shape::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
+        validate::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
         let top =
             ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);

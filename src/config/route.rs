@@ -5,7 +5,7 @@ use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::value::duration_text;
+use super::units::duration_text;
 use crate::action::plan::ActionPlan;
 use crate::action::plan::nats::PublishMode;
 use crate::decide::event::Retrier;

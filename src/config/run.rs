@@ -1,13 +1,14 @@
 //! What a route does: blocks of commands. Receivers are in `forward.rs`.
 
 use super::fields::{FieldScope, variable};
+use super::injection;
+use super::injection::{ArgumentTemplate, InjectionKind};
 use super::keys::SectionKind;
 use super::nearest;
-use super::program_text::{self, ArgumentTemplate, InjectionKind};
 use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::value::duration_text;
+use super::units::duration_text;
 use crate::action::plan::{
     ActionPlan, CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
 };
@@ -183,14 +184,14 @@ impl ConfigResolver<'_> {
                 ArgumentTemplate { text, field: starts.first().copied(), last: starts.last().copied() }
             })
             .collect();
-        for risk in program_text::risks(&argv) {
+        for risk in injection::risks(&argv) {
             for (range, name) in declared(argv[risk.at].text) {
                 let at = self.inside(words[risk.at].at, &range);
                 let (what, label, hint) = injection_message(risk.kind, name);
                 self.diagnostics.error(what).at(at, label).hint(hint);
             }
         }
-        if let Some((at, name)) = program_text::runs_its_input(&argv) {
+        if let Some((at, name)) = injection::runs_its_input(&argv) {
             self.diagnostics
                 .error(format!("`{name}` would run the body of the delivery as its program"))
                 .at(words[at].at, "a command's standard input is the body")

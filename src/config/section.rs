@@ -3,7 +3,7 @@
 
 use super::keys::{self, SectionKind};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable, ConfigValue};
-use super::value;
+use super::units;
 use crate::decide::time::Duration;
 use std::net::SocketAddr;
 
@@ -60,15 +60,15 @@ impl<'a> ConfigSection<'a> {
     }
 
     pub(super) fn duration(&self, key: &str) -> Option<Duration> {
-        value::duration(self.text(key)?).ok()
+        units::duration(self.text(key)?).ok()
     }
 
     pub(super) fn size(&self, key: &str) -> Option<usize> {
-        value::size(self.text(key)?).ok()
+        units::size(self.text(key)?).ok()
     }
 
     pub(super) fn address(&self, key: &str) -> Option<SocketAddr> {
-        value::address(self.text(key)?).ok()
+        units::address(self.text(key)?).ok()
     }
 
     /// A table within.

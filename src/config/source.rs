@@ -1,20 +1,20 @@
 //! One source: its preset, its path, its delivery id, its answers, and its routes.
 
+use super::event_kinds::{kind_use, reaches_action};
 use super::fields::FieldScope;
 use super::keys::SectionKind;
-use super::kinds::{kind_use, reaches_action};
 use super::nearest;
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::value::size_text;
+use super::units::size_text;
 use super::{Provenance, SourceProvenance, StreamPlan, presets};
 use crate::action::plan::ActionPlan;
 use crate::decide::field::{FieldIndex, FieldLocation, FieldSet};
-use crate::decide::idempotency;
+use crate::decide::identity::idempotency_key;
 use crate::decide::limits;
-use crate::decide::problem::PAGE_PATH;
+use crate::decide::response::problem_json::PAGE_PATH;
 use crate::decide::source::{ApiStyle, DeliveryIdLocation, RequiredEventKind, ResponseMode, Route, Source};
 use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
@@ -233,7 +233,7 @@ impl ConfigResolver<'_> {
     ) {
         let own = names.delivery.map(|id| &id.at);
         let tells_apart = |place: &FieldLocation| match place {
-            FieldLocation::Header(name) => !idempotency::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
+            FieldLocation::Header(name) => !idempotency_key::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
             FieldLocation::Query(_) => true,
             FieldLocation::Body(_) | FieldLocation::Path => false,
         };

@@ -7,10 +7,10 @@ use super::nearest;
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::value::duration_text;
+use super::units::duration_text;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
-use crate::decide::statement::{OWN_NAMES, SqlDialect, SqlParamSource, SqlTemplate};
+use crate::decide::sql_template::{OWN_NAMES, SqlDialect, SqlParamSource, SqlTemplate};
 use crate::decide::time::Duration;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! How a source is verified: a scheme by name, or an HMAC as described.
 
 use super::Provenance;
-use super::callers::CallerFolder;
+use super::caller_folder::CallerFolder;
 use super::keys::{self, SectionKind};
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan};

@@ -35,7 +35,7 @@ pub struct UnwrappedDelivery {
 /// The header that names a delivery inside Patchwork's envelope, in lower case.
 pub const DELIVERY_HEADER: &str = "x-github-delivery";
 /// The header that names its kind.
-pub const KIND_HEADER: &str = super::kind::HEADER;
+pub const KIND_HEADER: &str = crate::decide::github_kind::HEADER;
 
 /// How an envelope without white space of its own begins. Whoever puts none behind the first name puts none anywhere, and
 /// what stands around the payload is the body's.

@@ -20,10 +20,10 @@
 pub use super::blocks::SucceededBlocks;
 
 use super::action_kind::ActionKind;
-use super::again::RepublishState;
 use super::field::Fields;
 use super::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
 use super::limits;
+use super::republish::RepublishState;
 use super::retry::{self, Jitter};
 use super::source::{InDoubtPolicy, Route, TimeoutAccounting};
 use super::time::{Duration, Timestamp};
@@ -593,6 +593,6 @@ impl Event {
     /// The digest of what never changes by itself. Compared with `digest` before acting: a flipped bit in the store
     /// must not run the wrong thing.
     pub fn immutable_digest(&self) -> Digest {
-        super::key::seal(self)
+        crate::decide::identity::key::seal(self)
     }
 }

@@ -9,14 +9,16 @@ use super::event::{DoneReason, Event, EventState, QueueState, Retrier, SubjectCh
 use super::field::{ExtractedField, ExtractedFields, FieldIndex, FieldLocation, FieldValue};
 use super::filter::Filter;
 use super::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
-use super::idempotency;
-use super::key::{self, KeyPart};
+use super::identity::idempotency_key;
+use super::identity::key;
+use super::identity::key::KeyPart;
 use super::limits;
 use super::message;
 use super::refusal::DeliveryRejection;
 use super::source::{ApiStyle, Fanout, Group, Identity, RequiredEventKind, ResponseMode, Route, Source};
 use super::time::Timestamp;
-use super::trace::{self, TraceContext};
+use super::trace_context;
+use super::trace_context::TraceContext;
 use super::verify::{SenderCredential, VerifiedDelivery};
 use std::sync::Arc;
 
@@ -380,7 +382,7 @@ impl EventBuilder<'_> {
     fn delivery_id(&self) -> Result<Option<Arc<str>>, DeliveryRejection> {
         let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
         if let (ApiStyle::Api, FieldLocation::Header(name)) = (self.source.api_style, &at.at) {
-            return idempotency::key(self.verified.delivery(), name).map(Some);
+            return idempotency_key::key(self.verified.delivery(), name).map(Some);
         }
         let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
         if id.len() > limits::DELIVERY_ID_BYTES_MAX {
@@ -418,16 +420,16 @@ impl EventBuilder<'_> {
     /// The trace it is part of, for who acts on it.
     fn traced(&self) -> Vec<(String, String)> {
         let delivery = self.verified.delivery();
-        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.fanout != Fanout::Record) else {
+        let Some(parent) = delivery.text(trace_context::PARENT).filter(|_| self.route.fanout != Fanout::Record) else {
             return Vec::new();
         };
-        let states = delivery.headers.iter().filter(|(name, _)| name == trace::STATE);
+        let states = delivery.headers.iter().filter(|(name, _)| name == trace_context::STATE);
         let states: Option<Vec<_>> = states.map(|(_, value)| std::str::from_utf8(value).ok()).collect();
         let states = states.unwrap_or_default().join(",");
         if TraceContext::parse(parent).is_none() {
             return Vec::new();
         }
-        let state = trace::state(&states).map(|state| (trace::STATE.to_owned(), state.to_owned()));
-        [(trace::PARENT.to_owned(), parent.to_owned())].into_iter().chain(state).collect()
+        let state = trace_context::state(&states).map(|state| (trace_context::STATE.to_owned(), state.to_owned()));
+        [(trace_context::PARENT.to_owned(), parent.to_owned())].into_iter().chain(state).collect()
     }
 }

@@ -5,7 +5,7 @@
 //! from 1 again, but never hands out the same number at the same nanosecond.
 
 use super::delivery::Delivery;
-use super::key::KeyPart;
+use super::identity::key::KeyPart;
 use std::sync::Arc;
 
 /// The stream's name.

@@ -1,22 +1,22 @@
 //! Why did it not run? A delivery is walked step by step, by the same code that judges and claims, without secrets if
 //! need be. Nothing is believed and nothing is written. `hookonce explain` and the port for people both ask here.
 
-mod assumed;
-pub mod json;
+pub(crate) mod assumptions;
+pub mod prediction;
 mod rebuilt;
-pub mod saved;
-pub mod stands;
-pub mod text;
-pub mod told;
+pub mod report_json;
+pub mod report_text;
+pub mod saved_delivery;
+pub mod walk_trace;
 
 use crate::config::ExternalValue;
-use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
+use crate::decide::suggest::nearest;
 use crate::store::{StoreError, StoredValue};
-use saved::SavedDelivery;
-use stands::{DeliveryPrediction, ExplainHistory};
+use prediction::{DeliveryPrediction, ExplainHistory};
+use saved_delivery::SavedDelivery;
 use std::sync::Arc;
-use told::WalkTrace;
+use walk_trace::WalkTrace;
 
 /// What was found out; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,7 +86,7 @@ pub async fn walk(
 ) -> Result<(WalkTrace, DeliveryPrediction), ExplainError> {
     let (source, chosen) = choose_source(sources, named, delivery)?;
     let told = WalkTrace::walk(&source, chosen, delivery, elsewhere, known.now());
-    let would = stands::predict(&told, known).await?;
+    let would = prediction::predict(&told, known).await?;
     Ok((told, would))
 }
 
@@ -129,7 +129,7 @@ pub async fn rebuild_delivery(
             format!(
                 "the body of event {} is no longer kept, so its walk cannot be shown; the event is {}",
                 event.id,
-                stands::state_text(event)
+                prediction::state_text(event)
             ),
         )),
         StoredValue::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),

@@ -1,6 +1,6 @@
 //! The delivery that made an event, put together again from what is kept of it.
 
-use super::saved::SavedDelivery;
+use super::saved_delivery::SavedDelivery;
 use crate::decide::claim::{Payload, is_transient_header};
 use crate::decide::event::Event;
 use crate::decide::field::{Field, FieldLocation, FieldValue};

@@ -79,17 +79,17 @@
 //! Status 503. The store does not answer. Nothing was done, or its answer could not be kept yet. Send the same again after
 //! `Retry-After`.
 
-mod answer;
-mod body;
-mod engine;
-mod held;
-mod identity;
-mod run;
+pub(crate) mod acquire;
+pub(crate) mod leased_attempt;
+pub(crate) mod once_body;
+pub(crate) mod request_identity;
+pub(crate) mod response;
+pub(crate) mod run_once;
 mod service;
 
-pub use body::OnceBody;
-pub use identity::{RequestIdentity, body, fields, header, json, query};
-pub use run::{OnceError, RunOutcome, days, hours, minutes, seconds};
+pub use once_body::OnceBody;
+pub use request_identity::{RequestIdentity, body, fields, header, json, query};
+pub use run_once::{OnceError, RunOutcome, days, hours, minutes, seconds};
 pub use service::{OnceService, RequestAttempt};
 
 use crate::decide::claim::{IdentityKey, NewEvent, Payload};
@@ -99,9 +99,9 @@ use crate::decide::id::{Digest, EventId, QueueTurn, Revision};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::{ForgetCounts, Store, StoreError};
-use engine::{OnceEngine, ScopeRules};
+use acquire::{OnceEngine, ScopeRules};
 use http::{HeaderName, StatusCode};
-use identity::RequestIdentities;
+use request_identity::RequestIdentities;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tower_layer::Layer;
@@ -318,7 +318,7 @@ impl Once {
     fn resolved(&self) -> Arc<ResolvedOnce> {
         let make = || {
             let settings = self.settings.clone();
-            let kept = engine::kept(settings.keep, settings.keep_body.unwrap_or(settings.keep));
+            let kept = acquire::kept(settings.keep, settings.keep_body.unwrap_or(settings.keep));
             let rules = Arc::new(ScopeRules::new(&settings.scope, settings.lease, settings.wait, kept));
             self.engine.register_scope(&rules);
             let identities = RequestIdentities::new(&settings.scope, &settings.per, &settings.by);

@@ -1,18 +1,20 @@
 //! The tower service: read the request, recognise it, claim it, call the service behind, keep its answer.
 
-use super::answer::{self, OnceRejection, RequestProtocol};
-use super::body::{BodyReadResult, OnceBody, read};
-use super::engine::{KeyAcquisition, failed};
-use super::held::LeasedAttempt;
+use super::acquire::{KeyAcquisition, failed};
+use super::leased_attempt::LeasedAttempt;
+use super::once_body::{BodyReadResult, OnceBody, read};
+use super::response;
+use super::response::{OnceRejection, RequestProtocol};
 use super::{MissingKeyPolicy, ResolvedOnce};
 use crate::decide::claim::NewEvent;
 use crate::decide::event::Outcome;
 use crate::decide::id::EventId;
 use crate::decide::refusal::DeliveryRejection;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
 use crate::store::StoreError;
-use crate::telemetry::{self, LogLevel};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, request, response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, request};
 use http_body::Body;
 use std::future::Future;
 use std::pin::Pin;
@@ -183,8 +185,8 @@ where
     let taken = once.engine.acquire(&new, &once.rules, |same| once.identities.compares_body(same)).await;
     Ok(match taken {
         Ok(KeyAcquisition::Ours(held)) => return serve(&once, held, inner, request, speaks).await,
-        Ok(KeyAcquisition::Over(ended)) => answer::replayed(&ended, speaks),
-        Ok(KeyAcquisition::Failed(ended)) => answer::joined(&ended, speaks),
+        Ok(KeyAcquisition::Over(ended)) => response::replayed(&ended, speaks),
+        Ok(KeyAcquisition::Failed(ended)) => response::joined(&ended, speaks),
         Ok(KeyAcquisition::Busy(event)) => OnceRejection::Running(event).response(speaks),
         Ok(KeyAcquisition::Conflict(event)) => OnceRejection::OtherBody(event).response(speaks),
         Err(error) => unavailable(&error, speaks),
@@ -223,7 +225,7 @@ where
     let outcome = outcome(once, &parts, &body);
     let kept = held.settle(outcome).await;
     match kept {
-        Ok(Some(ended)) => answer::stamp(&mut parts.headers, &ended.event),
+        Ok(Some(ended)) => response::stamp(&mut parts.headers, &ended.event),
         // Somebody else took it over, and this answer is not the one that is kept.
         Ok(None) => return Ok(OnceRejection::Running(event).response(speaks)),
         Err(error) => return Ok(unavailable(&error, speaks)),
@@ -231,7 +233,7 @@ where
     let body = match body {
         BodyReadResult::Whole(body, trailers) => OnceBody::whole(body, trailers),
         BodyReadResult::Longer(body) => {
-            parts.headers.insert(answer::RECEIPT, HeaderValue::from_static("too_large"));
+            parts.headers.insert(response::RECEIPT, HeaderValue::from_static("too_large"));
             body
         }
         BodyReadResult::Broken(body) => body,
@@ -240,16 +242,16 @@ where
 }
 
 /// What an answer means for its event.
-fn outcome<B: Body>(once: &ResolvedOnce, parts: &response::Parts, body: &BodyReadResult<B>) -> Outcome {
+fn outcome<B: Body>(once: &ResolvedOnce, parts: &http::response::Parts, body: &BodyReadResult<B>) -> Outcome {
     let whole = match body {
         BodyReadResult::Whole(body, trailers) => Some((body, trailers.as_ref())),
         BodyReadResult::Longer(_) => None,
         BodyReadResult::Broken(_) => return failed("its answer broke off", None),
     };
     let settings = &once.settings;
-    let receipt = answer::receipt(parts.status, &parts.headers, &settings.kept_headers, whole);
+    let receipt = response::receipt(parts.status, &parts.headers, &settings.kept_headers, whole);
     let trailers: Option<&HeaderMap> = whole.and_then(|(_, trailers)| trailers);
-    let fails = (settings.fails)(parts.status) || answer::grpc_failed(&parts.headers, trailers);
+    let fails = (settings.fails)(parts.status) || response::grpc_failed(&parts.headers, trailers);
     if fails && !settings.keep_failures {
         failed(&format!("the service answered {}", parts.status.as_u16()), Some(receipt))
     } else {
@@ -258,6 +260,6 @@ fn outcome<B: Body>(once: &ResolvedOnce, parts: &response::Parts, body: &BodyRea
 }
 
 fn unavailable<B: Body>(error: &StoreError, speaks: RequestProtocol) -> Response<OnceBody<B>> {
-    telemetry::log_store_error(LogLevel::Error, &error.to_string(), &[]);
+    log::log_store_error(LogLevel::Error, &error.to_string(), &[]);
     OnceRejection::Unavailable.response(speaks)
 }

@@ -5,13 +5,13 @@
 //! client that hangs up never leaves an event nobody runs.
 
 use super::{AdvanceResult, Store, StoreError, StoreFuture};
-use crate::decide::change::{ReceiptUpdate, Transition};
 use crate::decide::claim::{Claim, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::telemetry::meter::{Metrics, StoreOp};
+use crate::decide::transition::{ReceiptUpdate, Transition};
+use crate::observe::metrics::{Metrics, StoreOp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};

@@ -10,7 +10,7 @@
 //! ([`StoreClock::wall_time`]), by which the age of a signature is measured.
 
 use super::ClockSnapshot;
-use crate::decide::expiry::{ClockReading, ExpiryClock, ExpiryStatus, ExpiryTime};
+use crate::decide::expiry_clock::{ClockReading, ExpiryClock, ExpiryStatus, ExpiryTime};
 use crate::decide::limits;
 use crate::decide::store_clock::{AgreedClock, NodeStoreClock, ServerTime};
 use crate::decide::time::{Duration, Timestamp};

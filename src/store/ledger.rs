@@ -11,15 +11,15 @@ use super::sought::{same_by, sought};
 use super::{
     AdvanceResult, ClockSnapshot, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
 };
-use crate::decide::change::{AttemptRecord, QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
 use crate::decide::claim::{
     Claim, IdentityKey, ImportedKey, ImportedKeyValidity, MatchRelation, MatchedBy, NewEvent, Payload,
 };
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState, Receipt, SubjectChange};
-use crate::decide::expiry::ExpiryTime;
+use crate::decide::expiry_clock::ExpiryTime;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
+use crate::decide::transition::{AttemptRecord, QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
 
 /// An event and since when it may be forgotten.
 #[derive(Clone, PartialEq, Debug)]

@@ -9,14 +9,14 @@ use super::{
     EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,
     SourceRetention, Store, StoreError, StoreFuture, StoredValue, SweepError,
 };
-use crate::decide::change::{AttemptRecord, Transition};
 use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry::ExpiryStatus;
+use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
-use crate::decide::recipe::IdentityRecipe;
 use crate::decide::time::Timestamp;
+use crate::decide::transition::{AttemptRecord, Transition};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,52 +4,52 @@
 //! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
 //! SQLite, only has to be a [`ledger::Ledger`]; one that many nodes write at once, only a [`shared::VersionedBackend`].
 
-pub mod address;
 pub mod batch;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod cells;
 pub mod clock;
-pub mod clock_watch;
-pub mod contract;
+pub mod clock_monitor;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+pub(crate) mod compression;
+pub mod conformance;
 pub mod copy;
+pub mod inspect;
 pub mod ledger;
-pub mod listing;
 pub mod memory;
 pub mod open;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod packed;
-pub mod place;
+pub mod optimistic;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod quarantine;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod retention;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+pub(crate) mod row;
 pub mod schema;
-pub mod shared;
 mod sought;
+pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-pub mod standing;
-pub mod starting;
+pub mod start_due;
+pub mod status_text;
 pub mod sweep;
+pub mod url;
 
-pub use listing::{EventCounts, EventPage, EventQuery};
+pub use inspect::{EventCounts, EventPage, EventQuery};
 pub use open::open;
-pub use place::{SqlPermit, SqlPermitFuture};
 pub use retention::{RetentionPolicies, SourceCount, SourceRetention};
-pub use starting::{StartDueRequest, StartDueResult};
+pub use sql::{SqlPermit, SqlPermitFuture};
+pub use start_due::{StartDueRequest, StartDueResult};
 pub use sweep::{SweepError, SweepPace};
 
-use crate::decide::change::{AttemptRecord, Transition};
 use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent, Payload};
+use crate::decide::data_loss::{KnownStore, ObservedStore};
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
-use crate::decide::expiry::{ExpiryStatus, ExpiryTime};
-use crate::decide::fence::{KnownStore, ObservedStore};
+use crate::decide::expiry_clock::{ExpiryStatus, ExpiryTime};
 use crate::decide::id::{EventId, Key};
-use crate::decide::recipe::IdentityRecipe;
-use crate::decide::statement::BoundStatement;
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
+use crate::decide::transition::{AttemptRecord, Transition};
 use quarantine::QuarantinedMessage;
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,11 +1,11 @@
 //! Opening a store by its address.
 
-use super::address::StoreUrl;
 use super::clock::StoreClock;
 use super::copy::{CopySide, CopyStore};
 use super::memory::MemoryStore;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-use super::shared::{OptimisticStore, VersionedBackend};
+use super::optimistic::{OptimisticStore, VersionedBackend};
+use super::url::StoreUrl;
 use super::{Store, StoreOpenError};
 use crate::decide::time::Timestamp;
 use std::path::Path;
@@ -86,7 +86,7 @@ async fn whole(
 
 #[cfg(feature = "postgres")]
 async fn postgres(
-    url: &super::address::ServerUrl,
+    url: &crate::store::url::ServerUrl,
     to: OpenPurpose,
 ) -> Result<super::postgres::PostgresBackend, StoreOpenError> {
     use super::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
@@ -107,7 +107,10 @@ async fn postgres(
 }
 
 #[cfg(feature = "redis")]
-async fn redis(url: &super::address::ServerUrl, to: OpenPurpose) -> Result<super::redis::RedisBackend, StoreOpenError> {
+async fn redis(
+    url: &crate::store::url::ServerUrl,
+    to: OpenPurpose,
+) -> Result<super::redis::RedisBackend, StoreOpenError> {
     use super::redis::{RedisAccess, RedisBackend, RedisOptions};
     let access = match to {
         OpenPurpose::Node(_) | OpenPurpose::Tool => RedisAccess::Node,

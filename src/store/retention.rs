@@ -3,7 +3,7 @@
 //! A node knows this from its config, for the sources that it has, and writes it into the store. For every other source
 //! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
 
-use super::address::StoreUrl;
+use super::url::StoreUrl;
 use super::{AdvanceResult, EventPage, EventQuery, RemovalResult, Store, StoreError};
 use crate::decide::event::Event;
 use crate::decide::limits;
@@ -219,7 +219,7 @@ async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreErro
 mod tests {
     use super::*;
     use crate::store::clock::StoreClock;
-    use crate::store::contract::making;
+    use crate::store::conformance::making;
     use crate::store::memory::MemoryStore;
 
     const DAY: Duration = Duration::from_hours(24);

@@ -3,9 +3,9 @@
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
 use hookonce::action::plan::ReceiverPlan;
-use hookonce::decide::answer::outcome_for_waiting_sender;
 use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
+use hookonce::decide::response::outcome_for_waiting_sender;
 use hookonce::decide::source::ResponseMode;
 
 /// Long enough for every answer that comes, short enough to wait for those that do not.

@@ -10,10 +10,10 @@ mod receiver;
 mod sending;
 
 use bytes::Bytes;
+use hookonce::action::forward::ip_filter::DnsResolver;
 use hookonce::action::plan::{
     ActionPlan, CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
 };
-use hookonce::action::resolve::DnsResolver;
 use hookonce::action::{
     Action, ActionEnvironment, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, Lease, NodeEnvVars, OutputChunk,
     boottime, build_action,
@@ -148,7 +148,7 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> ActionEnvironment {
     ActionEnvironment {
         variables,
         guard: GuardProgram(GUARD.into()),
-        servers: hookonce::action::nats::NatsConnections::default(),
+        servers: hookonce::action::publish::NatsConnections::default(),
         resolver: DnsResolver::default(),
     }
 }

@@ -1,7 +1,7 @@
 //! A browser in a house of its own: Debian's chromium, driven over `WebDriver`, in a temporary profile that goes with
 //! it.
 
-use crate::house::{PATIENCE, until};
+use crate::support::{PATIENCE, until};
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::error::{CmdError, ErrorStatus};
 use fantoccini::{Client, ClientBuilder, Locator};

@@ -1,6 +1,6 @@
 //! One event's page: its timeline, its output while it runs, and what a person may do.
 
-use crate::house::{House, until};
+use crate::support::{House, until};
 use crate::{DEPLOY, config, deploy, short, touch, visit};
 
 #[tokio::test]

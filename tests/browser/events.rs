@@ -1,7 +1,7 @@
 //! The list of events: filters in the address, pages, rows that come by themselves, keys.
 
 use crate::browser::{ENTER, ESCAPE, TAB};
-use crate::house::{House, Sent};
+use crate::support::{House, Sent};
 use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 
 const ROWS: &str = "document.querySelectorAll('tbody tr').length";

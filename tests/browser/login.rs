@@ -1,6 +1,6 @@
 //! The way in, where tokens are set.
 
-use crate::house::House;
+use crate::support::House;
 use crate::{DEPLOY, config, deploy, visit};
 
 /// A node whose admin port asks for a token.

@@ -1,35 +1,35 @@
 //! The dashboard in a real browser, against the real binary with real deliveries.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-#[cfg(feature = "nats")]
-mod aside;
+mod assets;
 mod browser;
-mod elsewhere;
 mod event;
 mod events;
-mod first;
-#[path = "../house/mod.rs"]
-mod house;
+mod first_visit;
+mod hostile_text;
+mod layout;
 mod login;
-mod looks;
-#[path = "../house/nginx.rs"]
+#[path = "../support/nginx.rs"]
 mod nginx;
 mod orphans;
 mod proxy;
+#[cfg(feature = "nats")]
+mod quarantine;
 mod reconnect;
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis;
-mod served;
+mod screenshots;
 #[cfg(feature = "nats")]
 #[path = "../nats/server.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod server;
-mod shots;
-mod strings;
+#[path = "../support/mod.rs"]
+mod support;
+mod two_nodes;
 
 use browser::Browser;
-use house::{House, Sent};
 use serde_json::json;
+use support::{House, Sent};
 
 /// Where deploys arrive.
 const DEPLOY: &str = "/in/deploys";

@@ -1,6 +1,6 @@
 //! What the overview says of the sweep, and of events that belong to no node's sources.
 
-use crate::house::House;
+use crate::support::House;
 use crate::{ORDER, config, order, visit};
 
 #[tokio::test]
@@ -10,7 +10,7 @@ async fn the_overview_shows_what_was_swept_and_counts_events_of_sources_that_no_
     house.deliver(ORDER, &order("o-1", "paid", "ada")).await;
     let begun = std::time::Instant::now();
     while house.ask("POST", "/api/forget").await.json()["forgotten"] != 1 {
-        assert!(begun.elapsed() < crate::house::PATIENCE, "it is not forgotten");
+        assert!(begun.elapsed() < crate::support::PATIENCE, "it is not forgotten");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     let page = visit(&house, "/").await;

@@ -1,6 +1,6 @@
 //! A node that goes away and comes back under an open page.
 
-use crate::house::House;
+use crate::support::House;
 use crate::{DEPLOY, config, deploy, short, visit};
 
 #[tokio::test]

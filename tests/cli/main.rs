@@ -1,18 +1,18 @@
 //! What people use beside a node: the real binary, on a real store, over a real socket.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-mod following;
-#[path = "../house/mod.rs"]
-mod house;
-mod reading;
-mod screen;
-mod sending;
-mod writing;
-mod wrong;
+mod bad_input;
+mod list_and_show;
+mod replay_cancel_forget;
+mod send;
+#[path = "../support/mod.rs"]
+mod support;
+mod tail;
+mod terminal;
 
-use house::{House, Sent};
 use serde_json::Value as Json;
 use std::process::{Command, Stdio};
+use support::{House, Sent};
 
 /// Where the numbers arrive.
 const IN: &str = "/in";

@@ -2,7 +2,7 @@
 
 use super::{LONG, SHORT, env};
 use hookonce::cli::check::{CheckExit, ReportFormat, check};
-use hookonce::config::problem::ColorChoice;
+use hookonce::config::diagnostic::ColorChoice;
 use std::path::Path;
 
 fn told(folder: &Path, text: &str, form: ReportFormat) -> (CheckExit, String) {

@@ -1,25 +1,25 @@
 //! The config from outside: what loads, what it means, and the exact words for what is wrong with it.
 
 mod actions;
-mod any;
 mod callers;
-mod captured;
+mod captured_delivery;
 mod check;
-mod dangers;
+mod fuzz;
 mod identities;
 mod keys;
-mod meaning;
 mod nats;
 mod receivers;
+mod resolved;
 mod schemes;
 mod secrets;
-#[path = "../house/seed.rs"]
+#[path = "../support/seed.rs"]
 mod seed;
+mod unsafe_configs;
 mod unsigned;
-mod values;
+mod value_types;
 mod warnings;
 
-use hookonce::config::problem::{ColorChoice, ConfigError};
+use hookonce::config::diagnostic::{ColorChoice, ConfigError};
 use hookonce::config::{self, Config};
 use std::path::Path;
 

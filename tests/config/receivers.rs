@@ -2,7 +2,7 @@
 
 use super::{check, fine, parse, route};
 use hookonce::action::plan::{ActionPlan, Http2Mode, ReceiverHeaderValue};
-use hookonce::config::problem::ColorChoice;
+use hookonce::config::diagnostic::ColorChoice;
 
 /// A source with the fields `repo` and `tenant`, whose one route forwards like this.
 fn forward(keys: &str) -> String {

@@ -1,7 +1,7 @@
 //! Values that no signature covers: where they are used, and the kind of event among them. The exact words.
 
 use super::{check, fine, source};
-use hookonce::decide::kind::EventKindUse;
+use hookonce::decide::github_kind::EventKindUse;
 
 #[test]
 fn a_value_that_is_not_signed_is_warned_about_wherever_it_is_used() {

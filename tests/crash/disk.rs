@@ -1,9 +1,9 @@
 //! A disk that is full, and a disk that does not keep what it took.
 
-use crate::house::{House, until};
-use crate::points::{short_run, traced};
+use crate::crash_points::{short_run, traced};
+use crate::promises::World;
 use crate::rounds;
-use crate::world::World;
+use crate::support::{House, until};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

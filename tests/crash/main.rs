@@ -4,24 +4,24 @@
 //! Every zero is printed with the number of trials behind it: over N trials it bounds the rate by 3/N (95 %).
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod bit_rot;
+mod client_hangups;
+mod crash_points;
 mod disk;
-mod flaky;
-mod hangups;
-#[path = "../house/mod.rs"]
-mod house;
-mod kills;
-mod lanes;
-mod load;
-#[path = "../house/mounted.rs"]
+mod failed_starts;
+mod flaky_store;
+mod lease_renewal;
+mod lost_lease;
+#[path = "../support/mounted.rs"]
 mod mounted;
-mod pause;
-mod points;
+mod promises;
+mod random_kills;
 mod receiver;
-mod rot;
-#[path = "../house/seed.rs"]
+#[path = "../support/seed.rs"]
 mod seed;
-mod starts;
-mod world;
+mod senders;
+#[path = "../support/mod.rs"]
+mod support;
 
 /// The numbers for every day, or with `HOOKONCE_FULL` those for a release.
 fn rounds(everyday: usize, full: usize) -> usize {

@@ -2,10 +2,10 @@
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
 use bytes::Bytes;
-use hookonce::http::accept::ConnectionLimits;
-use hookonce::http::bare::bare;
-use hookonce::http::body::{BodiesInFlight, BodyError, BodyLimits, read};
-use hookonce::http::reply::no_body;
+use hookonce::ingress::accept::ConnectionLimits;
+use hookonce::ingress::bare::bare;
+use hookonce::ingress::http_response::no_body;
+use hookonce::ingress::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
 use http_body_util::Full;
 use std::sync::Arc;
 use std::time::Duration;
@@ -285,7 +285,7 @@ async fn the_bare_handler_takes_the_same_road() {
         move |request| bare(request, Arc::clone(&flight))
     };
     let served =
-        tokio::spawn(hookonce::http::accept::serve(listener, handler, ConnectionLimits::default(), drain.clone()));
+        tokio::spawn(hookonce::ingress::accept::serve(listener, handler, ConnectionLimits::default(), drain.clone()));
     let client = reqwest::Client::new();
     let send = async |n| client.post(&url).body(vec![b'b'; n]).send().await.unwrap().status().as_u16();
     assert_eq!(send(0).await, 200);

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "in a test the panic is the report")]
 
 use bytes::Bytes;
-use hookonce::decide::answer::HttpResponse;
-use hookonce::http::accept::{ConnectionLimits, serve};
-use hookonce::http::body::{BodiesInFlight, BodyLimits, read};
-use hookonce::http::reply;
+use hookonce::decide::response::HttpResponse;
+use hookonce::ingress::accept::{ConnectionLimits, serve};
+use hookonce::ingress::http_response;
+use hookonce::ingress::request_body::{BodiesInFlight, BodyLimits, read};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -95,14 +95,14 @@ async fn handle(request: Request<Incoming>, seen: Arc<Seen>) -> Response<Full<By
     let line = format!("{} {}", request.method(), request.uri().path());
     let body = match read(request.into_body(), seen.body, &seen.flight).await {
         Ok(body) => body,
-        Err(error) => return reply::response(reply::no_body(error)),
+        Err(error) => return http_response::response(http_response::no_body(error)),
     };
     seen.requests.lock().unwrap().push(format!("{line} {}", body.len()));
     if line.ends_with("/hold") {
         seen.release.acquire().await.unwrap().forget();
     }
     let answer = if line.ends_with("/big") { vec![b'x'; BIG] } else { format!("\"{line}\"").into_bytes() };
-    reply::response(HttpResponse { status: 200, headers: Vec::new(), body: answer, word: "test" })
+    http_response::response(HttpResponse { status: 200, headers: Vec::new(), body: answer, word: "test" })
 }
 
 /// A client that may misbehave.

@@ -2,18 +2,18 @@
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod command_trees;
 mod document;
-#[path = "../house/mod.rs"]
-mod house;
-mod reading;
-#[path = "../house/seed.rs"]
+mod end_to_end;
+mod report;
+#[path = "../support/seed.rs"]
 mod seed;
-mod trees;
-mod walk;
+#[path = "../support/mod.rs"]
+mod support;
 
-use house::{House, SECRET};
 use std::path::Path;
 use std::process::{Command, Output};
+use support::{House, SECRET};
 
 /// The older table: a delivery id.
 const BY_ID: &str = "create table events (id text primary key, timestamp datetime not null, repository text not null);";

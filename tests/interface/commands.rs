@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::check;
-use crate::house::House;
+use crate::support::House;
 use std::process::{Command, Output};
 
 fn run(args: &[&str]) -> Output {

@@ -58,7 +58,7 @@ fn the_keys_of_the_config_are_as_they_were() {
 
 #[test]
 fn the_admin_api_is_as_it_was() {
-    let text = std::fs::read_to_string(root().join("src/http/admin/openapi.json")).unwrap();
+    let text = std::fs::read_to_string(root().join("src/admin/openapi.json")).unwrap();
     let document: Json = serde_json::from_str(&text).unwrap();
     let mut found = BTreeSet::new();
     for (path, operations) in document["paths"].as_object().unwrap() {

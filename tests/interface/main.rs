@@ -6,13 +6,13 @@
 //! with `HOOKONCE_BLESS=1 cargo test --test interface` and told in CHANGELOG.md.
 #![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 
-#[path = "../house/mod.rs"]
-mod house;
-#[path = "../house/postgres.rs"]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod commands;
 mod json;

@@ -1,7 +1,7 @@
 //! A node that receives what a node can receive, and what comes out of it: answers, log, metrics, keys.
 
 use crate::check;
-use crate::house::{House, SECRET, Sent, until};
+use crate::support::{House, SECRET, Sent, until};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! What stores hold: tables and columns, and the names of keys in Redis.
 
 use crate::check;
-use crate::house::{House, Sent};
+use crate::support::{House, Sent};
 use std::collections::BTreeSet;
 
 const CONFIG: &str = r#"
@@ -56,7 +56,7 @@ async fn the_keys_of_redis_are_as_they_were() {
     let started = std::time::Instant::now();
     let ended = async || house.ask("GET", "/api/events").await.json().to_string().matches("ended_at").count();
     while ended().await < 2 {
-        assert!(started.elapsed() < crate::house::PATIENCE, "the events do not end: {}", house.log());
+        assert!(started.elapsed() < crate::support::PATIENCE, "the events do not end: {}", house.log());
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     house.stop();

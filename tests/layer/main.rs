@@ -4,21 +4,21 @@
 mod bodies;
 mod crash;
 mod examples;
+mod failures;
 #[expect(dead_code, reason = "its actions are for another test")]
-#[path = "../crash/flaky.rs"]
+#[path = "../crash/flaky_store.rs"]
 mod flaky;
 mod grpc;
-#[path = "../house/mod.rs"]
-mod house;
-mod keys;
-#[path = "../house/postgres.rs"]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis;
+mod request_identity;
 mod run;
 mod storm;
-mod trouble;
+#[path = "../support/mod.rs"]
+mod support;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
 /// How long a fact may take to come true.
-const PATIENCE: Duration = house::PATIENCE;
+const PATIENCE: Duration = support::PATIENCE;
 
 /// Where events are kept: one line for each kind of store.
 const STORES: &[Kind] = &[Kind::Memory, Kind::Sqlite, Kind::Postgres, Kind::Redis];

@@ -1,7 +1,7 @@
 //! A cluster of three servers.
 
-use crate::house::{self, House};
 use crate::server::{Nats, free_port};
+use crate::support::{self, House};
 use crate::{LONG, worker};
 use async_nats::jetstream;
 
@@ -28,7 +28,7 @@ async fn a_stream_that_is_made_on_a_cluster_has_as_many_replicas_as_the_config_s
          replicas = 3 }}\nverify = \"none\"\n"
     );
     let house = House::new(&config);
-    house::until("the stream to be taken from", || house.log().contains(" taking ")).await;
+    support::until("the stream to be taken from", || house.log().contains(" taking ")).await;
     let context = jetstream::new(async_nats::connect(servers[1].url()).await.unwrap());
     let stream = context.get_stream("EVENTS").await.unwrap();
     assert_eq!(stream.cached_info().config.num_replicas, 3);
@@ -50,7 +50,7 @@ async fn a_stream_that_was_made_before_with_fewer_replicas_than_the_config_says_
     check("no consumer yet");
     for _ in 0..2 {
         let house = House::new(&config); // the first makes the consumer, the second finds it
-        house::until("the stream to be taken from", || house.log().contains(" taking ")).await;
+        support::until("the stream to be taken from", || house.log().contains(" taking ")).await;
         let log = house.log();
         assert!(log.contains(said) && log.contains("nats stream edit GITHUB --replicas 3"), "{log}");
     }

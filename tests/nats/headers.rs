@@ -1,7 +1,7 @@
 //! Headers on the way over the stream: the signature under either of its names, and a kind that the body must fit.
 
-use super::house::{House, Sent, until};
 use super::server::Nats;
+use super::support::{House, Sent, until};
 use super::{LONG, edge, push, worker};
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::VerificationScheme;

@@ -2,33 +2,33 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 #![cfg(feature = "nats")]
 
-mod again;
+mod authentication;
+mod check_live;
 mod cluster;
 mod example;
+mod failures;
 mod headers;
-#[path = "../house/mod.rs"]
-mod house;
-mod live;
+mod lossy_proxy;
+mod patchwork;
 #[cfg(feature = "postgres")]
-#[path = "../house/postgres.rs"]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
-mod proxy;
 mod publish;
 #[cfg(feature = "redis")]
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis;
-#[cfg(feature = "postgres")]
-mod row;
-mod seed;
+mod republish;
 mod server;
-mod trouble;
-mod version;
-mod who;
-mod worker;
+mod server_versions;
+mod stream_source;
+#[path = "../support/mod.rs"]
+mod support;
+#[cfg(feature = "postgres")]
+mod workers;
 
-use house::Sent;
 use std::time::Duration;
+use support::Sent;
 
 /// Where GitHub's deliveries arrive at the edge.
 const IN: &str = "/github";

@@ -1,8 +1,8 @@
 //! `publish`: what reaches a stream, how often, and what is said when it does not.
 
-use super::house::{House, SECRET, until};
-use super::proxy::Proxy;
+use super::lossy_proxy::Proxy;
 use super::server::{Nats, until_async};
+use super::support::{House, SECRET, until};
 use super::{IN, LONG, Sent, edge, push, worker};
 use hookonce::decide::field::FieldLocation;
 use hookonce::decide::time::Timestamp;

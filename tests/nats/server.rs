@@ -1,6 +1,6 @@
 //! A real nats-server with JetStream, on a free port, in a folder that goes with it.
 
-use super::house::PATIENCE;
+use super::support::PATIENCE;
 use async_nats::jetstream::{self, consumer::pull, stream};
 use futures_util::StreamExt as _;
 use std::io::Read as _;

@@ -1,8 +1,8 @@
 //! Backups as docs/operating.md says they are made, and what a node knows after one was put back.
 
-use crate::fleet::ends;
-use crate::house::{House, Sent};
-use crate::wrong::{RECORDS, node, on};
+use crate::cluster::ends;
+use crate::server_refusals::{RECORDS, node, on};
+use crate::support::{House, Sent};
 use crate::{postgres, redis};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -98,7 +98,7 @@ async fn a_redis_is_copied_while_it_is_stopped_and_restored() {
     let copy = tempfile::tempdir().unwrap();
     copy_folder(&server.dir.path().join("appendonlydir"), copy.path());
     server.run();
-    crate::wrong::insist(&house, &delivery(BEFORE)).await;
+    crate::server_refusals::insist(&house, &delivery(BEFORE)).await;
     check_words(&house, BEFORE + 1..BEFORE + AFTER, "accepted").await;
     drop((house, server));
     let restored = redis::Server::inside(copy, &redis::redis(), &[]);

@@ -1,8 +1,8 @@
 //! An event is cancelled on a node that is not at it: nothing of its group begins before its command has ended.
 
-use crate::house::{House, Sent, until};
-use crate::servers::StoreServer;
-use crate::wrong::node;
+use crate::server_refusals::node;
+use crate::store_servers::StoreServer;
+use crate::support::{House, Sent, until};
 use serde_json::json;
 
 /// One command at a time, which says when it begins and when it ends, however it ends.

@@ -2,8 +2,8 @@
 //! and all nodes go by the same clock, also those that are started afterwards.
 
 use crate::faketime::{Dial, wrong_clock};
-use crate::house::{House, Sent, until};
-use crate::wrong::{RECORDS, node, on};
+use crate::server_refusals::{RECORDS, node, on};
+use crate::support::{House, Sent, until};
 use crate::{postgres, redis};
 use serde_json::json;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Stores that are copied while clocks are wrong, or were, and while a lease has not run out.
 
+use crate::cluster::Receiver;
 use crate::faketime::{Dial, wrong_clock};
-use crate::fleet::Receiver;
-use crate::house::{House, PATIENCE, Sent, until};
-use crate::wrong::{RECORDS, on};
+use crate::server_refusals::{RECORDS, on};
+use crate::support::{House, PATIENCE, Sent, until};
 use crate::{postgres, redis};
 use serde_json::Value;
 use std::process::Output;

@@ -1,49 +1,49 @@
 //! Several nodes on one store: real processes on a real PostgreSQL or Redis, killed, paused, replaced and misled.
 #![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 
-#[path = "../house/cutter.rs"]
+#[path = "../support/cutter.rs"]
 mod cutter;
-#[path = "../house/disk.rs"]
+#[path = "../support/disk.rs"]
 mod disk;
-#[path = "../house/failing_pooler.rs"]
+#[path = "../support/failing_pooler.rs"]
 mod failing_pooler;
-#[path = "../house/faketime.rs"]
+#[path = "../support/faketime.rs"]
 mod faketime;
-#[path = "../house/mod.rs"]
-mod house;
-#[path = "../house/postgres.rs"]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis;
+#[path = "../support/mod.rs"]
+mod support;
 
-mod apps;
 mod backup;
 mod cancelling;
 mod clock_ahead;
-mod clocks;
-mod commits;
+mod cluster;
 mod copied_clocks;
-mod fence;
-mod fleet;
-mod keeping;
-mod later;
-mod moving;
+mod data_loss;
+mod lost_commits;
 mod retention;
 mod sentinel;
-mod servers;
+mod server_failures;
+mod server_refusals;
+mod shared_database;
+mod shorter_retention;
+mod store_copy;
+mod store_servers;
 mod tls;
-mod wrong;
+mod wrong_clocks;
 
 use cancelling::an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs;
-use fleet::{Fleet, Start, size};
-use house::Sent;
+use cluster::{Fleet, Start, size};
 use rustix::process::Signal;
-use servers::StoreServer;
+use server_refusals::a_store_that_is_not_there_yet_is_waited_for;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wrong::a_store_that_is_not_there_yet_is_waited_for;
+use store_servers::StoreServer;
+use support::Sent;
 
 const NO_TIME: Duration = Duration::ZERO;
 
@@ -110,7 +110,7 @@ async fn a_node_that_slept_past_its_lease_writes_nothing_stale(store: StoreServe
     for sleep in 0..sleeps {
         let n = usize::try_from(sleep).unwrap() % fleet.len();
         let times = |word: &str| fleet.node(n).log().matches(word).count();
-        house::until("it to be at something", || times(" running ") > times(" done ")).await;
+        support::until("it to be at something", || times(" running ") > times(" done ")).await;
         fleet.node(n).signal(Signal::STOP);
         tokio::time::sleep(Duration::from_millis(4_500)).await; // longer than the lease
         fleet.node(n).signal(Signal::CONT);

@@ -1,8 +1,8 @@
 //! A node whose config lacks a source keeps that source's events as long as the nodes that have it promised, says how
 //! many there are, and ends them when a person says so.
 
-use crate::house::{Answer, House, PATIENCE, Sent, until};
-use crate::wrong::{RECORDS, node, on};
+use crate::server_refusals::{RECORDS, node, on};
+use crate::support::{Answer, House, PATIENCE, Sent, until};
 use crate::{postgres, redis};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

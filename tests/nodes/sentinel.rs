@@ -1,9 +1,9 @@
 //! A Redis behind sentinels: a primary, a replica and three who watch them.
 
-use crate::fence::{ACTS, act, delivery, goes_on_when_told, start};
-use crate::house::{self, House, PATIENCE};
+use crate::data_loss::{ACTS, act, delivery, goes_on_when_told, start};
 use crate::redis::{self, Server};
-use crate::wrong::{insist, on};
+use crate::server_refusals::{insist, on};
+use crate::support::{self, House, PATIENCE};
 use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,7 @@ async fn a_failover_of_sentinels_is_followed_and_a_done_event_does_not_act_again
     watched.fail_over();
     assert_eq!(insist(&house, &delivery("once")).await, "duplicate");
     assert_eq!(insist(&house, &delivery("twice")).await, "accepted");
-    house::until("the command to run", || house.lines("acted") == ["once", "twice"]).await;
+    support::until("the command to run", || house.lines("acted") == ["once", "twice"]).await;
     assert!(house.stop().success());
     start(&mut house, &url, &[]).unwrap();
     assert_eq!(house.deliver("/in", &delivery("twice")).await.word(), "duplicate");
@@ -128,10 +128,10 @@ async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
         assert!(answer.status == 503 || key == "before", "{key}: {answer:?}");
     }
     assert!(!house.lines("acted").contains(&"new".to_owned()), "it acted on what may be lost");
-    house::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
+    support::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
     watched.primary.order(&["ACL", "SETUSER", "copier", "on"]);
     insist(&house, &delivery("new")).await;
-    house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
+    support::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
     watched.caught_up();
 }
 
@@ -148,7 +148,7 @@ async fn a_server_that_no_longer_lets_us_wait_for_replicas_is_said_to_and_nothin
     primary.order(&["ACL", "SETUSER", "app", "-wait"]);
     let answer = house.deliver("/in", &delivery("new")).await;
     assert_eq!(answer.status, 503, "{answer:?}");
-    house::until("the missing right to be said", || {
+    support::until("the missing right to be said", || {
         house.log().lines().any(|line| line.contains("NOPERM") && line.contains("+wait"))
     })
     .await;
@@ -157,7 +157,7 @@ async fn a_server_that_no_longer_lets_us_wait_for_replicas_is_said_to_and_nothin
     assert_eq!(house.lines("acted"), ["before"], "it acted on what may be lost");
     primary.order(&["ACL", "SETUSER", "app", "+wait"]);
     insist(&house, &delivery("new")).await;
-    house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
+    support::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
 }
 
 /// A node is started, and waits: what it says it waits for. One that starts after all says where it listens.
@@ -228,10 +228,10 @@ async fn with_wait_a_failover_that_loses_only_what_no_replica_confirmed_is_follo
         let answer = house.deliver("/in", &delivery("new")).await;
         assert_eq!(answer.status, 503, "{answer:?}");
     }
-    house::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
+    support::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
     watched.fail_over();
     insist(&house, &delivery("new")).await;
-    house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
+    support::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
     assert_eq!(insist(&house, &delivery("before")).await, "duplicate");
     assert!(house.stop().success());
     start(&mut house, &url, &[]).unwrap();
@@ -243,5 +243,5 @@ async fn with_wait_a_failover_that_loses_only_what_no_replica_confirmed_is_follo
 fn sentinels_that_do_not_know_the_name_are_said_to() {
     let watched = Watched::start(3);
     let url = watched.url("").replace("/main?", "/other?");
-    crate::wrong::check_refused(ACTS, &url, &["serve"], &["none of the sentinels knows", "`other`"]);
+    crate::server_refusals::check_refused(ACTS, &url, &["serve"], &["none of the sentinels knows", "`other`"]);
 }

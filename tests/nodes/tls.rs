@@ -1,7 +1,7 @@
 //! Servers that want TLS, those that have none, and those that nobody vouches for.
 
-use crate::house::Sent;
-use crate::wrong::{RECORDS, check_refused, node};
+use crate::server_refusals::{RECORDS, check_refused, node};
+use crate::support::Sent;
 use crate::{postgres, redis};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use crate::bug::Bug;
 use crate::node::{Node, Task};
 use crate::oracle::{Broken, Kind};
 use crate::plan::seconds;
-use crate::tap::Write;
+use crate::store_tap::Write;
 use crate::world::World;
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::{Event, EventState, EventStep};

@@ -5,14 +5,14 @@ use crate::bug::Bug;
 use crate::node::{Receive, Task, Wait};
 use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::{LEASE, WITHIN};
-use crate::tap::{Write, Wrote};
+use crate::store_tap::{Write, Wrote};
 use crate::world::World;
-use hookonce::decide::answer;
 use hookonce::decide::claim::{self, Claim, MatchRelation, MatchedBy, NewEvent, RepeatEffect};
 use hookonce::decide::delivery::Delivery;
 use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Retrier};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::judge::{Verdict, judge};
+use hookonce::decide::response;
 use hookonce::decide::source::{ApiStyle, InDoubtPolicy, RedeliveryPolicy};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::{AdvanceResult, StoreError};
@@ -217,7 +217,7 @@ impl World {
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<Option<Wait>, Broken> {
         let Some(event) = self.get(wait.event) else { return Ok(None) };
         if event.state.ended().is_some() {
-            let status = answer::ended(ApiStyle::Webhook, &event, None).status;
+            let status = response::ended(ApiStyle::Webhook, &event, None).status;
             self.hears(wait.sent, &event, status)?;
             return Ok(None);
         }
@@ -247,10 +247,10 @@ impl World {
         if self.plan.waits.is_none() {
             return Ok(());
         }
-        let (after, now) = (answer::RepeatTiming::AfterEnd, self.now());
+        let (after, now) = (response::RepeatTiming::AfterEnd, self.now());
         let status = match self.bug {
-            Some(Bug::DeadAnsweredWithSuccess) => answer::duplicate(event, same).status,
-            _ => answer::repeat_response(self.source(), event, None, same, after, now).status,
+            Some(Bug::DeadAnsweredWithSuccess) => response::duplicate(event, same).status,
+            _ => response::repeat_response(self.source(), event, None, same, after, now).status,
         };
         self.hears(sent, event, status)
     }

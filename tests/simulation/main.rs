@@ -10,16 +10,16 @@ mod chance;
 mod command;
 mod directed;
 mod gateway;
-mod moves;
 mod node;
 mod oracle;
 mod plan;
 mod rng;
-#[path = "../house/seed.rs"]
+#[path = "../support/seed.rs"]
 mod seed;
 mod sender;
+mod store_tap;
 mod tally;
-mod tap;
+mod transition_laws;
 mod world;
 
 use bug::Bug;

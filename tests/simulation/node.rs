@@ -5,7 +5,7 @@ use crate::bug::Bug;
 use crate::oracle::{Broken, Kind};
 use crate::plan::{LEASE, Plan};
 use crate::rng::Rng;
-use crate::tap::{Write, Wrote};
+use crate::store_tap::{Write, Wrote};
 use crate::world::{World, ready};
 use hookonce::decide::claim::{NewEvent, RepeatEffect};
 use hookonce::decide::event::{Event, EventState, EventStep, QueueState};

@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) sender: Sender,
     pub(crate) nodes: Vec<Node>,
     pub(crate) commands: Vec<Command>,
-    pub(crate) late: Vec<(Timestamp, crate::tap::Write)>,
+    pub(crate) late: Vec<(Timestamp, crate::store_tap::Write)>,
     pub(crate) bug: Option<Bug>,
     /// Things may go wrong.
     pub(crate) rough: bool,

@@ -1,7 +1,7 @@
 //! What is wrong with a statement is told at load, with its place.
 
 use crate::config;
-use crate::house::House;
+use crate::support::House;
 
 /// What `hookonce check` says of this route on this store.
 fn check(store: &str, route: &str) -> (bool, String) {

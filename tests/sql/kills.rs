@@ -2,9 +2,9 @@
 
 use crate::cutter::Cutter;
 use crate::failing_pooler::FailingPooler;
-use crate::house::{House, Sent};
 use crate::postgres::Server;
 use crate::seed::{self, Random};
+use crate::support::{House, Sent};
 use crate::{IN, config, number, size};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};

@@ -3,23 +3,23 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod config;
-#[path = "../house/cutter.rs"]
+#[path = "../support/cutter.rs"]
 mod cutter;
-#[path = "../house/failing_pooler.rs"]
+#[path = "../support/failing_pooler.rs"]
 mod failing_pooler;
-#[path = "../house/mod.rs"]
-mod house;
 mod kills;
 mod on_postgres;
 mod on_sqlite;
-#[path = "../house/postgres.rs"]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
-#[path = "../house/seed.rs"]
+#[path = "../support/seed.rs"]
 mod seed;
 mod statement;
+#[path = "../support/mod.rs"]
+mod support;
 
-use house::Sent;
+use support::Sent;
 
 /// Where deliveries arrive.
 const IN: &str = "/in";

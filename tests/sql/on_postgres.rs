@@ -1,7 +1,7 @@
 //! PostgreSQL: the same promises on a server that many nodes share.
 
-use crate::house::{House, Sent, until};
 use crate::postgres::Server;
+use crate::support::{House, Sent, until};
 use crate::{IN, INJECTIONS, config, number};
 use tokio_postgres::Client;
 
@@ -31,7 +31,7 @@ impl Bench {
         let ended = format!("select count(*) = {events} and bool_and(ended_at is not null) from events");
         let start = std::time::Instant::now();
         while self.db.query_one(&ended, &[]).await.unwrap().get::<_, Option<bool>>(0) != Some(true) {
-            assert!(start.elapsed() < crate::house::PATIENCE, "they do not end: {}", self.house.log());
+            assert!(start.elapsed() < crate::support::PATIENCE, "they do not end: {}", self.house.log());
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }

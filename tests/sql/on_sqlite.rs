@@ -1,6 +1,6 @@
 //! SQLite: the statement runs on the only writing connection, in a transaction that it shares with nobody.
 
-use crate::house::{House, Sent, until};
+use crate::support::{House, Sent, until};
 use crate::{IN, INJECTIONS, config, number};
 
 const STORE: &str = "sqlite:hookonce.db";
@@ -91,7 +91,7 @@ async fn a_table_that_is_not_there_fails_until_it_is() {
     house.deliver(IN, &number("a", 1)).await;
     until("a failure", || house.log().contains("no such table")).await;
     let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
-    db.busy_timeout(crate::house::PATIENCE).unwrap();
+    db.busy_timeout(crate::support::PATIENCE).unwrap();
     db.execute_batch("create table later (n int)").unwrap();
     house.quiet().await;
     assert_eq!((house.count("done"), house.sql("select count(*) from later")), (1, vec!["1".to_owned()]));

@@ -2,7 +2,7 @@
 
 use crate::seed::{self, Random};
 use hookonce::decide::limits;
-use hookonce::decide::statement::{SqlDialect, SqlParamSource, SqlTemplate, SqlTemplateError};
+use hookonce::decide::sql_template::{SqlDialect, SqlParamSource, SqlTemplate, SqlTemplateError};
 use std::time::Duration;
 
 const BOTH: [SqlDialect; 2] = [SqlDialect::Sqlite, SqlDialect::Postgres];

@@ -7,37 +7,36 @@
 
 use hookonce::decide::time::Timestamp;
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::{self, StoreUnderTest};
+use hookonce::store::conformance;
+use hookonce::store::conformance::StoreUnderTest;
 use hookonce::store::memory::MemoryStore;
 use hookonce::store::{DueEvents, DueQuery, Store, StoreError};
 use std::sync::Arc;
 
+#[cfg(feature = "sqlite")]
+mod bit_rot;
 #[cfg(feature = "postgres")]
-mod commits;
+mod contention;
+#[cfg(all(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod copy_under_load;
 #[cfg(feature = "postgres")]
-mod contended;
-#[cfg(feature = "postgres")]
-#[path = "../house/cutter.rs"]
+#[path = "../support/cutter.rs"]
 mod cutter;
 #[cfg(feature = "sqlite")]
-#[path = "../house/disk.rs"]
+#[path = "../support/disk.rs"]
 mod disk;
 #[cfg(feature = "postgres")]
-#[path = "../house/failing_pooler.rs"]
+#[path = "../support/failing_pooler.rs"]
 mod failing_pooler;
 #[cfg(feature = "postgres")]
 mod failover;
-#[cfg(feature = "sqlite")]
-mod history;
 #[cfg(all(feature = "node", feature = "postgres"))]
 mod indexes;
+#[cfg(feature = "postgres")]
+mod lost_commits;
 #[cfg(feature = "sqlite")]
-#[path = "../house/mounted.rs"]
+#[path = "../support/mounted.rs"]
 mod mounted;
-#[cfg(all(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod moving;
-#[cfg(feature = "sqlite")]
-mod opening;
 #[cfg(feature = "postgres")]
 mod pgbouncer;
 #[cfg(feature = "postgres")]
@@ -45,9 +44,13 @@ mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
-#[path = "../house/postgres.rs"]
+mod postgres_refusals;
+#[cfg(feature = "postgres")]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres_server;
+#[cfg(feature = "sqlite")]
+mod random_history;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -57,21 +60,19 @@ mod redis_faults;
 #[cfg(feature = "redis")]
 mod redis_many;
 #[cfg(feature = "redis")]
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis_server;
 #[cfg(feature = "redis")]
 mod redis_sweep;
-#[cfg(feature = "postgres")]
-mod refused;
-#[cfg(feature = "sqlite")]
-mod rot;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-#[path = "../house/seed.rs"]
+#[path = "../support/seed.rs"]
 mod seed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "sqlite")]
+mod sqlite_open;
 #[cfg(feature = "postgres")]
-mod starting;
+mod start_due;
 
 /// What is due anywhere: waiting events, then leases.
 async fn due(store: &dyn Store, limit: usize) -> Result<[DueEvents; 2], StoreError> {
@@ -82,7 +83,7 @@ const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
 #[tokio::test]
 async fn memory_keeps_the_contract() {
-    contract::run(async || {
+    conformance::run(async || {
         let clock = StoreClock::manual(START);
         StoreUnderTest::by(MemoryStore::new(clock.clone()), &clock)
     })
@@ -95,13 +96,13 @@ async fn sqlite_keeps_the_contract() {
     use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
     let dir = tempfile::tempdir().unwrap();
     let count = std::sync::atomic::AtomicU32::new(0);
-    contract::run(async || {
+    conformance::run(async || {
         let n = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = dir.path().join(format!("{n}.db"));
         let clock = StoreClock::manual(START);
         let store = SqliteStore::open_by(&path, SqliteAccess::Node, Some(clock.clone())).unwrap();
         let fresh = StoreUnderTest::by(store, &clock);
-        fresh.running(hookonce::decide::statement::SqlDialect::Sqlite).spoiled_by(
+        fresh.running(hookonce::decide::sql_template::SqlDialect::Sqlite).spoiled_by(
             move |id: hookonce::decide::id::EventId| {
                 let db = rusqlite::Connection::open(&path).unwrap();
                 db.execute("update payloads set body = cast('As it came' as blob) where event = ?1", [id.0]).unwrap();

@@ -2,10 +2,10 @@
 
 use crate::postgres_server::{Server, as_owner, write_as_owner};
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
+use hookonce::store::optimistic::OptimisticStore;
 use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
-use hookonce::store::shared::OptimisticStore;
 use hookonce::store::{ChangeHint, Store, StoreOpenError};
 use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt;
@@ -167,7 +167,7 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     #[cfg(feature = "node")]
     {
         use hookonce::cli::migrate::{DataLossConsent, MigrationSettings, postgres as migrate};
-        use hookonce::store::address::StoreUrl;
+        use hookonce::store::url::StoreUrl;
         let Ok(StoreUrl::Postgres(url)) = StoreUrl::parse(&url, Path::new("")) else { panic!("{url}") };
         let (config, out) = (MigrationSettings::default(), &mut Vec::new());
         check_refused("status", migrate::status(&url, &config, out).await);

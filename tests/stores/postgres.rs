@@ -3,17 +3,18 @@
 use crate::START;
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::change::AttemptRecord;
 use hookonce::decide::claim::{Claim, MatchedBy};
 use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
+use hookonce::decide::transition::AttemptRecord;
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::{self, StoreUnderTest, TestEventBuilder, making};
+use hookonce::store::conformance;
+use hookonce::store::conformance::{StoreUnderTest, TestEventBuilder, making};
+use hookonce::store::optimistic::OptimisticStore;
 use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
-use hookonce::store::shared::OptimisticStore;
 use hookonce::store::{AdvanceResult, ChangeHint, DuplicateNote, DuplicateSighting, Store, StoreError, StoredValue};
 use tokio::sync::broadcast::Receiver;
 
@@ -28,7 +29,7 @@ async fn postgres_keeps_the_contract() {
     let server = Server::start().await;
     let database = server.database().await;
     let count = std::sync::atomic::AtomicU32::new(0);
-    contract::run(async || {
+    conformance::run(async || {
         // A schema of its own for each rule: quicker to make than a database.
         let schema = format!("rule{}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         // Its statements are a user's, who looks into the store's tables.
@@ -43,7 +44,7 @@ async fn postgres_keeps_the_contract() {
             assert!(done.unwrap().success());
         };
         let fresh = StoreUnderTest::by(store, &clock);
-        fresh.running(hookonce::decide::statement::SqlDialect::Postgres).spoiled_by(spoil)
+        fresh.running(hookonce::decide::sql_template::SqlDialect::Postgres).spoiled_by(spoil)
     })
     .await;
 }

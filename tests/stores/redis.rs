@@ -10,9 +10,10 @@ use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::{self, StoreUnderTest, TestEventBuilder, making};
+use hookonce::store::conformance;
+use hookonce::store::conformance::{StoreUnderTest, TestEventBuilder, making};
+use hookonce::store::optimistic::OptimisticStore;
 use hookonce::store::redis::{RedisAccess, RedisBackend, RedisOptions};
-use hookonce::store::shared::OptimisticStore;
 use hookonce::store::{
     AdvanceResult, ChangeHint, DueQuery, ForgetCounts, RetentionPolicies, Store, StoreError, StoreOpenError,
 };
@@ -56,7 +57,7 @@ pub(crate) async fn act(store: &impl Store, event: &Event) {
 async fn keeps_the_contract(program: &Path) {
     let server = Arc::new(Server::with(program, &[]));
     let count = AtomicU32::new(0);
-    contract::run(async || {
+    conformance::run(async || {
         let prefix = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
         let clock = StoreClock::manual(START);
         let options = RedisOptions { clock: clock.clone(), access: RedisAccess::Node };
@@ -92,8 +93,8 @@ async fn valkey_keeps_the_contract() {
 async fn the_same_history_gives_the_same_answers_in_redis() {
     let server = Server::start();
     let count = AtomicU32::new(0);
-    let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::history::SEEDS } else { 12 };
-    let answers = crate::history::live_all(1..=seeds, async |clock| {
+    let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::random_history::SEEDS } else { 12 };
+    let answers = crate::random_history::live_all(1..=seeds, async |clock| {
         let url = server.url(&format!("history{}", count.fetch_add(1, Ordering::Relaxed)));
         let store = RedisBackend::open(&url, RedisOptions { clock, access: RedisAccess::Node }).await.unwrap();
         let store: Box<dyn Store> = Box::new(OptimisticStore(store));

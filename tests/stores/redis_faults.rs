@@ -5,7 +5,7 @@ use crate::redis_server::Server;
 use hookonce::decide::claim::Claim;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
 use hookonce::store::{EventQuery, RetentionPolicies, Store, StoreError};
 use std::path::Path;
 use std::sync::Arc;

@@ -11,9 +11,9 @@ use hookonce::decide::id::{EventId, Key, Node};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
-use hookonce::store::contract::making;
+use hookonce::store::conformance::making;
+use hookonce::store::optimistic::OptimisticStore;
 use hookonce::store::redis::RedisBackend;
-use hookonce::store::shared::OptimisticStore;
 use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct Duplicate {
     instead: bool,
 }
 
-fn one(dice: &mut Random, keys: usize) -> hookonce::store::contract::TestEventBuilder {
+fn one(dice: &mut Random, keys: usize) -> hookonce::store::conformance::TestEventBuilder {
     let mut made = making().kept(KEPT).carrying("body");
     let many = 1 + dice.index(3);
     let key = |dice: &mut Random| format!("k{}", dice.index(keys));

@@ -1,7 +1,7 @@
 //! SQLite as a store: commits, notes, disks that are full, and columns for people.
 
 use crate::disk::Disk;
-use crate::history::folder;
+use crate::random_history::folder;
 use hookonce::cli::migrate::{self, DataLossConsent};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, MatchedBy};
@@ -10,7 +10,7 @@ use hookonce::decide::id::Node;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::StoreClock;
-use hookonce::store::contract::{TestEventBuilder, making};
+use hookonce::store::conformance::{TestEventBuilder, making};
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{DeclaredFields, DuplicateNote, DuplicateSighting, EventQuery, Store, StoreError, StoredValue};
 use rusqlite::Connection;

@@ -1,7 +1,7 @@
 //! The deliveries that filled the stores: what was sent, byte by byte, and what the first release answered.
 
 use crate::folder;
-use crate::house::{Answer, Sent, payload, storm};
+use crate::support::{Answer, Sent, payload, storm};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

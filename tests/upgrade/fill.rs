@@ -1,9 +1,9 @@
 //! Fills a store through the first release's own interface: what it imports, what it receives, and a crash at the end.
 
 use crate::deliveries::{Kept, Told, all};
-use crate::house::until;
 use crate::node::UpgradedNode;
 use crate::server::StoreServer;
+use crate::support::until;
 use std::path::Path;
 
 /// What steakpie had deployed before: the third delivery of the storm.

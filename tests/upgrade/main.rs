@@ -5,23 +5,23 @@
 //! started again on what today's node left, after `migrate down`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-#[path = "../answers/backend.rs"]
+#[path = "../responses/backend.rs"]
 #[allow(dead_code, reason = "its other tests use the rest of it")]
 mod backend;
-#[path = "../house/mod.rs"]
-mod house;
-#[path = "../house/postgres.rs"]
+#[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
-#[path = "../house/redis.rs"]
+#[path = "../support/redis.rs"]
 mod redis;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod deliveries;
+mod downgrade;
 mod fill;
-mod kept;
-mod later;
-mod moved;
+mod fixtures;
 mod node;
+mod schema_move;
 mod server;
 
 use deliveries::Kept;
@@ -104,7 +104,7 @@ async fn a_store_of_the_first_release_goes_on(server: StoreServer, all: Vec<Kept
 
 /// What arrives now is known by its bytes too, also after a restart.
 async fn a_captured_delivery_acts_once(node: &mut UpgradedNode) {
-    let sent = |id: &str| house::Sent::github("push", id, "{\"n\":99}");
+    let sent = |id: &str| support::Sent::github("push", id, "{\"n\":99}");
     assert_eq!(node.house.deliver("/github", &sent("new-1")).await.word(), "accepted");
     for id in ["new-1", "new-2", "new-3"] {
         assert_eq!(node.house.deliver("/github", &sent(id)).await.word(), "duplicate", "{id}");
@@ -134,7 +134,7 @@ macro_rules! on_each {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn nothing_that_the_first_release_kept_acts_again_and_what_it_owed_runs_once() {
                 let server = $start;
-                kept::load(&server).await;
+                fixtures::load(&server).await;
                 a_store_of_the_first_release_goes_on(server, deliveries::kept()).await;
             }
 
@@ -159,7 +159,7 @@ async fn nothing_that_the_first_release_kept_in_redis_acts_again_on_valkey() {
         return;
     };
     let server = StoreServer::redis(&valkey);
-    kept::load(&server).await;
+    fixtures::load(&server).await;
     a_store_of_the_first_release_goes_on(server, deliveries::kept()).await;
 }
 
@@ -171,7 +171,7 @@ async fn make_the_stores() {
     let mut written = Vec::new();
     for server in [StoreServer::sqlite(), StoreServer::postgres().await, StoreServer::redis(&redis::redis())] {
         let (server, all) = fill(server, &first).await;
-        kept::dump(&server).await;
+        fixtures::dump(&server).await;
         written.push(all);
     }
     assert!(written.iter().all(|all| *all == written[0]), "the stores differ in what is answered: {written:?}");

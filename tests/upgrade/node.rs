@@ -2,8 +2,8 @@
 
 use crate::backend::{Backend, Does};
 use crate::folder;
-use crate::house::{House, until};
 use crate::server::StoreServer;
+use crate::support::{House, until};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -56,7 +56,7 @@ pub fn check(
     let bad = all.iter().filter(|tried| tried.found.is_err()).count();
     match form {
         ReportFormat::Json => {
-            let mut told = crate::config::shown::valid_config(&file, &config);
+            let mut told = crate::config::view::valid_config(&file, &config);
             told["status"] = if bad == 0 { "fine" } else { "wrong" }.into();
             told["live"] = all.iter().map(json).collect();
             writeln!(out, "{told:#}")?;

@@ -1,13 +1,13 @@
 //! `hookonce migrate copy`: everything a store holds, copied into another one; `hookonce migrate reopen`: the way back.
 
 use crate::cli::consent::confirm;
-use crate::cli::trouble::CommandError;
+use crate::cli::error::CommandError;
 use crate::config::EnvLookup;
-use crate::store::address::{StoreUrl, StoreUrlError};
 use crate::store::copy::{
     self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,
 };
 use crate::store::open::open_to_copy;
+use crate::store::url::{StoreUrl, StoreUrlError};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 //! none may: what they hold in mind is taken away.
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
-use crate::store::address::ServerUrl;
-use crate::store::postgres::running::{NodeSessionList, exclude_nodes};
+use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};
 use crate::store::postgres::{PostgresBackend, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
+use crate::store::url::ServerUrl;
 use std::io::Write;
 use tokio_postgres::Client;
 

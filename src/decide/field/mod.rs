@@ -4,19 +4,16 @@
 //! tree is built. Numbers keep the text they were written with, so 9007199254740992 and 9007199254740993 stay two
 //! values.
 
-mod kept;
-mod place;
-
-use super::json::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
-use super::kind::{EventKindMatcher, EventKindUse};
+use super::github_kind::{EventKindMatcher, EventKindUse};
+use super::json_walk::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
 use super::limits;
 use super::refusal::DeliveryRejection;
 use super::verify::VerifiedDelivery;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use kept::Fields;
-pub use place::FieldLocation;
+pub use location::FieldLocation;
+pub use stored_fields::Fields;
 
 /// A declared field, by its place in its source's list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -256,5 +253,7 @@ impl ExtractedField {
     }
 }
 
+pub(crate) mod location;
+pub(crate) mod stored_fields;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 //! What can be wrong is wrong when the config is read: a name, a type, a regular expression. Then a filter has an
 //! answer for every delivery: a field that is missing is `null`, and values of different types are simply not equal.
 
-mod explain;
 mod lex;
+pub(crate) mod mismatch;
 mod parse;
 
 use super::decimal;
@@ -109,12 +109,12 @@ impl Filter {
 
     /// Why not, in one line: `tag was "main", wanted tag == "latest"`. Empty if it does let it through.
     pub fn explain(&self, found: &ExtractedFields, fields: &FieldSet) -> String {
-        explain::explain(&self.text, &self.root, found, fields)
+        mismatch::explain(&self.text, &self.root, found, fields)
     }
 
     /// Each of its terms with what it saw: what stands between `&&`, `||` and `!`.
     pub fn terms(&self, found: &ExtractedFields, fields: &FieldSet) -> Vec<FilterTerm> {
-        explain::terms(&self.text, &self.root, found, fields)
+        mismatch::terms(&self.text, &self.root, found, fields)
     }
 
     /// The fields it looks at.

@@ -1,7 +1,7 @@
 //! A token in `Authorization: Bearer …`: who knows it is trusted with everything in the request.
 
-use super::secrets::{MatchedSecret, SourceSecrets};
 use super::signature;
+use super::signature::{MatchedSecret, SourceSecrets};
 use crate::decide::delivery::Delivery;
 use crate::decide::refusal::DeliveryRejection;
 

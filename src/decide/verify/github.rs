@@ -1,15 +1,15 @@
 //! GitHub's own signature: HMAC-SHA256 of the body as it came, in hex. The SHA-1 header beside it never counts.
 
 use super::hmac::HmacHash;
-use super::secrets::{MatchedSecret, SourceSecrets};
 use super::signature;
+use super::signature::{MatchedSecret, SourceSecrets};
 use crate::decide::delivery::Delivery;
 use crate::decide::refusal::DeliveryRejection;
 
 /// Names the event, and stays the same when GitHub delivers it again. Not signed.
 pub(super) const DELIVERY: &str = "x-github-delivery";
 /// Names the kind of event. Not signed either.
-pub(super) const KIND: &str = crate::decide::kind::HEADER;
+pub(super) const KIND: &str = crate::decide::github_kind::HEADER;
 pub(super) const SIGNATURE: &str = "x-hub-signature-256";
 const PREFIX: &str = "sha256=";
 

@@ -1,13 +1,13 @@
 //! Any HMAC that can be described: which header, which hash, over what.
 
-use super::secrets::{MatchedSecret, SourceSecrets};
+use super::signature::{MatchedSecret, SourceSecrets};
 use super::{check_timestamp, seconds, signature};
 use crate::decide::delivery::Delivery;
 use crate::decide::field::FieldLocation;
-use crate::decide::json::JsonScalar;
+use crate::decide::json_walk::JsonScalar;
 use crate::decide::limits;
-use crate::decide::nearest::nearest;
 use crate::decide::refusal::DeliveryRejection;
+use crate::decide::suggest::nearest;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

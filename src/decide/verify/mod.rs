@@ -6,16 +6,16 @@
 
 mod bearer;
 mod callers;
-mod content;
+pub(crate) mod content_type;
 mod github;
 mod hmac;
-mod secrets;
+pub(crate) mod signature;
 mod standard;
 
 use super::delivery::{Delivery, HeaderLookup};
 use super::field::{FieldLocation, is_blank};
 use super::id::Digest;
-use super::json::JsonScalar;
+use super::json_walk::JsonScalar;
 use super::limits;
 use super::refusal::DeliveryRejection;
 use super::source::DeliveryIdLocation;
@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 pub use callers::{CallerDirectory, PerCallerScheme};
 pub use hmac::{HmacHash, HmacScheme, SignatureEncoding, SignedPiece, parse_over};
-use secrets::MatchedSecret;
-pub use secrets::SourceSecrets;
+use signature::MatchedSecret;
+pub use signature::SourceSecrets;
 pub use standard::is_standard_header;
 
 /// How a source's deliveries are verified.
@@ -85,7 +85,7 @@ impl<'d> VerifiedDelivery<'d> {
     pub fn json(&self) -> Result<&[u8], DeliveryRejection> {
         match &self.json {
             Some(json) => Ok(json),
-            None => content::any(self.delivery).map(|()| &self.delivery.body[..]),
+            None => content_type::any(self.delivery).map(|()| &self.delivery.body[..]),
         }
     }
 
@@ -139,7 +139,7 @@ impl VerificationScheme {
         let (matched, id) = match self {
             Self::Github(secrets) => {
                 let MatchedSecret { secret, mark } = github::verify(secrets, delivery)?;
-                let json = content::github(delivery)?;
+                let json = content_type::github(delivery)?;
                 return Ok(VerifiedDelivery {
                     delivery,
                     json: Some(json),
@@ -150,12 +150,12 @@ impl VerificationScheme {
             }
             Self::StandardWebhooks { secrets, tolerance } => {
                 let (matched, id) = standard::verify(secrets, *tolerance, delivery)?;
-                content::agrees(delivery)?;
+                content_type::agrees(delivery)?;
                 (Some(matched), Some(id))
             }
             Self::Hmac(hmac) => {
                 let matched = hmac.verify(delivery)?;
-                content::agrees(delivery)?;
+                content_type::agrees(delivery)?;
                 (Some(matched), None)
             }
             Self::Bearer(secrets) => (Some(bearer::verify(secrets, delivery)?), None),
@@ -177,10 +177,10 @@ impl VerificationScheme {
     /// counts as the first one's.
     pub fn assume_verified<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
         if let Self::StandardWebhooks { .. } | Self::Hmac(_) = self {
-            content::agrees(delivery)?;
+            content_type::agrees(delivery)?;
         }
         let (json, id) = match self {
-            Self::Github(_) => (Some(content::github(delivery)?), None),
+            Self::Github(_) => (Some(content_type::github(delivery)?), None),
             Self::StandardWebhooks { .. } => (None, standard::id(delivery)),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => (None, None),
             Self::Callers(callers) => {
@@ -368,7 +368,7 @@ impl VerificationScheme {
 
     /// The headers with which a genuine sender would send this body, signed with the first secret.
     pub fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let mut headers = vec![("content-type".to_owned(), content::type_of(body).to_owned())];
+        let mut headers = vec![("content-type".to_owned(), content_type::type_of(body).to_owned())];
         headers.extend(self.proof(id, at, body));
         headers
     }

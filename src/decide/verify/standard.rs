@@ -1,7 +1,7 @@
 //! Standard Webhooks, which began as Svix's own: HMAC-SHA256 of `id.timestamp.body`, in base64.
 
 use super::hmac::HmacHash;
-use super::secrets::{MatchedSecret, SourceSecrets};
+use super::signature::{MatchedSecret, SourceSecrets};
 use super::{check_timestamp, seconds, signature};
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::field::FieldLocation;

@@ -1,12 +1,13 @@
 //! The entries of a store: everything that it holds, one after another in an order that every store can follow.
 
 use super::CopyStore;
-use crate::decide::change::AttemptRecord;
 use crate::decide::claim::Payload;
 use crate::decide::event::Receipt;
 use crate::decide::id::{Digest, EventId, Key};
-use crate::decide::key::{self, KeyPart};
-use crate::decide::recipe::IdentityRecipe;
+use crate::decide::identity::key;
+use crate::decide::identity::key::KeyPart;
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::transition::AttemptRecord;
 use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{DuplicateSighting, SourceRetention};

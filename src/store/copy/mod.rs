@@ -10,27 +10,27 @@
 //! A store that is marked ([`mark`]) is used by no node, so that at every moment at most one of the two can be: what was
 //! done is not done again. Everything is idempotent: a copy that was killed is simply made again, and goes on where it was.
 
+pub mod copy_lock;
 mod entry;
-pub mod mark;
-mod shelf;
+pub(crate) mod optimistic;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 
-pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};
-pub(super) use mark::MARK;
+pub(super) use copy_lock::MARK;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) use mark::under_way;
-pub use mark::{CopyLock, CopyLockCheck};
-pub use shelf::{CopySideData, ExportBackend, mark_of};
+pub(super) use copy_lock::under_way;
+pub use copy_lock::{CopyLock, CopyLockCheck};
+pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};
+pub use optimistic::{CopySideData, ExportBackend, mark_of};
 
-use super::clock_watch::in_words;
+use super::clock_monitor::in_words;
 use super::ledger::Register;
-use super::shared::draft;
+use super::optimistic::txn;
 use super::{StoreError, StoreFuture};
 use crate::decide::id::{Digest, Key, QueueTurn};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
-use mark::{PLACE, STORE_ID, own};
+use copy_lock::{PLACE, STORE_ID, own};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
@@ -348,7 +348,7 @@ impl<'s> CopyEndpoint<'s> {
 }
 
 fn new_id() -> Digest {
-    let random: Vec<u8> = (0..4).flat_map(|_| draft::new_version().0.to_be_bytes()).collect();
+    let random: Vec<u8> = (0..4).flat_map(|_| txn::new_version().0.to_be_bytes()).collect();
     Digest::of(&random)
 }
 

@@ -5,12 +5,13 @@ use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, MatchedBy};
 use crate::decide::event::{EventStep, Outcome, Receipt, SucceededBlocks};
 use crate::decide::id::Node;
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
-use crate::decide::recipe::IdentityRecipe;
 use crate::decide::retry::Jitter;
 use crate::decide::source::Route;
 use crate::store::clock::StoreClock;
-use crate::store::contract::{self, making};
+use crate::store::conformance;
+use crate::store::conformance::making;
 use crate::store::quarantine::QuarantinedMessage;
 use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
 use crate::store::{AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, Store};
@@ -59,7 +60,7 @@ async fn fill_file(path: &Path) {
         let sighting = DuplicateSighting { at: START, delivery_id: Some("again".into()), same: MatchedBy::Delivery };
         store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }; 20]).await.expect("it notes");
     }
-    store.import(vec![contract::imported("a"), contract::imported("b")]).await.expect("it imports");
+    store.import(vec![conformance::imported("a"), conformance::imported("b")]).await.expect("it imports");
     let recipe = |scope: &str, since| IdentityRecipe { scope: scope.into(), once: "o".into(), since };
     store.set_recipes(vec![recipe("s", None), recipe("t", Some(START))]).await.expect("it remembers");
     for n in 0..3 {

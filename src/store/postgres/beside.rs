@@ -1,10 +1,10 @@
 //! What is kept beside an event and never decides anything: its attempts and its duplicates.
 
+use super::batch_writes::{BatchWrites, EventWrites};
 use super::pool::PgQuery;
 use super::rows::{PgUuid, column, counter, small, text};
-use super::swap::{BatchWrites, EventWrites};
-use crate::decide::change::AttemptRecord;
 use crate::decide::id::EventId;
+use crate::decide::transition::AttemptRecord;
 use crate::store::DuplicateSighting;
 
 const PUT_ATTEMPTS: &str = "with t as materialized (\

@@ -1,18 +1,18 @@
 //! Reading all of a store, to copy it: a page of events in two round trips, with all that belongs to them.
 
-use super::look::{kept, recipes, tried, unpacked};
 use super::pool::{PgConn, PgResult, ask};
 use super::quarantine;
+use super::queries::{kept, recipes, tried, unpacked};
 use super::retention;
 use super::rows::{self, PgRawCell, PgUuid};
 use crate::decide::claim::MatchedBy;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::store::cells::columns;
-use crate::store::copy::mark::is_own;
+use crate::store::copy::copy_lock::is_own;
 use crate::store::copy::{CompleteEvent, CopyCursor, CopyEntry, ExportPage, PageContinuation};
 use crate::store::ledger::{KeyOwner, Register};
+use crate::store::row::columns;
 use crate::store::{DuplicateSighting, StoredValue};
 use std::collections::BTreeMap;
 use tokio_postgres::Row;

@@ -10,15 +10,16 @@
 //! One is built at a time, by one node or command: whoever has the advisory lock. One that cannot be built is dropped at
 //! once, and tried again later and later.
 
-use super::declare;
+use super::columns;
+use super::error;
 use super::pool::{PgError, PgPool};
-use super::trouble;
 use crate::decide::id::Digest;
 use crate::decide::time::Duration;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
 use crate::store::DeclaredFields;
 use crate::store::open::MigrationMode;
 use crate::store::schema::postgres::SchemaName;
-use crate::telemetry::{self, LogLevel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -68,8 +69,8 @@ fn wanted(sources: &[DeclaredFields]) -> Vec<IndexSpec> {
     let fields = sources.iter().flat_map(|source| &source.fields).filter(|(_, identity)| *identity);
     let by_field = fields.filter_map(|(field, _)| {
         Some(IndexSpec {
-            name: declare::index_name(field)?,
-            on: format!("(({}))", declare::indexed(field)),
+            name: columns::index_name(field)?,
+            on: format!("(({}))", columns::indexed(field)),
             columns: 1,
         })
     });
@@ -93,15 +94,15 @@ impl IndexBuilder {
                 match build(&pool, &wanted).await {
                     Ok(IndexBuildOutcome::Built(_)) => return,
                     Ok(IndexBuildOutcome::Busy) => sleep(LOCK_LOOK).await,
-                    Err(PgError::Said(error)) if declare::is_bearable(&error) => {
-                        let why = format!("indexes were not built: {}", trouble::server_message(&error));
-                        return telemetry::log(LogLevel::Warn, "index", &[("why", &why)]);
+                    Err(PgError::Said(error)) if columns::is_bearable(&error) => {
+                        let why = format!("indexes were not built: {}", error::server_message(&error));
+                        return log::log(LogLevel::Warn, "index", &[("why", &why)]);
                     }
                     Err(failed) => {
                         again = if is_lasting(&failed) { again } else { AGAIN };
-                        let why = failed.classify(trouble::PgCommitStage::Before).to_string();
+                        let why = failed.classify(error::PgCommitStage::Before).to_string();
                         let why = format!("{why}; the next try is in {} s", again.as_secs());
-                        telemetry::log(LogLevel::Warn, "index", &[("why", &why)]);
+                        log::log(LogLevel::Warn, "index", &[("why", &why)]);
                         sleep(again).await;
                         again = longer(again);
                     }
@@ -193,7 +194,7 @@ pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[DeclaredFiel
             IndexBuildOutcome::Busy if said => {}
             IndexBuildOutcome::Busy => {
                 said = true;
-                telemetry::log(LogLevel::Info, "index", &[("why", "another builds indexes; it is waited for")]);
+                log::log(LogLevel::Info, "index", &[("why", "another builds indexes; it is waited for")]);
             }
         }
         sleep(LOCK_LOOK_NOW).await;
@@ -248,7 +249,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         let began = std::time::Instant::now();
         let made = form(db, schema, &new, index.columns).await?;
         if made != IndexState::Fits {
-            telemetry::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
+            log::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
             drop(&schema.relation(&new)).await?;
             let IndexSpec { on, .. } = index;
             let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
@@ -261,7 +262,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         }
         take_place(db, schema, index, [&new, &old]).await?;
         let took = format!("{}ms", began.elapsed().as_millis());
-        telemetry::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
+        log::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
     }
     drop(&schema.relation(&new)).await?;
     drop(&schema.relation(&old)).await?;

@@ -1,13 +1,13 @@
 //! The mark of a copy that is under way, as nodes heed it: in the transaction that writes, in no round trip of its own.
 
+use super::error::PgCommitStage;
 use super::pool::{PgConn, PgError, PgQuery, ask};
 use super::rows::{PgBytes32, counter};
-use super::trouble::PgCommitStage;
 use super::write::{COMMIT, ROLLBACK};
-use super::{look, quarantine, retention};
+use super::{quarantine, queries, retention};
 use crate::store::StoreError;
 use crate::store::copy::{self, CopyLockCheck, CopySideData, MARK};
-use crate::store::shared::RecordVersion;
+use crate::store::optimistic::RecordVersion;
 use tokio_postgres::error::SqlState;
 
 /// Fails where this store is part of a copy: where it divides by zero. Asked last, when our locks are held:
@@ -52,7 +52,7 @@ pub(super) async fn fill_beside(
 ) -> Result<bool, PgError> {
     let mut asks = vec![ask!("begin"), ask!(HOLD, PgBytes32(MARK.0), counter(mark.0))];
     if let Some(recipes) = &beside.recipes {
-        asks.extend(look::to_remember(recipes));
+        asks.extend(queries::to_remember(recipes));
     }
     if let Some(rows) = &beside.retention {
         asks.extend([retention::clear(), retention::to_retain(rows)]);

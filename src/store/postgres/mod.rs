@@ -13,57 +13,59 @@
 //!
 //! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
 
-mod address;
+pub(crate) mod batch_writes;
 mod beside;
-mod declare;
-mod effect;
+pub(crate) mod columns;
+pub(crate) mod data_loss;
+pub(crate) mod error;
 mod export;
-mod fence;
-mod hints;
 pub mod indexes;
-mod listed;
-mod look;
+pub(crate) mod list;
 mod mark;
+pub(crate) mod notify;
 mod pool;
 mod pooling;
 mod quarantine;
+pub(crate) mod queries;
 mod read;
 pub mod relocate;
 mod retention;
 mod rows;
-pub mod running;
+pub mod sessions;
+pub(crate) mod sql;
+pub(crate) mod start_due;
 #[cfg(test)]
-mod silence;
-mod start;
-mod swap;
-mod trouble;
+pub(crate) mod unresponsive_server;
+pub(crate) mod url;
 mod write;
 
 use super::clock::StoreClock;
 use super::copy::{CopyCursor, CopyLockCheck, CopySideData, ExportBackend, ExportPage};
+use super::optimistic;
+use super::optimistic::{
+    ClockAccess, ConditionalWrite, ReadBatch, RecordId, RecordVersion, SqlWriteOutcome, VersionedBackend,
+};
 use super::quarantine::QuarantinedMessage;
 use super::schema::postgres::{SchemaConflictError, SchemaLocation, SchemaName};
 use super::schema::{self, postgres as migrations};
-use super::shared::{
-    self, ClockAccess, ConditionalWrite, ReadBatch, RecordId, RecordVersion, SqlWriteOutcome, VersionedBackend,
-};
 use super::{
     ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
     SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult, StoreError, StoreFuture,
     StoreOpenError, StoredValue, WriteProbe,
 };
 use crate::decide::claim::Payload;
+use crate::decide::data_loss::{KnownStore, ObservedStore};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::fence::{KnownStore, ObservedStore};
 use crate::decide::id::EventId;
-use crate::decide::recipe::IdentityRecipe;
-use crate::decide::statement::BoundStatement;
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
-use crate::telemetry::{self, LogLevel};
-use address::{DurabilityCheck, PostgresUrl};
-use fence::{PgMarkTask, REPLACED};
-use hints::PostgresNotifier;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use data_loss::{PgMarkTask, REPLACED};
+use error::PgCommitStage;
+use notify::PostgresNotifier;
 use pool::{PgConn, PgConnPurpose, PgError, PgPool, PgSessionMode, PooledConn};
 use relocate::RelocateError;
 use std::borrow::Cow;
@@ -71,7 +73,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio_postgres::Client;
-use trouble::PgCommitStage;
+use url::{DurabilityCheck, PostgresUrl};
 
 /// The oldest server there may be: 13.
 const SERVER_MIN: i32 = 130_000;
@@ -132,8 +134,8 @@ impl PostgresBackend {
         let schema = locate(&pool, &link).await?;
         // Before the version is read: from here on nobody takes a version back.
         if session != PgSessionMode::Reads {
-            let told = running::hold_schema_lock(&link.client, &schema).await;
-            told.map_err(|error| trouble::cannot_tell(&pool.address, &error))?;
+            let told = sessions::hold_schema_lock(&link.client, &schema).await;
+            told.map_err(|error| error::cannot_tell(&pool.address, &error))?;
         }
         fit_schema(&pool, &mut link, &schema, options.schema).await?;
         pool.fence.learn(&mut link).await;
@@ -148,7 +150,7 @@ impl PostgresBackend {
         let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
         let cannot = |error| StoreOpenError::Temporary(format!("{}: {error}", opened.pool.address));
         let begins = if session == PgSessionMode::Writes { ClockAccess::Writing } else { ClockAccess::Looking };
-        shared::begin(&opened, begins).await.map_err(cannot)?;
+        optimistic::begin(&opened, begins).await.map_err(cannot)?;
         Ok(opened)
     }
 
@@ -196,7 +198,7 @@ impl PostgresBackend {
             return Ok((client, None));
         }
         let applied = migrations::applied(&client, &from).await;
-        if applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?.is_empty() {
+        if applied.map_err(|error| error::cannot_open(&pool.address, &error))?.is_empty() {
             return Err(said(format!(
                 "there is no store to move; to begin one in schema {to}, add `schema={}` to the URL and run \
                  `hookonce migrate up`",
@@ -222,7 +224,7 @@ impl PostgresBackend {
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
         let applied = migrations::applied(&link.client, &schema).await;
-        let applied = applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
+        let applied = applied.map_err(|error| error::cannot_open(&pool.address, &error))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
         way.map_err(|refused| StoreOpenError::Permanent(format!("{}: {refused}", pool.address)))
     }
@@ -258,7 +260,7 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
     let sql = "select current_setting('server_version_num')::int, current_setting('fsync'), \
                current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version')";
     let address = &pool.address;
-    let row = link.client.query_one(sql, &[]).await.map_err(|error| trouble::cannot_open(address, &error))?;
+    let row = link.client.query_one(sql, &[]).await.map_err(|error| error::cannot_open(address, &error))?;
     let ever = |why: String| Err(StoreOpenError::Permanent(format!("{address}: {why}")));
     if row.get::<_, i32>(0) < SERVER_MIN {
         return ever(format!("it is PostgreSQL {}; hookonce needs 13 or newer", row.get::<_, &str>(4)));
@@ -275,7 +277,7 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
                 "{address} runs with `{name} = off`: {loses} what senders were told is safe, unless the service is \
                  durable by other means, as `durable=yes` in the URL says"
             );
-            telemetry::log(LogLevel::Warn, "store", &[("why", &why)]);
+            log::log(LogLevel::Warn, "store", &[("why", &why)]);
             continue;
         }
         return ever(format!(
@@ -309,7 +311,7 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
     let SchemaLocation { schema, others } = located.map_err(|problem| left(pool, problem))?;
     for other in others {
         let why = format!("schema {other} holds another store, which is not used; this one is in schema {schema}");
-        telemetry::log(LogLevel::Warn, "schema", &[("why", &why)]);
+        log::log(LogLevel::Warn, "schema", &[("why", &why)]);
     }
     Ok(schema)
 }
@@ -317,7 +319,7 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
 /// Why a schema was left as it is.
 fn left(pool: &PgPool, problem: migrations::PgMigrationError) -> StoreOpenError {
     match problem {
-        migrations::PgMigrationError::Postgres(error) => trouble::cannot_open(&pool.address, &error),
+        migrations::PgMigrationError::Postgres(error) => error::cannot_open(&pool.address, &error),
         refused => StoreOpenError::Permanent(format!("{}: {refused}", pool.address)),
     }
 }
@@ -357,7 +359,7 @@ impl VersionedBackend for PostgresBackend {
     ) -> StoreFuture<'a, SqlWriteOutcome> {
         Box::pin(async move {
             let mut lent = self.lend(PgConnPurpose::Effect).await?;
-            let (swapped, hints) = effect::write(lent.link(), &swap, statement).await?;
+            let (swapped, hints) = sql::write(lent.link(), &swap, statement).await?;
             let over = lent.give_back();
             if matches!(swapped, SqlWriteOutcome::Written) {
                 self.pool.fence.confirmed(over, std::iter::once(&swap))?;
@@ -369,7 +371,7 @@ impl VersionedBackend for PostgresBackend {
 
     fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
-            look::forgettable(link, source, before, limit).await
+            queries::forgettable(link, source, before, limit).await
         }))
     }
 
@@ -380,53 +382,53 @@ impl VersionedBackend for PostgresBackend {
         limit: usize,
     ) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
-            look::with_old_bodies(link, source, before, limit).await
+            queries::with_old_bodies(link, source, before, limit).await
         }))
     }
 
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::payload(link, id).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::payload(link, id).await))
     }
 
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::receipt(link, id).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::receipt(link, id).await))
     }
 
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
-        Box::pin(
-            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
-                look::due(link, &look, limit, &self.clock).await
-            }),
-        )
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            queries::due(link, &look, limit, &self.clock).await
+        }))
     }
 
     fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         Box::pin(async move {
             let mut lent = self.lend(PgConnPurpose::Write).await?;
-            let started = start::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
+            let started = start_due::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
             lent.give_back();
             Ok(started)
         })
     }
 
     fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::list(link, &listing).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::list(link, &listing).await))
     }
 
     fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| listed::page(link, &listing).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| list::page(link, &listing).await))
     }
 
     fn census(&self) -> StoreFuture<'_, EventCounts> {
-        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| listed::census(link).await))
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| list::census(link).await))
     }
 
     fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::story(link, id).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::story(link, id).await))
     }
 
     fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::named(link, &name, limit).await))
+        Box::pin(
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::named(link, &name, limit).await),
+        )
     }
 
     /// Those that come while others are written wait, and are written together.
@@ -439,7 +441,7 @@ impl VersionedBackend for PostgresBackend {
             if notes.is_empty() {
                 return Ok(());
             }
-            self.look(PgConnPurpose::Look, async |link| look::note(link, &notes).await).await
+            self.look(PgConnPurpose::Look, async |link| queries::note(link, &notes).await).await
         })
     }
 
@@ -458,11 +460,11 @@ impl VersionedBackend for PostgresBackend {
     }
 
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| look::recipes(link).await))
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| queries::recipes(link).await))
     }
 
     fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::remember(link, &recipes).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::remember(link, &recipes).await))
     }
 
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
@@ -487,7 +489,7 @@ impl VersionedBackend for PostgresBackend {
         if self.schema == SchemaMode::Auto {
             self.builder.begin(self.pool.clone(), &sources);
         }
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| declare::declare(link, &sources).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| columns::declare(link, &sources).await))
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {
@@ -513,18 +515,20 @@ impl VersionedBackend for PostgresBackend {
     }
 
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
-        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| look::last_seen(link, &self.clock).await))
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| queries::last_seen(link, &self.clock).await))
     }
 
     fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()> {
         Box::pin(
-            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::set_last_seen(link, was, time).await),
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+                queries::set_last_seen(link, was, time).await
+            }),
         )
     }
 
     fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> StoreFuture<'_, ()> {
         Box::pin(
-            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::agree_on_clock(link, was, is).await),
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::agree_on_clock(link, was, is).await),
         )
     }
 
@@ -544,8 +548,8 @@ impl ExportBackend for PostgresBackend {
 
     fn connected(&self) -> StoreFuture<'_, Option<String>> {
         Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| {
-            let nodes = running::nodes_beside_a_copy(&link.client, &link.schema()).await?;
-            Ok((!nodes.is_empty()).then(|| format!("hookonce has {}", running::NodeSessionList(&nodes))))
+            let nodes = sessions::nodes_beside_a_copy(&link.client, &link.schema()).await?;
+            Ok((!nodes.is_empty()).then(|| format!("hookonce has {}", sessions::NodeSessionList(&nodes))))
         }))
     }
 

@@ -1,13 +1,14 @@
 //! A few connections to the server. One whose question was given up or failed is dropped, never used again: who knows
 //! what it would answer next.
 
-use super::address::PostgresUrl;
-use super::fence::PgDataLossDetector;
-use super::trouble::{self, PgCommitStage};
-use super::{pooling, running};
+use super::data_loss::PgDataLossDetector;
+use super::error;
+use super::error::PgCommitStage;
+use super::url::PostgresUrl;
+use super::{pooling, sessions};
 use crate::decide::time::Duration;
-use crate::store::place::SqlPermits;
 use crate::store::schema::postgres::SchemaName;
+use crate::store::sql::SqlPermits;
 use crate::store::{StoreError, StoreOpenError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
@@ -158,7 +159,7 @@ impl PgPool {
 
     async fn open_now(&self) -> Result<PgConn, StoreOpenError> {
         let client =
-            dial_at_start(&self.address, running::NAME).await.map_err(|error| self.cannot_open(error.into()))?;
+            dial_at_start(&self.address, sessions::NAME).await.map_err(|error| self.cannot_open(error.into()))?;
         pooling::check(&self.address, &client).await?;
         pooling::check_search_path(&self.address, &client).await?;
         self.begin(client).await.map_err(|failed| self.cannot_open(failed))
@@ -166,7 +167,7 @@ impl PgPool {
 
     pub(super) fn cannot_open(&self, failed: PgError) -> StoreOpenError {
         match failed {
-            PgError::Said(error) => trouble::cannot_open(&self.address, &error),
+            PgError::Said(error) => error::cannot_open(&self.address, &error),
             PgError::Silent => {
                 StoreOpenError::Temporary(format!("{} cannot be reached: {}", self.address, no_answer()))
             }
@@ -176,7 +177,7 @@ impl PgPool {
 
     /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
     pub(super) async fn connect(&self) -> Result<PgConn, PgError> {
-        let connected = async { self.begin(dial(&self.address, running::NAME).await?).await };
+        let connected = async { self.begin(dial(&self.address, sessions::NAME).await?).await };
         tokio::time::timeout(ANSWER_TIME, connected).await.map_err(|_| PgError::Silent)?
     }
 
@@ -185,11 +186,11 @@ impl PgPool {
         client.batch_execute(SESSION).await?;
         match self.session {
             PgSessionMode::Reads => client.batch_execute(READ_ONLY).await?,
-            PgSessionMode::Copies => running::tell_copy(&client).await?,
+            PgSessionMode::Copies => sessions::tell_copy(&client).await?,
             PgSessionMode::Writes => {}
         }
         if let (PgSessionMode::Writes | PgSessionMode::Copies, Some(schema)) = (self.session, self.schema.get()) {
-            running::hold_schema_lock(&client, schema).await?;
+            sessions::hold_schema_lock(&client, schema).await?;
         }
         let schema = self.schema.clone();
         let (statements, theirs) = (HashMap::new(), HashMap::new());
@@ -298,7 +299,7 @@ impl From<Error> for PgError {
 impl PgError {
     pub(super) fn classify(&self, stage: PgCommitStage) -> StoreError {
         match (self, stage) {
-            (Self::Said(error), _) => trouble::classify(error, stage),
+            (Self::Said(error), _) => error::classify(error, stage),
             (Self::Lost(why), _) => StoreError::Broken(why.clone()),
             (Self::Silent, PgCommitStage::Before) => StoreError::Down(no_answer()),
             (Self::Silent, PgCommitStage::Commit) => StoreError::Unsure(no_answer()),
@@ -311,7 +312,7 @@ impl PgError {
     }
 
     pub(super) fn is_contention(&self) -> bool {
-        matches!(self, Self::Said(error) if trouble::is_contention(error))
+        matches!(self, Self::Said(error) if error::is_contention(error))
     }
 }
 

@@ -11,9 +11,9 @@
 //! make it wait. After it, the first one asks again: an idle pooler lends what came back last. A busy one may pick the
 //! right connections by chance, so there are three rounds.
 
-use super::address::PostgresUrl;
+use super::error;
 use super::pool::{ANSWER_TIME, dial_at_start};
-use super::trouble;
+use super::url::PostgresUrl;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use tokio::time::timeout;
@@ -44,15 +44,15 @@ enum PoolingMode {
 pub(super) async fn check(address: &PostgresUrl, first: &Client) -> Result<(), StoreOpenError> {
     match probe(address, first).await {
         Ok(PoolingMode::Session) => Ok(()),
-        Ok(PoolingMode::Transaction) => Err(trouble::pooled(address)),
+        Ok(PoolingMode::Transaction) => Err(error::pooled(address)),
         Ok(PoolingMode::NoneFree) => Err(StoreOpenError::Temporary(format!(
             "{address}: a second connection had no answer within {} s; hookonce needs two at least. Where a pooler stands \
              before the server, all of its server connections are in use: raise `pool_size`, or let fewer nodes connect",
             (ANSWER_TIME / 2).as_secs()
         ))),
         // PgBouncer's answer to `begin` with `pool_mode = statement`.
-        Err(error) if trouble::server_message(&error).contains("statement pooling") => Err(trouble::pooled(address)),
-        Err(error) => Err(trouble::cannot_open(address, &error)),
+        Err(error) if error::server_message(&error).contains("statement pooling") => Err(error::pooled(address)),
+        Err(error) => Err(error::cannot_open(address, &error)),
     }
 }
 
@@ -85,9 +85,9 @@ async fn probe(address: &PostgresUrl, first: &Client) -> Result<PoolingMode, Err
 /// of the first release would not be found where it is, and another one begun.
 pub(super) async fn check_search_path(address: &PostgresUrl, client: &Client) -> Result<(), StoreOpenError> {
     let Some(asked) = &address.search_path else { return Ok(()) };
-    let has = text(client, "show search_path").await.map_err(|error| trouble::cannot_open(address, &error))?;
+    let has = text(client, "show search_path").await.map_err(|error| error::cannot_open(address, &error))?;
     let same = |path: &str| path.split_ascii_whitespace().collect::<String>();
-    if same(asked) == same(&has) { Ok(()) } else { Err(trouble::dropped_path(address, asked, &has)) }
+    if same(asked) == same(&has) { Ok(()) } else { Err(error::dropped_path(address, asked, &has)) }
 }
 
 /// The first column of the first row.

@@ -8,10 +8,10 @@ use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::store_clock::{AgreedClock, HeldLeases};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
-use crate::store::cells::columns;
 use crate::store::clock::{ClockRequestTime, StoreClock};
 use crate::store::ledger::{KeyOwner, Register};
-use crate::store::shared::{PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
+use crate::store::optimistic::{PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
+use crate::store::row::columns;
 use std::collections::HashSet;
 use tokio_postgres::{Error, Row};
 

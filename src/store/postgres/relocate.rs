@@ -4,7 +4,7 @@
 //! Where it was, a `schema_migrations` with one far version stays behind. The first release, started again with the same
 //! URL, refuses that; without it, it would begin an empty store there and act again on everything.
 
-use super::running::{NodeSession, NodeSessionList, exclude_nodes};
+use super::sessions::{NodeSession, NodeSessionList, exclude_nodes};
 use crate::store::schema::postgres::{
     self as migrations, LOCK, PgMigrationError, SchemaConflictError, SchemaName, TAKE_TIME, UNLOCK,
 };

@@ -1,7 +1,7 @@
 //! How long each source's events are kept, and which sources there are.
 
-use super::look::limit_cell;
 use super::pool::{PgConn, PgQuery, PgResult, ask};
+use super::queries::limit_cell;
 use crate::decide::limits;
 use crate::store::{SourceCount, SourceRetention};
 use std::collections::BTreeSet;

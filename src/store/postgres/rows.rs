@@ -1,13 +1,14 @@
 //! Cells of our rows as PostgreSQL has them, and columns of many rows as arrays.
 
+use super::batch_writes::EventWrites;
 use super::pool::{PgParam, PgQuery, ask};
-use super::swap::EventWrites;
 use crate::decide::event::Event;
 use crate::decide::id::{Digest, EventId};
-use crate::store::cells::{self, CellValue, StateColumns, StoredRow};
+use crate::store::compression::CompressedBody;
 use crate::store::ledger::EventRow;
-use crate::store::packed::CompressedBody;
-use crate::store::shared::RecordVersion;
+use crate::store::optimistic::RecordVersion;
+use crate::store::row;
+use crate::store::row::{CellValue, StateColumns, StoredRow};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::error::Error;
@@ -106,7 +107,7 @@ fn cell(row: &tokio_postgres::Row, place: usize) -> CellValue<'_> {
 
 /// How many columns an event has.
 pub(super) const COLUMNS: usize = {
-    let (names, mut at, mut columns) = (cells::columns!().as_bytes(), 0, 1);
+    let (names, mut at, mut columns) = (row::columns!().as_bytes(), 0, 1);
     while at < names.len() {
         if names[at] == b',' {
             columns += 1;
@@ -127,7 +128,7 @@ pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(EventRow,
         _ => RecordVersion(0),
     };
     // Who only looks takes what cannot be read for dead of `damaged`; `Shared` ends it when it comes up.
-    let (cells::DecodedRow::Whole(row) | cells::DecodedRow::Damaged(row, _)) = cells::read(&cells);
+    let (row::DecodedRow::Whole(row) | row::DecodedRow::Damaged(row, _)) = row::read(&cells);
     Some((row, version))
 }
 
@@ -152,7 +153,7 @@ pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl 
 /// Writes new events.
 pub(super) const INSERT_EVENTS: &str = concat!(
     "insert into {schema}.events (",
-    cells::columns!(),
+    row::columns!(),
     ", body, version) select r.id, r.revision, r.source, r.route, r.part, r.delivery_id, r.fields::json, r.state, \
      r.cause, r.superseded_by, r.wake_at, r.received_at, r.ended_at, r.keep_from, r.node, r.life, r.attempt, \
      r.doubts, r.blocks_done, r.passed, r.grp, r.turn, r.subject, r.value, r.ord, r.body_digest, r.digest, r.retrier, \
@@ -162,7 +163,7 @@ pub(super) const INSERT_EVENTS: &str = concat!(
      $16::integer[], $17::integer[], $18::integer[], $19::bigint[], $20::smallint[], $21::bytea[], $22::bigint[], \
      $23::bytea[], $24::bytea[], $25::bigint[], $26::bytea[], $27::bytea[], $28::smallint[], $29::text[], \
      $30::text[], $31::boolean[], $32::bigint[]) as r (",
-    cells::columns!(),
+    row::columns!(),
     ", body, version)"
 );
 
@@ -200,7 +201,7 @@ pub(super) fn insert_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
         column(rows, |row| PgBytes32(event(row).body_digest.0)),
         column(rows, |row| PgBytes32(event(row).digest.0)),
         column(rows, |row| retrier(event(row))),
-        column(rows, |row| cells::published_again_cell(event(row))),
+        column(rows, |row| row::published_again_cell(event(row))),
         column(rows, |row| StateColumns::of(&event(row).state).action),
         column(rows, |row| row.2.payload.is_some()),
         column(rows, |row| counter(row.1.0)),
@@ -241,18 +242,18 @@ pub(super) fn update_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
         column(rows, |row| counter(event(row).turn.0)),
         column(rows, |row| event(row).change.and_then(|change| change.order)),
         column(rows, |row| retrier(event(row))),
-        column(rows, |row| cells::published_again_cell(event(row))),
+        column(rows, |row| row::published_again_cell(event(row))),
         column(rows, |row| StateColumns::of(&event(row).state).action),
     ];
     PgQuery { sql: UPDATE_EVENTS, params }
 }
 
 fn passed(event: &Event) -> i16 {
-    i16::try_from(cells::passed_cell(event.queue_state)).unwrap_or_default()
+    i16::try_from(row::passed_cell(event.queue_state)).unwrap_or_default()
 }
 
 fn retrier(event: &Event) -> i16 {
-    i16::try_from(cells::retrier_cell(event.retrier)).unwrap_or_default()
+    i16::try_from(row::retrier_cell(event.retrier)).unwrap_or_default()
 }
 
 /// Writes what else never changes by itself, because another body came.
@@ -284,7 +285,7 @@ pub(super) fn put_payloads<'s>(
     let (mut ids, mut headers, mut digests) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bodies, mut unpacked) = (Vec::new(), Vec::new());
     for (id, payload) in rows {
-        let text = cells::headers_cell(&payload.headers);
+        let text = row::headers_cell(&payload.headers);
         let packed = CompressedBody::of(&payload.body);
         ids.push(PgUuid(id));
         digests.push(PgBytes32(Digest::of(text.as_bytes()).0));

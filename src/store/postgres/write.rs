@@ -9,18 +9,19 @@
 //! locked by holding it: whoever else wants it waits for our commit. A batch that only adds needs none of this: it is
 //! written at once, and where a key is taken after all, the tables say so.
 
+use super::batch_writes;
+use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
 use super::beside::{put_attempts, put_sightings};
+use super::error::PgCommitStage;
 use super::mark::{commit, not_committed};
 use super::pool::{PgConn, PgError, PgQuery, ask};
 use super::rows::{self, PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter};
-use super::swap::{self, BatchWrites, EventWrites, ReceiptWrite};
-use super::trouble::PgCommitStage;
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
-use crate::store::cells;
 use crate::store::copy::CopyLockCheck;
 use crate::store::ledger::KeyOwner;
-use crate::store::shared::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
+use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
+use crate::store::row;
 use crate::store::{ChangeHint, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -96,8 +97,8 @@ pub(super) async fn write(
     swaps: &[ConditionalWrite],
     heeds: CopyLockCheck,
 ) -> Result<WriteResult, StoreError> {
-    let first = swap::first_seen(swaps);
-    if swap::only_adds(swaps, &first)
+    let first = batch_writes::first_seen(swaps);
+    if batch_writes::only_adds(swaps, &first)
         && let Some(written) = add(link, swaps, &first, heeds).await?
     {
         return Ok(written);
@@ -123,7 +124,7 @@ async fn add(
     heeds: CopyLockCheck,
 ) -> Result<Option<WriteResult>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
-    let (written, effect) = swap::settle(swaps, &mut actual);
+    let (written, effect) = batch_writes::settle(swaps, &mut actual);
     let mut asks = vec![ask!(BEGIN)];
     if !effect.keys.is_empty() {
         asks.push(put_keys(PUT_KEYS, effect.keys.iter().map(|(key, held)| (*key, *held))));
@@ -167,7 +168,7 @@ pub(super) async fn lock(
     swaps: &[ConditionalWrite],
     first: &BTreeMap<RecordId, ExpectedVersion>,
 ) -> Result<LockedRecords, PgError> {
-    let held = swap::held(swaps);
+    let held = batch_writes::held(swaps);
     let names = |pick: fn(&RecordId) -> Option<Key>| {
         first.keys().filter_map(pick).map(|key| PgBytes32(key.0)).collect::<Vec<_>>()
     };
@@ -270,7 +271,7 @@ async fn finish(
     mut locked: LockedRecords,
     heeds: CopyLockCheck,
 ) -> Result<WriteResult, StoreError> {
-    let (written, effect) = swap::settle(swaps, &mut locked.actual);
+    let (written, effect) = batch_writes::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
     }
@@ -399,14 +400,14 @@ pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery
 fn put_receipts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let answers = effect.events.iter().filter_map(|(id, fate)| {
         let ReceiptWrite::As(receipt) = fate.receipt else { return None };
-        Some((*id, receipt, cells::headers_cell(&receipt.headers)))
+        Some((*id, receipt, row::headers_cell(&receipt.headers)))
     });
     let answers: Vec<_> = answers.collect();
     if answers.is_empty() {
         return;
     }
     let digest = |(_, receipt, headers): &(EventId, &'s Receipt, String)| {
-        PgBytes32(cells::receipt_digest(receipt.status, receipt.truncated, headers, &receipt.body).0)
+        PgBytes32(row::receipt_digest(receipt.status, receipt.truncated, headers, &receipt.body).0)
     };
     let params = vec![
         column(&answers, |(id, ..)| PgUuid(*id)),

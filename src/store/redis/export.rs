@@ -3,22 +3,22 @@
 //! Events have a list in the order of their ids. Registers, slots and imported keys have none: their names are gathered
 //! once, by scanning, and sorted here.
 
-use super::coding;
-use super::names::RedisKeyKind;
-use super::people::{seen, tries};
+use super::codec;
+use super::key_names::RedisKeyKind;
+use super::list::{seen, tries};
 use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
-use super::write::ScriptArgs;
+use super::script_args::ScriptArgs;
 use super::{RedisBackend, RedisInner};
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::store::StoreResult;
-use crate::store::cells::DecodedRow;
-use crate::store::copy::mark::is_own;
+use crate::store::copy::copy_lock::is_own;
 use crate::store::copy::{
     CompleteEvent, CopyCursor, CopyEntry, CopySideData, ExportBackend, ExportPage, PageContinuation,
 };
 use crate::store::ledger::KeyOwner;
-use crate::store::shared::{RecordVersion, VersionedBackend};
+use crate::store::optimistic::{RecordVersion, VersionedBackend};
+use crate::store::row::DecodedRow;
 use crate::store::{StoreFuture, StoredValue};
 use ::redis::{Pipeline, Value};
 
@@ -178,7 +178,7 @@ impl RedisInner {
             let [strings, attempts, outputs, sightings] = answers else { return Err(overwritten("event")) };
             let [row, keys_of, receipt, payload, passed] = list(strings) else { return Err(overwritten("event")) };
             let Some(row) = bytes(row) else { return Err(overwritten("list of events")) };
-            let (DecodedRow::Whole(row) | DecodedRow::Damaged(row, _)) = coding::read_row(*id, row).0;
+            let (DecodedRow::Whole(row) | DecodedRow::Damaged(row, _)) = codec::read_row(*id, row).0;
             let payload = match payload_as_kept(Some(row.event.body_digest), bytes(payload), bytes(passed)) {
                 StoredValue::Whole(payload) => Some(payload),
                 StoredValue::Damaged | StoredValue::Forgotten => None,
@@ -192,7 +192,7 @@ impl RedisInner {
                 row,
                 keys: Vec::new(),
                 payload,
-                receipt: bytes(receipt).and_then(coding::read_receipt),
+                receipt: bytes(receipt).and_then(codec::read_receipt),
                 tried: tries(attempts, outputs),
                 duplicates,
                 sightings,
@@ -209,7 +209,7 @@ impl RedisInner {
     async fn held(&self, keys: &[Vec<Key>]) -> StoreResult<Vec<Vec<(Key, KeyOwner)>>> {
         let names: Vec<_> = keys.iter().flatten().map(|key| self.names.key(RedisKeyKind::Key, key)).collect();
         let values = self.strings(names).await?;
-        let mut values = values.iter().map(|value| bytes(value).and_then(coding::read_held));
+        let mut values = values.iter().map(|value| bytes(value).and_then(codec::read_held));
         let mut one = |key: &Key| values.next().flatten().map(|held| (*key, held));
         Ok(keys.iter().map(|keys| keys.iter().filter_map(&mut one).collect()).collect())
     }
@@ -217,7 +217,7 @@ impl RedisInner {
     async fn registers(&self, keys: &[Key]) -> StoreResult<Vec<CopyEntry>> {
         let values = self.strings(keys.iter().map(|key| self.names.key(RedisKeyKind::Register, key)).collect()).await?;
         let one = |(key, value): (&Key, &Value)| {
-            let register = coding::read_register(bytes(value)?).ok_or_else(|| overwritten("register"));
+            let register = codec::read_register(bytes(value)?).ok_or_else(|| overwritten("register"));
             Some(register.map(|(register, _)| CopyEntry::Register(*key, register)))
         };
         keys.iter().zip(&values).filter_map(one).collect()
@@ -227,7 +227,7 @@ impl RedisInner {
         let values =
             self.strings(groups.iter().map(|group| self.names.key(RedisKeyKind::Slot, group)).collect()).await?;
         let one = |(group, value): (&Key, &Value)| {
-            let slot = coding::read_slot(bytes(value)?).ok_or_else(|| overwritten("slot"));
+            let slot = codec::read_slot(bytes(value)?).ok_or_else(|| overwritten("slot"));
             Some(slot.map(|(holder, _)| CopyEntry::Slot(*group, holder)))
         };
         groups.iter().zip(&values).filter_map(one).collect()

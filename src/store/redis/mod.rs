@@ -20,53 +20,55 @@
 //! brought the counter up again by then: so each write also leaves its writer's mark, and the next of the same finds it.
 //! What a node knows outlives it in its state file, so that the next one compares, too (`decide::fence`).
 
-mod address;
-mod check;
-mod coding;
+pub(crate) mod client;
+pub(crate) mod codec;
+pub(crate) mod data_loss;
 mod ends;
-mod epoch;
 mod export;
-mod greeting;
-mod hints;
-mod link;
-mod names;
-mod people;
+pub(crate) mod key_names;
+pub(crate) mod list;
+pub(crate) mod notify;
 mod quarantine;
 mod read;
 mod retention;
+pub(crate) mod script_args;
 mod sentinel;
-mod start;
-mod write;
+pub(crate) mod server_check;
+pub(crate) mod start_due;
+pub(crate) mod tls_probe;
+pub(crate) mod url;
 
 use super::clock::StoreClock;
 use super::copy::{self, CopyLockCheck};
+use super::optimistic;
+use super::optimistic::{ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
 use super::quarantine::QuarantinedMessage;
-use super::shared::{self, ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
 use super::{
     ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, SourceCount,
     SourceRetention, StartDueRequest, StartDueResult, StoreError, StoreFuture, StoreOpenError, StoredValue, SweepPace,
     WriteProbe,
 };
 use crate::decide::claim::Payload;
+use crate::decide::data_loss::{KnownStore, ObservedStore};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::fence::{KnownStore, ObservedStore};
 use crate::decide::id::{EventId, QueueTurn};
-use crate::decide::recipe::IdentityRecipe;
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
-use crate::telemetry::{self, LogLevel};
+use crate::observe::log;
+use crate::observe::log::LogLevel;
 use ::redis::{Pipeline, Value};
-use address::RedisUrl;
-use epoch::RedisWriterId;
+use client::{RedisClient, WriteScriptCall};
+use data_loss::RedisWriterId;
 use export::ScannedKeys;
-use link::{RedisClient, WriteScriptCall};
-use names::RedisKeyNames;
+use key_names::RedisKeyNames;
+use script_args::ScriptArgs;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use write::ScriptArgs;
+use url::RedisUrl;
 
 /// The script that writes. Where memory is full it is refused whole.
 const WRITE: &str = concat!("#!lua\n", include_str!("write.lua"));
@@ -154,7 +156,7 @@ impl RedisBackend {
         let RedisOptions { clock, access } = options;
         let link = Arc::new(RedisClient::new(address, names.clone(), access));
         link.reach().await?;
-        let (epoch, seen) = epoch::begin(&link, &names, access).await?;
+        let (epoch, seen) = data_loss::begin(&link, &names, access).await?;
         let count = if link.address.wait.is_some() { 0 } else { seen };
         let core = Arc::new(RedisInner {
             link,
@@ -165,7 +167,7 @@ impl RedisBackend {
             count: AtomicU64::new(count),
             writer: RedisWriterId::new(),
             failed: watch::Sender::new(None),
-            hints: broadcast::Sender::new(hints::HINTS_HELD),
+            hints: broadcast::Sender::new(notify::HINTS_HELD),
             notes: Mutex::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
@@ -177,14 +179,14 @@ impl RedisBackend {
             core.send(words).await.map_err(|error| core.cannot_write(&error))?;
         }
         if access == RedisAccess::Node {
-            tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
+            tasks.push(tokio::spawn(notify::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
             tasks.push(tokio::spawn(write_notes(core.clone())));
             tasks.push(tokio::spawn(look_again(core.link.clone())));
             tasks.push(tokio::spawn(ends::fill(core.clone())));
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
         let begins = if access == RedisAccess::Node { ClockAccess::Writing } else { ClockAccess::Looking };
-        shared::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?;
+        optimistic::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?;
         Ok(opened)
     }
 }
@@ -236,7 +238,7 @@ impl RedisInner {
         self.compare(read::bytes(epoch).unwrap_or_default(), count, floor)?;
         let time = answers.drain(..1).next();
         let now = time.as_ref().and_then(server_time).ok_or_else(odd_answer)?;
-        let agreed = read::bytes(agreed).and_then(coding::read_agreed_clock).unwrap_or_default();
+        let agreed = read::bytes(agreed).and_then(codec::read_agreed_clock).unwrap_or_default();
         let now = self.clock.observe_server_time(asked, now, agreed);
         let marks = ReplyStamp { count, turn: QueueTurn(number(turn).unwrap_or(0).max(1)), now };
         Ok((answers, marks))
@@ -313,7 +315,7 @@ impl RedisInner {
             self.failed.send_if_modified(|was| {
                 let first = was.is_none();
                 if first {
-                    telemetry::log(LogLevel::Error, "broken", &[("why", why)]);
+                    log::log(LogLevel::Error, "broken", &[("why", why)]);
                     *was = Some(why.clone());
                 }
                 first
@@ -472,7 +474,7 @@ impl VersionedBackend for RedisBackend {
             questions.cmd("HGETALL").arg(self.core.names.scopes());
             let (answers, _) = self.core.ask(questions).await?;
             let pairs = answers.first().map(read::pairs).unwrap_or_default();
-            let mut recipes: Vec<_> = pairs.into_iter().map(|(scope, once)| coding::read_recipe(scope, once)).collect();
+            let mut recipes: Vec<_> = pairs.into_iter().map(|(scope, once)| codec::read_recipe(scope, once)).collect();
             recipes.sort();
             Ok(recipes)
         })

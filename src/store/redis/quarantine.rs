@@ -1,9 +1,9 @@
 //! Messages that can never become an event: a list of their names, the newest last, and a hash of what they were.
 
 use super::RedisInner;
-use super::coding;
+use super::codec;
 use super::read;
-use super::write::ScriptArgs;
+use super::script_args::ScriptArgs;
 use crate::store::StoreError;
 use crate::store::quarantine::QuarantinedMessage;
 use ::redis::Pipeline;
@@ -33,6 +33,6 @@ impl RedisInner {
         questions.cmd("HMGET").arg(self.names.quarantined()).arg(names);
         let (answers, _) = self.ask(questions).await?;
         let found = answers.first().map_or(&[][..], read::list).iter().filter_map(read::bytes);
-        Ok(found.filter_map(coding::read_quarantined).collect())
+        Ok(found.filter_map(codec::read_quarantined).collect())
     }
 }

@@ -2,17 +2,18 @@
 //! marks, so that a store that lost something is never taken for whole.
 
 use super::RedisInner;
-use super::coding;
-use super::names::{self, RedisKeyKind};
-use super::write::ScriptArgs;
+use super::codec;
+use super::key_names;
+use super::key_names::RedisKeyKind;
+use super::script_args::ScriptArgs;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::time::Timestamp;
 use crate::store::StoreResult;
-use crate::store::cells;
 use crate::store::ledger::EventRow;
-use crate::store::shared::{ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot};
+use crate::store::optimistic::{ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot};
+use crate::store::row;
 use crate::store::{DueEvents, DueQuery, StoreError, StoredValue};
 use ::redis::{Pipeline, Value};
 use std::collections::HashSet;
@@ -112,7 +113,7 @@ impl RedisInner {
     }
 
     /// The rows of these events, and their versions.
-    async fn rows(&self, ids: &[EventId]) -> StoreResult<Vec<(EventId, Option<(cells::DecodedRow, RecordVersion)>)>> {
+    async fn rows(&self, ids: &[EventId]) -> StoreResult<Vec<(EventId, Option<(row::DecodedRow, RecordVersion)>)>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -120,7 +121,7 @@ impl RedisInner {
         questions.cmd("MGET").arg(ids.iter().map(|id| self.names.event(RedisKeyKind::Event, *id)).collect::<Vec<_>>());
         let (answers, _) = self.ask(questions).await?;
         let rows = answers.first().map_or(&[][..], list);
-        Ok(ids.iter().zip(rows).map(|(id, row)| (*id, bytes(row).map(|row| coding::read_row(*id, row)))).collect())
+        Ok(ids.iter().zip(rows).map(|(id, row)| (*id, bytes(row).map(|row| codec::read_row(*id, row)))).collect())
     }
 
     /// These events, as far as they are there.
@@ -221,7 +222,7 @@ impl RedisInner {
         questions.cmd("MGET").arg(&kinds.map(|kind| self.names.event(kind, id)));
         let (answers, _) = self.ask(questions).await?;
         let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(StoredValue::Forgotten) };
-        let digest = bytes(row).map(|row| coding::read_row(id, row).0.event().body_digest);
+        let digest = bytes(row).map(|row| codec::read_row(id, row).0.event().body_digest);
         Ok(payload_as_kept(digest, bytes(payload), bytes(passed)))
     }
 
@@ -237,7 +238,7 @@ impl RedisInner {
         let mut questions = Pipeline::new();
         questions.cmd("GET").arg(self.names.event(RedisKeyKind::Receipt, id));
         let (answers, _) = self.ask(questions).await?;
-        Ok(answers.first().and_then(bytes).and_then(coding::read_receipt))
+        Ok(answers.first().and_then(bytes).and_then(codec::read_receipt))
     }
 
     pub(super) async fn due_at(&self, look: DueQuery, limit: usize) -> StoreResult<DueEvents> {
@@ -248,7 +249,7 @@ impl RedisInner {
             questions.cmd("SMEMBERS").arg(self.names.routes());
             let (answers, _) = self.ask(questions).await?;
             let queues = answers.first().map_or(&[][..], list).iter().filter_map(bytes);
-            let wanted = queues.filter(|queue| match (&look, names::parse_queue(queue)) {
+            let wanted = queues.filter(|queue| match (&look, key_names::parse_queue(queue)) {
                 (DueQuery::Route(source, route), Some((_, s, r))) => **source == *s && **route == *r,
                 (DueQuery::Receiver(source, route, parts), Some((part, s, r))) => {
                     **source == *s && **route == *r && parts.contains(&part)
@@ -295,10 +296,10 @@ impl RedisInner {
         let mut strays = Vec::new();
         for (id, row) in self.rows(&ids).await? {
             match row {
-                Some((cells::DecodedRow::Whole(EventRow { event, .. }), _)) if look.finds(&event) => {
+                Some((row::DecodedRow::Whole(EventRow { event, .. }), _)) if look.finds(&event) => {
                     due.events.push(event);
                 }
-                Some((cells::DecodedRow::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
+                Some((row::DecodedRow::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
                 // It went on since the list was read; or it has no place on it, and was left there by a damaged row.
                 Some((_, version)) => strays.push((id, ExpectedVersion::Version(version))),
                 None => strays.push((id, ExpectedVersion::Absent)),
@@ -322,7 +323,7 @@ pub(super) fn payload_as_kept(
     passed: Option<&[u8]>,
 ) -> StoredValue<Payload> {
     let Some(payload) = payload else { return StoredValue::Forgotten };
-    match (coding::read_payload(payload, digest), passed.map(coding::read_headers)) {
+    match (codec::read_payload(payload, digest), passed.map(codec::read_headers)) {
         (StoredValue::Whole(payload), Some(Some(headers))) => StoredValue::Whole(Payload { headers, ..payload }),
         (StoredValue::Whole(_), Some(None)) => StoredValue::Damaged,
         (stored, _) => stored,
@@ -337,21 +338,20 @@ pub(super) fn key(bytes: &[u8]) -> Option<Key> {
 fn found(cell: &RecordId, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i64)>)]) -> StoreResult<Record> {
     let Some(value) = value else { return Ok(Record::Nothing) };
     match cell {
-        RecordId::Key(_) => coding::read_held(value).map(Record::Key).ok_or_else(|| overwritten("key")),
+        RecordId::Key(_) => codec::read_held(value).map(Record::Key).ok_or_else(|| overwritten("key")),
         RecordId::Register(_) => {
-            let register = coding::read_register(value).ok_or_else(|| overwritten("register"))?;
+            let register = codec::read_register(value).ok_or_else(|| overwritten("register"))?;
             Ok(Record::Register(register.0, register.1))
         }
         RecordId::Slot(group) => {
-            let (holder, version) = coding::read_slot(value).ok_or_else(|| overwritten("slot"))?;
+            let (holder, version) = codec::read_slot(value).ok_or_else(|| overwritten("slot"))?;
             let queue = queues.iter().find(|(of, _)| of == group).map_or(&[][..], |(_, queue)| queue);
             let turn = |at: i64| QueueTurn(u64::try_from(at).unwrap_or_default());
             let parked = queue.iter().take(PARKED_READ).map(|(id, at)| (turn(*at), *id)).collect();
             Ok(Record::Slot(Slot { holder, parked, more: queue.len() > PARKED_READ }, version))
         }
         RecordId::Event(id) => {
-            let (cells::DecodedRow::Whole(row) | cells::DecodedRow::Damaged(row, _), version) =
-                coding::read_row(*id, value);
+            let (row::DecodedRow::Whole(row) | row::DecodedRow::Damaged(row, _), version) = codec::read_row(*id, value);
             Ok(Record::Event(Box::new(row), version))
         }
         RecordId::Imported(_) => Ok(Record::Nothing),

@@ -1,9 +1,10 @@
 //! How long each source's events are kept, and which sources there are.
 
-use super::names::{self, RedisKeyKind};
+use super::key_names;
+use super::key_names::RedisKeyKind;
 use super::read::{bytes, list, number, pairs};
-use super::write::ScriptArgs;
-use super::{RedisInner, coding};
+use super::script_args::ScriptArgs;
+use super::{RedisInner, codec};
 use crate::decide::limits;
 use crate::store::StoreResult;
 use crate::store::{SourceCount, SourceRetention};
@@ -17,7 +18,7 @@ impl RedisInner {
         questions.cmd("HGETALL").arg(self.names.retention());
         let (answers, _) = self.ask(questions).await?;
         let pairs = answers.first().map(pairs).unwrap_or_default().into_iter();
-        let mut rows: Vec<_> = pairs.filter_map(|(source, row)| coding::read_retention(source, row)).collect();
+        let mut rows: Vec<_> = pairs.filter_map(|(source, row)| codec::read_retention(source, row)).collect();
         rows.sort_by(|one, other| one.source.cmp(&other.source));
         Ok(rows)
     }
@@ -41,7 +42,7 @@ impl RedisInner {
             waiting.entry(name.to_owned()).or_default();
         }
         for queue in queues {
-            let Some((_, source, _)) = names::parse_queue(queue).filter(|(_, source, _)| !known.contains(*source))
+            let Some((_, source, _)) = key_names::parse_queue(queue).filter(|(_, source, _)| !known.contains(*source))
             else {
                 continue;
             };

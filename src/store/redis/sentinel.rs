@@ -1,7 +1,7 @@
 //! Sentinel: asks the sentinels that a URL names which server is the primary now. A failover changes the answer, so they
 //! are asked whenever a connection is made, and now and then while it lasts.
 
-use super::address::RedisUrl;
+use super::url::RedisUrl;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use ::redis::{AsyncConnectionConfig, Client, Value, cmd};

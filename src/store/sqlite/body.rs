@@ -3,8 +3,8 @@
 use super::rows::SqliteLedger;
 use crate::decide::claim::Payload;
 use crate::decide::id::{Digest, EventId};
-use crate::store::cells;
-use crate::store::packed::CompressedBody;
+use crate::store::compression::CompressedBody;
+use crate::store::row;
 use rusqlite::Result;
 use rusqlite::{ErrorCode, params};
 
@@ -12,7 +12,7 @@ impl SqliteLedger<'_> {
     /// Removes what was only kept to be passed on.
     pub(super) fn shed_headers(&self, id: EventId) -> Result<()> {
         let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {
-            Ok(cells::shed(row.get_ref(0)?.as_str().unwrap_or_default()))
+            Ok(row::shed(row.get_ref(0)?.as_str().unwrap_or_default()))
         });
         match cell {
             Ok(Some(Some(headers))) => self.write_headers(id, &headers),
@@ -35,7 +35,7 @@ impl SqliteLedger<'_> {
     }
 
     pub(super) fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
-        let headers = cells::headers_cell(&payload.headers);
+        let headers = row::headers_cell(&payload.headers);
         let packed = CompressedBody::of(&payload.body);
         self.execute(
             "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \

@@ -88,7 +88,7 @@ mod tests {
         let db = store();
         assert_eq!(damaged(&db).expect("an answer"), None);
         let fields = [("tag".to_owned(), true), ("size".to_owned(), false)];
-        crate::store::sqlite::declare::declare(&db, &fields).expect("columns");
+        crate::store::sqlite::columns::declare(&db, &fields).expect("columns");
         db.execute_batch("create table mine (a); create index mine_a on mine (a)").expect("somebody's own table");
         assert_eq!(damaged(&db).expect("an answer"), None);
     }

@@ -1,26 +1,28 @@
 //! The file as a store that can be copied: read to its end, or filled. Whoever does it has the file's lock.
 
 use super::SqliteStore;
+use super::duplicate_notes::DuplicateTally;
 use super::last_seen;
-use super::notes::DuplicateTally;
 use super::quarantine;
-use super::read;
+use super::queries;
 use super::retention;
 use super::rows::{SqliteLedger, id_digest};
 use super::writer::marks;
 use crate::decide::claim::MatchedBy;
 use crate::decide::event::EventStep;
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
-use crate::decide::recipe::IdentityRecipe;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
-use crate::store::cells::{self, DecodedRow, columns};
-use crate::store::copy::mark::{self, CopyLock, MARK};
+use crate::store::copy::copy_lock;
+use crate::store::copy::copy_lock::{CopyLock, MARK};
 use crate::store::copy::{
     self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, PageContinuation,
 };
 use crate::store::ledger::{EventRow, KeyOwner, Ledger as _, Register};
+use crate::store::row;
+use crate::store::row::{DecodedRow, columns};
 use crate::store::{Store, StoreFuture, StoredValue};
 use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension, Params};
@@ -110,7 +112,7 @@ fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     let sql = concat!("select ", columns!(), " from events where state = 'running' and wake_at > ?1");
     let until = all(db, sql, [now.0], |row| {
         let (DecodedRow::Whole(EventRow { event, .. }) | DecodedRow::Damaged(EventRow { event, .. }, _)) =
-            cells::read(row);
+            row::read(row);
         let ends_with_its_node = event.transition(EventStep::Orphan, &Route::default(), now).is_ok();
         Ok(event.state.wake_at().filter(|_| !ends_with_its_node))
     })?;
@@ -223,7 +225,7 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
                 all(db, sql, (name(after), room), |row| Ok(CopyEntry::Register(Key(row.get(0)?), register(row, 1)?)))?;
             let more = more(entries.len());
             let last = entries.last().cloned();
-            entries.retain(|entry| !matches!(entry, CopyEntry::Register(key, _) if mark::is_own(key)));
+            entries.retain(|entry| !matches!(entry, CopyEntry::Register(key, _) if copy_lock::is_own(key)));
             // A page of nothing but our own would look like the last one.
             if let (PageContinuation::Maybe, Some(CopyEntry::Register(last, _)), true) =
                 (more, last, entries.is_empty())
@@ -245,7 +247,9 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
             let more = more(entries.len());
             (entries, more)
         }
-        CopyCursor::Recipes => (read::recipes(db)?.into_iter().map(CopyEntry::Recipe).collect(), PageContinuation::No),
+        CopyCursor::Recipes => {
+            (queries::recipes(db)?.into_iter().map(CopyEntry::Recipe).collect(), PageContinuation::No)
+        }
         CopyCursor::Retention => {
             (retention::retention(db)?.into_iter().map(CopyEntry::Retention).collect(), PageContinuation::No)
         }
@@ -261,7 +265,7 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
 fn export_events(db: &Connection, from: CopyCursor, after: Option<EventId>, room: i64) -> Result<ExportPage> {
     let sql = concat!("select ", columns!(), " from events where id > ?1 order by id limit ?2");
     let rows = all(db, sql, (after.map_or(Vec::new(), |id| id.0.to_vec()), room), |row| {
-        Ok(match cells::read(row) {
+        Ok(match row::read(row) {
             DecodedRow::Whole(row) | DecodedRow::Damaged(row, _) => row,
         })
     })?;
@@ -292,11 +296,11 @@ fn whole(db: &Connection, row: EventRow) -> Result<CompleteEvent> {
         let same = MatchedBy::parse(&row.get::<_, String>(1)?);
         Ok((Key(row.get(0)?), KeyOwner { event: id, same, alias: row.get(2)?, id_digest: id_digest(row, 3) }))
     })?;
-    let payload = match read::payload(db, id)? {
+    let payload = match queries::payload(db, id)? {
         StoredValue::Whole(payload) => Some(payload),
         StoredValue::Damaged | StoredValue::Forgotten => None,
     };
-    let story = read::story(db, id)?;
+    let story = queries::story(db, id)?;
     let (receipt, tried, duplicates, sightings) =
         story.map_or_else(Default::default, |story| (story.receipt, story.attempts, story.duplicates, story.sightings));
     Ok(CompleteEvent { row, keys, payload, receipt, tried, duplicates, sightings })

@@ -6,9 +6,11 @@
 //! SQLite locks parts of the same file with `fcntl`. The kernel gives all of these back as soon as the process closes any
 //! descriptor of the file. So the descriptor here is opened before the first connection and closed after the last one.
 
-use super::mark::{self, LastWriteMark};
+use super::last_write;
+use super::last_write::LastWriteMark;
 use super::open::{SqliteOpenError, SqliteOpenErrorKind, beside};
-use crate::telemetry::{self, LogLevel};
+use crate::observe::log;
+use crate::observe::log::LogLevel;
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -97,7 +99,7 @@ impl LockFileGuard {
         let link = if given == real { None } else { Some(lock_beside(given)?) };
         let file = lock_beside(real)?;
         if let Some(link) = &link {
-            mark::adopt_newer(&file, link).map_err(|error| SqliteOpenError::io(real, error))?;
+            last_write::adopt_newer(&file, link).map_err(|error| SqliteOpenError::io(real, error))?;
         }
         Ok(Self { file, link })
     }
@@ -143,7 +145,7 @@ fn lock_database(path: &Path) -> Result<Option<File>, SqliteOpenError> {
                  local disk",
                 path.display()
             );
-            telemetry::log(LogLevel::Warn, "lock", &[("why", &why)]);
+            log::log(LogLevel::Warn, "lock", &[("why", &why)]);
             Ok(None)
         }
         Err(error) => Err(SqliteOpenError::io(path, io::Error::from(error))),

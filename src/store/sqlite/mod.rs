@@ -10,25 +10,25 @@
 //! answers before what it answers is on the disk.
 
 mod body;
-mod declare;
+pub(crate) mod checkpoint;
+pub(crate) mod columns;
 mod definitions;
-mod effect;
+pub(crate) mod duplicate_notes;
+pub(crate) mod duplicates;
 mod export;
-mod foresee;
+pub(crate) mod integrity;
 mod last_seen;
-mod listed;
+pub(crate) mod last_write;
+pub(crate) mod list;
 mod lock;
-mod log;
-mod mark;
-mod mend;
-mod notes;
 mod open;
 mod probe;
 mod quarantine;
-mod read;
+pub(crate) mod queries;
 mod recent;
 mod retention;
-mod rows;
+pub(crate) mod rows;
+pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
 mod vacuum;
@@ -40,29 +40,30 @@ pub use vacuum::{VacuumReport, vacuum};
 
 use super::clock::StoreClock;
 use super::ledger;
-use super::place::SqlPermits;
 use super::quarantine::QuarantinedMessage;
 use super::schema::{self, sqlite as migrations};
-use super::standing::those_that_wait;
+use super::sql::SqlPermits;
+use super::status_text::those_that_wait;
 use super::{
     AdvanceResult, DeclaredFields, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, EventCounts, EventDetails,
     EventPage, EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,
     SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, Store, StoreError, StoreFuture, StoredValue, SweepError,
     WriteProbe,
 };
-use crate::decide::change::Transition;
 use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry::ExpiryStatus;
+use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::{EventId, Key};
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
-use crate::decide::recipe::IdentityRecipe;
-use crate::decide::statement::BoundStatement;
+use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
-use crate::telemetry::{self, LogLevel};
-use log::WalCheckpointer;
-use notes::DuplicateNotes;
-use read::ReaderPool;
+use crate::decide::transition::Transition;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use checkpoint::WalCheckpointer;
+use duplicate_notes::DuplicateNotes;
+use queries::ReaderPool;
 use recent::RecentKeys;
 use rows::SqliteLedger;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -216,12 +217,12 @@ impl SqliteStore {
 
 /// What the database at this path remembers of each scope, read beside a running node; nothing if it cannot be read.
 pub fn remembered(path: &Path) -> Vec<IdentityRecipe> {
-    open_file(path, SqliteAccess::Read).ok().and_then(|opened| read::recipes(&opened.db).ok()).unwrap_or_default()
+    open_file(path, SqliteAccess::Read).ok().and_then(|opened| queries::recipes(&opened.db).ok()).unwrap_or_default()
 }
 
 /// The same of events that wait.
 pub fn waiting(path: &Path) -> Vec<Event> {
-    let page = |opened: OpenDatabase| listed::page(&opened.db, &those_that_wait()).ok();
+    let page = |opened: OpenDatabase| list::page(&opened.db, &those_that_wait()).ok();
     open_file(path, SqliteAccess::Read).ok().and_then(page).map(|page| page.events).unwrap_or_default()
 }
 
@@ -270,7 +271,7 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
         let count = |count: usize| count.to_string();
         let (ended, left, freed) = (count(ended), count(left), count(freed));
         let taken = [("running", &*ended), ("leased", &*left), ("slots", &*freed)];
-        telemetry::log(LogLevel::Warn, "took over", &taken);
+        log::log(LogLevel::Warn, "took over", &taken);
     }
     Ok(())
 }
@@ -313,19 +314,19 @@ impl Store for SqliteStore {
     }
 
     fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
-        self.read_inline(move |db| read::get(db, id))
+        self.read_inline(move |db| queries::get(db, id))
     }
 
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(async move { self.stop_if_broken(self.read(move |db| read::payload(db, id)).await) })
+        Box::pin(async move { self.stop_if_broken(self.read(move |db| queries::payload(db, id)).await) })
     }
 
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        self.read_inline(move |db| read::receipt(db, id))
+        self.read_inline(move |db| queries::receipt(db, id))
     }
 
     fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
-        let recall = |db: &Connection| foresee::recall(db, new, needs, self.clock.moment());
+        let recall = |db: &Connection| duplicates::recall(db, new, needs, self.clock.moment());
         let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
         let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
         Box::pin(std::future::ready(found))
@@ -334,7 +335,7 @@ impl Store for SqliteStore {
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         let now = self.clock.now();
         Box::pin(async move {
-            let looked = self.stop_if_broken(self.read(move |db| read::due(db, &look, limit, now)).await)?;
+            let looked = self.stop_if_broken(self.read(move |db| queries::due(db, &look, limit, now)).await)?;
             if !looked.damaged.is_empty() {
                 self.bury(looked.damaged).await?;
             }
@@ -343,23 +344,23 @@ impl Store for SqliteStore {
     }
 
     fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        self.read(move |db| listed::list(db, &listing))
+        self.read(move |db| list::list(db, &listing))
     }
 
     fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        self.read(move |db| listed::page(db, &listing))
+        self.read(move |db| list::page(db, &listing))
     }
 
     fn counts(&self) -> StoreFuture<'_, EventCounts> {
-        self.read(listed::census)
+        self.read(list::census)
     }
 
     fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.read(move |db| read::story(db, id))
+        self.read(move |db| queries::story(db, id))
     }
 
     fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.read(move |db| read::named(db, &name, limit))
+        self.read(move |db| queries::named(db, &name, limit))
     }
 
     fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
@@ -403,7 +404,7 @@ impl Store for SqliteStore {
     }
 
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        self.read(read::recipes)
+        self.read(queries::recipes)
     }
 
     fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
@@ -416,7 +417,7 @@ impl Store for SqliteStore {
 
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let at = self.clock.moment();
-        self.read(move |db| foresee::foresee(db, new, at))
+        self.read(move |db| duplicates::foresee(db, new, at))
     }
 
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
@@ -436,7 +437,7 @@ impl Store for SqliteStore {
                 None => columns.push((name, identifies)),
             }
         }
-        self.ask(columns.len(), 0, move |rows| declare::declare(rows.db, &columns))
+        self.ask(columns.len(), 0, move |rows| columns::declare(rows.db, &columns))
     }
 
     fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {

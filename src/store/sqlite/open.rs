@@ -2,8 +2,9 @@
 
 use super::definitions;
 use super::export::mark_in;
+use super::integrity;
+use super::integrity::IntegrityScope;
 use super::lock::{self, DatabaseLock, LockFileGuard};
-use super::mend::{self, IntegrityScope};
 use crate::store::copy::CopyLock;
 use crate::store::schema::MigrationRejection;
 use crate::store::schema::sqlite::SqliteMigrationError;
@@ -308,7 +309,7 @@ pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     let looks =
         if log > 0 && !lock.mark(path)?.is_of_a_write() { IntegrityScope::However } else { IntegrityScope::IfSmall };
-    let why = match mend::check_and_repair(db, looks) {
+    let why = match integrity::check_and_repair(db, looks) {
         Ok(None) => return Ok(()),
         Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Rotten(what)),
         Err(error) => SqliteOpenError::sqlite(path, error),

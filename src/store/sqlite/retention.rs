@@ -1,6 +1,6 @@
 //! How long each source's events are kept, and which sources there are.
 
-use super::read::limit_cell;
+use super::queries::limit_cell;
 use crate::decide::limits;
 use crate::store::{SourceCount, SourceRetention};
 use rusqlite::Connection;

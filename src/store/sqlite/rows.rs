@@ -1,18 +1,20 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
-use super::mark::LastWriteMark;
-use super::notes::DuplicateTally;
-use crate::decide::change::AttemptRecord;
+use super::duplicate_notes::DuplicateTally;
+use super::last_write::LastWriteMark;
 use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Receipt};
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
-use crate::store::cells::{self, DamageRecorded, DecodedRow, StateColumns, columns};
+use crate::decide::transition::AttemptRecord;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
 use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger};
+use crate::store::row;
+use crate::store::row::{DamageRecorded, DecodedRow, StateColumns, columns};
 use crate::store::{ClockSnapshot, DuplicateSighting};
-use crate::telemetry::{self, LogLevel};
 use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -51,7 +53,7 @@ impl SqliteLedger<'_> {
     /// for by its holder.
     fn bury(&mut self, mut row: EventRow) -> Result<EventRow> {
         let what = [("event", &*row.event.id.short()), ("why", "its row cannot be read; it ends dead")];
-        telemetry::log(LogLevel::Error, "damaged", &what);
+        log::log(LogLevel::Error, "damaged", &what);
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
         ledger::end_damaged(self, row, self.at.now)
@@ -149,7 +151,7 @@ impl Ledger for SqliteLedger<'_> {
 
     fn row(&mut self, id: EventId) -> Result<Option<EventRow>> {
         let sql = concat!("select ", columns!(), " from events where id = ?1");
-        let found = self.find(sql, [id.0], |row| Ok(cells::read(row)))?;
+        let found = self.find(sql, [id.0], |row| Ok(row::read(row)))?;
         found.map(|found| self.sound(found)).transpose()
     }
 
@@ -184,7 +186,7 @@ impl Ledger for SqliteLedger<'_> {
                 event.attempt,
                 event.doubts,
                 event.blocks.0.cast_signed(),
-                cells::passed_cell(event.queue_state),
+                row::passed_cell(event.queue_state),
                 event.group.map(|group| group.0),
                 counter_cell(event.turn.0),
                 event.change.map(|change| change.subject.0),
@@ -192,8 +194,8 @@ impl Ledger for SqliteLedger<'_> {
                 event.change.and_then(|change| change.order),
                 event.body_digest.0,
                 event.digest.0,
-                cells::retrier_cell(event.retrier),
-                cells::published_again_cell(event),
+                row::retrier_cell(event.retrier),
+                row::published_again_cell(event),
                 cells.action,
                 payload.is_some(),
             ],
@@ -226,11 +228,11 @@ impl Ledger for SqliteLedger<'_> {
                 event.attempt,
                 event.doubts,
                 event.blocks.0.cast_signed(),
-                cells::passed_cell(event.queue_state),
+                row::passed_cell(event.queue_state),
                 counter_cell(event.turn.0),
                 event.change.and_then(|change| change.order),
-                cells::retrier_cell(event.retrier),
-                cells::published_again_cell(event),
+                row::retrier_cell(event.retrier),
+                row::published_again_cell(event),
                 cells.action,
             ],
         )?;
@@ -317,7 +319,7 @@ impl Ledger for SqliteLedger<'_> {
 
     fn parked(&mut self, group: &Key) -> Result<Option<EventRow>> {
         loop {
-            match self.find(PARKED, [group.0], |row| Ok(cells::read(row)))? {
+            match self.find(PARKED, [group.0], |row| Ok(row::read(row)))? {
                 Some(DecodedRow::Whole(row)) => return Ok(Some(row)),
                 Some(DecodedRow::Damaged(row, _)) => self.bury(row)?, // no longer parked
                 None => return Ok(None),
@@ -342,8 +344,8 @@ impl Ledger for SqliteLedger<'_> {
         let Some(Receipt { status, headers, body, truncated: cut }) = receipt else {
             return self.execute("delete from receipts where event = ?1", [id.0]).map(drop);
         };
-        let headers = cells::headers_cell(headers);
-        let digest = cells::receipt_digest(*status, *cut, &headers, body);
+        let headers = row::headers_cell(headers);
+        let digest = row::receipt_digest(*status, *cut, &headers, body);
         self.execute(
             "insert or replace into receipts (event, status, headers, body, cut, digest) \
              values (?1, ?2, ?3, ?4, ?5, ?6)",

@@ -2,9 +2,9 @@
 
 use super::retention::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
-use super::{SqliteAccess, SqliteStore, read};
+use super::{SqliteAccess, SqliteStore, queries};
 use crate::decide::claim::{MatchRelation, MatchedBy};
-use crate::store::contract::making;
+use crate::store::conformance::making;
 use crate::store::{DuplicateLookup, Store, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::path::Path;
@@ -33,11 +33,11 @@ async fn every_question_of_the_walk_goes_through_its_index() {
     check_plan(&db, PARKED, "events_parked");
     check_plan(&db, SOURCES, "events_source");
     check_plan(&db, COUNT_OF_SOURCE, "events_source");
-    check_plan(&db, read::DUE_ON_ROUTE, "events_due");
+    check_plan(&db, queries::DUE_ON_ROUTE, "events_due");
     // The events of other receivers are not walked through.
-    check_plan(&db, read::DUE_AT_RECEIVER, "events_due_part (source=? AND route=? AND part=?");
-    check_plan(&db, read::NEXT_RECEIVER, "events_due_part (source=? AND route=? AND part>? AND part<?");
-    check_plan(&db, read::ROUTES_IN_USE, "events_due");
+    check_plan(&db, queries::DUE_AT_RECEIVER, "events_due_part (source=? AND route=? AND part=?");
+    check_plan(&db, queries::NEXT_RECEIVER, "events_due_part (source=? AND route=? AND part>? AND part<?");
+    check_plan(&db, queries::ROUTES_IN_USE, "events_due");
     check_plan(&db, "select max(ended_at) from events", "events_ended");
     check_plan(&db, "update events set wake_at = 1 where state = 'running' and wake_at > 1", "events_due");
     drop(store);

@@ -9,20 +9,21 @@
 //!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
 //! ```
 
-use super::effect::SqlWriteJob;
+use super::checkpoint::WalCheckpointer;
+use super::duplicate_notes::{DuplicateNotes, TxnContent};
 use super::last_seen;
-use super::log::WalCheckpointer;
-use super::mark::LastWriteMark;
-use super::notes::{DuplicateNotes, TxnContent};
+use super::last_write::LastWriteMark;
 use super::open::SqliteAccess;
 use super::rows::SqliteLedger;
-use crate::decide::change::Transition;
+use super::sql::SqlWriteJob;
 use crate::decide::limits;
-use crate::decide::statement::BoundStatement;
+use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
+use crate::decide::transition::Transition;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
 use crate::store::clock::StoreClock;
 use crate::store::{SqlOutcome, StoreError};
-use crate::telemetry::{self, LogLevel};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::sync::Arc;
@@ -222,7 +223,7 @@ pub(super) fn stop(failed: &FailureSignal, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
-            telemetry::log(LogLevel::Error, "broken", &[("why", why)]);
+            log::log(LogLevel::Error, "broken", &[("why", why)]);
             *was = Some(why.to_owned());
         }
         first

@@ -2,8 +2,10 @@
 
 use super::{LiveCheck, failed_check};
 use crate::config::Config;
-use crate::decide::fence::{self, KnownStore, ObservedStore};
-use crate::node::state::{self, StateFile, StateRead, StateRecord, UNREADABLE_HINT};
+use crate::decide::data_loss;
+use crate::decide::data_loss::{KnownStore, ObservedStore};
+use crate::node::state_file;
+use crate::node::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::store::StoreOpenError;
 use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
 use std::path::PathBuf;
@@ -26,7 +28,7 @@ pub(super) fn tried(config: &Config) -> Option<LiveCheck> {
     };
     // A store that cannot be opened is told of elsewhere.
     let StoreComparison { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
-    let losses = compared.iter().filter_map(|(record, found)| Some((record, fence::loss(&record.known, found)?)));
+    let losses = compared.iter().filter_map(|(record, found)| Some((record, data_loss::loss(&record.known, found)?)));
     if let Some((record, loss)) = losses.into_iter().next() {
         return tried(file.path_of(record), failed_check(loss.to_string(), ""));
     }
@@ -80,7 +82,7 @@ fn both(known: Option<&KnownStore>, found: &ObservedStore) -> String {
 
 /// Whether what is known lasts.
 fn state_folder_status(config: &Config) -> String {
-    match state::can_be_written(&config.state) {
+    match state_file::can_be_written(&config.state) {
         Ok(()) => String::new(),
         Err(why) => format!("; {why}, so that lost data is noticed only while a node runs"),
     }

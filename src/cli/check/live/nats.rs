@@ -1,13 +1,13 @@
 //! NATS servers: whether they can be connected to, and whether the streams and consumers are there. None is made.
 
 use super::{LiveCheck, failed_check, plans};
-use crate::action::nats::{NatsConnections, stream_warnings};
 use crate::action::plan::ActionPlan;
 use crate::action::plan::nats::{NatsServer, PublishPlan};
+use crate::action::publish::{NatsConnections, stream_warnings};
 use crate::config::{Config, StreamPlan, UNKNOWN_URL};
 use crate::decide::time::Duration;
-use crate::nats::check_consumer;
-use crate::telemetry::LogLevel;
+use crate::ingress::nats::check_consumer;
+use crate::observe::log::LogLevel;
 use async_nats::Client;
 use std::io;
 

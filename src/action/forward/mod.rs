@@ -1,0 +1,229 @@
+//! `forward`: the event's body, as it came, to its receiver. One request, one answer, one class:
+//!
+//! | what happened | outcome |
+//! |---|---|
+//! | 2xx, also with an answer that breaks off or is too long | delivered |
+//! | 408, 425, 429, 5xx | failed; `Retry-After` is honoured |
+//! | any other 3xx, 4xx | rejected: nothing is followed |
+//! | a URL with a field in it that leads where it may not | rejected: not a byte has left |
+//! | not connected: name, route, refused, TLS | failed: not a byte of the request has left |
+//! | reset, closed, no HTTP, before there was a status | unknown: it may have acted |
+//! | our own timeout, before there was a status, or after a 2xx whose rest did not come | timed out: it may have acted |
+//!
+//! A request that found its kept connection closed, before any of it was written, is sent again on a new one by the
+//! client. One of which a byte was written never is.
+//!
+//! A receiver that fails several times in a row is left alone for a while (`decide::breaker`). That is not asked here:
+//! whoever begins attempts asks [`Action::ready`] first, so that none is spent on it.
+pub mod ip_filter;
+pub(crate) mod receiver_response;
+pub(crate) mod request;
+pub mod url_template;
+
+use super::plan::ReceiverPlan;
+use ip_filter::{DnsResolver, ForbiddenAddressError};
+
+use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, format_duration};
+use crate::decide::action_kind::ActionKind;
+use crate::decide::circuit_breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
+use crate::decide::event::Outcome;
+use crate::decide::limits::BREAKER_FAILURES;
+use crate::decide::time::Duration;
+use crate::decide::verify::VerificationScheme;
+use crate::lease::boottime;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use receiver_response::{ReceiverResponse, read_response};
+use reqwest::{Client, Url};
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use tokio::time::{Instant, timeout_at};
+
+/// How much later than its time an attempt that sees whether a receiver is back may come back itself.
+const PROBE_LATE: Duration = Duration::from_secs(5);
+
+/// The action `forward`.
+pub(super) struct ForwardAction {
+    receivers: Vec<ReceiverClient>,
+}
+
+struct ReceiverClient {
+    receiver: ReceiverPlan,
+    client: Client,
+    signs: Option<VerificationScheme>,
+    /// `None`: a field names the host, so that one event's failure says nothing about the next one's receiver.
+    breaker: Option<Mutex<CircuitBreaker>>,
+}
+
+/// What became of a request.
+struct ForwardResult {
+    outcome: Outcome,
+    health: ReceiverHealth,
+}
+
+impl ForwardAction {
+    pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
+        let to = |receiver: ReceiverPlan| {
+            let cannot = |why: String| ActionError(format!("cannot forward by HTTP: {why}"));
+            let client = request::client(&receiver, resolver).map_err(|error| cannot(root_cause(&error)))?;
+            let signs = receiver.sign.as_ref().map(request::signing).transpose().map_err(cannot)?;
+            let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
+            Ok(ReceiverClient { receiver, client, signs, breaker })
+        };
+        Ok(Self { receivers: receivers.into_iter().map(to).collect::<Result<_, _>>()? })
+    }
+
+    async fn forward(&self, attempt: Attempt<'_>) -> Outcome {
+        let Some(to) = self.receivers.get(usize::from(attempt.event.part)) else {
+            return rejected(format!("its route has no receiver {} any more", attempt.event.part + 1));
+        };
+        let ForwardResult { outcome, health: heard } = to.send(attempt).await.unwrap_or_else(ForwardResult::not_sent);
+        to.record_health(heard);
+        outcome
+    }
+}
+
+impl Action for ForwardAction {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
+        Box::pin(self.forward(attempt))
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Forward
+    }
+
+    fn ready(&self, part: u16) -> CircuitAdmission {
+        let Some(to) = self.receivers.get(usize::from(part)) else { return CircuitAdmission::Now };
+        let lasts = to.receiver.timeout + PROBE_LATE;
+        to.breaker.as_ref().map_or(CircuitAdmission::Now, |breaker| lock(breaker).try_acquire(boottime().0, lasts))
+    }
+
+    fn release_probe(&self, part: u16) {
+        if let Some(to) = self.receivers.get(usize::from(part)) {
+            to.record_health(ReceiverHealth::Unknown);
+        }
+    }
+
+    fn is_healthy(&self, part: u16) -> bool {
+        let breaker = self.receivers.get(usize::from(part)).and_then(|to| to.breaker.as_ref());
+        breaker.is_none_or(|breaker| lock(breaker).is_closed())
+    }
+
+    fn concurrency_limit(&self, part: u16) -> Option<usize> {
+        self.receivers.get(usize::from(part))?.receiver.at_once
+    }
+}
+
+impl ReceiverClient {
+    /// `Err`: why nothing was sent, in a sentence.
+    async fn send(&self, attempt: Attempt<'_>) -> Result<ForwardResult, String> {
+        let Self { receiver, client, signs, .. } = self;
+        let Attempt { payload, lease, .. } = attempt;
+        let url = self.url(attempt)?;
+        let headers = request::headers(receiver, signs.as_ref(), &attempt).map_err(|unfit| unfit.to_string())?;
+        let until = Instant::now() + receiver.timeout;
+        let request = client.post(url).headers(headers).body(payload.body.clone());
+        let answer = tokio::select! {
+            biased;
+            over = lease.ended() => {
+                let outcome = Outcome::Unknown { why: format!("{} before the receiver answered", over.why()) };
+                return Ok(ForwardResult { outcome, health: ReceiverHealth::Unknown });
+            }
+            answer = timeout_at(until, request.send()) => answer,
+        };
+        match answer {
+            Ok(Ok(response)) => {
+                let ReceiverResponse { outcome, health: heard, cut } =
+                    read_response(response, receiver, until, lease).await;
+                if let Some(why) = cut {
+                    let why = format!("the answer is not kept whole: {}", why.reason());
+                    log::log(LogLevel::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
+                }
+                Ok(ForwardResult { outcome, health: heard })
+            }
+            Ok(Err(error)) => classify_send_error(&error),
+            Err(_) => {
+                let why = format!("no answer within {}", format_duration(receiver.timeout));
+                Ok(ForwardResult { outcome: Outcome::TimedOut { why, answered: None }, health: ReceiverHealth::Down })
+            }
+        }
+    }
+
+    /// Where to send. One with a field in it is looked at: as an address here, as a name when it is resolved.
+    fn url(&self, attempt: Attempt<'_>) -> Result<Url, String> {
+        let template = &self.receiver.url;
+        if template.fields().next().is_none() {
+            return Url::parse(&template.to_string()).map_err(|error| format!("the receiver's URL is none: {error}"));
+        }
+        let url = url_template::fill(template, &attempt.event.fields).map_err(|unfilled| unfilled.to_string())?;
+        // An address of IPv6 stands in brackets in a URL, and nowhere else.
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            ip_filter::check_address(address, &self.receiver.allow).map_err(|forbidden| forbidden.to_string())?;
+        }
+        Ok(url)
+    }
+
+    /// Remembers how the receiver is, and says so when that changes.
+    fn record_health(&self, heard: ReceiverHealth) {
+        let Some(breaker) = &self.breaker else { return };
+        let turned = lock(breaker).on_result(heard, boottime().0);
+        let shown = ("url", &*self.receiver.display);
+        match turned {
+            Some(CircuitTransition::Opened(wait)) => {
+                let why = format!(
+                    "{BREAKER_FAILURES} failures in a row: it is left alone, tried again after {}, and its events wait",
+                    format_duration(wait)
+                );
+                log::log(LogLevel::Warn, "receiver", &[shown, ("why", &why)]);
+            }
+            Some(CircuitTransition::Closed) => {
+                log::log(LogLevel::Info, "receiver", &[shown, ("why", "it answers again")]);
+            }
+            None => {}
+        }
+    }
+}
+
+impl ForwardResult {
+    /// Not a byte has left, and none ever will.
+    fn not_sent(why: String) -> Self {
+        Self { outcome: rejected(why), health: ReceiverHealth::Unknown }
+    }
+}
+
+fn lock(breaker: &Mutex<CircuitBreaker>) -> std::sync::MutexGuard<'_, CircuitBreaker> {
+    breaker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn rejected(why: String) -> Outcome {
+    Outcome::Rejected { why, receipt: None }
+}
+
+/// The URL is left out: it may carry a secret.
+fn classify_send_error(error: &reqwest::Error) -> Result<ForwardResult, String> {
+    if let Some(forbidden) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenAddressError>()) {
+        return Err(forbidden.to_string());
+    }
+    let cause = root_cause(error);
+    let outcome = if error.is_builder() {
+        return Err(format!("the request could not be built: {cause}"));
+    } else if error.is_connect() {
+        Outcome::Failed { why: format!("not connected: {cause}"), retry_after: None, receipt: None }
+    } else {
+        Outcome::Unknown { why: format!("sent, but not answered: {cause}") }
+    };
+    Ok(ForwardResult { outcome, health: ReceiverHealth::Down })
+}
+
+/// An error and those behind it.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+/// The innermost cause: those around it only say that there is one.
+fn root_cause(error: &reqwest::Error) -> String {
+    let innermost = causes(error).last().filter(|cause| !cause.is::<reqwest::Error>());
+    innermost.map_or_else(|| "it could not be built".into(), ToString::to_string)
+}

@@ -1,0 +1,274 @@
+//! `publish`: the event's body, as it came or in an envelope, to a NATS subject. One message, one answer, one class:
+//!
+//! | what happened | outcome |
+//! |---|---|
+//! | the stream has it, now or from an earlier attempt (`duplicate`) | delivered |
+//! | not connected: nothing was sent | failed |
+//! | no stream takes the subject, or the stream says no | failed: it did not take it |
+//! | larger than the server or the stream takes, a field that is no token | rejected |
+//! | sent, and no answer in time | unknown: the stream may have it |
+//!
+//! Every attempt of one life carries the same `Nats-Msg-Id`, so that the stream keeps one message of it, as long as its
+//! duplicate window remembers the first.
+pub(crate) mod nats_connection;
+pub(crate) mod stream_check;
+pub(crate) mod version;
+
+pub use nats_connection::{NatsConnection, NatsConnections, round_trip};
+pub use stream_check::stream_warnings;
+pub use version::NatsServerVersion;
+
+use super::plan::nats::{PublishMode, PublishPlan};
+use super::{Action, ActionError, ActionFuture, Attempt, format_duration, trace};
+use crate::decide::action_kind::ActionKind;
+use crate::decide::claim::Payload;
+use crate::decide::envelope::{self, EnvelopeFormat};
+use crate::decide::event::{Event, Outcome};
+use crate::decide::time::Duration;
+use crate::decide::verify::VerificationScheme;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use async_nats::client::{PublishErrorKind, Request, RequestErrorKind};
+use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
+use async_nats::{Client, Message};
+use bytes::Bytes;
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::sync::Arc;
+use tokio::time::{Instant, timeout_at};
+
+/// Waiting for a connection takes at most half of the time there is: so what was never sent (failed) is told from what
+/// was never answered (unknown).
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// The stream's own word for a message that is too large for it.
+const TOO_LARGE: u64 = 10_054;
+
+/// The action `publish`.
+pub struct PublishAction {
+    plan: Arc<PublishPlan>,
+    server: Arc<NatsConnection>,
+}
+
+/// What a stream answers.
+#[derive(Deserialize)]
+struct PublishAck {
+    stream: Option<String>,
+    seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
+    error: Option<PublishAckError>,
+}
+
+#[derive(Deserialize)]
+struct PublishAckError {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+impl PublishAction {
+    /// Publishes by this plan. What the stream is like is looked at beside, and said.
+    pub fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
+        let server = servers.connection(&plan.server)?;
+        let plan = Arc::new(plan);
+        tokio::spawn(stream_check::warn_about_stream(plan.clone(), server.clone()));
+        Ok(Self { plan, server })
+    }
+
+    async fn publish(&self, attempt: Attempt<'_>) -> Outcome {
+        let Attempt { event, payload, lease, .. } = attempt;
+        let (subject, body) = match self.encode(event, payload) {
+            Ok(letter) => letter,
+            Err(why) => return Outcome::Rejected { why, receipt: None },
+        };
+        let until = Instant::now() + self.plan.timeout;
+        let client = match self.server.connected(CONNECT_TIME.min(self.plan.timeout / 2)).await {
+            Ok(client) => client,
+            Err(why) => return Outcome::Failed { why, retry_after: None, receipt: None },
+        };
+        let headers = self.headers(&attempt);
+        let sending = async {
+            match self.plan.keeper {
+                PublishMode::Stream => self.publish_jetstream(&client, &subject, headers, body, event).await,
+                PublishMode::Core => publish_core(&client, subject, headers, body).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            over = lease.ended() => Outcome::Unknown { why: format!("{} before the stream answered", over.why()) },
+            sent = timeout_at(until, sending) => sent.unwrap_or_else(|_| Outcome::TimedOut {
+                why: format!("sent, but not acknowledged within {}", format_duration(self.plan.timeout)),
+                answered: None,
+            }),
+        }
+    }
+
+    /// The subject and the body of the message.
+    fn encode(&self, event: &Event, payload: &Payload) -> Result<(String, Bytes), String> {
+        let subject = self.plan.subject(&event.fields).map_err(|unfilled| unfilled.to_string())?;
+        let body = match self.plan.envelope {
+            EnvelopeFormat::Raw => payload.body.clone(),
+            EnvelopeFormat::Patchwork => {
+                let id = event.delivery_id.as_deref().filter(|id| !id.is_empty());
+                let id = id.ok_or("it has no delivery id, which the envelope needs")?;
+                envelope::patchwork(id, self.kind(payload), &payload.body)?.into()
+            }
+        };
+        Ok((subject, body))
+    }
+
+    fn kind<'p>(&'p self, payload: &'p Payload) -> &'p str {
+        self.plan.kind.as_deref().and_then(|name| payload.header(name)).unwrap_or_default()
+    }
+
+    /// Whose message it is, and what a consumer needs to verify the delivery again.
+    fn headers(&self, attempt: &Attempt<'_>) -> HeaderMap {
+        let Attempt { event, payload, .. } = *attempt;
+        let own = [
+            ("Nats-Msg-Id", event.idempotency_key()),
+            ("Hookonce-Event", event.id.to_string()),
+            ("Hookonce-Attempt", event.attempt.to_string()),
+            ("Hookonce-Delivery", event.delivery_id.as_deref().unwrap_or_default().to_owned()),
+            ("Hookonce-Kind", self.kind(payload).to_owned()),
+        ];
+        let own = own.into_iter().chain(trace::trace_headers(attempt)).map(|(name, value)| (name.to_owned(), value));
+        let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
+        let signed = self.resign(attempt);
+        // A signature of ours stands alone: beside parts of the sender's, a worker could not tell which one counts.
+        let proof = self
+            .plan
+            .signs
+            .as_ref()
+            .filter(|_| !signed.is_empty())
+            .map_or_else(Vec::new, VerificationScheme::proof_headers);
+        let is_new = |name: &str| proof.contains(&name) || signed.iter().any(|(new, _)| new == name);
+        let kept = names.filter(|name| !is_new(name));
+        let kept =
+            kept.flat_map(|name| payload.all(name).map(move |value| (title_case_header(name), value.to_owned())));
+        let signed = signed.iter().map(|(name, value)| (title_case_header(name), value.clone()));
+        let mut headers = HeaderMap::new();
+        for (name, value) in own.chain(kept).chain(signed).filter(|(_, value)| !value.is_empty()) {
+            // What cannot stand in a header does not: the body has it too.
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
+
+    /// The sender's signature is gone once its event has ended, and does not cover the JSON that an envelope carries of
+    /// a form. Then these bytes, which were verified, are signed as the sender would: else a consumer that verifies
+    /// could not believe them.
+    fn resign(&self, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+        let Attempt { event, payload, at, .. } = *attempt;
+        let Some(scheme) = &self.plan.signs else { return Vec::new() };
+        let carried = match self.plan.envelope {
+            EnvelopeFormat::Raw => Cow::Borrowed(&payload.body[..]),
+            EnvelopeFormat::Patchwork => envelope::inside(&payload.body).unwrap_or_default(),
+        };
+        let here = scheme.signature_headers().iter().any(|name| payload.header(name).is_some());
+        if here && *carried == *payload.body {
+            return Vec::new();
+        }
+        let signed = scheme.proof(event.delivery_id.as_deref().unwrap_or_default(), at, &carried);
+        signed.into_iter().filter(|(name, _)| self.plan.carries.contains(name)).collect()
+    }
+
+    async fn publish_jetstream(
+        &self,
+        client: &Client,
+        subject: &str,
+        headers: HeaderMap,
+        body: Bytes,
+        event: &Event,
+    ) -> Outcome {
+        let request = Request::new().headers(headers).payload(body).timeout(None);
+        match client.send_request(subject.to_owned(), request).await {
+            Ok(answer) => parse_ack(&answer, event),
+            Err(error) => match error.kind() {
+                RequestErrorKind::NoResponders => {
+                    let why = format!("no stream takes `{subject}`; make one: {}", self.plan.create_stream_command());
+                    Outcome::Failed { why, retry_after: None, receipt: None }
+                }
+                RequestErrorKind::InvalidSubject => {
+                    Outcome::Rejected { why: format!("`{subject}` is no subject"), receipt: None }
+                }
+                RequestErrorKind::MaxPayloadExceeded => too_large(client),
+                RequestErrorKind::TimedOut | RequestErrorKind::Other => {
+                    Outcome::Unknown { why: format!("sent, but not acknowledged: {error}") }
+                }
+            },
+        }
+    }
+}
+
+impl Action for PublishAction {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
+        Box::pin(self.publish(attempt))
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Publish
+    }
+}
+
+fn parse_ack(answer: &Message, event: &Event) -> Outcome {
+    match serde_json::from_slice(&answer.payload) {
+        Ok(PublishAck { error: Some(no), .. }) => {
+            let why = format!("the stream says no: {} ({})", no.description, no.err_code);
+            if no.err_code == TOO_LARGE {
+                return Outcome::Rejected { why, receipt: None };
+            }
+            Outcome::Failed { why, retry_after: None, receipt: None }
+        }
+        Ok(PublishAck { stream: Some(stream), seq: Some(seq), duplicate, .. }) => {
+            if duplicate {
+                let (event, message) = (event.id.short(), format!("{stream}:{seq}"));
+                log::log(LogLevel::Info, "published before", &[("event", &event), ("message", &message)]);
+            }
+            Outcome::Delivered(None)
+        }
+        _ => Outcome::Unknown { why: "something answered that is no stream".into() },
+    }
+}
+
+/// To whoever listens. That the server has it is known once it answers a question asked after it; whether anybody got
+/// it never is.
+async fn publish_core(client: &Client, subject: String, headers: HeaderMap, body: Bytes) -> Outcome {
+    if let Err(error) = client.publish_with_headers(subject, headers, body).await {
+        return match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => too_large(client),
+            _ => Outcome::Rejected { why: format!("cannot be published: {error}"), receipt: None },
+        };
+    }
+    match round_trip(client).await {
+        Ok(()) => Outcome::Delivered(None),
+        Err(error) => Outcome::Unknown { why: format!("sent, and the server did not answer: {error}") },
+    }
+}
+
+fn too_large(client: &Client) -> Outcome {
+    let why = format!("it is larger than the server takes: at most {} bytes (max_payload)", client.max_payload());
+    Outcome::Rejected { why, receipt: None }
+}
+
+/// A header's name as servers and their clients write it: `X-Github-Event`. NATS, unlike HTTP, tells cases apart.
+fn title_case_header(name: &str) -> String {
+    let word = |word: &str| {
+        let mut chars = word.chars();
+        chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
+    };
+    name.split('-').map(word).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::title_case_header;
+
+    #[test]
+    fn a_header_is_written_as_others_write_it() {
+        assert_eq!(title_case_header("x-hub-signature-256"), "X-Hub-Signature-256");
+        assert_eq!(title_case_header("content-type"), "Content-Type");
+    }
+}

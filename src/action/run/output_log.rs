@@ -1,0 +1,200 @@
+//! A command's output as lines of the node's log, for `log_output = true`.
+//!
+//! Lines go out as they are complete, the last one of a step also without a newline. What is logged is bounded: a line in
+//! its length, a block in its lines per second, and all commands in the room they have in the log's queue. A command
+//! never waits for the log; lines that do not fit are counted, and the count is logged.
+
+use crate::decide::event::Event;
+use crate::decide::limits::{LOGGED_LINE_BYTES_MAX, LOGGED_LINES_BURST, LOGGED_LINES_PER_SECOND};
+use crate::decide::time::Duration;
+use crate::observe::log;
+use std::time::Instant;
+
+/// The lines that one block of one attempt writes to the log.
+pub(super) struct OutputLog {
+    event: String,
+    source: String,
+    lines: LineBuffer,
+    bucket: TokenBucket,
+    dropped: u64,
+}
+
+impl OutputLog {
+    pub(super) fn new(event: &Event) -> Self {
+        Self {
+            event: event.id.short(),
+            source: event.source.to_string(),
+            lines: LineBuffer::default(),
+            bucket: TokenBucket::full(now()),
+            dropped: 0,
+        }
+    }
+
+    /// Logs the lines that these bytes complete.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let mut complete = Vec::new();
+        self.lines.push(bytes, &mut complete);
+        for line in complete {
+            self.log(&line);
+        }
+    }
+
+    /// Logs what is left when a step ends: a line without a newline, and how many lines were dropped.
+    pub(super) fn end_step(&mut self) {
+        if let Some(line) = self.lines.rest() {
+            self.log(&line);
+        }
+        self.log_dropped();
+    }
+
+    fn log(&mut self, line: &str) {
+        if !self.bucket.take(now()) {
+            self.dropped += 1;
+            return;
+        }
+        self.log_dropped();
+        if self.dropped > 0 || !self.say(&[("line", line)]) {
+            self.dropped += 1;
+        }
+    }
+
+    fn log_dropped(&mut self) {
+        if self.dropped > 0 && self.say(&[("dropped", &format!("{} lines", self.dropped))]) {
+            self.dropped = 0;
+        }
+    }
+
+    fn say(&self, detail: &[(&str, &str)]) -> bool {
+        let mut details = vec![("event", &*self.event), ("source", &*self.source)];
+        details.extend_from_slice(detail);
+        log::say_output(&details)
+    }
+}
+
+impl Drop for OutputLog {
+    /// An attempt that is given up is dropped in the middle of a step. The last count is not left to the share of the
+    /// queue that output has.
+    fn drop(&mut self) {
+        self.end_step();
+        if self.dropped > 0 {
+            let dropped = format!("{} lines", self.dropped);
+            let details = [("event", &*self.event), ("source", &*self.source), ("dropped", &*dropped)];
+            log::log(log::LogLevel::Info, "output", &details);
+        }
+    }
+}
+
+/// Splits bytes into lines.
+#[derive(Default)]
+struct LineBuffer {
+    line: Vec<u8>,
+    /// How many bytes of the line did not fit.
+    left_out: usize,
+}
+
+impl LineBuffer {
+    fn push(&mut self, bytes: &[u8], complete: &mut Vec<String>) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            let room = LOGGED_LINE_BYTES_MAX - self.line.len();
+            let (fits, over) = text.split_at(text.len().min(room));
+            self.line.extend_from_slice(fits);
+            self.left_out += over.len();
+            if text.len() < piece.len() {
+                complete.push(self.take());
+            }
+        }
+    }
+
+    /// A line that was begun and not ended.
+    fn rest(&mut self) -> Option<String> {
+        (!self.line.is_empty()).then(|| self.take())
+    }
+
+    fn take(&mut self) -> String {
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)).into_owned();
+        match std::mem::take(&mut self.left_out) {
+            0 => line,
+            left_out => {
+                let end = format!(" … {left_out} bytes left out");
+                let room = LOGGED_LINE_BYTES_MAX - end.len();
+                let cut = (0..=room.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+                format!("{}{end}", &line[..cut])
+            }
+        }
+    }
+}
+
+/// Allows a burst of lines, then so many per second.
+struct TokenBucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+impl TokenBucket {
+    fn full(now: Instant) -> Self {
+        Self { tokens: f64::from(LOGGED_LINES_BURST), filled: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let passed: Duration = now.saturating_duration_since(self.filled);
+        let refilled = self.tokens + passed.as_secs_f64() * f64::from(LOGGED_LINES_PER_SECOND);
+        self.tokens = refilled.min(f64::from(LOGGED_LINES_BURST));
+        self.filled = now;
+        let allowed = self.tokens >= 1.0;
+        if allowed {
+            self.tokens -= 1.0;
+        }
+        allowed
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pieces: &[&[u8]], lines: &[&str], rest: Option<&str>) {
+        let (mut buffer, mut complete) = (LineBuffer::default(), Vec::new());
+        for piece in pieces {
+            buffer.push(piece, &mut complete);
+        }
+        assert_eq!((complete, buffer.rest().as_deref()), (lines.iter().map(ToString::to_string).collect(), rest));
+    }
+
+    #[test]
+    fn lines_are_whole_however_they_arrive() {
+        check(&[b"one\ntwo\n"], &["one", "two"], None);
+        check(&[b"o", b"ne", b"\n", b"two"], &["one"], Some("two"));
+        check(&["é".as_bytes().split_at(1).0, "é".as_bytes().split_at(1).1, b"\n"], &["é"], None);
+        check(&[b"a\r\n\nb"], &["a", ""], Some("b"));
+        check(&[b"\xff\n"], &["\u{fffd}"], None);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_and_says_so() {
+        let (mut buffer, mut complete) = (LineBuffer::default(), Vec::new());
+        for _ in 0..3 {
+            buffer.push(&vec![b'x'; LOGGED_LINE_BYTES_MAX], &mut complete);
+        }
+        buffer.push(b"\nnext\n", &mut complete);
+        assert_eq!(complete.len(), 2);
+        let end = format!("x … {} bytes left out", 2 * LOGGED_LINE_BYTES_MAX);
+        assert!(complete[0].ends_with(&end) && complete[0].len() <= LOGGED_LINE_BYTES_MAX, "{}", complete[0].len());
+        assert_eq!(complete[1], "next");
+    }
+
+    #[test]
+    fn a_burst_is_allowed_and_then_so_many_lines_per_second() {
+        let start = now();
+        let mut bucket = TokenBucket::full(start);
+        let mut allowed = |at: Instant| (0..5000).filter(|_| bucket.take(at)).count();
+        assert_eq!(allowed(start), LOGGED_LINES_BURST as usize);
+        assert_eq!(allowed(start + Duration::from_secs(1)), LOGGED_LINES_PER_SECOND as usize);
+        assert_eq!(allowed(start + Duration::from_hours(1)), LOGGED_LINES_BURST as usize);
+    }
+}

@@ -1,0 +1,161 @@
+//! What a step is started with: arguments, folder and environment. Pure: what the node has in its own environment
+//! comes in as an argument.
+//!
+//! Values of a payload go into arguments and into variables of their own. None becomes a name of a variable, an option,
+//! or more than one segment of the program's path. That none becomes program text is checked when the config is read.
+
+use crate::action::plan::{
+    CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplateError, FieldTemplatePart, WorkingDir,
+};
+use crate::decide::event::Event;
+use crate::decide::field::{FieldValue, Fields};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What every command gets of the node's own variables.
+const INHERITED_VARS: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"];
+const USUAL_PREFIXES: [&str; 2] = ["LC_", "DOCKER_"];
+
+/// The node's own variables, without those that hold a secret.
+#[derive(Clone, Default)]
+pub struct NodeEnvVars(BTreeMap<String, String>);
+
+impl NodeEnvVars {
+    /// Of these variables, those that hold no secret. The config knows the names of those that do.
+    pub fn new(vars: impl IntoIterator<Item = (String, String)>, secret_names: &BTreeSet<String>) -> Self {
+        Self(vars.into_iter().filter(|(name, _)| !secret_names.contains(name)).collect())
+    }
+
+    /// Of this process. One that is not UTF-8 is left out.
+    pub fn own(secret_names: &BTreeSet<String>) -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self::new(std::env::vars_os().filter_map(text), secret_names)
+    }
+
+    fn usual(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.0.iter().filter(|(name, _)| {
+            INHERITED_VARS.contains(&name.as_str()) || USUAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        })
+    }
+}
+
+impl fmt::Debug for NodeEnvVars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Variables({})", self.0.len())
+    }
+}
+
+/// A step, ready to be started.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct PreparedStep {
+    pub(super) argv: Vec<String>,
+    pub(super) dir: String,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+/// Why an event's fields do not fit its step. It names fields, never their values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum StepPreparationError {
+    Field(FieldTemplateError),
+    Folder,
+    Option(String),
+    Nul(String),
+}
+
+impl fmt::Display for StepPreparationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
+            Self::Folder => f.write_str("the name of its folder is not UTF-8"),
+            Self::Option(argument) => write!(f, "`{argument}` would be taken for an option: it begins with `-`"),
+            Self::Nul(name) => write!(f, "`{name}` has a NUL byte, which no command can be given"),
+        }
+    }
+}
+
+/// The step of this block, for this event.
+pub(super) fn prepare(
+    block: &CommandBlock,
+    line: &CommandLine,
+    event: &Event,
+    own: &NodeEnvVars,
+    trace: &[(&str, String)],
+) -> Result<PreparedStep, StepPreparationError> {
+    let step = PreparedStep {
+        argv: match line {
+            CommandLine::Shell { shell, text } => shell.iter().chain([text]).cloned().collect(),
+            CommandLine::Argv(argv) => arguments(argv, &event.fields)?,
+        },
+        dir: folder(&block.dir, &event.fields)?,
+        env: environment(&block.env, event, own, trace),
+    };
+    match step.env.iter().find(|(_, value)| value.contains('\0')) {
+        Some((name, _)) => Err(StepPreparationError::Nul(name.clone())),
+        None => Ok(step),
+    }
+}
+
+fn arguments(argv: &[FieldTemplate], fields: &Fields) -> Result<Vec<String>, StepPreparationError> {
+    let mut out = Vec::with_capacity(argv.len());
+    let mut options_ended = false;
+    for (i, template) in argv.iter().enumerate() {
+        let filled = if i == 0 { template.fill_path(fields) } else { template.fill(fields) };
+        let argument = filled.map_err(StepPreparationError::Field)?;
+        let ours = matches!(template.0.first(), Some(FieldTemplatePart::Text(text)) if !text.is_empty());
+        if argument.starts_with('-') && !ours && !options_ended {
+            return Err(StepPreparationError::Option(template.to_string()));
+        }
+        if argument.contains('\0') {
+            return Err(StepPreparationError::Nul(template.to_string()));
+        }
+        options_ended |= ours && argument == "--";
+        out.push(argument);
+    }
+    Ok(out)
+}
+
+fn folder(dir: &WorkingDir, fields: &Fields) -> Result<String, StepPreparationError> {
+    let dir = dir.fill(fields).map_err(StepPreparationError::Field)?;
+    dir.into_os_string().into_string().map_err(|_| StepPreparationError::Folder)
+}
+
+fn environment(
+    entries: &[EnvEntry],
+    event: &Event,
+    own: &NodeEnvVars,
+    trace: &[(&str, String)],
+) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<_, _> = own.usual().map(|(name, value)| (name.clone(), value.clone())).collect();
+    env.extend(trace.iter().map(|(name, value)| (name.to_ascii_uppercase(), value.clone())));
+    for entry in entries {
+        match entry {
+            EnvEntry::Pass(name) => env.extend(own.0.get(name).map(|value| (name.clone(), value.clone()))),
+            EnvEntry::Set(name, value) => env.extend([(name.clone(), value.clone())]),
+        }
+    }
+    // What the event does not have is unset, also where the block's own `env` would set it.
+    env.retain(|name, _| !name.starts_with("HOOKONCE_"));
+    env.extend(event.fields.iter().map(|(name, value)| (variable(name), text(value).to_owned())));
+    env.insert("HOOKONCE_EVENT".into(), event.idempotency_key());
+    env.insert("HOOKONCE_ATTEMPT".into(), event.attempt.to_string());
+    env.insert("HOOKONCE_SOURCE".into(), event.source.to_string());
+    env.insert("HOOKONCE_ROUTE".into(), event.route.to_string());
+    env.extend(event.delivery_id.iter().map(|id| ("HOOKONCE_DELIVERY".to_owned(), id.to_string())));
+    env
+}
+
+/// `version-id` is `HOOKONCE_FIELD_VERSION_ID`.
+fn variable(field: &str) -> String {
+    let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    "HOOKONCE_FIELD_".chars().chain(field.chars().map(upper)).collect()
+}
+
+fn text(value: &FieldValue) -> &str {
+    match value {
+        FieldValue::Text(text) | FieldValue::Number(text) => text,
+        FieldValue::Bool(true) => "true",
+        FieldValue::Bool(false) => "false",
+    }
+}

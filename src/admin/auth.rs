@@ -1,0 +1,390 @@
+//! Who may come in. On loopback without tokens: this machine, and no page but our own. Where tokens are set: who shows
+//! one, in a header or once at the login, which gives a session in a cookie (`session.rs`).
+//!
+//! A cookie is sent by a browser whoever asks it to, so a request that changes something and comes with one must also
+//! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
+//! speaks TLS is not known here (`X-Forwarded-Proto` can be written by anyone), so the cookie is not marked `Secure`.
+
+use super::dashboard;
+use super::wrong_token::{TokenLocation, reject_token};
+use super::{AdminState, refuse};
+use crate::config::{AdminConfig, AdminPermission};
+use crate::decide::id::Digest;
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use crate::ingress::accept::PeerAddress;
+use crate::ingress::request_body::{BodyError, BodyLimits, read};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// What a request with a cookie that changes something must carry, with any value.
+pub const PAGE_HEADER: &str = "hookonce-page";
+/// What the name of a cookie begins with.
+const COOKIE: &str = "hookonce";
+
+/// Nothing from elsewhere, nothing written into the page, no text that becomes markup.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Says of every answer how little a browser may do with it.
+pub(super) async fn security_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// What who runs a proxy in front can do about it.
+const KEEP_HOST: &str = "the page's Origin is not the Host of its request; a proxy in front must pass on the name that \
+                         the browser asked for, as nginx does with: proxy_set_header Host $http_host;";
+
+/// Refuses what may come from somebody else's page. From behind a proxy that changes `Host`, our own looks like it too.
+fn cross_site() -> Response {
+    let body = json!({ "status": "refused", "reason": "cross_site", "hint": KEEP_HOST });
+    (StatusCode::FORBIDDEN, Json(body)).into_response()
+}
+
+/// How it is known who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AuthMethod {
+    Loopback,
+    Token,
+    Cookie(Timestamp),
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AuthResult {
+    /// Somebody we know: what they may do, and how that is known.
+    Known(AdminPermission, AuthMethod),
+    /// Nobody we know.
+    Stranger,
+    /// Somebody who showed a token that is none.
+    WrongToken,
+}
+
+/// Lets through who may do what they ask.
+pub(super) async fn authorize(State(desk): State<AdminState>, request: Request, next: Next) -> Response {
+    let (who, headers) = match identify(&desk, request.headers()) {
+        Ok(who) => (who, request.headers()),
+        Err(refusal) => return refusal,
+    };
+    let (may, by) = match who {
+        AuthResult::Known(may, by) => (may, by),
+        AuthResult::Stranger => return refuse(StatusCode::UNAUTHORIZED, "bad_token"),
+        AuthResult::WrongToken => {
+            let refusal = refuse(StatusCode::UNAUTHORIZED, "bad_token");
+            return reject_token(&desk, peer(request.extensions()), TokenLocation::Header, refusal).await;
+        }
+    };
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if matches!(by, AuthMethod::Cookie(_))
+        && !reads
+        && !(same_origin(headers, true) && headers.contains_key(PAGE_HEADER))
+    {
+        return cross_site();
+    }
+    let allowed = match (may, request.uri().path()) {
+        (AdminPermission::All, _) => true,
+        (AdminPermission::Read, path) => reads || path == "/api/explain",
+        (AdminPermission::Forget, path) => !reads && path == "/api/forget",
+    };
+    if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
+}
+
+#[expect(clippy::result_large_err, reason = "it is sent at once")]
+fn identify(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
+    if desk.admin.tokens.is_empty() {
+        let here = is_local_request(headers, desk.admin.listen.port());
+        return if here {
+            Ok(AuthResult::Known(AdminPermission::All, AuthMethod::Loopback))
+        } else {
+            Err(refuse(StatusCode::FORBIDDEN, "host_or_origin"))
+        };
+    }
+    if let Some(token) = bearer(headers) {
+        return Ok(match find_token(&desk.admin, token) {
+            Some(place) => AuthResult::Known(desk.admin.tokens[place].may, AuthMethod::Token),
+            None => AuthResult::WrongToken,
+        });
+    }
+    if !same_origin(headers, false) {
+        return Err(cross_site());
+    }
+    let session = cookie(headers).and_then(|cookie| desk.sessions.find(cookie, desk.store.now()));
+    Ok(session
+        .map_or(AuthResult::Stranger, |session| AuthResult::Known(session.may, AuthMethod::Cookie(session.ends_at))))
+}
+
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<PeerAddress>().map(|peer| peer.0)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let wanted = cookie_name(headers);
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut each = all.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
+    each.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+}
+
+/// With the port that the browser asked for: to a browser all ports of a host are one, and another node may have one.
+fn cookie_name(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+    match host.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(port)) => format!("{COOKIE}-{port}"),
+        _ => COOKIE.to_owned(),
+    }
+}
+
+/// Where among the tokens this one is. Digests are compared, so that neither length nor beginning tells anything.
+fn find_token(admin: &AdminConfig, token: &str) -> Option<usize> {
+    let given = Digest::of(token.as_bytes());
+    let same =
+        |secret: &[u8]| aws_lc_rs::constant_time::verify_slices_are_equal(&given.0, &Digest::of(secret).0).is_ok();
+    admin.tokens.iter().position(|token| same(token.secret.expose()))
+}
+
+/// Does the page that asks come from the address that is asked? Where there is no `Origin`: only if there need not be.
+fn same_origin(headers: &HeaderMap, needed: bool) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    match headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("")) {
+        None => !needed,
+        Some(origin) => {
+            let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            authority.is_some() && authority == host
+        }
+    }
+}
+
+/// The request names this machine, and does not come from somebody's page.
+fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
+    let here = |authority: &str| {
+        let name = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
+        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
+    // A picture or a script of another page is asked for without an origin; the browser says so in this header.
+    let site = headers.get("sec-fetch-site").map(|site| site.to_str().unwrap_or(""));
+    host.is_some_and(here)
+        && site.is_none_or(|site| matches!(site, "same-origin" | "none"))
+        && origin.is_none_or(|origin| {
+            origin.strip_prefix("http://").is_some_and(|rest| rest.ends_with(&format!(":{port}")) && here(rest))
+        })
+}
+
+/// Who am I, and what may I do? Answered to everybody; a stranger hears only that a login is needed.
+pub(super) async fn session(State(desk): State<AdminState>, request: Request) -> Response {
+    let stranger = || Json(json!({ "needs_login": true, "may": null })).into_response();
+    match identify(&desk, request.headers()) {
+        Ok(AuthResult::Known(may, by)) => Json(session_view(&desk, may, by)).into_response(),
+        Ok(AuthResult::Stranger) => stranger(),
+        Ok(AuthResult::WrongToken) => {
+            reject_token(&desk, peer(request.extensions()), TokenLocation::Header, stranger()).await
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+fn session_view(desk: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
+    let (by, expires_at) = match by {
+        AuthMethod::Loopback => ("loopback", None),
+        AuthMethod::Token => ("token", None),
+        AuthMethod::Cookie(ends) => ("cookie", Some(ends)),
+    };
+    json!({
+        "needs_login": !desk.admin.tokens.is_empty(),
+        "may": match may { AdminPermission::Read => "read", AdminPermission::Forget => "forget", AdminPermission::All => "all" },
+        "by": by,
+        "header": PAGE_HEADER,
+        "expires_at": expires_at,
+        "node": desk.dispatcher.node().to_string(),
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Trades a token for a session.
+pub(super) async fn login(State(desk): State<AdminState>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let json = wants_json(&parts.headers);
+    if desk.admin.tokens.is_empty() {
+        if !is_local_request(&parts.headers, desk.admin.listen.port()) {
+            return refuse(StatusCode::FORBIDDEN, "host_or_origin");
+        }
+        return refuse(StatusCode::BAD_REQUEST, "no token is set, so there is nothing to log in to");
+    }
+    if !same_origin(&parts.headers, false) {
+        return cross_site();
+    }
+    let token = match read_token(&desk, &parts.headers, body).await {
+        Ok(token) => token,
+        Err(refusal) => return refusal,
+    };
+    let Some(place) = find_token(&desk.admin, &token) else {
+        let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
+        return reject_token(&desk, peer(&parts.extensions), TokenLocation::Login, refusal).await;
+    };
+    let (held, session) = desk.sessions.open(place, desk.store.now());
+    let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
+    let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
+    let session = || Json(session_view(&desk, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
+    let response = if json { session() } else { go("/") };
+    with_cookie(response, &cookie)
+}
+
+/// Ends a session. Nobody is harmed by having to log in again, yet only our own page may ask for it.
+pub(super) async fn logout(State(desk): State<AdminState>, headers: HeaderMap) -> Response {
+    if !same_origin(&headers, false) {
+        return cross_site();
+    }
+    if let Some(cookie) = cookie(&headers) {
+        desk.sessions.close(cookie, desk.store.now());
+    }
+    let response = if wants_json(&headers) { Json(json!({ "status": "ok" })).into_response() } else { go("/login") };
+    let name = cookie_name(&headers);
+    with_cookie(response, &format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    !dashboard::is_asked_for(headers)
+}
+
+fn go(to: &str) -> Response {
+    let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+fn with_cookie(mut response: Response, cookie: &str) -> Response {
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Why a body of a request to the admin port was not read.
+pub(super) fn no_body(error: BodyError) -> Response {
+    let reply = crate::ingress::http_response::no_body(error);
+    crate::ingress::http_response::response(reply).map(Body::new)
+}
+
+/// The token in a form or in JSON, and nothing else.
+async fn read_token(desk: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
+    let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
+    let limits = BodyLimits { bytes: limits::ADMIN_BODY_BYTES_MAX, ..BodyLimits::default() };
+    let bytes = read(body, limits, &desk.flight).await.map_err(no_body)?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let pairs: Vec<(String, String)> = match kind.split(';').next().unwrap_or("").trim() {
+        "application/x-www-form-urlencoded" => {
+            let form = std::str::from_utf8(&bytes).ok().and_then(|form| format!("/?{form}").parse().ok());
+            let read = form.and_then(|form| Query::<Vec<_>>::try_from_uri(&form).ok());
+            read.ok_or_else(|| wrong("malformed"))?.0
+        }
+        "application/json" => {
+            let all: HashMap<String, String> = serde_json::from_slice(&bytes).map_err(|_| wrong("malformed"))?;
+            all.into_iter().collect()
+        }
+        _ => return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type")),
+    };
+    match pairs.as_slice() {
+        [(name, token)] if name == "token" && !token.is_empty() => Ok(token.clone()),
+        _ => Err(wrong("expected a token, and nothing else")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(all: &[(HeaderName, Option<&str>)]) -> HeaderMap {
+        let given =
+            all.iter().filter_map(|(name, value)| Some((name.clone(), value.as_ref()?.parse().expect("a header"))));
+        given.collect()
+    }
+
+    fn check(host: Option<&str>, origin: Option<&str>, expected: bool) {
+        let headers = headers(&[(header::HOST, host), (header::ORIGIN, origin)]);
+        assert_eq!(is_local_request(&headers, 3143), expected, "{host:?} {origin:?}");
+    }
+
+    #[test]
+    fn only_this_machine_by_its_loopback_names_and_its_own_pages_are_let_in() {
+        for host in ["127.0.0.1:3143", "localhost:3143", "localhost", "[::1]:3143"] {
+            check(Some(host), None, true);
+            check(Some(host), Some("http://localhost:3143"), true);
+            check(Some(host), Some("http://127.0.0.1:3143"), true);
+        }
+        let strange = ["evil.example:3143", "evil.example", "127.0.0.1.evil.example:3143", "localhost:80", ""];
+        for host in strange {
+            check(Some(host), None, false);
+        }
+        check(None, None, false);
+        for origin in
+            ["https://evil.example", "http://localhost", "http://localhost:80", "null", "", "http://evil.example:3143"]
+        {
+            check(Some("localhost:3143"), Some(origin), false);
+        }
+    }
+
+    #[test]
+    fn what_another_page_has_its_browser_fetch_without_an_origin_is_known_too() {
+        let site = HeaderName::from_static("sec-fetch-site");
+        for (said, expected) in [("none", true), ("same-origin", true), ("cross-site", false), ("same-site", false)] {
+            let headers = headers(&[(header::HOST, Some("localhost:3143")), (site.clone(), Some(said))]);
+            assert_eq!(is_local_request(&headers, 3143), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_address_is_another_page() {
+        let same = |host: Option<&str>, origin: Option<&str>, needed| {
+            same_origin(&headers(&[(header::HOST, host), (header::ORIGIN, origin)]), needed)
+        };
+        assert!(same(Some("hooks.example:3143"), Some("http://hooks.example:3143"), true));
+        assert!(same(Some("hooks.example"), Some("https://hooks.example"), true));
+        assert!(same(Some("hooks.example"), None, false) && !same(Some("hooks.example"), None, true));
+        for origin in
+            ["null", "", "hooks.example", "http://evil.example", "http://hooks.example.evil", "ftp://hooks.example"]
+        {
+            assert!(!same(Some("hooks.example"), Some(origin), false), "{origin}");
+        }
+        assert!(!same(None, Some("http://hooks.example"), false));
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others_by_the_port_that_was_asked_for() {
+        let given = "a=b; hookonce=ab12 ; c=d; hookonce-3143=cd34; hookonce-3144=ef56; nothookonce-80=1";
+        for (host, expected) in [
+            (Some("hooks.example"), Some("ab12")),
+            (Some("localhost:3143"), Some("cd34")),
+            (Some("[::1]:3144"), Some("ef56")),
+            (Some("[::1]"), Some("ab12")),
+            (Some("localhost:80"), None),
+            (None, Some("ab12")),
+        ] {
+            let headers = headers(&[(header::HOST, host), (header::COOKIE, Some(given))]);
+            assert_eq!(cookie(&headers), expected, "{host:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A store that is opened here: beside a running node to read, with its lock to write.
+
+use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event};
+use crate::admin::{LIST_MAX, NAMESAKES_MAX, orphans, supersedes, view};
+use crate::cli::error::CommandError;
+use crate::decide::event::{Event, EventStep};
+use crate::decide::source::Route;
+use crate::store::retention::{self, NodeTopology};
+use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue, sweep};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A store, opened here.
+pub struct LocalBackend {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// How long each source's events are kept, where that was asked for.
+    pub keeps: Arc<RetentionPolicies>,
+    /// Whether nodes may run on it meanwhile.
+    pub nodes: NodeTopology,
+}
+
+impl LocalBackend {
+    pub(super) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
+        Ok(self.store.list(listing).await?.iter().map(view::event).collect())
+    }
+
+    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
+        Ok(self.store.quarantined(LIST_MAX).await?.iter().map(view::quarantined).collect())
+    }
+
+    pub(super) async fn show(&self, name: &str) -> Result<Value, CommandError> {
+        let event = self.find_by_name(name).await?;
+        let story = self.store.details(event.id).await?.ok_or_else(|| no_such_event(name))?;
+        let mut told = view::event_details(&*self.store, &story).await?;
+        told["supersedes"] = supersedes(&*self.store, event.id).await?;
+        Ok(told)
+    }
+
+    pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
+        let event = self.find_by_name(name).await?;
+        match self.store.payload(event.id).await? {
+            StoredValue::Whole(_) => self.step(&event, EventStep::Replay).await,
+            StoredValue::Forgotten => Ok(CommandOutcome::Refused("its body is no longer kept".into())),
+            StoredValue::Damaged => Ok(CommandOutcome::Refused("its body is damaged".into())),
+        }
+    }
+
+    pub(super) async fn cancel(&self, name: &str) -> Result<CommandOutcome, CommandError> {
+        let event = self.find_by_name(name).await?;
+        self.step(&event, event.cancelled_from_outside(|until| self.store.is_lease_over(until))).await
+    }
+
+    pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
+        let event = self.find_by_name(name).await?;
+        match self.store.remove(event.id).await? {
+            RemovalResult::Removed => Ok(CommandOutcome::Done(json!({ "forgotten": 1, "event": event.id }))),
+            RemovalResult::NotOver => Ok(CommandOutcome::Refused(format!("it is {}", event.state.word()))),
+            RemovalResult::Unknown => Err(no_such_event(name)),
+        }
+    }
+
+    pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
+        if self.nodes == NodeTopology::Many && retention::is_elsewhere(&*self.store, source).await? {
+            return Ok(CommandOutcome::Refused(orphans::SOURCE_IN_USE.into()));
+        }
+        let forgotten = retention::forget_source(&*self.store, source).await?;
+        Ok(CommandOutcome::Done(orphans::document(source, forgotten)))
+    }
+
+    pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
+        if says == ClockConfirmation::ClockIsRight {
+            self.store.confirm_time().await?;
+        }
+        let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
+        let swept = sweep::sweep_all(&*self.store, &keeps).await?;
+        Ok(view::forgotten(swept, &*self.store))
+    }
+
+    async fn find_by_name(&self, name: &str) -> Result<Event, CommandError> {
+        let mut events = self.store.resolve(name.to_owned(), NAMESAKES_MAX).await?;
+        match (events.pop(), events.is_empty()) {
+            (Some(event), true) => Ok(event),
+            (None, _) => Err(no_such_event(name)),
+            (Some(last), false) => {
+                events.push(last);
+                Err(ambiguous_name(name, &events.iter().map(view::event).collect::<Vec<_>>()))
+            }
+        }
+    }
+
+    /// A person's step asks nothing of the event's route.
+    async fn step(&self, event: &Event, step: EventStep) -> Result<CommandOutcome, CommandError> {
+        let Ok(change) = event.transition(step, &Route::default(), self.store.now()) else {
+            return Ok(CommandOutcome::Refused(format!("it is {}", event.state.word())));
+        };
+        match self.store.advance(vec![change]).await?.pop() {
+            Some(AdvanceResult::Written { event, .. }) => Ok(CommandOutcome::Done(view::event(&event))),
+            Some(AdvanceResult::Lost) | None => Ok(CommandOutcome::Refused("it changed meanwhile".into())),
+        }
+    }
+}

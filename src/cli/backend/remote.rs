@@ -1,0 +1,305 @@
+//! The admin port of a running node.
+
+use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event, text};
+use crate::admin::{LIST_MAX, orphans};
+use crate::cli::error::CommandError;
+use crate::decide::time::Duration;
+use crate::store::EventQuery;
+use crate::store::retention::ForgetSourceCounts;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde_json::Value;
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// A sweep may take its time; nothing else does.
+const ANSWER_TIME: Duration = Duration::from_mins(1);
+/// How long a node may take to forget all that is old: it may be millions.
+const FORGET_TIME: Duration = Duration::from_hours(1);
+/// The longest line of news: output comes in pieces of at most 64 KiB, and escaped it may grow sixfold.
+const NEWS_BYTES_MAX: usize = 1 << 20;
+
+/// The admin port of a running node.
+#[derive(Clone, Debug)]
+pub struct AdminClient {
+    base: Url,
+    client: Client,
+}
+
+/// An answer, read.
+struct ApiResponse {
+    status: StatusCode,
+    body: Value,
+}
+
+impl AdminClient {
+    /// The port at this address: `http://127.0.0.1:3143`, or only `127.0.0.1:3143`.
+    pub fn new(address: &str, token: Option<&str>) -> Result<Self, CommandError> {
+        let cannot = |why: &str| CommandError::unknown(format!("`{address}` is no address of an admin port: {why}"));
+        let whole = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        let base = Url::parse(&whole).map_err(|error| cannot(&error.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
+            return Err(cannot("expected one such as http://127.0.0.1:3143"));
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+                .map_err(|_| CommandError::unknown("the token has characters that cannot be in a header"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let client = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
+        let client = client.redirect(reqwest::redirect::Policy::none()).build();
+        Ok(Self { base, client: client.map_err(|error| cannot(&root_cause(&error)))? })
+    }
+
+    /// The status of a first question; `None` where nobody listens.
+    pub(super) async fn probe(&self) -> Option<StatusCode> {
+        let mut url = self.url(&["api", "events"]);
+        url.set_query(Some("limit=1"));
+        let asked = self.client.get(url).timeout(CONNECT_TIME).send();
+        asked.await.ok().map(|response| response.status())
+    }
+
+    pub(super) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
+        let mut events: Vec<Value> = Vec::new();
+        let mut before = listing.before.map(|id| id.to_string());
+        while events.len() < listing.limit {
+            let limit = (listing.limit - events.len()).min(LIST_MAX);
+            let mut url = self.url(&["api", "events"]);
+            url.query_pairs_mut().append_pair("limit", &limit.to_string());
+            let asked = [
+                ("source", &listing.source),
+                ("route", &listing.route),
+                ("state", &listing.state),
+                ("before", &before),
+            ];
+            for (name, value) in asked {
+                if let Some(value) = value {
+                    url.query_pairs_mut().append_pair(name, value);
+                }
+            }
+            let mut heard = self.request(Method::GET, url).await?;
+            if heard.status != StatusCode::OK {
+                return Err(self.error_for(&heard));
+            }
+            let Value::Array(page) = heard.body["events"].take() else { return Err(self.not_hookonce()) };
+            let full = page.len() >= limit;
+            events.extend(page);
+            before = events.last().map(|event| text(event, "event").to_owned());
+            if !full {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
+        let mut heard = self.request(Method::GET, self.url(&["api", "quarantine"])).await?;
+        match (heard.status, heard.body["messages"].take()) {
+            (StatusCode::OK, Value::Array(messages)) => Ok(messages),
+            (StatusCode::OK, _) => Err(self.not_hookonce()),
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
+    /// What runs of this source.
+    pub async fn running(&self, source: &str) -> Result<Vec<Value>, CommandError> {
+        let (source, state) = (Some(source.to_owned()), Some("running".to_owned()));
+        self.list(EventQuery { source, state, limit: LIST_MAX, ..EventQuery::default() }).await
+    }
+
+    /// All that is known of the one event of this name.
+    pub async fn show(&self, name: &str) -> Result<Value, CommandError> {
+        let mut heard = self.request(Method::GET, self.url(&["api", "events", name])).await?;
+        if let Some(told) = heard.body.as_object_mut() {
+            told.shift_remove("identities_in_words"); // only a config can tell, and a store has none
+        }
+        match (heard.status, name_error(name, &heard)) {
+            (StatusCode::OK, _) => Ok(heard.body),
+            (_, Some(trouble)) => Err(trouble),
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
+    pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
+        self.post_command(Method::POST, &["api", "events", name, "replay"], name).await
+    }
+
+    pub(super) async fn cancel(&self, name: &str) -> Result<CommandOutcome, CommandError> {
+        self.post_command(Method::POST, &["api", "events", name, "cancel"], name).await
+    }
+
+    pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
+        self.post_command(Method::DELETE, &["api", "events", name], name).await
+    }
+
+    pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
+        let url = self.url(&["api", "sources", source, "events"]);
+        let heard = self.ask_within(FORGET_TIME, Method::DELETE, url).await?;
+        match (heard.status, text(&heard.body, "reason")) {
+            (StatusCode::OK, _) => Ok(CommandOutcome::Done(heard.body)),
+            (StatusCode::CONFLICT, reason) => Ok(CommandOutcome::Refused(reason.to_owned())),
+            (StatusCode::NOT_FOUND, "unknown_source") => {
+                Ok(CommandOutcome::Done(orphans::document(source, ForgetSourceCounts::default())))
+            }
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
+    pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
+        let mut url = self.url(&["api", "forget"]);
+        if says == ClockConfirmation::ClockIsRight {
+            url.query_pairs_mut().append_pair("now", "1");
+        }
+        let heard = self.ask_within(FORGET_TIME, Method::POST, url).await?;
+        if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.error_for(&heard)) }
+    }
+
+    /// What happens, from now on.
+    pub async fn tail(&self) -> Result<SseReader, CommandError> {
+        let response =
+            self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status() != StatusCode::OK {
+            return Err(self.error_for(&read(response).await));
+        }
+        Ok(SseReader { response, heard: Vec::new() })
+    }
+
+    async fn post_command(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {
+        let heard = self.request(method, self.url(path)).await?;
+        match (heard.status, name_error(name, &heard)) {
+            (StatusCode::OK | StatusCode::ACCEPTED, _) => Ok(CommandOutcome::Done(heard.body)),
+            (_, Some(trouble)) => Err(trouble),
+            (StatusCode::CONFLICT | StatusCode::GONE, None) => {
+                Ok(CommandOutcome::Refused(text(&heard.body, "reason").to_owned()))
+            }
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
+    /// The address with this path, each part of it escaped.
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
+    }
+
+    async fn request(&self, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
+        self.ask_within(ANSWER_TIME, method, url).await
+    }
+
+    async fn ask_within(&self, time: Duration, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
+        let asked = self.client.request(method, url).timeout(time).send().await;
+        Ok(read(asked.map_err(|error| self.unreachable(&error))?).await)
+    }
+
+    fn error_for(&self, heard: &ApiResponse) -> CommandError {
+        let base = &self.base;
+        match (heard.status, text(&heard.body, "reason")) {
+            (StatusCode::UNAUTHORIZED, _) => CommandError::unknown(format!(
+                "{base} asks for a token; put one into HOOKONCE_ADMIN_TOKEN, or name its variable with --token-env"
+            )),
+            (StatusCode::FORBIDDEN, "not_allowed") => CommandError::no(format!("this token may not do that at {base}")),
+            (StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, _) | (_, "") => self.not_hookonce(),
+            (_, reason) => CommandError::unknown(format!("{base} answered {}: {reason}", heard.status.as_u16())),
+        }
+    }
+
+    fn not_hookonce(&self) -> CommandError {
+        CommandError::unknown(format!(
+            "{} does not answer as hookonce's admin port does; is it the right address?",
+            self.base
+        ))
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> CommandError {
+        CommandError::unknown(format!("no node answers at {}: {}", self.base, root_cause(error)))
+    }
+}
+
+/// The name was the trouble.
+fn name_error(name: &str, heard: &ApiResponse) -> Option<CommandError> {
+    match (text(&heard.body, "reason"), heard.body["events"].as_array()) {
+        ("unknown_event", _) => Some(no_such_event(name)),
+        ("several_events", Some(events)) => Some(ambiguous_name(name, events)),
+        _ => None,
+    }
+}
+
+async fn read(response: Response) -> ApiResponse {
+    let status = response.status();
+    let body = response.bytes().await.unwrap_or_default();
+    ApiResponse { status, body: serde_json::from_slice(&body).unwrap_or_default() }
+}
+
+/// The last cause is what people understand: "Connection refused".
+pub(in crate::cli) fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if error.is_timeout() { "it took too long".into() } else { cause.to_string() }
+}
+
+/// Server-sent events, one after another.
+pub struct SseReader {
+    response: Response,
+    heard: Vec<u8>,
+}
+
+impl SseReader {
+    /// The next: its kind (`state`, `output`, `delivery`, `missed`) and its document. `None`: the node has stopped.
+    pub async fn next(&mut self) -> Result<Option<(String, Value)>, CommandError> {
+        loop {
+            if let Some(end) = self.heard.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.heard.drain(..end + 2).collect();
+                if let Some(news) = parse(&String::from_utf8_lossy(&block)) {
+                    return Ok(Some(news));
+                }
+                continue;
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) if self.heard.len() + chunk.len() <= NEWS_BYTES_MAX => self.heard.extend(chunk),
+                Ok(Some(_)) => return Err(CommandError::unknown("the node sent a line without an end")),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(CommandError::unknown(format!("the node is gone: {}", root_cause(&error)))),
+            }
+        }
+    }
+}
+
+/// One block of server-sent events; comments, which only keep the connection alive, are none.
+fn parse(block: &str) -> Option<(String, Value)> {
+    let value = |name: &str| {
+        let lines = block.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        lines.map(str::trim_start).collect::<Vec<_>>().join("\n")
+    };
+    let data = serde_json::from_str(&value("data")).ok()?;
+    Some((value("event"), data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_news_has_a_kind_and_a_document_and_a_comment_is_none() {
+        let news = parse("event: state\ndata: {\"state\":\"done\"}\n\n");
+        assert_eq!(news, Some(("state".into(), serde_json::json!({ "state": "done" }))));
+        assert_eq!(parse(":\n\n"), None);
+        assert_eq!(parse("event: state\n\n"), None);
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_place_in_the_path() {
+        let port = AdminClient::new("127.0.0.1:3143", None).unwrap();
+        let url = port.url(&["api", "events", "../forget?x=1/é"]);
+        assert_eq!(url.as_str(), "http://127.0.0.1:3143/api/events/..%2Fforget%3Fx=1%2F%C3%A9");
+        for wrong in ["", "ftp://x", "http://", "not an address"] {
+            assert!(matches!(AdminClient::new(wrong, None), Err(CommandError::Unknown(_))), "{wrong}");
+        }
+        assert!(matches!(AdminClient::new("127.0.0.1:1", Some("a\nb")), Err(CommandError::Unknown(_))));
+    }
+}

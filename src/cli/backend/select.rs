@@ -1,0 +1,221 @@
+//! Which desk: the one that is named, else the config's node if it answers, else the config's store.
+
+use super::{AdminClient, EventBackend, LocalBackend};
+use crate::cli::error::CommandError;
+use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
+use crate::store::open::{OpenPurpose, open_for};
+use crate::store::retention::NodeTopology;
+use crate::store::url::StoreUrlError;
+use crate::store::{RetentionPolicies, Store};
+use clap::Args;
+use reqwest::StatusCode;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The variable with the token of the admin port.
+const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
+
+/// Where to ask about events; with neither a store nor an address, the config decides
+#[derive(Args, Debug, Default)]
+pub struct BackendArgs {
+    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Ask this store: `sqlite:PATH`, or only the path; `postgres://…`, `redis://…`
+    #[arg(long, value_name = "STORE", conflicts_with = "admin")]
+    pub store: Option<String>,
+    /// Ask the node whose admin port this is: `http://127.0.0.1:3143`
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
+    /// The variable with the admin port's token
+    #[arg(long, value_name = "NAME", default_value = TOKEN)]
+    pub token_env: String,
+}
+
+/// What a desk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackendAccess {
+    /// To look.
+    Read,
+    /// To change an event.
+    Write,
+    /// To forget what is old: how long events are kept must be known.
+    Sweep,
+}
+
+impl BackendArgs {
+    /// Opens the desk.
+    pub async fn open(&self, purpose: BackendAccess, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
+        if let Some(address) = &self.admin {
+            return AdminClient::new(address, self.token(env)?.as_deref()).map(EventBackend::Admin);
+        }
+        if let Some(store) = &self.store {
+            return self.open_local(&named_store(store)?, purpose, env, "").await.map(EventBackend::Store);
+        }
+        let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
+        let admin = connect_address(addresses.admin);
+        if let Some(port) = self.running_node(&addresses, purpose, env).await? {
+            return Ok(EventBackend::Admin(port));
+        }
+        match &addresses.store {
+            StoreAddress::Memory => {
+                Err(CommandError::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
+            }
+            address => self
+                .open_local(address, purpose, env, &format!(", and none answers at {admin}"))
+                .await
+                .map(EventBackend::Store),
+        }
+    }
+
+    /// The admin port of a running node: a store alone cannot tell what happens.
+    pub async fn admin_client(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
+        if self.store.is_some() {
+            return Err(CommandError::unknown(
+                "only a running node tells what happens; name it with --admin, not its store",
+            ));
+        }
+        if self.admin.is_some() {
+            return match self.open(BackendAccess::Read, env).await? {
+                EventBackend::Admin(port) => Ok(port),
+                EventBackend::Store(_) => unreachable!("an address leads to a port"),
+            };
+        }
+        let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
+        match self.running_node(&addresses, BackendAccess::Write, env).await? {
+            Some(port) => Ok(port),
+            None => Err(CommandError::unknown(format!(
+                "no node answers at {}; start one with `hookonce serve`, or name its address with --admin",
+                connect_address(addresses.admin)
+            ))),
+        }
+    }
+
+    /// The config's node, if it runs and lets us in. Who only looks can as well look into the store.
+    async fn running_node(
+        &self,
+        found: &NodeAddresses,
+        purpose: BackendAccess,
+        env: EnvLookup<'_>,
+    ) -> Result<Option<AdminClient>, CommandError> {
+        if found.admin.port() == 0 {
+            return Ok(None);
+        }
+        let own = found.token.as_ref().and_then(|token| std::str::from_utf8(token.expose()).ok().map(str::to_owned));
+        let token = self.token(env)?.or(own);
+        let port = AdminClient::new(&connect_address(found.admin).to_string(), token.as_deref())?;
+        let in_memory = found.store == StoreAddress::Memory;
+        Ok(match port.probe().await {
+            None => None,
+            Some(StatusCode::OK) => Some(port),
+            Some(_) if purpose == BackendAccess::Read && !in_memory => None,
+            Some(_) => Some(port), // what is wrong is told by its answer to the question itself
+        })
+    }
+
+    fn token(&self, env: EnvLookup<'_>) -> Result<Option<String>, CommandError> {
+        match env(&self.token_env).filter(|token| !token.is_empty()) {
+            None if self.token_env != TOKEN => Err(CommandError::unknown(format!(
+                "the environment variable `{}` is not set; it should hold the admin port's token",
+                self.token_env
+            ))),
+            token => Ok(token),
+        }
+    }
+
+    async fn open_local(
+        &self,
+        address: &StoreAddress,
+        purpose: BackendAccess,
+        env: EnvLookup<'_>,
+        no_node: &str,
+    ) -> Result<LocalBackend, CommandError> {
+        let keeps =
+            Arc::new(if purpose == BackendAccess::Sweep { self.retention(env)? } else { RetentionPolicies::default() });
+        let store = match address {
+            #[cfg(feature = "sqlite")]
+            StoreAddress::Sqlite(path) => open_sqlite(path, purpose, no_node)?,
+            _ => {
+                let to = if purpose == BackendAccess::Read { OpenPurpose::Look } else { OpenPurpose::Tool };
+                open_for(address, to).await.map_err(|cannot| CommandError::unknown(cannot.to_string()))?
+            }
+        };
+        Ok(LocalBackend { store, keeps, nodes: NodeTopology::of(address) })
+    }
+
+    /// How long the events of the config's sources are kept; of other sources, the store knows.
+    fn retention(&self, env: EnvLookup<'_>) -> Result<RetentionPolicies, CommandError> {
+        let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
+        Ok(RetentionPolicies::of_sources(sources.iter().map(|source| &**source)))
+    }
+}
+
+/// One node at a time has a file's lock: a command that writes takes it, one that looks needs none.
+#[cfg(feature = "sqlite")]
+fn open_sqlite(path: &std::path::Path, purpose: BackendAccess, no_node: &str) -> Result<Arc<dyn Store>, CommandError> {
+    use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
+    let cannot = |error: SqliteOpenError| {
+        let running = format!(
+            "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
+            path.display()
+        );
+        CommandError::unknown(if error.is_in_use() { running } else { error.to_string() })
+    };
+    // Read first: what is no store of ours gets no lock file beside it, and what is not there is not made.
+    let reading = SqliteStore::open(path, SqliteAccess::Read).map_err(cannot)?;
+    let store = match purpose {
+        BackendAccess::Read => reading,
+        BackendAccess::Write | BackendAccess::Sweep => {
+            drop(reading);
+            SqliteStore::open(path, SqliteAccess::Tool).map_err(cannot)?
+        }
+    };
+    Ok(Arc::new(store))
+}
+
+/// The store of this address, or the file at this path.
+fn named_store(store: &str) -> Result<StoreAddress, CommandError> {
+    let cannot = |why: &str| Err(CommandError::unknown(format!("`{store}` cannot be asked: {why}")));
+    match (StoreAddress::parse(store, Path::new("")), store.split_once(':')) {
+        (Ok(StoreAddress::Memory), _) => cannot("memory belongs to its node; name that with --admin"),
+        (Ok(address), _) => Ok(address),
+        _ if store.is_empty() => cannot("it is empty; expected sqlite:PATH"),
+        (_, Some(("sqlite", ""))) => cannot("the path is missing; expected sqlite:PATH"),
+        (_, Some((_, rest))) if rest.starts_with("//") => cannot(&StoreUrlError.to_string()),
+        _ => Ok(StoreAddress::Sqlite(store.into())),
+    }
+}
+
+/// An address that can be connected to: one that listens everywhere listens here, too.
+pub(in crate::cli) fn connect_address(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_its_url_or_by_its_path_alone() {
+        for (text, path) in [("sqlite:a.db", "a.db"), ("a.db", "a.db"), ("/a/b.db", "/a/b.db"), ("a:b.db", "a:b.db")] {
+            assert_eq!(named_store(text).unwrap(), StoreAddress::Sqlite(path.into()));
+        }
+        assert_eq!(named_store("postgres://u:p@h/d").unwrap().to_string(), "postgres://u@h/d");
+        for text in ["", "sqlite:", "memory:", "postgres://", "mysql://h/d"] {
+            assert!(matches!(named_store(text), Err(CommandError::Unknown(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_listens_everywhere_is_asked_here() {
+        for (listen, asked) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")] {
+            assert_eq!(connect_address(listen.parse().unwrap()).to_string(), asked);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Why a command ended without doing what it was asked: the answer was no, or it could not find out.
+
+use crate::config::diagnostic::{ConfigDiagnostic, ConfigError};
+use crate::store::{StoreError, SweepError};
+use std::fmt;
+use std::io::{self, Write};
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub enum CommandError {
+    /// The answer is no.
+    No(String),
+    /// It could not find out.
+    Unknown(String),
+    /// What it found out could not be printed.
+    Print(io::Error),
+}
+
+impl CommandError {
+    /// The answer is no, in a sentence.
+    pub fn no(why: impl Into<String>) -> Self {
+        Self::No(why.into())
+    }
+
+    /// It could not find out, in a sentence.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self::Unknown(why.into())
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::No(why) | Self::Unknown(why) => f.write_str(why),
+            Self::Print(error) => write!(f, "could not print: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Print(error) => Some(error),
+            Self::No(_) | Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> Self {
+        Self::Print(error)
+    }
+}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> Self {
+        Self::Unknown(error.to_string())
+    }
+}
+
+impl From<SweepError> for CommandError {
+    fn from(failed: SweepError) -> Self {
+        Self::Unknown(failed.to_string())
+    }
+}
+
+impl From<ConfigDiagnostic> for CommandError {
+    fn from(problem: ConfigDiagnostic) -> Self {
+        let hint = problem.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+        Self::Unknown(format!("{}{hint}", problem.title))
+    }
+}
+
+impl From<ConfigError> for CommandError {
+    fn from(problems: ConfigError) -> Self {
+        let all = problems.to_string();
+        Self::Unknown(all.strip_prefix("error: ").unwrap_or(&all).to_owned())
+    }
+}
+
+/// Says something on standard error. Nobody is left to be told when that is closed.
+pub fn print_error(what: impl fmt::Display) {
+    writeln!(io::stderr(), "{what}").unwrap_or_default();
+}

@@ -1,0 +1,392 @@
+//! A delivery as its sender would make it: a body, with fields set to what a person wants, signed.
+
+use crate::cli::error::CommandError;
+use crate::decide::envelope;
+use crate::decide::field::{Field, FieldIndex, FieldLocation};
+use crate::decide::filter::Filter;
+use crate::decide::github_kind;
+use crate::decide::id::Digest;
+use crate::decide::source::{Identity, Source};
+use crate::decide::suggest::nearest;
+use crate::decide::time::Timestamp;
+use crate::decide::verify::VerificationScheme;
+use serde_json::{Map, Value, json};
+
+/// Bodies that are known from their senders, by the preset's name.
+const SAMPLES: &[(&str, &str)] = &[("github-package", include_str!("github-package.json"))];
+
+/// The kind of event a sample is of, where nothing asks for another.
+const SAMPLE_KIND: &str = "push";
+
+/// The field that says who calls, and a caller there is.
+fn caller(source: &Source) -> Option<(FieldIndex, std::sync::Arc<str>)> {
+    let VerificationScheme::Callers(callers) = &source.verify else { return None };
+    Some((source.fields.ix(&callers.who.name)?, callers.book.anyone()?))
+}
+
+/// A delivery, not yet signed.
+#[derive(Clone, Debug)]
+pub(super) struct DeliveryBuilder {
+    pub(super) id: String,
+    pub(super) body: Vec<u8>,
+    headers: Vec<(String, String)>,
+    query: Vec<(String, String)>,
+}
+
+impl DeliveryBuilder {
+    /// With these bytes, as they are.
+    pub(super) fn of(body: Vec<u8>, id: String) -> Self {
+        Self { id, body, headers: Vec::new(), query: Vec::new() }
+    }
+
+    /// Something new that this source would let through, as far as that can be known.
+    pub(super) fn sample(
+        source: &Source,
+        preset: Option<&str>,
+        id: String,
+        now: Timestamp,
+    ) -> Result<Self, CommandError> {
+        let known = SAMPLES.iter().find(|(name, _)| Some(*name) == preset);
+        let mut body = match known {
+            Some((_, text)) => serde_json::from_str(text).expect("a sample is JSON"),
+            None => json!({ "sample": id }),
+        };
+        if let Some(kind) = &source.kind {
+            set_at_path(&mut body, &kind.shape, None).map_err(CommandError::Unknown)?;
+        }
+        let mut letter = Self::of(Vec::new(), id);
+        let fresh = fresh_fields(source);
+        let filters =
+            [source.require.as_ref(), source.when.as_ref(), source.routes.first().and_then(|r| r.when.as_ref())];
+        let wanted: Vec<_> = filters.into_iter().flatten().flat_map(Filter::required_values).collect();
+        let equal: Vec<_> = filters.into_iter().flatten().flat_map(Filter::equal).collect();
+        let caller = caller(source);
+        let asked_for = |ix: FieldIndex| match &caller {
+            Some((who, name)) if *who == ix => Some(&**name),
+            _ => wanted.iter().find(|(of, _)| *of == ix).map(|(_, text)| *text),
+        };
+        // What must equal another field is what that one is asked to be, or like it.
+        let asked_for = |ix: FieldIndex| {
+            let others = equal.iter().filter_map(|(a, b)| [(*a, *b), (*b, *a)].into_iter().find(|(a, _)| *a == ix));
+            let mut others = others.map(|(_, other)| asked_for(other).unwrap_or("sample"));
+            asked_for(ix).or_else(|| others.next())
+        };
+        let mut kind = SAMPLE_KIND;
+        for (ix, field) in (0..).map(FieldIndex).zip(source.fields.iter()) {
+            if source.fields.kind_use().is_some() && field.at == FieldLocation::Header(github_kind::HEADER.into()) {
+                kind = asked_for(ix).unwrap_or(SAMPLE_KIND);
+                letter.set_field(&mut body, field, kind.into())?;
+                continue;
+            }
+            let found = in_body(&body, field).filter(|value| !value.is_null());
+            let order = source.once.change.as_ref().and_then(|change| change.order) == Some(ix);
+            let asked = asked_for(ix);
+            let value = match found {
+                _ if asked.is_some() => asked.into(),
+                _ if order => Value::from(seconds(now)),
+                Some(found) if fresh.contains(&ix) => fresh_value(found, &letter.id, now),
+                Some(_) => continue,
+                None if field.default.is_some() => continue,
+                None if fresh.contains(&ix) => format!("sample-{}", &hash(&letter.id)[..8]).into(),
+                None => "sample".into(),
+            };
+            letter.set_field(&mut body, field, value)?;
+        }
+        let members = source.fields.kind_use().and_then(|_| github_kind::members(kind)).unwrap_or_default();
+        for (path, is_object) in members {
+            let there = path.iter().try_fold(&body, |at, part| inside(at, part)).is_some();
+            let value = (!is_object).then(|| "sample".into());
+            if !there {
+                set_at_path(&mut body, &path, value).map_err(CommandError::Unknown)?;
+            }
+        }
+        if let VerificationScheme::Hmac(hmac) = source.verify.shared_scheme()
+            && let Some(FieldLocation::Body(path)) = &hmac.timestamp
+        {
+            set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
+        }
+        letter.body = body.to_string().into_bytes();
+        letter.set_delivery_id(source)?;
+        Ok(letter)
+    }
+
+    /// Sets fields: `tag=main`. What was a number stays one; otherwise a value that is a JSON scalar is taken as that.
+    pub(super) fn set(&mut self, source: &Source, settings: &[String]) -> Result<(), CommandError> {
+        if settings.is_empty() {
+            return Ok(());
+        }
+        let mut body: Value = serde_json::from_slice(&self.body)
+            .map_err(|error| CommandError::unknown(format!("--set needs a JSON body, and this is none: {error}")))?;
+        for setting in settings {
+            let Some((name, value)) = setting.split_once('=') else {
+                return Err(CommandError::unknown(format!("--set {setting}: expected NAME=VALUE")));
+            };
+            let Some(field) = source.fields.iter().find(|field| *field.name == *name) else {
+                let names: Vec<_> = source.fields.iter().map(|field| &*field.name).collect();
+                let meant = nearest(name, names.iter().copied()).map(|name| format!("; did you mean `{name}`?"));
+                let (all, meant) = (names.join(", "), meant.unwrap_or_default());
+                return Err(CommandError::unknown(format!(
+                    "source `{}` has no field `{name}`: {all}{meant}",
+                    source.name
+                )));
+            };
+            let was = in_body(&body, field).unwrap_or_default();
+            self.set_field(&mut body, field, parse_as_type(&was, value))?;
+        }
+        self.body = body.to_string().into_bytes();
+        Ok(())
+    }
+
+    /// Puts the delivery id where this source looks for it in the body or the query; headers are made when signing.
+    pub(super) fn set_delivery_id(&mut self, source: &Source) -> Result<(), CommandError> {
+        match source.delivery.as_ref().map(|delivery| &delivery.at) {
+            Some(FieldLocation::Body(path)) => {
+                let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
+                    CommandError::unknown(format!("the id belongs into a JSON body, and this is none: {error}"))
+                })?;
+                set_at_path(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::Unknown)?;
+                self.body = body.to_string().into_bytes();
+            }
+            Some(FieldLocation::Query(name)) => self.query.push((name.clone(), self.id.clone())),
+            Some(FieldLocation::Header(_) | FieldLocation::Path) | None => {}
+        }
+        Ok(())
+    }
+
+    /// The headers of a genuine delivery, signed now.
+    pub(super) fn headers(&self, source: &Source, now: Timestamp) -> Vec<(String, String)> {
+        let mut headers = source.verify.sign(&self.id, now, &self.body);
+        let mut add = |name: &str, value: &str| {
+            if !headers.iter().any(|(known, _)| known == name) {
+                headers.push((name.to_owned(), value.to_owned()));
+            }
+        };
+        if let Some(kind) = &source.kind {
+            add(&kind.header, &kind.is);
+        }
+        if let Some(FieldLocation::Header(name)) = source.delivery.as_ref().map(|delivery| &delivery.at) {
+            add(name, &self.id);
+        }
+        for (name, value) in &self.headers {
+            add(name, value);
+        }
+        if let Some(kind) =
+            source.fields.kind_use().and_then(|_| github_kind::of_body(&envelope::inside(&self.body).ok()?))
+        {
+            add(github_kind::HEADER, &kind);
+        }
+        headers
+    }
+
+    /// What stands behind the `?`.
+    pub(super) fn query(&self) -> &[(String, String)] {
+        &self.query
+    }
+
+    fn set_field(&mut self, body: &mut Value, field: &Field, value: Value) -> Result<(), CommandError> {
+        let prefix = field.after.as_deref().unwrap_or("");
+        let plain = match &value {
+            Value::String(text) => format!("{prefix}{text}"),
+            other => format!("{prefix}{other}"),
+        };
+        match &field.at {
+            FieldLocation::Body(path) if prefix.is_empty() => {
+                set_at_path(body, path, Some(value)).map_err(CommandError::Unknown)
+            }
+            FieldLocation::Body(path) => set_at_path(body, path, Some(plain.into())).map_err(CommandError::Unknown),
+            FieldLocation::Header(name) => {
+                self.headers.retain(|(known, _)| known != name);
+                self.headers.push((name.clone(), plain));
+                Ok(())
+            }
+            FieldLocation::Query(name) => {
+                self.query.retain(|(known, _)| known != name);
+                self.query.push((name.clone(), plain));
+                Ok(())
+            }
+            FieldLocation::Path => Ok(()), // it is what it is
+        }
+    }
+}
+
+/// Fields that make a sample something new: what a subject is changed to, and the last of each named identity.
+fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
+    let changed = source.once.change.iter().flat_map(|change| change.to.iter().copied());
+    let named = source.once.per.iter().filter_map(|identity| match identity {
+        Identity::Named(fields) => fields.last().copied(),
+        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed => None,
+    });
+    changed.chain(named).collect()
+}
+
+/// Another value of the same kind.
+fn fresh_value(was: Value, id: &str, now: Timestamp) -> Value {
+    match was {
+        Value::Number(_) => (now.0 / 1_000).into(),
+        Value::String(text) if text.starts_with("sha256:") => format!("sha256:{}", hash(id)).into(),
+        Value::String(_) => format!("sample-{}", &hash(id)[..8]).into(),
+        other => other,
+    }
+}
+
+fn hash(text: &str) -> String {
+    hex::encode(Digest::of(text.as_bytes()).0)
+}
+
+/// RFC 3339, in whole seconds.
+fn seconds(at: Timestamp) -> String {
+    Timestamp(at.0 - at.0.rem_euclid(1_000_000)).to_string().replace(".000000", "")
+}
+
+/// A value as a person wrote it, of the kind that was there.
+fn parse_as_type(was: &Value, text: &str) -> Value {
+    let scalar = serde_json::from_str::<Value>(text).ok().filter(|read| !read.is_object() && !read.is_array());
+    match (was, scalar) {
+        (Value::String(_), Some(Value::String(quoted))) => quoted.into(),
+        (Value::String(_), _) | (_, None) => text.into(),
+        (_, Some(read)) => read,
+    }
+}
+
+fn in_body(body: &Value, field: &Field) -> Option<Value> {
+    match &field.at {
+        FieldLocation::Body(path) => path.iter().try_fold(body, |at, part| inside(at, part)).cloned(),
+        FieldLocation::Header(_) | FieldLocation::Query(_) | FieldLocation::Path => None,
+    }
+}
+
+fn inside<'v>(at: &'v Value, part: &str) -> Option<&'v Value> {
+    match at {
+        Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+        other => other.get(part),
+    }
+}
+
+/// Sets what stands at this path, making objects on the way; with no value, only the way is made.
+fn set_at_path(body: &mut Value, path: &[String], value: Option<Value>) -> Result<(), String> {
+    let mut at = body;
+    for part in path {
+        if at.is_null() {
+            *at = Value::Object(Map::new());
+        }
+        at = match at {
+            Value::Object(members) => members.entry(part.as_str()).or_insert(Value::Null),
+            Value::Array(list) => match part.parse::<usize>() {
+                Ok(index) if index < list.len() => &mut list[index],
+                Ok(index) if index == list.len() => {
+                    list.push(Value::Null);
+                    &mut list[index]
+                }
+                _ => return Err(format!("the body has a list where `{part}` should be")),
+            },
+            _ => return Err(format!("the body has no place for `{part}`: a value is in the way")),
+        };
+    }
+    match value {
+        Some(value) => *at = value,
+        None if at.is_null() => *at = Value::Object(Map::new()),
+        None => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(was: &str, path: &[&str], value: Value, expected: &str) {
+        let mut body: Value = serde_json::from_str(was).unwrap();
+        let path: Vec<_> = path.iter().map(|&part| part.to_owned()).collect();
+        let put = set_at_path(&mut body, &path, Some(value)).map(|()| body.to_string());
+        assert_eq!(put.unwrap_or_else(|error| error), expected);
+    }
+
+    #[test]
+    fn a_value_is_set_at_its_path_and_the_way_is_made() {
+        check("{}", &["a", "b"], 1.into(), r#"{"a":{"b":1}}"#);
+        check(r#"{"a":[{"b":1}]}"#, &["a", "0", "b"], 2.into(), r#"{"a":[{"b":2}]}"#);
+        check(r#"{"a":[1]}"#, &["a", "1"], 2.into(), r#"{"a":[1,2]}"#);
+        check(r#"{"a":null}"#, &["a", "b"], true.into(), r#"{"a":{"b":true}}"#);
+        check(r#"{"a":"x"}"#, &["a", "b"], 1.into(), "the body has no place for `b`: a value is in the way");
+        check(r#"{"a":[]}"#, &["a", "x"], 1.into(), "the body has a list where `x` should be");
+    }
+
+    #[test]
+    fn a_value_is_of_the_kind_that_was_there() {
+        for (was, text, expected) in [
+            (json!("latest"), "5", json!("5")),
+            (json!("latest"), "\"5\"", json!("5")),
+            (json!(1), "5", json!(5)),
+            (json!(1), "v5", json!("v5")),
+            (Value::Null, "5", json!(5)),
+            (Value::Null, "true", json!(true)),
+            (Value::Null, "main", json!("main")),
+            (Value::Null, "{}", json!("{}")),
+        ] {
+            assert_eq!(parse_as_type(&was, text), expected, "{was} {text}");
+        }
+    }
+
+    fn source(text: &str) -> (std::sync::Arc<Source>, Option<&'static str>) {
+        let env = |_: &str| Some("a secret".to_owned());
+        let config = crate::config::parse(text, "hookonce.toml", std::path::Path::new("/"), &env).unwrap();
+        let source = config.sources[0].clone();
+        let preset = config.notes[&source.name].preset;
+        (source, preset)
+    }
+
+    #[test]
+    fn every_preset_has_a_sample_that_is_judged_to_be_an_event() {
+        for preset in crate::config::presets::PRESETS {
+            let verify = if preset.text.contains("\nverify") { "" } else { "verify = \"bearer\"\n" };
+            let text = format!("[source.x]\npreset = \"{}\"\n{verify}secret = {{ env = \"S\" }}", preset.name);
+            check_accepted(&text, &[]);
+        }
+    }
+
+    #[test]
+    fn a_sample_is_sent_as_a_caller_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("acme"), "a secret of theirs\n").unwrap();
+        let folder = dir.path().display();
+        check_accepted(&format!("[source.x]\npreset = \"ci-ingestion\"\nsecret = {{ dir = \"{folder}\" }}"), &[]);
+    }
+
+    #[test]
+    fn a_sample_has_what_its_first_route_asks_for() {
+        let route = "[[source.x.route]]\nwhen = 'package == \"my-app\" && \"latest\" == tag && exists(sha)'";
+        check_accepted(&format!("[source.x]\npreset = \"github-package\"\nsecret = {{ env = \"S\" }}\n{route}"), &[]);
+    }
+
+    #[test]
+    fn a_sample_is_made_from_the_fields_of_any_source() {
+        let text = "[source.x]\nverify = { scheme = \"bearer\", secret = { env = \"S\" } }\ndelivery = \"body.meta.id\"\n\
+            when = 'tag == \"main\" && who == \"me\" && n == \"5\"'\n\
+            fields = { tag = \"body.a.tag\", who = { at = \"header.x-who\", after = \"user \" }, n = \"query.n\", hash = \"body.hash\" }\n\
+            once = { per = [\"delivery\", [\"tag\", \"hash\"]] }";
+        check_accepted(text, &["tag=main", "who=me", "n=5"]);
+    }
+
+    fn check_accepted(text: &str, settings: &[&str]) {
+        use crate::decide::judge::{Verdict, judge};
+        let (source, preset) = source(text);
+        let now = Timestamp::parse("2026-02-07T16:20:40Z").unwrap();
+        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let mut letter = DeliveryBuilder::sample(&source, preset, "id-1".into(), now).unwrap();
+        letter.set(&source, &settings).unwrap();
+        let headers = letter.headers(&source, now).into_iter().map(|(n, v)| (n, v.into_bytes())).collect::<Vec<_>>();
+        let query: Vec<_> = letter.query().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let body = letter.body.clone().into();
+        let delivery = crate::decide::delivery::Delivery {
+            path: &source.path,
+            query: &query.join("&"),
+            headers: &headers,
+            body: &body,
+            at: now,
+            wall: now,
+        };
+        let verdict = judge(&source, &delivery, &mut || crate::decide::id::EventId([1; 16]));
+        let Verdict::Events(events) = verdict else { panic!("{verdict:?}: {}", String::from_utf8_lossy(&body)) };
+        assert_eq!(events[0].event.delivery_id.as_deref(), source.delivery.as_ref().map(|_| "id-1"));
+    }
+}

@@ -1,0 +1,167 @@
+//! `secret = { dir = "callers" }`: a folder with a file for each caller, named like the caller, with a secret on each
+//! line. Read while the node runs: a file that is new, changed or gone counts from the next delivery on.
+//!
+//! Whether a file has changed is asked of the system for each delivery, which costs about a microsecond; it is read only
+//! when it has.
+
+use crate::decide::limits::{CALLER_FILE_BYTES_MAX, CALLERS_AT_HAND, SECRETS_MAX};
+use crate::decide::time::Duration;
+use crate::decide::verify::{CallerDirectory, VerificationScheme};
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Two writes this close together may look the same from outside, so what was read in between is read again.
+const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
+
+/// A folder of callers.
+pub(super) struct CallerFolder {
+    path: PathBuf,
+    /// What a caller's secrets are put into.
+    pattern: VerificationScheme,
+    at_hand: Mutex<HashMap<Arc<str>, CachedCallerFile>>,
+}
+
+/// A file as it was read.
+struct CachedCallerFile {
+    look: FileFingerprint,
+    /// When it first looked like this.
+    since: Instant,
+    at: Instant,
+    /// `None`: nobody can sign with what is in it.
+    scheme: Option<Arc<VerificationScheme>>,
+}
+
+/// What a file looks like from outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileFingerprint {
+    file: (u64, u64),
+    bytes: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileFingerprint {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            file: (file.dev(), file.ino()),
+            bytes: file.len(),
+            written: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+}
+
+impl CallerFolder {
+    pub(super) fn new(path: PathBuf, pattern: VerificationScheme) -> Self {
+        Self { path, pattern, at_hand: Mutex::default() }
+    }
+
+    /// The names of the callers there are.
+    pub(super) fn names(path: &Path) -> std::io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().unwrap_or_default();
+            let file = std::fs::metadata(entry.path()).is_ok_and(|file| file.is_file());
+            if file && !name.is_empty() && !name.starts_with('.') {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Is one of this caller's secrets short, by this measure? What cannot be read is told when it is needed.
+    pub(super) fn has_short(path: &Path, caller: &str, short: fn(&[u8]) -> bool) -> bool {
+        let all = open(&path.join(caller)).map_err(|error| error.to_string()).and_then(secrets);
+        all.is_ok_and(|all| all.iter().any(|secret| short(secret)))
+    }
+
+    /// Reads a caller's file. What is wrong with it is told, and it is as if it were empty.
+    fn read(&self, caller: &str) -> Option<(FileFingerprint, Option<Arc<VerificationScheme>>)> {
+        let path = self.path.join(caller);
+        let file = open(&path).ok()?;
+        let look = FileFingerprint::of(&file.metadata().ok()?);
+        let scheme = self.inside(&path).and_then(|()| secrets(file)).and_then(|all| self.pattern.with_secrets(all));
+        if let Err(why) = &scheme {
+            log::log(LogLevel::Warn, "caller", &[("file", &path.display().to_string()), ("why", why)]);
+        }
+        Some((look, scheme.ok().map(Arc::new)))
+    }
+
+    /// A link may lead to another file of the folder, as those of mounted secrets do, and nowhere else.
+    fn inside(&self, path: &Path) -> Result<(), String> {
+        let unread = |error: std::io::Error| format!("it cannot be read: {error}");
+        let (folder, file) = (self.path.canonicalize().map_err(unread)?, path.canonicalize().map_err(unread)?);
+        if file.starts_with(folder) { Ok(()) } else { Err("it is a link that leads out of its folder".into()) }
+    }
+}
+
+impl CallerDirectory for CallerFolder {
+    fn scheme(&self, caller: &str) -> Option<Arc<VerificationScheme>> {
+        let there = std::fs::metadata(self.path.join(caller)).ok().filter(Metadata::is_file);
+        let mut at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(there) = there else {
+            at_hand.remove(caller);
+            return None;
+        };
+        let (look, now) = (FileFingerprint::of(&there), Instant::now());
+        let known = at_hand.get(caller).filter(|known| known.look == look);
+        if let Some(known) = known.filter(|known| known.at - known.since >= MTIME_GRANULARITY) {
+            return known.scheme.clone();
+        }
+        let since = known.map_or(now, |known| known.since);
+        let Some((read, scheme)) = self.read(caller) else {
+            at_hand.remove(caller);
+            return None;
+        };
+        if at_hand.len() >= CALLERS_AT_HAND && !at_hand.contains_key(caller) {
+            at_hand.clear();
+        }
+        let since = if read == look { since } else { now };
+        at_hand.insert(caller.into(), CachedCallerFile { look: read, since, at: now, scheme: scheme.clone() });
+        scheme
+    }
+
+    fn anyone(&self) -> Option<Arc<str>> {
+        Self::names(&self.path).ok()?.into_iter().next().map(Into::into)
+    }
+}
+
+/// Secrets are never printed.
+impl fmt::Debug for CallerFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Folder({})", self.path.display())
+    }
+}
+
+/// Opens a file without waiting for it: a pipe of that name would have us wait for ever.
+fn open(path: &Path) -> std::io::Result<File> {
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    OpenOptions::new().read(true).custom_flags(nonblock).open(path)
+}
+
+/// The secrets in a file, one on each line.
+fn secrets(file: File) -> Result<Vec<Vec<u8>>, String> {
+    let mut bytes = Vec::new();
+    let read = file.take(CALLER_FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("it cannot be read: {error}"))?;
+    if bytes.len() as u64 > CALLER_FILE_BYTES_MAX {
+        return Err("it is longer than 64 KB".into());
+    }
+    let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let all: Vec<_> = lines.filter(|line| !line.trim_ascii().is_empty()).map(<[u8]>::to_vec).collect();
+    match all.len() {
+        0 => Err("there is no secret in it".into()),
+        1..=SECRETS_MAX => Ok(all),
+        many => Err(format!("there are {many} secrets in it; at most {SECRETS_MAX} count at once, while rotating")),
+    }
+}

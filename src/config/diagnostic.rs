@@ -1,0 +1,252 @@
+//! What is wrong with a config: the place, what is wrong in the user's words, and what to do.
+
+use super::raw::{ConfigOrigin, ConfigSpan};
+pub use super::snippet::ConfigSnippet;
+use super::snippet::show;
+use std::fmt::{self, Write as _};
+
+/// Problems told one by one; of the others only their number is.
+const PROBLEMS_MAX: usize = 40;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiagnosticSeverity {
+    /// Nothing is started.
+    Error,
+    /// It works, but probably not as meant.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigDiagnostic {
+    /// How bad it is.
+    pub level: DiagnosticSeverity,
+    /// What is wrong.
+    pub title: String,
+    /// Where.
+    pub place: Option<Box<ConfigSnippet>>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// Everything that is wrong with one config.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    /// The file.
+    pub file: String,
+    /// Could it be read at all?
+    pub nature: ConfigErrorKind,
+    /// Each problem, in the order of the file.
+    pub list: Vec<ConfigDiagnostic>,
+    /// How many more there are, where there are too many to tell.
+    pub more: usize,
+}
+
+/// Whether we found out what the config says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigErrorKind {
+    /// It was read, and it is wrong.
+    Wrong,
+    /// It could not be read.
+    Unread,
+}
+
+/// With or without colour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColorChoice {
+    /// Text alone.
+    Plain,
+    /// With the escapes of a terminal.
+    Colour,
+}
+
+impl ColorChoice {
+    /// The text, in the colour of this code where there is colour.
+    pub fn paint(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Plain => text.to_owned(),
+            Self::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+}
+
+impl ConfigDiagnostic {
+    /// An error without a place.
+    pub fn error(title: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { level: DiagnosticSeverity::Error, title: title.into(), place: None, hint: Some(hint.into()) }
+    }
+
+    /// A warning without a place.
+    pub fn warning(title: impl Into<String>) -> Self {
+        Self { level: DiagnosticSeverity::Warning, title: title.into(), place: None, hint: None }
+    }
+
+    /// As people see it; ends with a newline.
+    pub fn render(&self, ink: ColorChoice) -> String {
+        let (word, code) = match self.level {
+            DiagnosticSeverity::Error => ("error", "1;31"),
+            DiagnosticSeverity::Warning => ("warning", "1;33"),
+        };
+        let mut out = format!("{}: {}\n", ink.paint(code, word), self.title);
+        if let Some(place) = &self.place {
+            place.render(&mut out, ink, code, self.hint.is_some());
+        }
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(out, "{}: {hint}", ink.paint("1;36", "hint"));
+        }
+        out
+    }
+}
+
+impl fmt::Display for ConfigDiagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.render(ColorChoice::Plain).trim_end())
+    }
+}
+
+impl ConfigError {
+    /// As people see them; the last line counts them.
+    pub fn render(&self, ink: ColorChoice) -> String {
+        let mut out = String::new();
+        for problem in &self.list {
+            out += &problem.render(ink);
+            out.push('\n');
+        }
+        if self.nature == ConfigErrorKind::Wrong {
+            let more = if self.more > 0 { format!(", and {} more,", self.more) } else { String::new() };
+            let _ = writeln!(out, "{}{more} in {}; nothing was started", count(&self.list), self.file);
+        } else {
+            out.pop();
+        }
+        out
+    }
+}
+
+/// "1 error", "2 errors and 1 warning".
+pub fn count(problems: &[ConfigDiagnostic]) -> String {
+    let of = |level, word: &str| match problems.iter().filter(|p| p.level == level).count() {
+        0 => None,
+        1 => Some(format!("1 {word}")),
+        n => Some(format!("{n} {word}s")),
+    };
+    let parts: Vec<_> = [of(DiagnosticSeverity::Error, "error"), of(DiagnosticSeverity::Warning, "warning")]
+        .into_iter()
+        .flatten()
+        .collect();
+    if parts.is_empty() { "no problems".to_owned() } else { parts.join(" and ") }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.render(ColorChoice::Plain).trim_end())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A problem that knows only which bytes it is about.
+#[derive(Debug)]
+pub(super) struct DiagnosticBuilder {
+    level: DiagnosticSeverity,
+    title: String,
+    at: Option<ConfigSpan>,
+    label: String,
+    hint: Option<String>,
+}
+
+impl DiagnosticBuilder {
+    pub(super) fn at(&mut self, span: ConfigSpan, label: impl Into<String>) -> &mut Self {
+        self.at = Some(span);
+        self.label = label.into();
+        self
+    }
+
+    pub(super) fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(super) fn hint_if(&mut self, hint: Option<String>) -> &mut Self {
+        self.hint = hint.or(self.hint.take());
+        self
+    }
+}
+
+/// Collects problems while a config is read.
+#[derive(Default, Debug)]
+pub(super) struct DiagnosticCollector {
+    drafts: Vec<DiagnosticBuilder>,
+    secrets: Vec<ConfigSpan>,
+}
+
+impl DiagnosticCollector {
+    pub(super) fn error(&mut self, title: impl Into<String>) -> &mut DiagnosticBuilder {
+        self.add(DiagnosticSeverity::Error, title.into())
+    }
+
+    pub(super) fn warning(&mut self, title: impl Into<String>) -> &mut DiagnosticBuilder {
+        self.add(DiagnosticSeverity::Warning, title.into())
+    }
+
+    /// These bytes are never shown.
+    pub(super) fn conceal(&mut self, span: ConfigSpan) {
+        self.secrets.push(span);
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        self.drafts.iter().any(|draft| draft.level == DiagnosticSeverity::Error)
+    }
+
+    fn add(&mut self, level: DiagnosticSeverity, title: String) -> &mut DiagnosticBuilder {
+        self.drafts.push(DiagnosticBuilder { level, title, at: None, label: String::new(), hint: None });
+        self.drafts.last_mut().expect("it was pushed in the line above")
+    }
+
+    /// The problems with their lines, in the order of the file, and how many more there are.
+    pub(super) fn finish<'t>(
+        mut self,
+        text: &dyn Fn(ConfigOrigin) -> (String, &'t str),
+    ) -> (Vec<ConfigDiagnostic>, usize) {
+        let total = self.drafts.len();
+        if total > PROBLEMS_MAX && self.has_errors() {
+            self.drafts.retain(|draft| draft.level == DiagnosticSeverity::Error);
+        }
+        self.drafts.sort_by_key(|draft| draft.at.map(|span| (span.origin, span.start)));
+        self.drafts.truncate(PROBLEMS_MAX);
+        let more = if total > PROBLEMS_MAX { total - self.drafts.len() } else { 0 };
+        let secrets = self.secrets;
+        let place = |span: ConfigSpan, label| {
+            let (file, text) = text(span.origin);
+            let hidden: Vec<_> = secrets.iter().filter(|s| s.origin == span.origin).map(|s| s.start..s.end).collect();
+            Box::new(show(file, text, span.start..span.end, &hidden, label))
+        };
+        let problem = |draft: DiagnosticBuilder| ConfigDiagnostic {
+            level: draft.level,
+            title: draft.title,
+            place: draft.at.map(|span| place(span, draft.label)),
+            hint: draft.hint,
+        };
+        (self.drafts.into_iter().map(problem).collect(), more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_only_there_when_asked_for() {
+        let problem = ConfigDiagnostic::error("a", "b");
+        assert_eq!(problem.render(ColorChoice::Plain), "error: a\nhint: b\n");
+        assert_eq!(problem.render(ColorChoice::Colour), "\x1b[1;31merror\x1b[0m: a\n\x1b[1;36mhint\x1b[0m: b\n");
+    }
+
+    #[test]
+    fn the_last_line_counts_errors_and_warnings() {
+        let error = ConfigDiagnostic::error("a", "b");
+        let warning = ConfigDiagnostic { level: DiagnosticSeverity::Warning, ..error.clone() };
+        assert_eq!(count(std::slice::from_ref(&error)), "1 error");
+        assert_eq!(count(&[error.clone(), error, warning]), "2 errors and 1 warning");
+    }
+}

@@ -1,0 +1,104 @@
+//! The kind of event: what a source uses it for, and kinds that the config describes itself.
+
+use super::fields::FieldScope;
+use super::raw::ConfigNode;
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::action::plan::ActionPlan;
+use crate::decide::field::{FieldIndex, FieldLocation};
+use crate::decide::filter::Filter;
+use crate::decide::github_kind;
+use crate::decide::github_kind::EventKindUse;
+use crate::decide::source::{Group, Route};
+use crate::decide::sql_template::SqlParamSource;
+use std::sync::Arc;
+
+/// What a source uses the kind of event for, where an unsigned header names it. `None`: for nothing, or it is signed, or
+/// the preset is for one kind only and compares that.
+pub(super) fn kind_use(
+    names: &FieldScope<'_>,
+    filters: [Option<&Filter>; 2],
+    routes: &[Arc<Route>],
+    plans: &[(Arc<str>, ActionPlan)],
+) -> Option<EventKindUse> {
+    let at = FieldLocation::Header(github_kind::HEADER.into());
+    let preset = names.kind.is_some_and(|kind| kind.header == github_kind::HEADER);
+    if preset || names.scheme.is_none_or(|scheme| scheme.covers(&at)) {
+        return None;
+    }
+    let fields: Vec<_> = (0..).map(FieldIndex).zip(names.fields.iter()).filter(|(_, field)| field.at == at).collect();
+    let is_kind = |ix: &FieldIndex| fields.iter().any(|(own, _)| own == ix);
+    let filters = filters.into_iter().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
+    let filtered = filters.flat_map(Filter::fields).any(|ix| is_kind(&ix));
+    let grouped = routes.iter().any(|route| match &route.group {
+        Some(Group::Fields(group)) => group.iter().any(is_kind),
+        _ => false,
+    });
+    let acted = fields.iter().any(|(ix, _)| reaches_action(names, *ix, routes, plans));
+    let passed = routes.iter().any(|route| route.forwarded_headers.iter().any(|name| name == github_kind::HEADER));
+    match (filtered || grouped || acted, passed) {
+        (true, _) => Some(EventKindUse::Decides),
+        (false, true) => Some(EventKindUse::PassedOn),
+        (false, false) => None,
+    }
+}
+
+/// Does an action of these routes get the value of this field? A command gets every field as a variable.
+pub(super) fn reaches_action(
+    names: &FieldScope<'_>,
+    ix: FieldIndex,
+    routes: &[Arc<Route>],
+    plans: &[(Arc<str>, ActionPlan)],
+) -> bool {
+    let field = names.fields.get(ix);
+    let planned = plans.iter().any(|(_, plan)| match plan {
+        ActionPlan::Run(_) => true,
+        ActionPlan::Sql(statement) => statement.names.iter().any(|named| match &named.what {
+            SqlParamSource::Field(name) => field.name == *name,
+            _ => false,
+        }),
+        ActionPlan::Forward(_) | ActionPlan::Publish(_) => false,
+    });
+    planned || routes.iter().any(|route| route.needs.contains(&ix))
+}
+
+impl ConfigResolver<'_> {
+    /// Kinds that the config describes, each by a path its bodies have.
+    pub(super) fn kinds(
+        &mut self,
+        source: &ConfigSection<'_>,
+        used: Option<EventKindUse>,
+    ) -> Vec<(String, Vec<String>)> {
+        let entries = source.node("kinds").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
+        if source.has("kinds") && used.is_none() {
+            self.diagnostics
+                .warning("`kinds` has no effect")
+                .at(source.key_place("kinds"), format!("nothing here uses {}", github_kind::HEADER))
+                .hint(format!("a field such as kind = \"header.{}\" in `when`, or leave it out", github_kind::HEADER));
+        }
+        let mut kinds = Vec::new();
+        for entry in entries {
+            if !github_kind::is_name(&entry.key) {
+                self.diagnostics
+                    .error(format!("`{}` cannot be a kind of event", entry.key))
+                    .at(entry.key_at, "lower-case letters, digits and _, as the header names it");
+            }
+            match self.place(&entry.node) {
+                FieldLocation::Body(path) if path.first().is_some_and(|member| github_kind::is_common(member)) => {
+                    self.diagnostics
+                        .error(format!("`kinds.{}` names a member that bodies of many kinds have", entry.key))
+                        .at(entry.node.at, "a captured delivery of another kind would pass for this one")
+                        .hint("name a member that only bodies of this kind have");
+                }
+                FieldLocation::Body(path) => kinds.push((entry.key.clone(), path)),
+                other => {
+                    self.diagnostics
+                        .error(format!("`kinds.{}` is {other}, and only the body is signed", entry.key))
+                        .at(entry.node.at, "a member that every body of this kind has")
+                        .hint(format!("{} = \"body.{}\"", entry.key, entry.key));
+                }
+            }
+        }
+        kinds
+    }
+}

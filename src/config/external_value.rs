@@ -1,0 +1,335 @@
+//! Values that do not stand in the file: `{ env = "…" }` and `{ file = "…" }`. Secrets always, URLs if wanted.
+
+use super::caller_folder::CallerFolder;
+use super::keys::SectionKind;
+use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::decide::limits;
+use std::fmt;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file that holds a secret and is longer than this is another file.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// What stands in for a receiver whose URL is not here; nothing can ever be sent there (RFC 2606).
+pub const UNKNOWN_URL: &str = "http://unknown.invalid/";
+
+/// Whether a config is of any use without what does not stand in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecretRequirement {
+    /// A secret or URL that is not there is an error: for who runs on it.
+    Required,
+    /// It is left out, and noted in [`ExternalValue::lack`]: for who only wants to know what the config says. Nothing is
+    /// believed with a secret that is not there.
+    Optional,
+}
+
+/// A value that does not stand in the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExternalValue {
+    /// What it is for: the key it belongs to.
+    pub what: String,
+    /// The source it belongs to, if it does.
+    pub source: Option<Arc<str>>,
+    /// Where it is: `$NAME`, or a path.
+    pub from: String,
+    /// What is wrong with it, and what to do; `None`: it is there, and not empty.
+    pub error: Option<(String, String)>,
+}
+
+/// Bytes that are never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigSecret(Vec<u8>);
+
+impl ConfigSecret {
+    /// The bytes: for comparing in constant time, never for showing.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ConfigSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(•••)")
+    }
+}
+
+/// A text that may stand in the file or elsewhere, and how it may be shown.
+pub(super) struct ConfigText {
+    pub(super) text: String,
+    pub(super) shown: Option<String>,
+    pub(super) at: ConfigSpan,
+}
+
+impl ConfigResolver<'_> {
+    /// One secret.
+    pub(super) fn secret(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
+        match &node.value {
+            ConfigValue::Text(_) => {
+                self.diagnostics
+                    .error(format!("`{what}` stands in the file"))
+                    .at(node.at, "a secret is never written into the config")
+                    .hint(format!("put it into the environment and write {what} = {{ env = \"NAME\" }}, or into a file and write {what} = {{ file = \"PATH\" }}"));
+                None
+            }
+            ConfigValue::Table(_) => {
+                let bytes = self.fetch(what, node)?;
+                if is_short(&bytes) {
+                    self.diagnostics
+                        .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))
+                        .at(node.at, "it could be guessed")
+                        .hint("make one with `openssl rand -hex 32`");
+                }
+                Some(ConfigSecret(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Warns about a file with a secret in it that every user of the machine can read.
+    pub(super) fn warn_if_world_readable(&mut self, path: &Path, at: ConfigSpan) {
+        if let Some(mode) = world_readable_mode(path) {
+            self.diagnostics
+                .warning(format!("every user of this machine can read {}", path.display()))
+                .at(at, format!("its mode is {mode:04o}"))
+                .hint(format!("chmod 600 {}", path.display()));
+        }
+    }
+
+    /// One secret, or several while rotating.
+    pub(super) fn secrets(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<ConfigSecret>> {
+        let Some(list) = node.list() else { return self.secret(what, node).map(|secret| vec![secret]) };
+        if list.is_empty() {
+            self.diagnostics.error(format!("`{what}` is an empty list")).at(node.at, "at least one secret is needed");
+            return None;
+        }
+        if list.len() > limits::SECRETS_MAX {
+            let label = format!("at most {} at once, while rotating", limits::SECRETS_MAX);
+            self.diagnostics.error(format!("`{what}` has {} secrets", list.len())).at(node.at, label);
+            return None;
+        }
+        let mut secrets: Vec<ConfigSecret> = Vec::new();
+        let mut complete = true;
+        for item in list {
+            match self.secret(what, item) {
+                Some(secret) if secrets.contains(&secret) => {
+                    self.diagnostics
+                        .error(format!("`{what}` has the same secret twice"))
+                        .at(item.at, "the same as one before it");
+                    complete = false;
+                }
+                Some(secret) => secrets.push(secret),
+                None => complete = false,
+            }
+        }
+        (complete || self.secrets == SecretRequirement::Optional).then_some(secrets)
+    }
+
+    /// A text that may stand in the file.
+    pub(super) fn text_or_external(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigText> {
+        if let Some(text) = node.text() {
+            return Some(ConfigText { text: text.to_owned(), shown: None, at: node.at });
+        }
+        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
+        let shown = match (from.text("env"), from.text("file")) {
+            (Some(name), _) => format!("${name}"),
+            (_, Some(path)) => format!("the content of {path}"),
+            _ => String::new(),
+        };
+        let Some(bytes) = self.fetch(what, node) else {
+            let unknown = || ConfigText { text: UNKNOWN_URL.to_owned(), shown: Some(shown), at: node.at };
+            return self.may_be_missing(what).then(unknown);
+        };
+        let Ok(text) = String::from_utf8(bytes) else {
+            self.diagnostics.error(format!("`{what}` is not text")).at(node.at, format!("{shown} is not UTF-8"));
+            return None;
+        };
+        Some(ConfigText { text, shown: Some(shown), at: node.at })
+    }
+
+    /// A secret if it is at hand; that it is not is nobody's problem.
+    pub(super) fn secret_if_available(&self, node: &ConfigNode) -> Option<ConfigSecret> {
+        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
+        let bytes = match (from.text("env"), from.text("file")) {
+            (Some(name), None) => (self.env)(name)?.into_bytes(),
+            (None, Some(path)) => read(&self.base.join(path)).ok()?,
+            _ => return None,
+        };
+        (!bytes.is_empty()).then_some(ConfigSecret(bytes))
+    }
+
+    fn fetch(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
+        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
+        if let Some(dir) = from.node("dir") {
+            self.diagnostics
+                .error(format!("`{what}` cannot be a folder here"))
+                .at(dir.at, "only the secret of a source can, and not in a list")
+                .hint("secret = { dir = \"callers\" } with key_id = \"caller\", or { env = \"…\" }, { file = \"…\" }");
+            return None;
+        }
+        match (from.node("env"), from.node("file")) {
+            (Some(_), Some(_)) => {
+                self.diagnostics
+                    .error(format!("`{what}` comes from two places"))
+                    .at(node.at, "one of `env` and `file`, not both");
+                None
+            }
+            (Some(name), None) => self.variable(what, name),
+            (None, Some(path)) => self.file(what, path),
+            (None, None) => {
+                if from.entries().is_empty() {
+                    self.diagnostics
+                        .error(format!("`{what}` comes from nowhere"))
+                        .at(node.at, "`env` or `file` is needed");
+                }
+                None
+            }
+        }
+    }
+
+    fn variable(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
+        let name = node.text()?;
+        self.env_names.insert(name.to_owned());
+        let had = match (self.env)(name) {
+            Some(value) if !value.is_empty() => Ok(value.into_bytes()),
+            Some(_) => Err((
+                format!("the environment variable `{name}` is empty"),
+                format!("give `{name}` a value where hookonce is started"),
+            )),
+            None => Err((
+                format!("the environment variable `{name}` is not set"),
+                format!("set `{name}` where hookonce is started, or use {{ file = \"…\" }}"),
+            )),
+        };
+        self.record_external(what, format!("${name}"), node.at, had)
+    }
+
+    fn file(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
+        let path = self.base.join(node.text()?);
+        let had = match read(&path) {
+            Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
+            Ok(bytes) => {
+                self.warn_if_world_readable(&path, node.at);
+                Ok(bytes)
+            }
+            Err(e) => Err(io_words(&e)),
+        };
+        let lack = |why| (format!("the file {} cannot be used: {why}", path.display()), String::new());
+        self.record_external(what, path.display().to_string(), node.at, had.map_err(lack))
+    }
+
+    /// Notes a folder of callers, which is read while the node runs.
+    pub(super) fn folder_of(&mut self, what: &str, node: &ConfigNode, path: &Path) {
+        if let Some(table) = node.table()
+            && (table.get("env").is_some() || table.get("file").is_some())
+        {
+            self.diagnostics.error(format!("`{what}` comes from two places")).at(node.at, "`dir` stands alone");
+        }
+        let had = CallerFolder::names(path).map_err(|e| {
+            let why = if path.is_file() { "it is a file".to_owned() } else { io_words(&e) };
+            let why = why.replace("there is no such file", "there is no such folder");
+            let hint = "make the folder, and put a file into it for each caller, with a secret on each line";
+            (format!("the folder {} cannot be used: {why}", path.display()), hint.to_owned())
+        });
+        if had.as_ref().is_ok_and(Vec::is_empty) {
+            self.diagnostics
+                .warning(format!("the folder {} has no callers in it yet", path.display()))
+                .at(node.at, "nobody is believed")
+                .hint("a file for each caller, named like the caller, with a secret on each line");
+        }
+        if let Ok(callers) = &had {
+            self.check_caller_files(path, callers, node.at);
+        }
+        self.record_external(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
+    }
+
+    /// Warns about callers' files that others can read, and about secrets in them that could be guessed: one warning
+    /// for all of them.
+    fn check_caller_files(&mut self, folder: &Path, callers: &[String], at: ConfigSpan) {
+        let some = || callers.iter().take(limits::CALLERS_AT_HAND);
+        let open: Vec<_> = some().filter(|name| world_readable_mode(&folder.join(name)).is_some()).collect();
+        if let [first, others @ ..] = open.as_slice() {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            self.diagnostics
+                .warning(format!("every user of this machine can read the secret of caller `{first}`{more}"))
+                .at(at, format!("in {}", folder.display()))
+                .hint(format!("chmod 700 {}", folder.display()));
+        }
+        let short: Vec<_> = some().filter(|name| CallerFolder::has_short(folder, name, is_short)).collect();
+        if let [first, others @ ..] = short.as_slice() {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            let least = limits::SECRET_BYTES_MIN;
+            self.diagnostics
+                .warning(format!("the secret of caller `{first}`{more} is shorter than {least} bytes"))
+                .at(at, "it could be guessed")
+                .hint("make one with `openssl rand -hex 32`");
+        }
+    }
+
+    /// Notes where a value is. One that is not there is an error, unless nobody needs it.
+    fn record_external(
+        &mut self,
+        what: &str,
+        from: String,
+        at: ConfigSpan,
+        had: Result<Vec<u8>, (String, String)>,
+    ) -> Option<Vec<u8>> {
+        let lack = had.as_ref().err().cloned();
+        if let Some((title, hint)) = lack.as_ref().filter(|_| !self.may_be_missing(what)) {
+            let hint = Some(hint.clone()).filter(|hint| !hint.is_empty());
+            self.diagnostics.error(title).at(at, format!("needed for `{what}`")).hint_if(hint);
+        }
+        self.elsewhere.push(ExternalValue { what: what.to_owned(), source: None, from, error: lack });
+        had.ok()
+    }
+
+    /// May this be missing? Never the store: without it there is nothing to look at.
+    fn may_be_missing(&self, what: &str) -> bool {
+        self.secrets == SecretRequirement::Optional && what != "store"
+    }
+}
+
+/// Could it be guessed? What counts of a `whsec_…` is what it stands for.
+fn is_short(secret: &[u8]) -> bool {
+    let bytes = match secret.strip_prefix(b"whsec_") {
+        Some(base64) => base64.len() * 3 / 4,
+        None => secret.len(),
+    };
+    bytes < limits::SECRET_BYTES_MIN
+}
+
+/// The mode of a file that every user of the machine can read. In a folder that lets nobody in, none can.
+fn world_readable_mode(path: &Path) -> Option<u32> {
+    let mode = |path: &Path| std::fs::metadata(path).ok().map(|file| file.permissions().mode() & 0o7777);
+    let lets_in = path.parent().and_then(mode).is_none_or(|folder| folder & 0o001 != 0);
+    mode(path).filter(|file| file & 0o004 != 0 && lets_in && path.is_file())
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is longer than 64 KB"));
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    Ok(bytes)
+}
+
+/// What the system says about a file, in words without its number.
+pub(super) fn io_words(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "not allowed to read it".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        _ => e.to_string(),
+    }
+}

@@ -1,0 +1,99 @@
+//! Where a node and its store are: all that a command beside it needs of a config. No secret is asked for, and what is
+//! wrong with a source is not looked at: whoever wants to see what happened is not stopped by what is wrong now.
+
+use super::diagnostic::{ConfigError, ConfigErrorKind};
+use super::keys::SectionKind;
+use super::raw::{ConfigEntry, ConfigOrigin, ConfigSpan, ConfigTable};
+use super::resolve::{ADMIN, ConfigResolver};
+use super::section::ConfigSection;
+use super::{ConfigSecret, EnvLookup, StoreAddress, validate};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Where a node of this config and its store are.
+#[derive(Clone, Debug)]
+pub struct NodeAddresses {
+    /// Where events are kept.
+    pub store: StoreAddress,
+    /// The port for people.
+    pub admin: SocketAddr,
+    /// A token of that port, if one is at hand: the one that may do most.
+    pub token: Option<ConfigSecret>,
+}
+
+/// Reads them.
+pub(super) fn resolve(text: &str, file: &str, base: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
+    let mut resolver = ConfigResolver::new(text, base, env);
+    let addresses = resolver.addresses();
+    let failed = resolver.diagnostics.has_errors();
+    let (list, more) = resolver.diagnostics.finish(&|_| (file.to_owned(), text));
+    match addresses {
+        Some(addresses) if !failed => Ok(addresses),
+        _ => Err(ConfigError { file: file.to_owned(), nature: ConfigErrorKind::Wrong, list, more }),
+    }
+}
+
+impl ConfigResolver<'_> {
+    fn addresses(&mut self) -> Option<NodeAddresses> {
+        let mut root: ConfigTable = self.tree()?;
+        root.entries.retain(|entry: &ConfigEntry| matches!(&*entry.key, "store" | "admin"));
+        validate::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
+        let top =
+            ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
+        let admin = top.section("admin", SectionKind::Admin);
+        let tokens = admin.iter().flat_map(|admin| admin.sections("tokens", SectionKind::Token));
+        let (all, some): (Vec<_>, Vec<_>) = tokens.partition(|entry| entry.text("may") == Some("all"));
+        let first = admin.and_then(|admin| admin.node("token")).into_iter();
+        let others = all.iter().chain(&some).filter_map(|entry| entry.node("token"));
+        Some(NodeAddresses {
+            store: self.store(&top),
+            admin: admin.and_then(|admin| admin.address("listen")).unwrap_or(ADMIN),
+            token: first.chain(others).find_map(|node| self.secret_if_available(node)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<NodeAddresses, ConfigError> {
+        let env = |name: &str| (name == "SET").then(|| "a token".to_owned());
+        resolve(text, "hookonce.toml", Path::new("/folder"), &env)
+    }
+
+    #[test]
+    fn a_config_with_unset_secrets_and_wrong_sources_still_says_where_its_node_is() {
+        let found = read(
+            "store = 'sqlite:events.db'\n[admin]\nlisten = '127.0.0.1:9'\ntoken = { env = 'UNSET' }\n\
+             [source.x]\nverify = { scheme = 'github', secret = { env = 'UNSET' } }\nwhen = 'tag =='\nstrange = 1\n",
+        )
+        .unwrap();
+        assert_eq!(found.store, StoreAddress::Sqlite("/folder/events.db".into()));
+        assert_eq!((found.admin.to_string(), found.token), ("127.0.0.1:9".into(), None));
+        let found = read("").unwrap();
+        assert_eq!(found.store, StoreAddress::Sqlite("/folder/hookonce.db".into()));
+        assert_eq!(found.admin, ADMIN);
+    }
+
+    #[test]
+    fn the_token_that_may_do_most_is_taken_if_it_is_at_hand() {
+        let tokens = "tokens = [{ token = { env = 'UNSET' }, may = 'all' }, { token = { env = 'SET' }, may = 'read' }]";
+        let found = read(&format!("[admin]\n{tokens}")).unwrap();
+        assert_eq!(found.token.unwrap().expose(), b"a token");
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_addresses_themselves_is_told_with_its_place() {
+        for (text, expected) in [
+            ("store = 5", "hookonce.toml:1:9"),
+            ("store = 'elephant'", "`store` cannot be read"),
+            ("[admin]\nlisten = 'here'", "hookonce.toml:2:10"),
+            ("store = { env = 'UNSET' }", "`UNSET` is not set"),
+            ("= 3", "this is not TOML"),
+        ] {
+            let problems = read(text).unwrap_err().to_string();
+            assert!(problems.contains(expected), "{text}: {problems}");
+        }
+    }
+}

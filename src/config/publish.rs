@@ -1,0 +1,220 @@
+//! NATS: a server and who we are to it, and what is published there.
+
+use super::external_value::UNKNOWN_URL;
+use super::fields::FieldScope;
+use super::raw::{ConfigNode, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::action::plan::nats::{NatsCredentials, NatsServer, PublishMode, PublishPlan, is_token};
+use crate::action::plan::{FieldTemplate, FieldTemplatePart};
+use crate::decide::envelope::{self, EnvelopeFormat};
+use crate::decide::field::FieldLocation;
+use crate::decide::source::ResponseMode;
+use crate::decide::time::Duration;
+use crate::decide::verify::VerificationScheme;
+use std::path::PathBuf;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a message carries its delivery.
+pub(super) fn envelope(section: &ConfigSection<'_>) -> EnvelopeFormat {
+    if section.text("envelope") == Some("patchwork") { EnvelopeFormat::Patchwork } else { EnvelopeFormat::Raw }
+}
+
+/// What is wrong with this as the URL of a server, or of several.
+fn wrong(urls: &str) -> Option<String> {
+    urls.split(',').find_map(|url| match reqwest::Url::parse(url.trim()) {
+        Ok(url) if !matches!(url.scheme(), "nats" | "tls") => {
+            Some(format!("`{}` is neither nats nor tls", url.scheme()))
+        }
+        Ok(url) if url.host_str().is_none_or(str::is_empty) => Some("it names no host".into()),
+        Ok(_) => None,
+        Err(_) if !url.contains("://") => Some("it must begin with nats:// or tls://".into()),
+        Err(error) => Some(error.to_string()),
+    })
+}
+
+impl ConfigResolver<'_> {
+    pub(super) fn nats_server(&mut self, section: &ConfigSection<'_>) -> Option<NatsServer> {
+        let who = self.who(section);
+        let ca = section.node("ca").and_then(|node| self.existing("ca", node));
+        let certificate = self.certificate(section);
+        let Some(node) = section.node("nats") else {
+            self.diagnostics
+                .error("nobody says which server")
+                .at(section.at, "`nats` is missing")
+                .hint("nats = \"nats://127.0.0.1:4222\"");
+            return None;
+        };
+        let open = self.text_or_external("nats", node)?;
+        let stands_here = open.shown.is_none();
+        if stands_here && open.text.contains('@') {
+            self.diagnostics.conceal(node.at);
+            self.diagnostics
+                .error("`nats` says who we are, and stands in the file")
+                .at(node.at, "a secret is never written into the config")
+                .hint("put the URL into the environment and write nats = { env = \"NATS_URL\" }, or use `user` and `password`");
+            return None;
+        }
+        if let Some(wrong) = wrong(&open.text).filter(|_| open.text != UNKNOWN_URL) {
+            self.diagnostics
+                .error("`nats` is not the URL of a NATS server")
+                .at(open.at, wrong)
+                .hint("nats = \"nats://127.0.0.1:4222\"");
+            return None;
+        }
+        let shown = open.shown.unwrap_or_else(|| open.text.clone());
+        Some(NatsServer { url: open.text, shown, who: who?, ca, certificate })
+    }
+
+    /// Who we are; `None` if that was told to be wrong.
+    fn who(&mut self, section: &ConfigSection<'_>) -> Option<NatsCredentials> {
+        let ways: Vec<_> = ["creds", "nkey", "token", "user"].into_iter().filter(|key| section.has(key)).collect();
+        if let [first, second, ..] = ways.as_slice() {
+            self.diagnostics
+                .error(format!("`{first}` and `{second}` both say who we are"))
+                .at(section.key_place(second), "one of them, not both");
+            return None;
+        }
+        if section.has("user") != section.has("password") {
+            self.diagnostics
+                .error("`user` and `password` belong together")
+                .at(section.key_place(if section.has("user") { "user" } else { "password" }), "the other is missing");
+            return None;
+        }
+        let Some(way) = ways.first() else { return Some(NatsCredentials::Anybody) };
+        let mut secret = |key: &str| {
+            let node = section.node(key)?;
+            let bytes = self.secret(key, node)?.expose().to_vec();
+            let text = String::from_utf8(bytes).ok();
+            if text.is_none() {
+                self.diagnostics.error(format!("`{key}` is not text")).at(node.at, "it is not UTF-8");
+            }
+            text
+        };
+        let who = match *way {
+            "creds" => secret("creds").map(NatsCredentials::Creds),
+            "nkey" => secret("nkey").map(|seed| NatsCredentials::Nkey(seed.trim().to_owned())),
+            "token" => secret("token").map(NatsCredentials::Token),
+            _ => {
+                let password = secret("password");
+                let user = section.node("user").and_then(|node| self.text_or_external("user", node));
+                user.zip(password).map(|(user, password)| NatsCredentials::User(user.text, password))
+            }
+        };
+        if let Some(NatsCredentials::Nkey(seed)) = &who
+            && !(seed.len() == 58 && seed.starts_with("SU"))
+        {
+            self.diagnostics
+                .error("`nkey` is not the seed of a user")
+                .at(section.place("nkey"), "a seed has 58 letters and digits and begins with SU");
+            return None;
+        }
+        // Where secrets are left out, nobody connects.
+        who.or_else(|| (self.secrets == crate::config::SecretRequirement::Optional).then_some(NatsCredentials::Anybody))
+    }
+
+    /// The certificate and its key; `None` also where that was told to be wrong.
+    fn certificate(&mut self, section: &ConfigSection<'_>) -> Option<(PathBuf, PathBuf)> {
+        let node = section.node("client")?;
+        match &node.value {
+            ConfigValue::List(list) if list.len() == 2 => {
+                let files = (self.existing("client", &list[0]), self.existing("client", &list[1]));
+                if let Some(key) = &files.1 {
+                    self.warn_if_world_readable(key, list[1].at);
+                }
+                files.0.zip(files.1)
+            }
+            _ => {
+                self.diagnostics
+                    .error("`client` needs two files")
+                    .at(node.at, "the certificate and its key")
+                    .hint("client = [\"client.pem\", \"client.key\"]");
+                None
+            }
+        }
+    }
+
+    fn existing(&mut self, key: &str, node: &ConfigNode) -> Option<PathBuf> {
+        let path = self.base.join(node.text()?);
+        if path.is_file() {
+            return Some(path);
+        }
+        self.diagnostics.error(format!("`{key}` names no file")).at(node.at, format!("there is no {}", path.display()));
+        None
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+    ) -> Option<PublishPlan> {
+        let server = self.nats_server(section);
+        let subject = self.subject(section, names);
+        let kind = kind_header(names);
+        let envelope = envelope(section);
+        if envelope == EnvelopeFormat::Patchwork {
+            let lacks = [(names.delivery.is_none(), "delivery id"), (kind.is_none(), "kind of event")];
+            for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks && names.scheme.is_some()) {
+                self.diagnostics
+                    .error(format!("the envelope needs the {what}, and this sender has none"))
+                    .at(section.place("envelope"), "")
+                    .hint("leave `envelope` out, or say where it is: `delivery`, or a field named `kind` in a header");
+            }
+        }
+        let mut carries = names.scheme.map_or_else(Vec::new, VerificationScheme::headers_to_forward);
+        let id = names.delivery.and_then(|delivery| match &delivery.at {
+            FieldLocation::Header(name) => Some(name.clone()),
+            _ => None,
+        });
+        carries.extend(id.into_iter().chain(kind.clone()));
+        carries.sort();
+        carries.dedup();
+        Some(PublishPlan {
+            server: server?,
+            subject: subject?,
+            timeout: self.timeout(section, respond).unwrap_or(TIMEOUT),
+            envelope,
+            keeper: if section.flag("core") == Some(true) { PublishMode::Core } else { PublishMode::Stream },
+            kind,
+            carries,
+            // Whose secret it was is not known afterwards where every caller has one.
+            signs: names.scheme.filter(|scheme| !matches!(scheme, VerificationScheme::Callers(_))).cloned(),
+            retry_horizon: Duration::ZERO,
+        })
+    }
+
+    fn subject(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<FieldTemplate> {
+        let Some(node) = section.node("subject") else {
+            self.diagnostics.error("`publish` has no `subject`").at(section.at, "").hint("subject = \"github.{kind}\"");
+            return None;
+        };
+        let pieces = self.pieces(node, names);
+        let plain = |piece: &FieldTemplatePart| match piece {
+            FieldTemplatePart::Text(text) => text.clone(),
+            FieldTemplatePart::Field(_) => "x".to_owned(),
+        };
+        let whole: String = pieces.iter().map(plain).collect();
+        if whole.starts_with('$') || !whole.split('.').all(is_token) {
+            self.diagnostics
+                .error("`subject` cannot be published to")
+                .at(node.at, "tokens with dots between them: no spaces, no wildcards, no $ at the beginning")
+                .hint("subject = \"github.{kind}\"");
+            return None;
+        }
+        Some(FieldTemplate(pieces))
+    }
+}
+
+/// The header in which this source's sender names the kind of event.
+fn kind_header(names: &FieldScope<'_>) -> Option<String> {
+    let field = names.fields.ix("kind").and_then(|ix| match &names.fields.get(ix).at {
+        FieldLocation::Header(name) => Some(name.clone()),
+        _ => None,
+    });
+    let wrapped = names.stream.filter(|stream| stream.envelope == EnvelopeFormat::Patchwork);
+    let known = names.kind.map(|kind| kind.header.clone());
+    let of_scheme = || names.scheme.and_then(VerificationScheme::kind_header).map(str::to_owned);
+    known.or_else(of_scheme).or(field).or_else(|| wrapped.map(|_| envelope::KIND_HEADER.to_owned()))
+}

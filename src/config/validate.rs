@@ -1,0 +1,160 @@
+//! The first pass: every key is known, and its value is of the kind the key takes. After it, a value of another kind
+//! counts as absent, because its problem has been told.
+
+use super::diagnostic::DiagnosticCollector;
+use super::keys::{self, ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKind};
+use super::nearest;
+use super::raw::{ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
+use super::units;
+
+/// Looks at a table and everything in it. `within` is the table in words: "source `ghcr`".
+pub(super) fn check(table: &ConfigTable, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
+    for entry in &table.entries {
+        match keys::find(part, &entry.key) {
+            None => unknown(entry, part, within, found),
+            Some(key) if key.since == ConfigKeyAvailability::Preset && entry.key_at.origin == ConfigOrigin::Config => {
+                found
+                    .error(format!("`{}` is a key of presets only", key.name))
+                    .at(entry.key_at, "")
+                    .hint("filter with `when` instead");
+            }
+            Some(key) => value_of(key, &entry.node, within, found),
+        }
+    }
+}
+
+fn unknown(entry: &ConfigEntry, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
+    let known = keys::names(part);
+    let meant = crate::decide::suggest::nearest(&entry.key, known.iter().copied());
+    let secret = meant
+        .and_then(|name| keys::find(part, name))
+        .is_some_and(|key| matches!(key.takes, ConfigValueType::Secret | ConfigValueType::Secrets));
+    if secret {
+        conceal(&entry.node, found);
+    }
+    let hint = match meant {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("keys here: {}", known.join(", ")),
+    };
+    let within = if part == SectionKind::Top { "at the top level".to_owned() } else { format!("in {within}") };
+    found.error(format!("unknown key `{}` {within}", entry.key)).at(entry.key_at, "").hint(hint);
+}
+
+/// Text where a secret belongs is a secret: it is never shown.
+fn conceal(node: &ConfigNode, found: &mut DiagnosticCollector) {
+    match &node.value {
+        ConfigValue::Text(_) => found.conceal(node.at),
+        ConfigValue::List(list) => list.iter().for_each(|item| conceal(item, found)),
+        _ => {}
+    }
+}
+
+fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut DiagnosticCollector) {
+    if matches!(key.takes, ConfigValueType::Secret | ConfigValueType::Secrets) {
+        conceal(node, found);
+    }
+    if !key.takes.takes(&node.value) {
+        let expected = key.takes.expected();
+        let culprit = wrong_entry(key.takes, node);
+        let what = if culprit.at == node.at { node.kind().to_owned() } else { format!("{} in it", culprit.kind()) };
+        found.error(wrong(key.name)).at(culprit.at, format!("expected {expected}, found {what}"));
+        return;
+    }
+    match (key.takes, &node.value) {
+        (
+            ConfigValueType::Table(part)
+            | ConfigValueType::Tables(part)
+            | ConfigValueType::WordOr(_, part)
+            | ConfigValueType::TextOr(part),
+            ConfigValue::Table(table),
+        ) => {
+            check(table, part, &inner(key.name, part, within), found);
+        }
+        (ConfigValueType::Tables(part), ConfigValue::List(list)) => {
+            for table in list.iter().filter_map(ConfigNode::table) {
+                check(table, part, &inner(key.name, part, within), found);
+            }
+        }
+        (ConfigValueType::Named(part), ConfigValue::Table(table)) => {
+            for entry in &table.entries {
+                if let Some(table) = entry.node.table() {
+                    check(table, part, &format!("{} `{}`", key.name, entry.key), found);
+                }
+            }
+        }
+        (ConfigValueType::Places(part), ConfigValue::Table(table)) => {
+            for entry in &table.entries {
+                if let Some(table) = entry.node.table() {
+                    check(table, part, &format!("field `{}`", entry.key), found);
+                }
+            }
+        }
+        (ConfigValueType::Headers, ConfigValue::Table(table)) => {
+            for entry in &table.entries {
+                if let Some(table) = entry.node.table() {
+                    check(table, SectionKind::External, &format!("`{}`", entry.key), found);
+                }
+            }
+        }
+        (ConfigValueType::Open | ConfigValueType::Secret | ConfigValueType::Secrets, ConfigValue::Table(table)) => {
+            check(table, SectionKind::External, &format!("`{}`", key.name), found);
+        }
+        (ConfigValueType::Secrets, ConfigValue::List(list)) => {
+            for table in list.iter().filter_map(ConfigNode::table) {
+                check(table, SectionKind::External, &format!("`{}`", key.name), found);
+            }
+        }
+        (takes, ConfigValue::Text(text)) => check_text(key.name, takes, text, node.at, found),
+        (ConfigValueType::Count, ConfigValue::Integer(number)) if !(1..=i128::from(u32::MAX)).contains(number) => {
+            let label = format!("expected a whole number from 1 to {}", u32::MAX);
+            found.error(wrong(key.name)).at(node.at, label);
+        }
+        _ => {}
+    }
+}
+
+/// Title of every value that cannot be taken.
+fn wrong(name: &str) -> String {
+    format!("`{name}` cannot be read")
+}
+
+/// The entry of a list or table that is of the wrong kind, or the value itself.
+fn wrong_entry(takes: ConfigValueType, node: &ConfigNode) -> &ConfigNode {
+    let alone = |item: &&ConfigNode| !takes.takes(&ConfigValue::List(vec![(*item).clone()]));
+    match &node.value {
+        ConfigValue::List(list) if takes.takes(&ConfigValue::List(Vec::new())) => {
+            list.iter().find(alone).unwrap_or(node)
+        }
+        ConfigValue::Table(table) if takes.takes(&ConfigValue::Table(ConfigTable::default())) => table
+            .entries
+            .iter()
+            .find(|entry| !takes.takes(&ConfigValue::Table(ConfigTable { entries: vec![(*entry).clone()] })))
+            .map_or(node, |entry| &entry.node),
+        _ => node,
+    }
+}
+
+fn inner(name: &str, part: SectionKind, within: &str) -> String {
+    match part {
+        SectionKind::Admin => "`admin`".to_owned(),
+        SectionKind::Route => format!("a route of {within}"),
+        _ => format!("`{name}`"),
+    }
+}
+
+/// Is the text a duration, a size, an address, one of the words?
+fn check_text(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, found: &mut DiagnosticCollector) {
+    let problem = match takes {
+        ConfigValueType::Duration => units::duration(text).err().map(|why| (why, None)),
+        ConfigValueType::Size => units::size(text).err().map(|why| (why, None)),
+        ConfigValueType::Address => units::address(text).err().map(|why| (why, None)),
+        ConfigValueType::Word(words) | ConfigValueType::WordOr(words, _) if !words.contains(&text) => {
+            let hint = nearest::did_you_mean(text, words.iter().copied());
+            Some((format!("expected {}", takes.expected()), hint))
+        }
+        _ => None,
+    };
+    if let Some((label, hint)) = problem {
+        found.error(wrong(name)).at(at, label).hint_if(hint);
+    }
+}

@@ -1,0 +1,239 @@
+//! What a config means, for programs. Secrets, and URLs that may hold one, are not in it.
+
+use super::describe::{change_text, env_name, identity_text, in_doubt_word, store_text};
+use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
+use super::{AdminPermission, Config, Provenance, duration_text};
+use crate::action::plan::nats::PublishMode;
+use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, Http2Mode, OutputDestination, ReceiverPlan};
+use crate::decide::claim::MatchedBy;
+use crate::decide::envelope::EnvelopeFormat;
+use crate::decide::event::Retrier;
+use crate::decide::field::FieldIndex;
+use crate::decide::filter::Filter;
+use crate::decide::github_kind::EventKindUse;
+use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMode, Route, Source};
+use serde_json::{Value, json};
+
+/// A config that is right.
+pub fn valid_config(file: &str, config: &Config) -> Value {
+    json!({
+        "status": "fine",
+        "file": file,
+        "listen": config.listen.to_string(),
+        "store": store_text(&config.store),
+        "admin": {
+            "listen": config.admin.listen.to_string(),
+            "tokens": config.admin.tokens.iter().map(|token| match token.may {
+                AdminPermission::Read => "read",
+                AdminPermission::Forget => "forget",
+                AdminPermission::All => "all",
+            }).collect::<Vec<_>>(),
+            "peers": config.admin.peers,
+        },
+        "sources": config.sources.iter().map(|s| source(config, s)).collect::<Vec<_>>(),
+        "problems": problems(&config.warnings),
+    })
+}
+
+/// One that is not.
+pub fn wrong(all: &ConfigError) -> Value {
+    json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
+}
+
+fn problems(list: &[ConfigDiagnostic]) -> Vec<Value> {
+    let one = |problem: &ConfigDiagnostic| {
+        json!({
+            "level": match problem.level { DiagnosticSeverity::Error => "error", DiagnosticSeverity::Warning => "warning" },
+            "title": problem.title,
+            "file": problem.place.as_ref().map(|place| &place.file),
+            "line": problem.place.as_ref().map(|place| place.line),
+            "column": problem.place.as_ref().map(|place| place.column),
+            "label": problem.place.as_ref().map(|place| &place.label),
+            "hint": problem.hint,
+        })
+    };
+    list.iter().map(one).collect()
+}
+
+/// One source as resolved.
+pub fn source(config: &Config, source: &Source) -> Value {
+    let notes = config.notes.get(&source.name);
+    let fields: Vec<_> = source
+        .fields
+        .iter()
+        .map(|field| {
+            json!({ "name": &*field.name, "at": field.at.to_string(), "trim": field.trim,
+                    "after": field.after, "default": field.default.as_deref() })
+        })
+        .collect();
+    let per: Vec<_> = source
+        .once
+        .per
+        .iter()
+        .enumerate()
+        .map(|(i, identity)| {
+            let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Provenance::Written);
+            json!({ "identity": identity_json(source, identity), "from": whence_word(whence) })
+        })
+        .collect();
+    let change = source.once.change.as_ref().map(|change| {
+        json!({
+            "of": names(source, &change.of),
+            "to": names(source, &change.to),
+            "order": change.order.map(|ix| &*source.fields.get(ix).name),
+            "from": notes.map(|notes| whence_word(notes.change)),
+        })
+    });
+    json!({
+        "name": &*source.name,
+        "preset": notes.and_then(|notes| notes.preset),
+        "scope": &*source.scope,
+        "path": &*source.path,
+        "signed_by": source.verify.words(),
+        "kind": source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
+        "kind_use": source.fields.kind_use().map(|used| match used {
+            EventKindUse::Decides => "decides",
+            EventKindUse::PassedOn => "passed_on",
+        }),
+        "delivery": source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
+        "fields": fields,
+        "require": source.require.as_ref().map(Filter::text),
+        "when": source.when.as_ref().map(Filter::text),
+        "once": {
+            "per": per,
+            "change": change,
+            "keep": match source.once.keep { Keep::For(length) => duration_text(length), Keep::Forever => "forever".into() },
+            "keep_body": duration_text(source.once.keep_body),
+            "keep_failures": source.once.keep_failures,
+        },
+        "respond": match source.respond { ResponseMode::Accepted => "accepted", ResponseMode::WhenDone { .. } => "done" },
+        "respond_within": match source.respond {
+            ResponseMode::Accepted => None,
+            ResponseMode::WhenDone { within } => Some(duration_text(within)),
+        },
+        "mark_duplicates": source.mark_duplicates,
+        "body_max": source.body_max,
+        "routes": source.routes.iter().map(|r| route(config, source, r)).collect::<Vec<_>>(),
+    })
+}
+
+fn receiver(receiver: &ReceiverPlan) -> Value {
+    json!({
+        "url": receiver.display,
+        "timeout": duration_text(receiver.timeout),
+        "headers": receiver.pass,
+        "set": receiver.set.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "signed": receiver.sign.is_some(),
+        "allow": receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "http2": match receiver.http2 { Http2Mode::Negotiated => "auto", Http2Mode::Prior => "prior" },
+        "at_once": receiver.at_once,
+        "receipt_headers": receiver.receipt_headers,
+    })
+}
+
+fn route(config: &Config, source: &Source, route: &Route) -> Value {
+    let action = match config.actions.get(&(source.name.clone(), route.name.clone())) {
+        None => json!({ "record": true }),
+        Some(ActionPlan::Run(blocks)) => json!({ "run": blocks.iter().map(block).collect::<Vec<_>>() }),
+        Some(ActionPlan::Sql(statement)) => json!({
+            "sql": { "statement": &*statement.written, "timeout": duration_text(statement.timeout) },
+        }),
+        Some(ActionPlan::Publish(publish)) => json!({
+            "publish": {
+                "nats": publish.server.shown,
+                "subject": publish.subject.to_string(),
+                "timeout": duration_text(publish.timeout),
+                "envelope": (publish.envelope == EnvelopeFormat::Patchwork).then_some("patchwork"),
+                "core": publish.keeper == PublishMode::Core,
+            },
+        }),
+        Some(ActionPlan::Forward(receivers)) => json!({
+            "forward": receivers
+                .iter()
+                .map(receiver)
+                .collect::<Vec<_>>(),
+        }),
+    };
+    let (redelivery, rearm_after) = match route.redelivery {
+        RedeliveryPolicy::Ignore => ("ignore", None),
+        RedeliveryPolicy::Retry { other_after, .. } => ("retry", Some(duration_text(other_after))),
+        RedeliveryPolicy::Again { published_after, .. } => ("again", Some(duration_text(published_after))),
+    };
+    json!({
+        "name": &*route.name,
+        "when": route.when.as_ref().map(Filter::text),
+        "action": action,
+        "group": match &route.group {
+            None => Value::Null,
+            Some(Group::Fixed(name)) => json!(name),
+            Some(Group::Fields(fields)) => json!(names(source, fields)),
+        },
+        "retry": {
+            "attempts": route.retry.attempts,
+            "attempts_once_accepted": route.attempts(Retrier::Node),
+            "first": duration_text(route.retry.first),
+            "longest": duration_text(route.retry.longest),
+        },
+        "in_doubt": in_doubt_word(route.in_doubt),
+        "doubts": route.doubts_max(Retrier::Sender),
+        "redelivery": redelivery,
+        "rearm_after": rearm_after,
+        "lease": duration_text(route.lease),
+        "at_once": route.max_concurrency,
+    })
+}
+
+fn block(block: &CommandBlock) -> Value {
+    let steps: Vec<_> = block
+        .steps
+        .iter()
+        .map(|step| match step {
+            CommandLine::Shell { text, .. } => json!(text),
+            CommandLine::Argv(words) => json!(words.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        })
+        .collect();
+    json!({
+        "dir": block.dir.to_string(),
+        "steps": steps,
+        "timeout": duration_text(block.timeout),
+        "env": block.env.iter().map(env_name).collect::<Vec<_>>(),
+        "log_output": block.output == OutputDestination::StoreAndLog,
+    })
+}
+
+/// What makes two deliveries of a source the same event, in words, each with the word it is known by.
+pub fn identities(source: &Source) -> Vec<(String, String)> {
+    let word = |identity: &Identity| match identity {
+        Identity::Delivery => "delivery".to_owned(),
+        Identity::Message => "message".to_owned(),
+        Identity::Body => "body".to_owned(),
+        Identity::Signed => MatchedBy::Signed.word().to_owned(),
+        Identity::Named(fields) => names(source, fields).join("+"),
+    };
+    let per = source.once.per.iter().map(|identity| (word(identity), identity_text(source, identity)));
+    let change = source.once.change.as_ref().map(|change| ("change".to_owned(), change_text(source, change)));
+    per.chain(change).collect()
+}
+
+fn identity_json(source: &Source, identity: &Identity) -> Value {
+    match identity {
+        Identity::Delivery => json!("delivery"),
+        Identity::Message => json!("message"),
+        Identity::Body => json!("body"),
+        Identity::Signed => json!(MatchedBy::Signed.word()),
+        Identity::Named(fields) => json!(names(source, fields)),
+    }
+}
+
+fn names(source: &Source, fields: &[FieldIndex]) -> Vec<String> {
+    fields.iter().map(|ix| source.fields.get(*ix).name.to_string()).collect()
+}
+
+fn whence_word(whence: Provenance) -> &'static str {
+    match whence {
+        Provenance::Written => "written",
+        Provenance::Preset => "preset",
+        Provenance::Default => "default",
+        Provenance::Implied | Provenance::ImpliedBySignature => "implied",
+    }
+}

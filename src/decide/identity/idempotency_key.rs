@@ -1,0 +1,154 @@
+//! The header `Idempotency-Key` of an HTTP API's clients, as the IETF's draft writes it: a structured string, in quotes
+//! (RFC 8941). Many clients leave the quotes out, so a bare key is taken too, and means the same.
+
+use crate::decide::delivery::{Delivery, HeaderLookup};
+use crate::decide::field::is_blank;
+use crate::decide::limits;
+use crate::decide::refusal::DeliveryRejection;
+use std::sync::Arc;
+
+/// Headers that say nothing of who a client of an API is, or are part of its key: `Authorization` and the key itself.
+pub const ANONYMOUS: [&str; 12] = [
+    "accept",
+    "accept-language",
+    "authorization",
+    "content-encoding",
+    "content-type",
+    "date",
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-correlation-id",
+    "x-request-id",
+];
+
+/// The key in this header, without its quotes.
+pub(in crate::decide) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, DeliveryRejection> {
+    match delivery.header(name) {
+        HeaderLookup::Missing => Err(DeliveryRejection::KeyMissing),
+        HeaderLookup::Several => Err(DeliveryRejection::KeyMalformed("it is there more than once")),
+        HeaderLookup::One(value) => read(value),
+    }
+}
+
+/// The key that such a header's value stands for.
+pub fn read(value: &[u8]) -> Result<Arc<str>, DeliveryRejection> {
+    let value = value.trim_ascii();
+    if !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+        return Err(DeliveryRejection::KeyMalformed("it is not visible ASCII"));
+    }
+    let text = std::str::from_utf8(value).map_err(|_| DeliveryRejection::KeyMalformed("it is not visible ASCII"))?;
+    let key = match text.strip_prefix('"') {
+        Some(quoted) => string(quoted)?,
+        None => bare(text)?,
+    };
+    match key.len() {
+        _ if is_blank(&key) => Err(DeliveryRejection::KeyMissing),
+        1..=limits::IDEMPOTENCY_KEY_BYTES_MAX => Ok(key.into()),
+        _ => Err(DeliveryRejection::KeyMalformed("it is longer than 255 characters")),
+    }
+}
+
+/// What stands behind the opening quote of a structured string. Parameters behind it have no meaning and are left.
+fn string(text: &str) -> Result<String, DeliveryRejection> {
+    let mut key = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next() {
+            Some('"') => break,
+            Some('\\') => match chars.next() {
+                Some(escaped @ ('"' | '\\')) => key.push(escaped),
+                _ => {
+                    return Err(DeliveryRejection::KeyMalformed(
+                        "a backslash in it escapes neither a quote nor a backslash",
+                    ));
+                }
+            },
+            Some(other) => key.push(other),
+            None => return Err(DeliveryRejection::KeyMalformed("its closing quote is missing")),
+        }
+    }
+    let rest = chars.as_str().trim_start();
+    if rest.is_empty() || rest.starts_with(';') {
+        Ok(key)
+    } else {
+        Err(DeliveryRejection::KeyMalformed("something stands behind its closing quote"))
+    }
+}
+
+/// A key without quotes: what would mean something else in a structured header needs them.
+fn bare(text: &str) -> Result<String, DeliveryRejection> {
+    if text.contains([' ', '"', ',', ';', '\\']) {
+        return Err(DeliveryRejection::KeyMalformed(
+            "with spaces, quotes, commas, semicolons or backslashes it needs quotes",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::time::Timestamp;
+    use bytes::Bytes;
+
+    fn from(values: &[&str]) -> Result<Arc<str>, DeliveryRejection> {
+        let headers: Vec<_> =
+            values.iter().map(|value| ("idempotency-key".to_owned(), value.as_bytes().to_vec())).collect();
+        let body = Bytes::new();
+        let delivery =
+            Delivery { path: "/", query: "", headers: &headers, body: &body, at: Timestamp(0), wall: Timestamp(0) };
+        key(&delivery, "idempotency-key")
+    }
+
+    fn check(value: &str, expected: Result<&str, DeliveryRejection>) {
+        assert_eq!(from(&[value]), expected.map(Into::into), "{value}");
+    }
+
+    #[test]
+    fn a_key_is_read_with_and_without_quotes() {
+        check("\"8e03978e-40d5-43dd-bc93-6894a57f9324\"", Ok("8e03978e-40d5-43dd-bc93-6894a57f9324"));
+        check("8e03978e-40d5-43dd-bc93-6894a57f9324", Ok("8e03978e-40d5-43dd-bc93-6894a57f9324"));
+        check("  a+b/c==  ", Ok("a+b/c=="));
+        check(r#""a \"b\" \\ c""#, Ok(r#"a "b" \ c"#));
+        check("\"a\";v=1", Ok("a"));
+        check(&"x".repeat(255), Ok(&"x".repeat(255)));
+    }
+
+    #[test]
+    fn what_is_no_key_is_told_why() {
+        for (value, why) in [
+            ("\"a", "closing quote"),
+            ("\"a\" b", "behind its closing quote"),
+            (r#""a\n""#, "escapes neither"),
+            ("a b", "needs quotes"),
+            ("a,b", "needs quotes"),
+            ("ä", "visible ASCII"),
+            ("a\tb", "visible ASCII"),
+            (&"x".repeat(256), "longer"),
+            (&format!("\"{}\"", "x".repeat(256)), "longer"),
+        ] {
+            let Err(DeliveryRejection::KeyMalformed(said)) = from(&[value]) else {
+                panic!("{value}: {:?}", from(&[value]))
+            };
+            assert!(said.contains(why), "{value}: {said}");
+        }
+        check("", Err(DeliveryRejection::KeyMissing));
+        check("\"\"", Err(DeliveryRejection::KeyMissing));
+        check("\"  \"", Err(DeliveryRejection::KeyMissing));
+        assert_eq!(from(&[]), Err(DeliveryRejection::KeyMissing));
+        assert_eq!(from(&["a", "a"]), Err(DeliveryRejection::KeyMalformed("it is there more than once")));
+    }
+
+    proptest::proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
+        #[test]
+        fn any_text_is_a_key_within_its_limits_or_told_why(text in "[\\x00-\\xff]{0,300}") {
+            if let Ok(key) = from(&[&text]) {
+                proptest::prop_assert!(!key.is_empty() && key.len() <= limits::IDEMPOTENCY_KEY_BYTES_MAX);
+            }
+        }
+    }
+}

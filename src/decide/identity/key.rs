@@ -1,0 +1,129 @@
+//! Keys: 32 bytes that two deliveries share exactly when they are the same event.
+//!
+//! SHA-256 over a version, the scope, the kind of identity, the number of parts, and for each part its name, type,
+//! length and bytes. Nothing is joined with a separator, so no byte can move from one part to the next unseen.
+
+use crate::decide::event::Event;
+use crate::decide::field::{FieldValue, Fields};
+use crate::decide::id::{Digest, Key};
+use aws_lc_rs::digest::{Context, SHA256};
+
+/// The layout of a key. Another one makes every old event new, so it only changes with both looked up for `keep`.
+const VERSION: u8 = 1;
+
+/// One part of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPart<'a> {
+    /// The field's name, or what the part is.
+    pub name: &'a str,
+    /// Keeps the number 5 and the text "5" apart.
+    pub kind: KeyPartType,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// The type of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum KeyPartType {
+    /// Text.
+    Text = 1,
+    /// A number, as it was written.
+    Number = 2,
+    /// True or false.
+    Bool = 3,
+    /// Bytes, such as a digest.
+    Bytes = 4,
+}
+
+impl<'a> KeyPart<'a> {
+    /// A declared field's value.
+    pub fn field(name: &'a str, value: &'a FieldValue) -> Self {
+        let (kind, bytes) = match value {
+            FieldValue::Text(text) => (KeyPartType::Text, text.as_bytes()),
+            FieldValue::Number(raw) => (KeyPartType::Number, raw.as_bytes()),
+            FieldValue::Bool(true) => (KeyPartType::Bool, &b"true"[..]),
+            FieldValue::Bool(false) => (KeyPartType::Bool, &b"false"[..]),
+        };
+        Self { name, kind, bytes }
+    }
+
+    /// A text that is not a field.
+    pub fn text(name: &'a str, text: &'a str) -> Self {
+        Self { name, kind: KeyPartType::Text, bytes: text.as_bytes() }
+    }
+
+    /// Bytes that are not a field.
+    pub fn bytes(name: &'a str, bytes: &'a [u8]) -> Self {
+        Self { name, kind: KeyPartType::Bytes, bytes }
+    }
+}
+
+/// The key of this kind of identity, made of these parts, under this scope.
+pub fn key(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Key {
+    Key(hash(scope, kind, parts).0)
+}
+
+/// The key of a delivery id that was imported: the id alone, since nobody kept the body.
+pub fn imported_delivery(scope: &str, id: &str) -> Key {
+    key(scope, "imported delivery", &[KeyPart::text("id", id)])
+}
+
+/// The key of a change that was imported, made of what the older system knew of it.
+pub fn imported_change(scope: &str, parts: &[KeyPart<'_>]) -> Key {
+    key(scope, "imported change", parts)
+}
+
+/// The digest of what a subject is changed to.
+pub fn value(parts: &[KeyPart<'_>]) -> Digest {
+    hash("", "value", parts)
+}
+
+fn hash(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Digest {
+    let mut to = Context::new(&SHA256);
+    to.update(&[VERSION]);
+    hash_with_length(&mut to, scope.as_bytes());
+    hash_with_length(&mut to, kind.as_bytes());
+    to.update(&(parts.len() as u64).to_be_bytes());
+    for part in parts {
+        hash_with_length(&mut to, part.name.as_bytes());
+        to.update(&[part.kind as u8]);
+        hash_with_length(&mut to, part.bytes);
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(to.finish().as_ref());
+    Digest(out)
+}
+
+fn hash_with_length(to: &mut Context, bytes: &[u8]) {
+    to.update(&(bytes.len() as u64).to_be_bytes());
+    to.update(bytes);
+}
+
+/// The digest of what never changes by itself in an event.
+pub(in crate::decide) fn seal(event: &Event) -> Digest {
+    let received = event.received_at.0.to_be_bytes();
+    let part = event.part.to_be_bytes();
+    let names: Vec<_> = event.fields.iter().collect();
+    let mut parts = vec![
+        KeyPart::bytes("id", &event.id.0),
+        KeyPart::text("route", &event.route),
+        KeyPart::bytes("part", &part),
+        KeyPart::bytes("received_at", &received),
+        KeyPart::bytes("body", &event.body_digest.0),
+    ];
+    if let Some(group) = &event.group {
+        parts.push(KeyPart::bytes("group", &group.0));
+    }
+    if let Some(change) = &event.change {
+        parts.push(KeyPart::bytes("subject", &change.subject.0));
+        parts.push(KeyPart::bytes("value", &change.value.0));
+    }
+    parts.extend(names.iter().map(|(name, value)| KeyPart::field(name, value)));
+    hash(&event.source, "event", &parts)
+}
+
+/// The parts of these fields, or the first name that is missing.
+pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<KeyPart<'a>>, &'a str> {
+    names.map(|name| fields.get(name).map(|value| KeyPart::field(name, value)).ok_or(name)).collect()
+}

@@ -1,0 +1,165 @@
+//! What a scope's identities are made of, in one line, so that a store can remember it and a change is noticed before
+//! it makes old events new.
+
+use crate::decide::claim::MatchedBy;
+use crate::decide::field::FieldIndex;
+use crate::decide::source::{ApiStyle, Identity, Source};
+use crate::decide::time::Timestamp;
+use crate::decide::verify::VerificationScheme;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// A scope and what its identities are made of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct IdentityRecipe {
+    /// The scope: the source's name, unless the config keeps an old one.
+    pub scope: String,
+    /// Its identities, in one line.
+    pub once: String,
+    /// Since when that line reads so, where it read otherwise before, or nobody knows: an older event may hold keys that
+    /// were made by another one.
+    pub since: Option<Timestamp>,
+}
+
+/// The identities that come and go with what a signature covers, beside [`UNSIGNED`], which lives through it: a repeat
+/// of the same delivery is still found.
+const IMPLIED: [&str; 2] = [BODY, "time+body"];
+const BODY: &str = "body";
+/// An id that is not signed.
+const UNSIGNED: &str = "delivery with its body";
+/// Every key is made for each sender.
+const EACH_SENDER: &str = "for each sender";
+
+impl Source {
+    /// What this source's identities are made of.
+    pub fn recipe(&self) -> IdentityRecipe {
+        let names = |fields: &[FieldIndex]| {
+            let names: Vec<_> = fields.iter().map(|ix| &*self.fields.get(*ix).name).collect();
+            names.join("+")
+        };
+        let signed = self.delivery.as_ref().is_some_and(|delivery| delivery.signed);
+        let identities = self.once.per.iter().map(|identity| match identity {
+            Identity::Delivery if signed => "delivery".to_owned(),
+            Identity::Delivery => UNSIGNED.to_owned(),
+            Identity::Message => "message".to_owned(),
+            Identity::Body => BODY.to_owned(),
+            Identity::Signed => MatchedBy::Signed.word().to_owned(),
+            Identity::Named(fields) => names(fields),
+        });
+        let mut once = identities.collect::<Vec<_>>().join(", ");
+        if let Some(change) = &self.once.change {
+            // Writing to a string cannot fail.
+            let _ = write!(once, ", change of {} to {}", names(&change.of), names(&change.to));
+            if let Some(order) = change.order {
+                let _ = write!(once, " by {}", names(&[order]));
+            }
+        }
+        if matches!(self.verify, VerificationScheme::Callers(_)) || self.api_style == ApiStyle::Api {
+            once.push_str(", ");
+            once.push_str(EACH_SENDER);
+        }
+        IdentityRecipe { scope: self.scope.to_string(), once, since: None }
+    }
+}
+
+/// Does a redelivery of every event that was claimed by the `old` line find it by the `new` one? So it is where nothing
+/// was taken away: what an old event is known by is still looked for.
+fn keeps_old_matches(old: &str, new: &str) -> bool {
+    let identities = |line: &str| line.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
+    let (mut old, new) = (identities(old), identities(new));
+    if old.contains(EACH_SENDER) != new.contains(EACH_SENDER) {
+        return false;
+    }
+    if new.contains(UNSIGNED) {
+        old.retain(|identity| !IMPLIED.contains(&identity.as_str()));
+    }
+    old.is_subset(&new)
+}
+
+/// These recipes, as a store is to remember them after those it remembers now. A line that is new counts from `now` on,
+/// unless there are no events that are older.
+pub fn remembered(before: &[IdentityRecipe], now: Vec<IdentityRecipe>, at: Option<Timestamp>) -> Vec<IdentityRecipe> {
+    let known = |new: &IdentityRecipe| before.iter().find(|old| old.scope == new.scope && old.once == new.once);
+    let since = |new: &IdentityRecipe| known(new).map_or(at, |old| old.since);
+    now.into_iter().map(|new| IdentityRecipe { since: since(&new), ..new }).collect()
+}
+
+/// What would act again because of a rename or another recipe, a sentence each.
+pub fn changes(before: &[IdentityRecipe], now: &[IdentityRecipe]) -> Vec<String> {
+    let changed = before.iter().filter_map(|old| match now.iter().find(|new| new.scope == old.scope) {
+        None => Some(format!(
+            "the store knows events of the scope `{}`, which no source has any more; if a source was renamed, set \
+             scope = \"{}\" there, else a redelivery of them acts again",
+            old.scope, old.scope
+        )),
+        Some(new) if !keeps_old_matches(&old.once, &new.once) => Some(format!(
+            "`once` of the scope `{}` was: {}; now it is: {}; a redelivery of an event claimed before may act again",
+            old.scope, old.once, new.once
+        )),
+        Some(_) => None,
+    });
+    changed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(before: &[(&str, &str)], now: &[(&str, &str)], words: &[&str]) {
+        let recipes = |all: &[(&str, &str)]| -> Vec<IdentityRecipe> {
+            all.iter()
+                .map(|(scope, once)| IdentityRecipe { scope: (*scope).into(), once: (*once).into(), since: None })
+                .collect()
+        };
+        let told = changes(&recipes(before), &recipes(now));
+        assert_eq!(told.len(), words.len(), "{told:?}");
+        for (sentence, word) in told.iter().zip(words) {
+            assert!(sentence.contains(word), "{sentence} does not say {word}");
+        }
+    }
+
+    #[test]
+    fn a_renamed_source_and_another_recipe_are_told_and_nothing_else_is() {
+        check(&[("a", "body")], &[("a", "body")], &[]);
+        check(&[], &[("a", "body")], &[]);
+        check(&[("a", "body")], &[("b", "body")], &["scope = \"a\""]);
+        check(&[("a", "body")], &[("a", "delivery")], &["was: body; now it is: delivery"]);
+        check(&[("a", "x"), ("b", "y")], &[("b", "z")], &["scope = \"a\"", "was: y; now it is: z"]);
+    }
+
+    #[test]
+    fn a_recipe_that_only_grew_makes_nothing_new_and_is_not_told() {
+        for (old, new) in [
+            ("delivery with its body", "delivery with its body, body"),
+            ("delivery with its body, message", "delivery with its body, message, body"),
+            ("delivery with its body", "delivery with its body, time+body"),
+            ("delivery with its body, body", "delivery with its body"),
+            ("delivery", "delivery, hash"),
+            ("delivery, for each sender", "delivery, hash, for each sender"),
+        ] {
+            check(&[("a", old)], &[("a", new)], &[]);
+        }
+        for (old, new) in [
+            ("delivery with its body, body", "delivery"),
+            ("body", "delivery"),
+            ("delivery, hash", "delivery"),
+            ("delivery", "delivery, for each sender"),
+            ("body, change of a to b", "body, change of a to c"),
+        ] {
+            check(&[("a", old)], &[("a", new)], &["may act again"]);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_new_counts_from_now_and_one_that_stays_from_when_it_did() {
+        let recipe = |once: &str, since: Option<i64>| IdentityRecipe {
+            scope: "a".into(),
+            once: once.into(),
+            since: since.map(Timestamp),
+        };
+        let (before, now) = ([recipe("body", Some(5))], Some(Timestamp(9)));
+        assert_eq!(remembered(&before, vec![recipe("body", None)], now), before);
+        assert_eq!(remembered(&before, vec![recipe("hash", None)], now), [recipe("hash", Some(9))]);
+        assert_eq!(remembered(&[], vec![recipe("body", None)], None), [recipe("body", None)]);
+    }
+}

@@ -1,0 +1,271 @@
+//! What the sender hears: every row of the table of answers, and nothing that gives a secret away.
+pub(crate) mod mark_duplicates;
+pub mod problem_json;
+
+use super::claim::MatchedBy;
+use super::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
+use super::id::EventId;
+use super::limits;
+use super::refusal::DeliveryRejection;
+use super::source::{ApiStyle, ResponseMode, Source};
+use super::time::Timestamp;
+use serde_json::{Value as Json, json};
+
+/// An answer, ready to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpResponse {
+    /// The HTTP status.
+    pub status: u16,
+    /// Headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The status word, for the log.
+    pub word: &'static str,
+}
+
+/// When to come again, in seconds.
+pub(super) const RETRY_AFTER: &str = "5";
+
+impl HttpResponse {
+    /// Its members stand in this order, the word first: people read it too.
+    fn json(status: u16, word: &'static str, members: &[(&str, Json)]) -> Self {
+        let status_word = ("status", &Json::from(word));
+        let all = std::iter::once(status_word).chain(members.iter().map(|(name, value)| (*name, value)));
+        let all: Vec<_> = all.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let body = format!("{{{}}}", all.join(",")).into_bytes();
+        Self { status, headers: vec![("content-type".into(), "application/json".into())], body, word }
+    }
+
+    fn of(mut self, event: EventId) -> Self {
+        self.headers.push(("hookonce-event".into(), event.to_string()));
+        self
+    }
+
+    fn retry_after(mut self) -> Self {
+        self.headers.push(("retry-after".into(), RETRY_AFTER.into()));
+        self
+    }
+
+    /// A kept answer; one that is not whole is not given as if it were.
+    fn from_receipt(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
+        if receipt.truncated {
+            let members = [("event", json!(event.id)), ("receipt", "not whole".into())];
+            return Self::json(receipt.status, word, &members).of(event.id);
+        }
+        Self { status: receipt.status, headers: receipt.headers.clone(), body: receipt.body.clone(), word }.of(event.id)
+    }
+}
+
+/// It is not believed, or cannot be read.
+pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
+    let reason = [("reason", refusal.reason())];
+    let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
+    HttpResponse::json(status_of(refusal), "refused", &said)
+}
+
+pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
+    match refusal {
+        DeliveryRejection::Malformed(_) | DeliveryRejection::KeyMissing | DeliveryRejection::KeyMalformed(_) => 400,
+        DeliveryRejection::BadSignature => 401,
+        DeliveryRejection::Forbidden => 403,
+        DeliveryRejection::ContentType => 415,
+        DeliveryRejection::MissingField(_)
+        | DeliveryRejection::FieldTooLong(_)
+        | DeliveryRejection::BadOrder(_)
+        | DeliveryRejection::KindMismatch(_) => 422,
+    }
+}
+
+/// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
+pub fn rejected_before_judging(status: u16, reason: &str) -> HttpResponse {
+    HttpResponse::json(status, "refused", &[("reason", reason.into())])
+}
+
+/// The node is alive, or ready.
+pub fn healthy() -> HttpResponse {
+    HttpResponse::json(200, "ok", &[])
+}
+
+/// A page for people.
+pub fn page(text: &str) -> HttpResponse {
+    let headers = vec![("content-type".into(), "text/markdown; charset=utf-8".into())];
+    HttpResponse { status: 200, headers, body: text.into(), word: "ok" }
+}
+
+/// The store is down, too much is under way, or the node is about to stop.
+pub fn unavailable() -> HttpResponse {
+    HttpResponse::json(503, "unavailable", &[]).retry_after()
+}
+
+/// The node is not ready, and why, in a word that says nothing of where its store is.
+pub fn not_ready(reason: &str) -> HttpResponse {
+    HttpResponse::json(503, "unavailable", &[("reason", reason.into())]).retry_after()
+}
+
+/// It is believed, and not for us.
+pub fn ignored(reason: &str) -> HttpResponse {
+    HttpResponse::json(200, "ignored", &[("reason", reason.into())])
+}
+
+/// Its subject has been changed by something newer.
+pub fn stale(of: EventId) -> HttpResponse {
+    HttpResponse::json(200, "stale", &[("event", json!(of))]).of(of)
+}
+
+/// It is durable.
+pub fn accepted(event: EventId) -> HttpResponse {
+    HttpResponse::json(202, "accepted", &[("event", json!(event))]).of(event)
+}
+
+/// It was to be answered when done, and is over. Never 2xx for what is dead.
+pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> HttpResponse {
+    match (&event.state, receipt) {
+        (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) => {
+            HttpResponse::from_receipt("done", event, receipt)
+        }
+        (EventState::Dead { cause: DeathCause::Failed | DeathCause::Rejected, .. }, Some(receipt))
+            if !receipt.is_success() =>
+        {
+            HttpResponse::from_receipt("dead", event, receipt)
+        }
+        (EventState::Dead { cause, .. }, _) if speaks == ApiStyle::Api => {
+            problem_json::no_upstream_response(event, *cause)
+        }
+        (EventState::Dead { cause, .. }, _) => {
+            let status = if *cause == DeathCause::InDoubt { 504 } else { 502 };
+            HttpResponse::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())])
+                .of(event.id)
+        }
+        (EventState::Done { how, .. }, _) => {
+            HttpResponse::json(200, "done", &[("event", json!(event.id)), ("how", how.word().into())]).of(event.id)
+        }
+        (EventState::Waiting { .. } | EventState::Running { .. }, _) => unfinished(event),
+    }
+}
+
+/// It was to be answered when done, and time is up.
+pub fn unfinished(event: &Event) -> HttpResponse {
+    let members = [("event", json!(event.id)), ("state", event.state.word().into())];
+    HttpResponse::json(202, "accepted", &members).of(event.id).retry_after()
+}
+
+/// A repeat, told how its event stands.
+pub fn duplicate(event: &Event, same: &MatchedBy) -> HttpResponse {
+    let status = if event.state.ended().is_some() { 200 } else { 202 };
+    HttpResponse::json(status, "duplicate", &duplicate_members(event, same)).of(event.id)
+}
+
+/// A repeat of what was superseded, where the event that stands in its place is dead. Nothing is left to do for this one,
+/// so its sender need not come again; the dead one is for a person.
+pub fn superseded(event: &Event, same: &MatchedBy) -> HttpResponse {
+    let mut members = duplicate_members(event, same);
+    members.push(("how", "superseded".into()));
+    HttpResponse::json(200, "duplicate", &members).of(event.id)
+}
+
+/// A repeat of what was done before there was this store: no event of it is known.
+pub fn imported() -> HttpResponse {
+    HttpResponse::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])
+}
+
+/// A repeat that waited for its event, and time is up.
+fn still_running(event: &Event, same: &MatchedBy) -> HttpResponse {
+    HttpResponse::json(409, "duplicate", &duplicate_members(event, same)).of(event.id).retry_after()
+}
+
+/// What an attempt came to, where somebody waits for its answer: one that broke off is none, so whoever gave it must be
+/// asked again, under the same key. One that is too long to be kept was given. Where nobody waits for it, the status is
+/// enough.
+pub fn outcome_for_waiting_sender(outcome: Outcome, respond: ResponseMode) -> Outcome {
+    match (outcome, respond) {
+        (Outcome::Delivered(Some(receipt)), ResponseMode::WhenDone { .. })
+            if receipt.truncated && receipt.body.len() < limits::RECEIPT_BYTES_MAX =>
+        {
+            Outcome::Unknown { why: format!("the receiver answered {}, and its answer broke off", receipt.status) }
+        }
+        (Outcome::TimedOut { answered: Some(receipt), .. }, ResponseMode::Accepted) => {
+            Outcome::Delivered(Some(receipt))
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// Whether a repeat waited for its event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RepeatTiming {
+    /// Its event was over when it came.
+    AfterEnd,
+    /// It waited, and hears what the others hear.
+    WhileRunning,
+}
+
+/// A repeat that is answered when its event is done: with the first answer, as long as that is kept. A failure is an
+/// answer only to those who waited for it, unless the source keeps failures.
+pub fn repeat_response(
+    source: &Source,
+    event: &Event,
+    receipt: Option<&Receipt>,
+    same: &MatchedBy,
+    came: RepeatTiming,
+    now: Timestamp,
+) -> HttpResponse {
+    let Some(ended) = event.state.ended() else {
+        return match source.api_style {
+            ApiStyle::Webhook => still_running(event, same),
+            ApiStyle::Api => problem_json::request_in_progress(event),
+        };
+    };
+    let kept = came == RepeatTiming::WhileRunning || now < ended + source.once.keep_body;
+    match (&event.state, receipt) {
+        (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) if kept => {
+            replayed(source, HttpResponse::from_receipt("duplicate", event, receipt))
+        }
+        // Nobody answered the first one but we: a client of an API hears the same again.
+        (EventState::Done { .. }, None) if kept && source.api_style == ApiStyle::Api => {
+            replayed(source, self::ended(source.api_style, event, None))
+        }
+        (EventState::Dead { .. }, _) if came == RepeatTiming::WhileRunning => {
+            self::ended(source.api_style, event, receipt)
+        }
+        // Who waits for the end takes 2xx for success, whatever the body says.
+        (EventState::Dead { .. }, _) => {
+            let receipt = receipt.filter(|_| kept);
+            let reply = self::ended(source.api_style, event, receipt);
+            let given_again = receipt.is_some() || (kept && source.once.keep_failures);
+            if given_again { replayed(source, reply) } else { reply }
+        }
+        _ => duplicate(event, same),
+    }
+}
+
+fn replayed(source: &Source, mut reply: HttpResponse) -> HttpResponse {
+    reply.headers.push(("idempotent-replayed".into(), "true".into()));
+    if source.mark_duplicates {
+        reply.body = mark_duplicates::mark_duplicate(&reply.body).unwrap_or(reply.body);
+    }
+    reply
+}
+
+fn duplicate_members(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json)> {
+    let mut members = vec![("event", json!(event.id)), ("state", event.state.word().into())];
+    if let EventState::Dead { cause, .. } = &event.state {
+        members.push(("cause", cause.word().into()));
+    }
+    members.extend([("same", same.word().into()), ("isDuplicate", true.into())]);
+    members
+}
+
+/// One answer for the several events of one delivery: what went wrong first, else what is new, else the first.
+pub fn combine_responses(mut replies: Vec<HttpResponse>, events: &[EventId]) -> HttpResponse {
+    if replies.len() == 1 {
+        return replies.remove(0);
+    }
+    let wrong = replies.iter().position(|reply| reply.status >= 400);
+    let new = replies.iter().any(|reply| reply.word == "accepted");
+    match wrong {
+        Some(at) => replies.swap_remove(at),
+        None if new => HttpResponse::json(202, "accepted", &[("events", json!(events))]),
+        None => HttpResponse::json(200, "duplicate", &[("events", json!(events)), ("isDuplicate", true.into())]),
+    }
+}

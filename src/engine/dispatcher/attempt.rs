@@ -1,0 +1,443 @@
+//! One attempt, from its lease to its outcome. Every attempt takes this way: the first, a retry, a replay.
+//!
+//! The lease is renewed while the action goes on. If a renewal says that somebody else wrote, the action is ended and
+//! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
+//! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
+
+use super::{AttemptPermit, Dispatcher, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause};
+use crate::action::{Attempt, AttemptOutput, BootInstant, CompletedBlocks, Lease, LeaseSignal, boottime, margin};
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, EventStep, Outcome, Retrier};
+use crate::decide::id::{EventId, Revision};
+use crate::decide::response;
+use crate::decide::source::Route;
+use crate::decide::time::{Duration, Timestamp};
+use crate::decide::trace_context::TraceContext;
+use crate::decide::transition::{AttemptRecord, TransientHeaders, Transition};
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::StoreOp;
+use crate::observe::otlp::TraceSpan;
+use crate::store::{AdvanceResult, StoreError, StoredValue};
+use std::collections::btree_map::Entry;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The wait before a store that did not answer is asked again.
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How long after its lease an action may take to end: a command has five seconds to stop, its guard two to say so.
+const LEFT_AFTER: Duration = Duration::from_secs(10);
+
+/// What a renewal came to.
+pub(super) enum LeaseRenewal {
+    Renewed(Box<Event>),
+    Lost,
+}
+
+impl Dispatcher {
+    pub(super) async fn attempt(self, held: LeasedEvent) {
+        let LeasedEvent { mut event, payload, sent, known, mut spot } = held;
+        let part = event.part;
+        let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
+        let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
+        // Two starts of one event whose answers were both lost look alike: only one of them acts.
+        let Some(at_it) = RunningGuard::begin(&self, &event, known, &lease) else { return };
+        if known == StartConfirmation::LookedUp {
+            // Whoever else has started it may have come to its end since it was looked up.
+            match self.look_up(event.id).await {
+                Some(stands) if stands.revision == event.revision || event.was_only_accepted(&stands) => event = stands,
+                Some(_) | None => return,
+            }
+        }
+        self.act_and_settle(&lane, event, payload, &lease, &mut spot).await;
+        drop((at_it, spot));
+        lane.queue_of(part).wake.notify_one();
+    }
+
+    async fn act_and_settle(
+        &self,
+        lane: &Lane,
+        event: Event,
+        payload: Option<StoredValue<Payload>>,
+        lease: &Lease,
+        spot: &mut AttemptPermit,
+    ) {
+        let payload = match payload {
+            Some(payload) => payload,
+            None => match self.fetch(&event, lease).await {
+                Some(payload) => payload,
+                None => return self.abandon(&event, lease).await,
+            },
+        };
+        let StoredValue::Whole(payload) = payload else {
+            return self.finish(&event, EventStep::Damage).await;
+        };
+        if event.immutable_digest() != event.digest {
+            return self.finish(&event, EventStep::Damage).await;
+        }
+        if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
+            return self.abandon(&event, lease).await;
+        }
+        let mut span = self.span(&event, &payload);
+        let started_at = self.0.store.now();
+        let writing = OutputGuard::begin(self, event.id);
+        let output = &*writing.output;
+        let blocks = CompletedBlocks::new(event.blocks);
+        let (at, context) = (started_at, span.context());
+        let (payload, blocks) = (&payload, &blocks);
+        let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context };
+        spot.begin();
+        let Some((event, outcome)) = self.act_leased(lane, attempt).await else { return };
+        let outcome = response::outcome_for_waiting_sender(outcome, lane.source.respond);
+        span.tell("outcome", outcome.word());
+        if !outcome.why().is_empty() {
+            span.failed(outcome.why());
+        }
+        let blocks = blocks.blocks();
+        let step = match lease.term().call {
+            LeaseSignal::CallOff => EventStep::Cancel,
+            LeaseSignal::GoOn | LeaseSignal::Stop => {
+                EventStep::Settle { outcome: outcome.clone(), blocks, jitter: jitter() }
+            }
+        };
+        let passed = if payload.transient_header_names().next().is_none() {
+            TransientHeaders::None
+        } else {
+            TransientHeaders::Drop
+        };
+        let tried = AttemptRecord {
+            life: event.life,
+            attempt: event.attempt,
+            started_at,
+            ended_at: self.0.store.now(),
+            outcome: outcome.word().into(),
+            why: outcome.why().into(),
+            output: output.to_bytes(),
+        };
+        let effect = match &step {
+            EventStep::Settle { outcome: Outcome::Delivered(_), .. } => {
+                lane.action.as_ref().and_then(|action| action.bound_statement(&event, payload))
+            }
+            _ => None,
+        };
+        let end = AttemptEnd { step, tried, passed };
+        match effect {
+            Some(effect) => self.settle_with(lane, Attempt { event: &event, ..attempt }, end, effect).await,
+            None => self.settle(lane, &event, end).await,
+        }
+    }
+
+    /// The attempt as a part of its trace.
+    fn span(&self, event: &Event, payload: &Payload) -> TraceSpan {
+        let mut span = TraceSpan::begin("attempt", TraceContext::of(&payload.headers));
+        if span.context().is_some() {
+            span.tell("event", &event.id.to_string());
+            span.tell("source", &event.source);
+            span.tell("route", &event.route);
+            span.tell("attempt", &event.attempt.to_string());
+            span.tell("node", &self.0.node.0);
+        }
+        span
+    }
+
+    /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
+    /// happened yet.
+    async fn fetch(&self, event: &Event, lease: &Lease) -> Option<StoredValue<Payload>> {
+        loop {
+            let asked = tokio::time::Instant::now();
+            let payload = self.0.store.payload(event.id).await;
+            self.meter().store_call(StoreOp::Payload, asked.elapsed(), payload.is_ok());
+            match payload {
+                Ok(payload) => return Some(payload),
+                Err(error) => {
+                    log_and_pause(&error);
+                    if lease.term().over().is_some() || self.0.stopping.is_cancelled() {
+                        return None;
+                    }
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
+    async fn act_leased(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<(Event, Outcome)> {
+        let (event, outcome) = self.leased(lane, attempt, lane.action.as_ref()?.act(attempt)).await?;
+        let left = || Outcome::Unknown { why: "the action did not end with its lease, and was left".into() };
+        Some((event, outcome.unwrap_or_else(left)))
+    }
+
+    /// Renews the lease while this goes on: the event as it then stands, and what came of it, unless it did not end
+    /// with the lease and was left. `None`: the lease was lost.
+    pub(super) async fn leased<T>(
+        &self,
+        lane: &Lane,
+        attempt: Attempt<'_>,
+        mut act: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+    ) -> Option<(Event, Option<T>)> {
+        let Attempt { lease, blocks, .. } = attempt;
+        let mut event = attempt.event.clone();
+        loop {
+            tokio::select! {
+                outcome = &mut act => return Some((event, Some(outcome))),
+                () = wait_past_lease(lease) => return Some((event, None)),
+                () = tokio::time::sleep(lane.route.lease / 3), if lease.term().over().is_none() => {}
+                () = blocks.changed() => {}
+            }
+            let mut outcome = None;
+            let mut renewal = Box::pin(self.renew(lane, &event, lease, blocks));
+            // The action goes on while the store is asked, and may end before it answers.
+            let renewed = loop {
+                tokio::select! {
+                    renewed = &mut renewal => break renewed,
+                    ended = &mut act, if outcome.is_none() => outcome = Some(ended),
+                }
+            };
+            drop(renewal);
+            match renewed {
+                LeaseRenewal::Renewed(renewed) => event = *renewed,
+                LeaseRenewal::Lost => {
+                    self.lost(&event);
+                    lease.extend(boottime());
+                    lease.cancel();
+                    if outcome.is_none() {
+                        // One that does not end is dropped, which ends what it started.
+                        tokio::time::timeout(LEFT_AFTER, act).await.ok();
+                    }
+                    return None;
+                }
+            }
+            if outcome.is_some() {
+                return Some((event, outcome));
+            }
+        }
+    }
+
+    /// Leaves an attempt that has not begun, or whose statement has not run: nothing has happened.
+    pub(super) async fn abandon(&self, event: &Event, lease: &Lease) {
+        let step = match lease.term().call {
+            LeaseSignal::CallOff => EventStep::Cancel,
+            LeaseSignal::GoOn | LeaseSignal::Stop => EventStep::HandBack,
+        };
+        self.finish(event, step).await;
+    }
+
+    /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.
+    pub(super) async fn renew(
+        &self,
+        lane: &Lane,
+        event: &Event,
+        lease: &Lease,
+        blocks: &CompletedBlocks,
+    ) -> LeaseRenewal {
+        let lasts = lane.route.lease;
+        let mut event = event.clone();
+        loop {
+            let sent = boottime();
+            let step = EventStep::Renew { lasts, blocks: blocks.blocks() };
+            let Ok(change) = event.transition(step, &lane.route, self.0.store.now()) else { return LeaseRenewal::Lost };
+            match self.0.batch.advance(change).await {
+                Ok(AdvanceResult::Written { event, .. }) => {
+                    lease.extend(deadline(sent, lasts));
+                    return LeaseRenewal::Renewed(event);
+                }
+                Ok(AdvanceResult::Lost) => match self.accepted(&event).await {
+                    Some(stands) => {
+                        event = stands;
+                        continue;
+                    }
+                    None => return LeaseRenewal::Lost,
+                },
+                Err(StoreError::Unsure(_)) => match self.current_if_ours(&event).await {
+                    Some(stands) => return LeaseRenewal::Renewed(Box::new(stands)),
+                    None => return LeaseRenewal::Lost,
+                },
+                Err(error) => log_and_pause(&error),
+            };
+            if lease.term().over().is_some() {
+                return LeaseRenewal::Renewed(Box::new(event));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// The event as it stands, if all that was written since is that its sender was told 202: this attempt goes on.
+    async fn accepted(&self, event: &Event) -> Option<Event> {
+        if event.retrier == Retrier::Node {
+            return None;
+        }
+        self.look_up(event.id).await.filter(|stands| event.was_only_accepted(stands))
+    }
+
+    /// The event as it stands, if this attempt of this node still holds it.
+    async fn current_if_ours(&self, event: &Event) -> Option<Event> {
+        let holds =
+            |now: &Event| now.is_running_on(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt);
+        self.look_up(event.id).await.filter(holds)
+    }
+
+    /// The event as it stands, as soon as the store answers.
+    pub(super) async fn look_up(&self, id: EventId) -> Option<Event> {
+        loop {
+            match self.0.store.get(id).await {
+                Ok(stands) => return stands,
+                Err(StoreError::Broken(_)) => return None,
+                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        }
+    }
+
+    /// Writes what this attempt came to.
+    pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: AttemptEnd) {
+        self.write_until_taken(event, |event| end.change(event, &lane.route)).await;
+    }
+
+    /// Writes a step that ends this attempt before it began.
+    pub(super) async fn finish(&self, event: &Event, step: EventStep) {
+        let Some(lane) = self.lane(&event.source, &event.route) else { return };
+        let now = self.0.store.now();
+        self.write_until_taken(event, |event| event.transition(step.clone(), &lane.route, now).ok()).await;
+    }
+
+    /// Writes the end of this attempt, until the store has taken it or somebody else was first.
+    async fn write_until_taken(&self, event: &Event, change: impl Fn(&Event) -> Option<Transition>) {
+        let mut event = event.clone();
+        for tries in 0_u64.. {
+            let Some(change) = change(&event) else { return };
+            let came = self.write(change).await;
+            if self.is_over(&mut event, came, tries).await {
+                return;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Is this attempt over, now that its end came to this? It is not where nothing was written, nor where its sender was
+    /// told 202 meanwhile: then its end is written anew, by the event as it stands.
+    pub(super) async fn is_over(&self, event: &mut Event, came: Result<AdvanceResult, StoreError>, tries: u64) -> bool {
+        if let Ok(AdvanceResult::Lost) | Err(StoreError::Unsure(_)) = came
+            && let Some(stands) = self.accepted(event).await
+        {
+            *event = stands;
+            return false;
+        }
+        match came {
+            Ok(AdvanceResult::Written { .. }) | Err(StoreError::Broken(_)) => true,
+            Ok(AdvanceResult::Lost) => {
+                self.lost(event);
+                true
+            }
+            // Where the commit did not come through, the event stands as it did.
+            Err(StoreError::Unsure(_)) => {
+                self.current_if_ours(event).await.is_none_or(|stands| stands.revision != event.revision)
+            }
+            Err(error @ StoreError::Down(_)) => {
+                if tries == 0 {
+                    log_and_pause(&error);
+                }
+                false
+            }
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
+    pub(super) fn lost(&self, event: &Event) {
+        self.meter().lost(event.id);
+        let (id, attempt) = (event.id.short(), event.attempt.to_string());
+        log::log(LogLevel::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
+    }
+}
+
+/// How an attempt ends.
+pub(super) struct AttemptEnd {
+    step: EventStep,
+    pub(super) tried: AttemptRecord,
+    passed: TransientHeaders,
+}
+
+impl AttemptEnd {
+    pub(super) fn change(&self, event: &Event, route: &Route) -> Option<Transition> {
+        let change = event.transition(self.step.clone(), route, self.tried.ended_at).ok()?;
+        Some(Transition { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
+    }
+
+    /// The same attempt, whose statement came to this instead.
+    pub(super) fn refused(self, outcome: Outcome, now: Timestamp) -> Self {
+        let (word, why) = (outcome.word().into(), outcome.why().into());
+        let tried = AttemptRecord { outcome: word, why, ended_at: now, ..self.tried };
+        let step = match self.step {
+            EventStep::Settle { blocks, jitter, .. } => EventStep::Settle { outcome, blocks, jitter },
+            other => other,
+        };
+        Self { step, tried, passed: self.passed }
+    }
+}
+
+/// That this node is at an event; told to the keeper, also by a panic.
+struct RunningGuard<'a> {
+    dispatcher: &'a Dispatcher,
+    start: (EventId, Revision),
+}
+
+impl<'a> RunningGuard<'a> {
+    /// `None`: it already is, from the same start; or from any, where the start was only looked up.
+    fn begin(dispatcher: &'a Dispatcher, event: &Event, known: StartConfirmation, lease: &Arc<Lease>) -> Option<Self> {
+        let start = (event.id, event.revision);
+        let mut running = dispatcher.0.running();
+        if known == StartConfirmation::LookedUp && running.range(all_of(event.id)).next().is_some() {
+            return None;
+        }
+        match running.entry(start) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(free) => {
+                free.insert(lease.clone());
+                Some(Self { dispatcher, start })
+            }
+        }
+    }
+}
+
+impl Drop for RunningGuard<'_> {
+    fn drop(&mut self) {
+        self.dispatcher.0.running().remove(&self.start);
+    }
+}
+
+/// That this node's attempt at an event writes here; over with the attempt, also by a panic.
+struct OutputGuard<'a> {
+    dispatcher: &'a Dispatcher,
+    event: EventId,
+    output: Arc<AttemptOutput>,
+}
+
+impl<'a> OutputGuard<'a> {
+    fn begin(dispatcher: &'a Dispatcher, event: EventId) -> Self {
+        let output = Arc::new(AttemptOutput::new(event, dispatcher.0.output.clone()));
+        dispatcher.0.writing().insert(event, output.clone());
+        Self { dispatcher, event, output }
+    }
+}
+
+impl Drop for OutputGuard<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.dispatcher.0.writing();
+        // The next attempt may have begun before this one has gone home.
+        if writing.get(&self.event).is_some_and(|output| Arc::ptr_eq(output, &self.output)) {
+            writing.remove(&self.event);
+        }
+    }
+}
+
+/// Waits until an action that ends with its lease would long have ended. To drop it then ends what it started.
+async fn wait_past_lease(lease: &Lease) {
+    lease.ended().await;
+    tokio::time::sleep(LEFT_AFTER).await;
+}
+
+/// When the action must have ended: counted from before the write was sent, never from the answer.
+fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
+    sent + lease.saturating_sub(margin(lease))
+}

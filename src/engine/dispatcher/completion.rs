@@ -1,0 +1,92 @@
+//! Who waits for which event to end. Only they are woken, however many others wait for theirs.
+
+use crate::decide::event::Event;
+use crate::decide::id::EventId;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// By the event that is waited for.
+#[derive(Default)]
+pub(super) struct CompletionWaiters(Mutex<HashMap<EventId, watch::Sender<Option<Event>>>>);
+
+impl CompletionWaiters {
+    fn all(&self) -> MutexGuard<'_, HashMap<EventId, watch::Sender<Option<Event>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for this event from now on.
+    pub(super) fn wait(&self, id: EventId) -> CompletionWaiter<'_> {
+        let heard = self.all().entry(id).or_default().subscribe();
+        CompletionWaiter { ends: self, id, heard }
+    }
+
+    /// Tells those who wait for this event, if it is over.
+    pub(super) fn tell(&self, event: &Event) {
+        if event.state.ended().is_some()
+            && let Some(waiting) = self.all().get(&event.id)
+        {
+            waiting.send_replace(Some(event.clone()));
+        }
+    }
+}
+
+/// One that waits.
+pub(super) struct CompletionWaiter<'a> {
+    ends: &'a CompletionWaiters,
+    id: EventId,
+    heard: watch::Receiver<Option<Event>>,
+}
+
+impl CompletionWaiter<'_> {
+    /// The event, once this node has ended it.
+    pub(super) async fn ended(&mut self) -> Event {
+        loop {
+            // Who waits keeps the other end alive.
+            if self.heard.changed().await.is_ok()
+                && let Some(event) = self.heard.borrow().clone()
+            {
+                return event;
+            }
+        }
+    }
+}
+
+impl Drop for CompletionWaiter<'_> {
+    fn drop(&mut self) {
+        let mut all = self.ends.all();
+        if all.get(&self.id).is_some_and(|waiting| waiting.receiver_count() <= 1) {
+            all.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::event::{DoneReason, EventState};
+    use crate::decide::time::Timestamp;
+    use crate::store::conformance::making;
+
+    #[tokio::test]
+    async fn only_who_waits_for_an_event_hears_that_it_is_over_and_nobody_is_left_behind() {
+        let ends = CompletionWaiters::default();
+        let running = making().made(Timestamp(0)).event;
+        let other = Event { id: making().id(), ..running.clone() };
+        let over = |event: &Event| Event {
+            state: EventState::Done { how: DoneReason::Acted, at: Timestamp(1) },
+            ..event.clone()
+        };
+        ends.tell(&over(&running));
+        let (mut one, mut two, waits) = (ends.wait(running.id), ends.wait(running.id), ends.wait(other.id));
+        ends.tell(&running);
+        assert!(!one.heard.has_changed().unwrap(), "it is not over, and an end before is none");
+        ends.tell(&over(&running));
+        assert_eq!((one.ended().await.id, two.ended().await.id), (running.id, running.id));
+        assert!(!waits.heard.has_changed().unwrap(), "its own is not over");
+        drop((one, two));
+        assert_eq!(ends.all().len(), 1);
+        drop(waits);
+        assert!(ends.all().is_empty());
+    }
+}

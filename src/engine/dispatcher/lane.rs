@@ -1,0 +1,198 @@
+//! A route at work, and its queues: one for each of its receivers, so that one that is slow or down holds nobody else.
+
+use crate::action::{Action, CircuitAdmission};
+use crate::decide::action_kind::ActionKind;
+use crate::decide::source::{Fanout, Route, Source};
+use crate::decide::time::Duration;
+use crate::store::DueQuery;
+use std::sync::Arc;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// A route at work: what is done on it, and how often at once.
+pub struct Lane {
+    /// The source it belongs to.
+    pub source: Arc<Source>,
+    /// Its rules.
+    pub route: Arc<Route>,
+    /// What is done; `None`: events are only recorded.
+    pub(super) action: Option<Arc<dyn Action>>,
+    queues: Vec<ReceiverQueue>,
+}
+
+/// The events of a lane that are for one receiver.
+pub(super) struct ReceiverQueue {
+    pub(super) part: u16,
+    at_once: u32,
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) wake: Notify,
+}
+
+/// How long a queue with a backlog waits at least, and at most, for attempts to end, so that the next write starts several.
+const GATHER_MIN: Duration = Duration::from_millis(10);
+const GATHER_MAX: Duration = Duration::from_millis(100);
+
+impl ReceiverQueue {
+    /// Waits a moment until a quarter of the attempts may begin. Where they end one by one, a look and a write for each
+    /// would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
+    /// database, the longer each write takes, and the more events each of them must start for all to be as fast as one.
+    pub(super) async fn wait_for_permits(&self, took: Duration) {
+        let many = self.permits.acquire_many(self.at_once / 4);
+        // They are only waited for: dropped here, they are free again.
+        tokio::time::timeout((took * 2).clamp(GATHER_MIN, GATHER_MAX), many).await.map(drop).unwrap_or_default();
+    }
+}
+
+/// A spot for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
+/// none begins after all, it is given back for the next.
+pub struct AttemptPermit {
+    _permit: OwnedSemaphorePermit,
+    probe: Option<(Arc<dyn Action>, u16)>,
+}
+
+impl AttemptPermit {
+    /// For an attempt at this receiver that begins now; else how long the receiver is left alone.
+    fn now(action: Option<&Arc<dyn Action>>, permit: OwnedSemaphorePermit, part: u16) -> Result<Self, Duration> {
+        let leave = match action.map(|action| (action, action.ready(part))) {
+            None | Some((_, CircuitAdmission::Now)) => None,
+            Some((action, CircuitAdmission::Probe)) => Some((action.clone(), part)),
+            Some((_, CircuitAdmission::In(rest))) => return Err(rest),
+        };
+        Ok(Self { _permit: permit, probe: leave })
+    }
+
+    /// The attempt begins: how its receiver is, its action will know.
+    pub(super) fn begin(&mut self) {
+        self.probe = None;
+    }
+}
+
+impl Drop for AttemptPermit {
+    fn drop(&mut self) {
+        if let Some((action, part)) = self.probe.take() {
+            action.release_probe(part);
+        }
+    }
+}
+
+impl Lane {
+    /// A lane for this route.
+    pub fn new(source: Arc<Source>, route: Arc<Route>, action: Option<Arc<dyn Action>>) -> Self {
+        let parts = match route.fanout {
+            Fanout::Record => 1,
+            Fanout::Actions(count) => count.max(1),
+        };
+        let queue = |part| {
+            let own = action.as_ref().and_then(|action| action.concurrency_limit(part));
+            let at_once = own.unwrap_or(route.max_concurrency);
+            let permits = Arc::new(Semaphore::new(at_once));
+            ReceiverQueue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
+        };
+        let queues = (0..parts).map(queue).collect();
+        Self { source, route, action, queues }
+    }
+
+    /// A lane on which this node never acts: others do.
+    pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
+        let queue = ReceiverQueue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
+        Self { source, route, action: None, queues: vec![queue] }
+    }
+
+    /// What kind of action its attempts are; `None`: events are only recorded.
+    pub fn action_kind(&self) -> Option<ActionKind> {
+        self.action.as_ref().map(|action| action.kind())
+    }
+
+    /// How many queues it has.
+    pub(super) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The queue of this number.
+    pub(super) fn queue(&self, number: usize) -> &ReceiverQueue {
+        &self.queues[number.min(self.queues.len() - 1)]
+    }
+
+    /// Where an event for this receiver waits: with the last, if there is no such receiver any more.
+    pub(super) fn queue_of(&self, part: u16) -> &ReceiverQueue {
+        self.queue(part.into())
+    }
+
+    /// A free spot for an event that may turn out to be none, if there is one and its receiver answers. Whether one
+    /// that does not is back is for the queue to try, with an event that is there.
+    pub(super) fn free_spot(&self, part: u16) -> Option<AttemptPermit> {
+        if self.action.as_ref().is_some_and(|action| !action.is_healthy(part)) {
+            return None;
+        }
+        let permit = self.queue_of(part).permits.clone().try_acquire_owned().ok()?;
+        Some(AttemptPermit { _permit: permit, probe: None })
+    }
+
+    /// A spot for an attempt at this receiver that begins now; else how long the receiver is left alone.
+    pub(super) fn spot(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<AttemptPermit, Duration> {
+        AttemptPermit::now(self.action.as_ref(), permit, part)
+    }
+
+    /// Where the events of a queue are found.
+    pub(super) fn look(&self, queue: &ReceiverQueue) -> DueQuery {
+        let (source, route) = (self.source.name.clone(), self.route.name.clone());
+        if self.queues.len() == 1 {
+            return DueQuery::Route(source, route);
+        }
+        let last = usize::from(queue.part) + 1 == self.queues.len();
+        DueQuery::Receiver(source, route, queue.part..=if last { u16::MAX } else { queue.part })
+    }
+
+    /// Somebody may have work to do.
+    pub(super) fn wake_all(&self) {
+        self.queues.iter().for_each(|queue| queue.wake.notify_one());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::{ActionFuture, Attempt};
+    use crate::decide::circuit_breaker::{CircuitBreaker, ReceiverHealth};
+    use std::sync::Mutex;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    /// Has a receiver that failed too often, and may be tried now.
+    struct RecoveringReceiver(Mutex<CircuitBreaker>);
+
+    impl Action for RecoveringReceiver {
+        fn act<'a>(&'a self, _: Attempt<'a>) -> ActionFuture<'a> {
+            unreachable!("nothing is done here")
+        }
+
+        fn kind(&self) -> ActionKind {
+            ActionKind::Forward
+        }
+
+        fn ready(&self, _: u16) -> CircuitAdmission {
+            self.0.lock().unwrap().try_acquire(NOW, Duration::from_secs(30))
+        }
+
+        fn release_probe(&self, _: u16) {
+            self.0.lock().unwrap().on_result(ReceiverHealth::Unknown, NOW);
+        }
+    }
+
+    #[test]
+    fn the_leave_to_try_a_receiver_is_given_back_unless_an_attempt_begins() {
+        let mut breaker = CircuitBreaker::default();
+        for _ in 0..crate::decide::limits::BREAKER_FAILURES {
+            breaker.on_result(ReceiverHealth::Down, Duration::ZERO);
+        }
+        let action: Arc<dyn Action> = Arc::new(RecoveringReceiver(Mutex::new(breaker)));
+        let permits = Arc::new(Semaphore::new(2));
+        let spot = || AttemptPermit::now(Some(&action), permits.clone().try_acquire_owned().unwrap(), 0).ok();
+        let first = spot().expect("one may try");
+        assert!(spot().is_none(), "and no second");
+        drop(first);
+        let mut second = spot().expect("nobody has tried it");
+        second.begin();
+        drop(second);
+        assert!(spot().is_none(), "it is being tried");
+    }
+}

@@ -1,0 +1,540 @@
+//! Acting on events: one lane per route, each with its permits, and one keeper for what belongs to nobody.
+//!
+//! ```text
+//! claim ─hand-over─▶ attempt ◀─Start─ lane (looks for what is due on its route, while it has a permit)
+//! keeper: ends leases that ran out, sets aside what has no route, forgets what is old
+//! ```
+//!
+//! There is no leader and no schedule: every node looks, and the revision decides who starts. What is known here is
+//! only a hint; the store is the truth.
+pub(crate) mod attempt;
+pub(crate) mod clocks;
+pub(crate) mod completion;
+pub(crate) mod effect;
+pub(crate) mod hints;
+pub(crate) mod lane;
+pub(crate) mod reaper;
+pub(crate) mod start_due;
+
+pub use lane::Lane;
+
+use crate::action::{AttemptOutput, BootInstant, Lease, OutputChunk, boottime};
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, EventState, EventStep, QueueState};
+use crate::decide::id::{EventId, Node, Revision};
+use crate::decide::limits;
+use crate::decide::retry::Jitter;
+use crate::decide::source::{InDoubtPolicy, Route};
+use crate::decide::sql_template::BoundStatement;
+use crate::decide::time::{Duration, Timestamp};
+use crate::decide::transition::Transition;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::{Metrics, StoreOp};
+use crate::store::batch::Batcher;
+use crate::store::{AdvanceResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue};
+use completion::CompletionWaiters;
+use lane::{AttemptPermit, ReceiverQueue};
+use start_due::{BacklogHint, HELD_ELSEWHERE, STARTS_WITHOUT_LOOK, UnconfirmedStart};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Acts on events. Cheap to clone.
+#[derive(Clone)]
+pub struct Dispatcher(Arc<DispatcherState>);
+
+/// The leases of this node's attempts, by event and the revision it was started at: the next attempt at an event may
+/// begin before the last one has gone home.
+type RunningLeases = BTreeMap<(EventId, Revision), Arc<Lease>>;
+
+struct DispatcherState {
+    store: Arc<dyn Store>,
+    batch: Batcher,
+    node: Node,
+    /// By source, then by route: looked up for every delivery, without making a pair of names.
+    lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
+    keeps: Arc<RetentionPolicies>,
+    news: broadcast::Sender<Event>,
+    ends: CompletionWaiters,
+    output: broadcast::Sender<OutputChunk>,
+    running: Mutex<RunningLeases>,
+    /// Events that this node may have started: the store's answer was lost, and is asked for again.
+    unsure_starts: Mutex<BTreeSet<EventId>>,
+    /// What the attempts of this node have written so far.
+    writing: Mutex<BTreeMap<EventId, Arc<AttemptOutput>>>,
+    stopping: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl DispatcherState {
+    fn running(&self) -> MutexGuard<'_, RunningLeases> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsure_starts(&self) -> MutexGuard<'_, BTreeSet<EventId>> {
+        self.unsure_starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, BTreeMap<EventId, Arc<AttemptOutput>>> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is to be acted on, held by this node.
+pub struct LeasedEvent {
+    /// Running, by this node.
+    event: Event,
+    /// Its body, where this node still has it.
+    payload: Option<StoredValue<Payload>>,
+    /// When the write that made it ours was first sent: the lease counts from there.
+    sent: BootInstant,
+    /// How this node knows that it holds it.
+    known: StartConfirmation,
+    spot: AttemptPermit,
+}
+
+/// How a node knows that it has started an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StartConfirmation {
+    /// The store answered so.
+    Answered,
+    /// The store did not answer, and the event was looked up. Another task of this node may have started it.
+    LookedUp,
+}
+
+/// News that a listener may fall behind by.
+const NEWS_MAX: usize = 4096;
+
+impl Dispatcher {
+    /// A dispatcher for these lanes, named anew.
+    pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
+        let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
+        let keeps = Arc::new(RetentionPolicies::of_sources(lanes.iter().map(|lane| &*lane.source)));
+        let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for lane in lanes {
+            by_name.entry(lane.source.name.clone()).or_default().insert(lane.route.name.clone(), Arc::new(lane));
+        }
+        Self(Arc::new(DispatcherState {
+            store,
+            batch,
+            node,
+            lanes: by_name,
+            keeps,
+            news: broadcast::Sender::new(NEWS_MAX),
+            ends: CompletionWaiters::default(),
+            output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
+            running: Mutex::default(),
+            unsure_starts: Mutex::default(),
+            writing: Mutex::default(),
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Starts looking for work.
+    pub fn run(&self) {
+        for lane in self.lanes() {
+            for queue in 0..lane.queues() {
+                self.0.tasks.spawn(self.clone().run_queue(lane.clone(), queue));
+            }
+        }
+        if let Some(hints) = self.0.store.hints() {
+            self.0.tasks.spawn(self.clone().listen(hints));
+        }
+        self.0.tasks.spawn(self.clone().run_reaper());
+        self.0.tasks.spawn(self.clone().sweep());
+    }
+
+    /// Starts looking at the clocks: also on a node that runs nothing.
+    pub fn watch(&self) {
+        self.0.tasks.spawn(self.clone().watch_clocks());
+    }
+
+    /// What is counted.
+    pub fn meter(&self) -> &Metrics {
+        self.0.batch.meter()
+    }
+
+    /// This node's name.
+    pub fn node(&self) -> &Node {
+        &self.0.node
+    }
+
+    /// How long the events of its sources are kept, as configured.
+    pub fn keeps(&self) -> Arc<RetentionPolicies> {
+        self.0.keeps.clone()
+    }
+
+    /// The lane of this route.
+    pub fn lane(&self, source: &str, route: &str) -> Option<&Arc<Lane>> {
+        self.0.lanes.get(source)?.get(route)
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.0.lanes.values().flat_map(HashMap::values)
+    }
+
+    /// Changes of state, as they are written.
+    pub fn state_changes(&self) -> broadcast::Receiver<Event> {
+        self.0.news.subscribe()
+    }
+
+    /// What commands write, as they write it.
+    pub fn output(&self) -> broadcast::Receiver<OutputChunk> {
+        self.0.output.subscribe()
+    }
+
+    /// The same, with what this event's attempt has written before, if it runs here.
+    pub fn output_of(&self, event: EventId) -> (Option<Vec<u8>>, broadcast::Receiver<OutputChunk>) {
+        match self.0.writing().get(&event) {
+            Some(output) => {
+                let (so_far, from_now) = output.subscribe();
+                (Some(so_far), from_now)
+            }
+            None => (None, self.output()),
+        }
+    }
+
+    /// A free spot on this lane for an event that is yet to be claimed, if there is one, its receiver answers, and the
+    /// node goes on.
+    pub fn free_spot(&self, lane: &Lane, part: u16) -> Option<AttemptPermit> {
+        if self.0.stopping.is_cancelled() { None } else { lane.free_spot(part) }
+    }
+
+    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
+    /// spot, and is still as it was claimed.
+    pub fn adopt(&self, event: Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
+        self.publish_state(&event, &[]);
+        match to_run {
+            Some((spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
+                let payload = payload.map(StoredValue::Whole);
+                self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
+            }
+            _ => self.wake(&event),
+        }
+    }
+
+    fn act(&self, held: LeasedEvent) {
+        self.0.tasks.spawn(self.clone().attempt(held));
+    }
+
+    /// Writes one step of an event, as its route is configured now.
+    pub async fn step(&self, event: &Event, step: EventStep) -> Result<Option<AdvanceResult>, StoreError> {
+        let now = self.0.store.now();
+        // Nobody can say whether an event may act twice while its route is gone: a doubt is left to a person.
+        let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
+        let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
+        let why = match step {
+            EventStep::Suspend { .. } => format!("route gone: {}", event.route),
+            _ => String::new(),
+        };
+        let known = event.queue_state == QueueState::Suspended && matches!(step, EventStep::Suspend { .. });
+        match event.transition(step, route, now) {
+            Ok(change) if known => self.0.batch.advance(change).await.map(Some),
+            Ok(change) if change.attempt.is_some() => self.write(change).await.map(Some),
+            Ok(change) => self.write_because(change, why).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Writes a change, and tells what came of it.
+    pub async fn write(&self, change: Transition) -> Result<AdvanceResult, StoreError> {
+        let why = change.attempt.as_ref().map_or_else(String::new, |tried| tried.why.clone());
+        self.write_because(change, why).await
+    }
+
+    /// The same, for this reason.
+    pub async fn write_because(&self, change: Transition, why: String) -> Result<AdvanceResult, StoreError> {
+        let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
+        let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
+        let advance = self.0.batch.advance(change).await?;
+        self.report_advance(&advance, outcome.as_deref(), took, &why);
+        Ok(advance)
+    }
+
+    /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
+    /// keeps nobody else's change waiting.
+    async fn advance_with_sql(
+        &self,
+        change: Transition,
+        statement: BoundStatement,
+        place: &SqlPermit,
+    ) -> Result<SqlOutcome, StoreError> {
+        let began = boottime();
+        let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
+        let effected = self.0.store.advance_with_sql(change, statement, place).await?;
+        if let SqlOutcome::Advanced(advance) = &effected {
+            self.report_advance(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
+        }
+        Ok(effected)
+    }
+
+    fn report_advance(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
+        if let AdvanceResult::Written { event, now } = advance {
+            if let Some(outcome) = outcome {
+                self.meter().attempt(event, outcome);
+            }
+            let millis = |time: Duration| format!("{}ms", time.as_millis());
+            let took = took.map(millis).unwrap_or_default();
+            let wait = match event.state {
+                EventState::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
+                _ => String::new(),
+            };
+            let details = [("took", &*took), ("wait", &*wait), ("why", why)];
+            let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+            self.publish_state(event, &details);
+            self.wake(event);
+        }
+    }
+
+    fn publish_state(&self, event: &Event, details: &[(&str, &str)]) {
+        log::log_state(event, details);
+        self.meter().state(event);
+        self.0.ends.tell(event);
+        if self.0.news.receiver_count() > 0 {
+            // Who stopped listening meanwhile misses nothing.
+            self.0.news.send(event.clone()).unwrap_or_default();
+        }
+    }
+
+    /// Somebody may have work to do: this event's lane, or whoever gets the slot it leaves.
+    pub fn wake(&self, event: &Event) {
+        if event.group.is_some() && !event.wants_slot() {
+            self.lanes().for_each(|lane| lane.wake_all());
+        } else if let (EventState::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route))
+        {
+            lane.queue_of(event.part).wake.notify_one();
+        }
+    }
+
+    /// Waits for an event to end, at most so long; brings it as it stands then.
+    pub async fn wait_for_end(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
+        let until = tokio::time::Instant::now() + within;
+        let (mut waiter, mut hints) = (self.0.ends.wait(id), self.0.store.hints());
+        loop {
+            let event = self.0.store.get(id).await?;
+            if event.as_ref().is_none_or(|event| event.state.ended().is_some()) || tokio::time::Instant::now() >= until
+            {
+                return Ok(event);
+            }
+            // Another node may be the one that ends it: that is no news here, at most a hint.
+            let look = tokio::time::Instant::now() + JOIN_LOOK;
+            tokio::select! {
+                event = waiter.ended() => return Ok(Some(event)),
+                () = hints::may_be_over(&mut hints, id) => {}
+                () = tokio::time::sleep_until(until.min(look)) => {}
+            }
+        }
+    }
+
+    /// One queue's loop: start what is due while there are permits.
+    async fn run_queue(self, lane: Arc<Lane>, queue: usize) {
+        let queue = lane.queue(queue);
+        let (mut more, mut sure, mut took) = (false, 0, Duration::ZERO);
+        while let Some(permit) = self.0.stopping.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
+            let Ok(permit) = permit else { return };
+            if more {
+                queue.wait_for_permits(took).await;
+            }
+            let began = tokio::time::Instant::now();
+            let (next, plenty) = match sure {
+                0 => self.start_due(&lane, queue, permit).await,
+                _ => self.start_more(&lane, queue, permit).await,
+            };
+            took = began.elapsed();
+            sure = match (plenty, sure) {
+                (BacklogHint::No, _) => 0,
+                (BacklogHint::Yes, 0) => STARTS_WITHOUT_LOOK,
+                (BacklogHint::Yes, sure) => sure - 1,
+            };
+            more = next.is_zero();
+            let rest = async {
+                tokio::select! {
+                    () = queue.wake.notified() => {}
+                    () = tokio::time::sleep(next) => {}
+                }
+            };
+            if self.0.stopping.run_until_cancelled(rest).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Starts what is due in a queue, as far as permits and its receiver's state go; says how long to rest.
+    async fn start_due(
+        &self,
+        lane: &Lane,
+        queue: &ReceiverQueue,
+        first: OwnedSemaphorePermit,
+    ) -> (Duration, BacklogHint) {
+        let limit = 1 + queue.permits.available_permits();
+        let asked = tokio::time::Instant::now();
+        let due = self.0.store.due(lane.look(queue), limit).await;
+        self.meter().store_call(StoreOp::Due, asked.elapsed(), due.is_ok());
+        let due = match due {
+            Ok(due) => due,
+            Err(error) => return (log_and_pause(&error), BacklogHint::No),
+        };
+        let full = due.events.len() == limit;
+        let mut pause = if full { Duration::ZERO } else { self.until(due.next) };
+        let (now, step) = (self.0.store.now(), self.start_step(lane));
+        let (mut permit, mut spots) = (Some(first), Vec::new());
+        for event in due.events {
+            let start = match (event.queue_state, &step) {
+                (QueueState::Suspended, _) => Err(EventStep::Unsuspend),
+                // Its action was taken out of the config, or it was only recorded and is replayed.
+                (_, None) => Err(EventStep::Record),
+                (_, Some(start)) => Ok(start),
+            };
+            let start = match start {
+                Ok(start) => start,
+                Err(step) => match self.step(&event, step).await {
+                    Ok(_) => continue,
+                    Err(error) => return (log_and_pause(&error), BacklogHint::No),
+                },
+            };
+            let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
+                pause = Duration::ZERO;
+                break;
+            };
+            // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
+            // spent on it.
+            match lane.spot(permit, event.part) {
+                Ok(spot) if event.part == queue.part && event.start_alone(start, &lane.route, now).is_some() => {
+                    spots.push(spot);
+                }
+                Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(event, start.clone(), spot))),
+                Err(rest) => {
+                    pause = rest;
+                    break;
+                }
+            }
+        }
+        let Some(step) = step else { return (pause, BacklogHint::No) };
+        let wanted = spots.len();
+        match self.start_together(lane, queue, step, spots).await {
+            Ok(started) if full && started == limit => (pause, BacklogHint::Yes),
+            // Others hold all that was seen, and let go of it soon.
+            Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), BacklogHint::No),
+            Ok(_) => (pause, BacklogHint::No),
+            Err(error) => (log_and_pause(&error), BacklogHint::No),
+        }
+    }
+
+    async fn start(self, event: Event, step: EventStep, spot: AttemptPermit) {
+        let sent = boottime();
+        let started = self.begin(&event, step, false).await;
+        if let Some((event, known)) = started.filter(|(event, _)| event.is_running_on(&self.0.node)) {
+            self.attempt(LeasedEvent { event, payload: None, sent, known, spot }).await;
+        }
+    }
+
+    /// The event as it was started; `None` where it was not, or not by this. A start whose answer was lost may still be
+    /// under way in the store when the event is looked at. It is sent again until one of the two is known to be written:
+    /// otherwise the event would run on a node that does not know of it. `unsure`: that is so already.
+    async fn begin(&self, event: &Event, start: EventStep, unsure: bool) -> Option<(Event, StartConfirmation)> {
+        let mut unsure = unsure.then(|| UnconfirmedStart::note(self, event.id));
+        loop {
+            match self.step(event, start.clone()).await {
+                Ok(Some(AdvanceResult::Written { event, .. })) => return Some((*event, StartConfirmation::Answered)),
+                Ok(Some(AdvanceResult::Lost)) if unsure.is_some() => {
+                    return self.started(event).await.map(|started| (started, StartConfirmation::LookedUp));
+                }
+                Ok(_) => return None,
+                Err(error) => {
+                    let pause = log_and_pause(&error);
+                    match error {
+                        StoreError::Unsure(_) => {
+                            unsure.get_or_insert_with(|| UnconfirmedStart::note(self, event.id));
+                            if let Some(started) = self.started(event).await {
+                                return Some((started, StartConfirmation::LookedUp));
+                            }
+                        }
+                        StoreError::Down(_) if unsure.is_some() => {}
+                        StoreError::Down(_) | StoreError::Broken(_) => {
+                            // In its spot: a store that takes nothing is not asked again by the next in line.
+                            self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
+                            return None;
+                        }
+                    }
+                }
+            }
+            self.0.stopping.run_until_cancelled(tokio::time::sleep(attempt::ASK_AGAIN)).await?;
+        }
+    }
+
+    /// The event as it was started, after an answer that did not say so: by this node, and this very attempt. A sender
+    /// may have been told 202 of it meanwhile.
+    async fn started(&self, was: &Event) -> Option<Event> {
+        let now = self.look_up(was.id).await?;
+        let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.is_running_on(&self.0.node);
+        if ours {
+            self.publish_state(&now, &[]);
+        }
+        ours.then_some(now)
+    }
+
+    /// How long until then, but no longer than a look without being told.
+    fn until(&self, next: Option<Timestamp>) -> Duration {
+        next.map_or(limits::LOOK_EVERY, |next| next.since(self.0.store.now()).min(limits::LOOK_EVERY))
+    }
+
+    /// Stops: nothing new is started; what runs may go on for `grace`, is then ended, and settles as unknown.
+    pub async fn stop(&self, grace: Duration) {
+        self.0.stopping.cancel();
+        self.0.tasks.close();
+        if tokio::time::timeout(grace, self.0.tasks.wait()).await.is_err() {
+            self.end_all();
+            tokio::time::timeout(END_TIME, self.0.tasks.wait()).await.unwrap_or_default();
+        }
+    }
+
+    /// Ends every attempt now.
+    pub fn end_all(&self) {
+        self.0.running().values().for_each(|lease| lease.cancel());
+    }
+
+    /// Ends an event because a person says so. If this node is at it, its attempt is ended first and writes the end
+    /// itself; if another is, it is called off: a slot is not handed on, nor the event replayed, while its command runs.
+    pub async fn cancel(&self, event: &Event) -> Result<Option<AdvanceResult>, StoreError> {
+        if !self.is_running_here(event.id) {
+            let step = event.cancelled_from_outside(|until| self.0.store.is_lease_over(until));
+            return self.step(event, step).await;
+        }
+        self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.cancel_event());
+        let stands = self.wait_for_end(event.id, END_TIME).await?;
+        let now = self.0.store.now();
+        Ok(stands.map(|event| AdvanceResult::Written { event: Box::new(event), now }))
+    }
+
+    /// Is an attempt of this node at this event?
+    fn is_running_here(&self, id: EventId) -> bool {
+        self.0.running().range(all_of(id)).next().is_some()
+    }
+}
+
+/// How often a request that waits for another node's event looks for itself.
+const JOIN_LOOK: Duration = Duration::from_millis(250);
+/// How long ended attempts may take to be settled.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// Says why the store did not answer, and how long to leave it alone.
+fn log_and_pause(error: &StoreError) -> Duration {
+    log::log_store_error(LogLevel::Error, &error.to_string(), &[]);
+    limits::LOOK_EVERY
+}
+
+fn all_of(id: EventId) -> RangeInclusive<(EventId, Revision)> {
+    (id, Revision(0))..=(id, Revision(u64::MAX))
+}
+
+/// A random share.
+pub(crate) fn jitter() -> Jitter {
+    let mut bytes = [0; 4];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
+    Jitter(u32::from_be_bytes(bytes))
+}

@@ -1,0 +1,155 @@
+//! What belongs to no attempt and no lane: leases that ran out, events without a route, and what is old.
+
+use super::{Dispatcher, jitter, log_and_pause};
+use crate::action::boottime;
+use crate::decide::event::{EventStep, QueueState};
+use crate::decide::limits;
+use crate::decide::time::Duration;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::{AdvanceResult, DueQuery, ForgetCounts, StoreError};
+use std::sync::Arc;
+
+impl Dispatcher {
+    /// The keeper's loop: leases that ran out, and events without a route.
+    pub(super) async fn run_reaper(self) {
+        let known: Arc<[_]> = self.lanes().map(|lane| (lane.source.name.clone(), lane.route.name.clone())).collect();
+        let mut strays_at = tokio::time::Instant::now();
+        while !self.0.stopping.is_cancelled() {
+            let mut rest = self.expire().await;
+            if tokio::time::Instant::now() >= strays_at {
+                strays_at = tokio::time::Instant::now() + limits::ROUTE_GONE_LOOK;
+                self.suspend_orphans(&known).await;
+            }
+            rest = rest.max(Duration::from_millis(20));
+            self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await;
+        }
+    }
+
+    async fn expire(&self) -> Duration {
+        match self.0.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await {
+            Ok(due) => {
+                // An attempt of this node that still lives settles itself: it may have a result that the store could
+                // not take when the lease ended.
+                let ours = |id| self.is_running_here(id) || self.0.unsure_starts().contains(&id);
+                for event in due.events.iter().filter(|event| !ours(event.id)) {
+                    let expired = self.step(event, EventStep::Expire { jitter: jitter() }).await;
+                    if matches!(expired, Ok(Some(AdvanceResult::Written { .. }))) {
+                        self.meter().expired();
+                    }
+                }
+                self.until(due.next)
+            }
+            Err(error) => log_and_pause(&error),
+        }
+    }
+
+    /// Each that is set aside may hand its slot to another without a route: looks until there is none.
+    async fn suspend_orphans(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
+        while !self.0.stopping.is_cancelled() {
+            let Ok(due) = self.0.store.due(DueQuery::Orphans(known.clone()), limits::BATCH_CLAIMS_MAX).await else {
+                return;
+            };
+            let mut more = false;
+            for event in due.events {
+                // Its name may be what is damaged: that route will not come back.
+                if event.immutable_digest() != event.digest {
+                    self.step(&event, EventStep::Damage).await.ok();
+                    continue;
+                }
+                let set = self.step(&event, EventStep::Suspend { lasts: limits::ROUTE_GONE_LOOK }).await;
+                more |= event.queue_state != QueueState::Suspended
+                    && matches!(set, Ok(Some(AdvanceResult::Written { .. })));
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// The sweep: it only frees space. What may be forgotten is decided in the claim, and again in the sweep's write.
+    pub(super) async fn sweep(self) {
+        loop {
+            // What failed is told, and tried again by the next sweep.
+            let behind = self.forget(SweepTrigger::Background).await.is_ok_and(|swept| swept.behind);
+            let rest = if behind { Duration::ZERO } else { limits::FORGET_EVERY };
+            if self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Frees everything that may be forgotten by now, because a person asks for it.
+    pub async fn forget_now(&self) -> Result<ForgetCounts, StoreError> {
+        self.forget(SweepTrigger::Asked).await.map(|swept| swept.freed)
+    }
+
+    /// How many events the sweep would forget if a jump of the clock that is waited for counted now.
+    pub async fn would_forget(&self) -> Result<u64, StoreError> {
+        let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
+        self.0.store.would_forget(keeps, limits::WOULD_FORGET_MAX).await
+    }
+
+    /// Frees batch after batch, and tells what came of it.
+    async fn forget(&self, sweep: SweepTrigger) -> Result<SweepResult, StoreError> {
+        let (began, mut freed) = (boottime(), ForgetCounts::default());
+        let behind = self.free(sweep, &mut freed).await;
+        let took = boottime().0.saturating_sub(began.0);
+        if freed != ForgetCounts::default() {
+            let [events, bodies] = [freed.events, freed.bodies].map(|count| count.to_string());
+            let took = format!("{}ms", took.as_millis());
+            log::log(LogLevel::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
+        }
+        let why = behind.as_ref().err().map(ToString::to_string);
+        if let Some(why) = &why {
+            log::log_rate_limited(LogLevel::Warn, "sweep", why, &[("why", why)]);
+        }
+        self.meter().sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
+        behind.map(|behind| SweepResult { freed, behind })
+    }
+
+    /// Frees batch after batch; says whether more may be left.
+    async fn free(&self, sweep: SweepTrigger, freed: &mut ForgetCounts) -> Result<bool, StoreError> {
+        let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
+        let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
+        let (pace, mut batch) = (self.0.store.sweep_pace(), limits::FORGET_BATCH);
+        for batches in 1.. {
+            let swept = self.0.store.forget(keeps.clone(), batch).await;
+            // What is gone is gone, also where the batch failed later.
+            let some = *swept.as_ref().unwrap_or_else(|failed| &failed.freed);
+            self.meter().sweeps.freed(some.events, some.bodies);
+            freed.add(some);
+            swept?;
+            let (pause, more, enough) = match sweep {
+                SweepTrigger::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
+                SweepTrigger::Asked => {
+                    (Duration::ZERO, some != ForgetCounts::default(), batches >= limits::FORGET_BATCHES_MAX)
+                }
+            };
+            if !more || enough {
+                return Ok(more);
+            }
+            batch = pace.next(batch);
+            if self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How to sweep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SweepTrigger {
+    /// With pauses, until a batch is not full; a sweep that goes on for longer is told as several.
+    Background,
+    /// Without, until nothing is left.
+    Asked,
+}
+
+/// What a sweep came to.
+struct SweepResult {
+    freed: ForgetCounts,
+    /// More may be left.
+    behind: bool,
+}

@@ -1,0 +1,155 @@
+//! What would come of a walked delivery: what the store knows of it, and what a node would do.
+
+use super::ExplainAnswer;
+use super::walk_trace::WalkTrace;
+use crate::decide::claim::{self, Claim, MatchRelation, MatchedBy, NewEvent, RepeatEffect};
+use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::id::EventId;
+use crate::decide::judge::Verdict;
+use crate::decide::republish::RepublishState;
+use crate::decide::source::Fanout;
+use crate::decide::time::Timestamp;
+use crate::store::{Store, StoreError};
+use std::sync::Arc;
+
+/// What is known of the past.
+pub enum ExplainHistory {
+    /// All of it: this store, and how it is named.
+    Store(Arc<dyn Store>, String),
+    /// Nothing, because of this; and the time.
+    Nothing(String, Timestamp),
+}
+
+/// When a delivery would arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrivalTime {
+    /// By the store's clock.
+    pub at: Timestamp,
+    /// By this machine's clock on the wall: the age of a signature is measured by it.
+    pub wall: Timestamp,
+}
+
+impl ExplainHistory {
+    /// The store's clock and the wall's, or ours.
+    pub fn now(&self) -> ArrivalTime {
+        match self {
+            Self::Store(store, _) => ArrivalTime { at: store.now(), wall: store.wall_time() },
+            Self::Nothing(_, now) => ArrivalTime { at: *now, wall: *now },
+        }
+    }
+}
+
+/// What would come of a delivery.
+pub enum DeliveryPrediction {
+    /// It is refused: the status, and why.
+    BeRefused(u16, String),
+    /// It is not for us, because of this.
+    BeIgnored(String),
+    /// Each of its events, one for each receiver; looked up in this store, or not looked up because of this.
+    Events(Vec<PredictedClaim>, Result<String, String>),
+}
+
+/// What would come of one event.
+pub enum PredictedClaim {
+    /// It is new, and runs.
+    New,
+    /// It is new, and waits for its group's slot.
+    Parked,
+    /// It is new, and there is nothing to do.
+    Recorded,
+    /// It is a repeat of this event, by this identity; in place of one that was superseded, or not.
+    Duplicate(Box<Event>, MatchedBy, MatchRelation, RepeatEffect),
+    /// It was done before this store was there.
+    Imported(MatchedBy),
+    /// This event changed its subject later.
+    Stale(EventId),
+    /// The store has to be asked again, which only a claim can.
+    Undecided,
+}
+
+/// What would come of this delivery.
+pub async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
+    if let Some((status, why)) = told.refused() {
+        return Ok(DeliveryPrediction::BeRefused(status, why));
+    }
+    let (events, route) = match (&told.verdict, told.route()) {
+        (Verdict::Ignored(why), _) => return Ok(DeliveryPrediction::BeIgnored(why.clone())),
+        (Verdict::Events(events), Some(route)) => (events, route),
+        _ => return Ok(DeliveryPrediction::BeIgnored("no route".into())),
+    };
+    let new = if route.fanout == Fanout::Record { || PredictedClaim::Recorded } else { || PredictedClaim::New };
+    match known {
+        ExplainHistory::Nothing(why, _) => {
+            Ok(DeliveryPrediction::Events(events.iter().map(|_| new()).collect(), Err(why.clone())))
+        }
+        ExplainHistory::Store(store, path) => {
+            let came = |(claim, arriving): (Claim, &NewEvent)| match claim {
+                Claim::New { event, .. } if event.state == (EventState::Waiting { due: None }) => {
+                    PredictedClaim::Parked
+                }
+                Claim::New { .. } => new(),
+                Claim::Duplicate { event, same, relation: stands, now } => {
+                    // What the event is to do is its own route's to say, as the gateway has it.
+                    let own = told.source.routes.iter().find(|own| own.name == event.route).unwrap_or(route);
+                    let repeat = claim::repeat_effect(&event, arriving, &same, stands, own, told.source.respond, now);
+                    PredictedClaim::Duplicate(event, same, stands, repeat)
+                }
+                Claim::Imported { same } => PredictedClaim::Imported(same),
+                Claim::Stale { of } => PredictedClaim::Stale(of),
+                Claim::Undecided => PredictedClaim::Undecided,
+            };
+            let claims = store.preview_claim(events.clone()).await?;
+            let reused = |(claim, new): (&Claim, &NewEvent)| match claim {
+                Claim::Duplicate { event, .. } => claim::is_key_reuse(&told.source, event, new),
+                _ => false,
+            };
+            if claims.iter().zip(events).any(reused) {
+                return Ok(DeliveryPrediction::BeRefused(422, "its Idempotency-Key was used with another body".into()));
+            }
+            Ok(DeliveryPrediction::Events(claims.into_iter().zip(events).map(came).collect(), Ok(path.clone())))
+        }
+    }
+}
+
+/// Would anything be done?
+pub fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
+    let DeliveryPrediction::Events(all, _) = predicted else { return ExplainAnswer::ActsNot };
+    let one = |came: &PredictedClaim| match came {
+        PredictedClaim::New
+        | PredictedClaim::Parked
+        | PredictedClaim::Duplicate(
+            _,
+            _,
+            _,
+            RepeatEffect::Rearms | RepeatEffect::Resumes | RepeatEffect::PublishesAgain,
+        ) => ExplainAnswer::Acts,
+        PredictedClaim::Recorded
+        | PredictedClaim::Duplicate(..)
+        | PredictedClaim::Imported(_)
+        | PredictedClaim::Stale(_) => ExplainAnswer::ActsNot,
+        PredictedClaim::Undecided => ExplainAnswer::Unknown,
+    };
+    all.iter().map(one).min().unwrap_or(ExplainAnswer::ActsNot)
+}
+
+/// How an event stands, in words.
+pub fn state_text(event: &Event) -> String {
+    let stands = match &event.state {
+        EventState::Waiting { due: Some(due) } => format!("waiting, due {due}"),
+        EventState::Waiting { due: None } => "waiting for its group's slot".into(),
+        EventState::Running { until, by, .. } => format!("running on node {by}, with a lease until {until}"),
+        EventState::Done { how: DoneReason::Superseded { by }, at } => format!("done (superseded by {by}) since {at}"),
+        EventState::Done { how, at } => format!("done ({}) since {at}", how.word()),
+        EventState::Dead { cause, at } => format!("dead ({}) since {at}", cause.word()),
+    };
+    match event.published_again {
+        Some(again) => format!("{stands}, {}", published_again(&again)),
+        None => stands,
+    }
+}
+
+/// How often an event was published again, in words.
+fn published_again(again: &RepublishState) -> String {
+    let times = if again.times == 1 { "once".to_owned() } else { format!("{} times", again.times) };
+    format!("published again {times}")
+}

@@ -1,0 +1,128 @@
+//! The same for programs.
+
+use super::prediction::{DeliveryPrediction, PredictedClaim, answer};
+use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
+use super::{ExplainAnswer, prediction};
+use crate::decide::claim::{MatchRelation, MatchedBy, NewEvent, RepeatEffect};
+use crate::decide::field::{ExtractedField, Field, FieldValue};
+use crate::decide::judge::Verdict;
+use serde_json::{Value, json};
+
+/// One delivery.
+pub fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Value {
+    let events = match &told.verdict {
+        Verdict::Events(events) => events.as_slice(),
+        Verdict::Refused(_) | Verdict::Ignored(_) => &[],
+    };
+    let fields = told.fields.as_ref().map(|slots| told.source.fields.iter().zip(slots).map(field).collect::<Vec<_>>());
+    json!({
+        "delivery": told.from,
+        "bytes": told.bytes,
+        "notes": told.notes,
+        "source": { "name": &*told.source.name, "chosen": told.chosen },
+        "signature": signature(told),
+        "kind": told.source.kind.as_ref().zip(told.kind.as_ref()).map(|(kind, named)| {
+            json!({ "header": kind.header, "was": named, "wanted": kind.is, "same": *named == kind.is })
+        }),
+        "fields": fields,
+        "require": told.require.as_ref().map(asked),
+        "when": told.when.as_ref().map(asked),
+        "routes": told.routes.iter().map(asked).collect::<Vec<_>>(),
+        "route": told.route().map(|route| &*route.name),
+        "events": events.iter().map(|new| event(told, new)).collect::<Vec<_>>(),
+        "would": ends(would),
+        "acts": match answer(would) { ExplainAnswer::Acts => Some(true), ExplainAnswer::ActsNot => Some(false), ExplainAnswer::Unknown => None },
+    })
+}
+
+fn signature(told: &WalkTrace) -> Value {
+    let (word, why) = match &told.signature {
+        SignatureCheck::None => ("none", None),
+        SignatureCheck::Unchecked(why) => ("unchecked", Some(why)),
+        SignatureCheck::Right => ("right", None),
+        SignatureCheck::Old => ("old", None),
+        SignatureCheck::Wrong => ("wrong", None),
+    };
+    json!({ "by": told.source.verify.words(), "is": word, "why": why })
+}
+
+/// Numbers stay as they were written, as text: a program may have no number that holds them.
+fn field((field, slot): (&Field, &ExtractedField)) -> Value {
+    let (word, value) = match slot {
+        ExtractedField::Missing => ("missing", None),
+        ExtractedField::Present(value) => ("present", Some(value)),
+        ExtractedField::Defaulted(value) => ("default", Some(value)),
+    };
+    let value = value.map(|value| match value {
+        FieldValue::Text(text) | FieldValue::Number(text) => json!(&**text),
+        FieldValue::Bool(flag) => json!(flag),
+    });
+    json!({ "name": &*field.name, "at": field.at.to_string(), "is": word, "value": value })
+}
+
+fn asked(asked: &FilterResult) -> Value {
+    let terms: Vec<_> =
+        asked.terms.iter().map(|term| json!({ "text": term.text, "saw": term.saw, "holds": term.holds })).collect();
+    let mut all = json!({ "text": asked.text, "holds": asked.holds, "terms": terms });
+    if !asked.name.is_empty() {
+        all["name"] = json!(asked.name);
+    }
+    all
+}
+
+fn event(told: &WalkTrace, new: &NewEvent) -> Value {
+    let keys = new.keys.iter().flat_map(|key| {
+        // An id that is known by its body has no key of its own.
+        let id = key.id_digest.map(|_| json!({ "same": MatchedBy::Delivery.word(), "key": hex::encode(key.key.0) }));
+        id.into_iter().chain([json!({ "same": key.matched_by.word(), "key": hex::encode(key.key.0) })])
+    });
+    let identities: Vec<_> = keys.collect();
+    json!({
+        "route": told.route().map(|route| &*route.name),
+        "part": new.event.part,
+        "delivery": new.event.delivery_id.as_deref(),
+        "identities": identities,
+        "register": new.event.change.map(|change| json!({
+            "key": hex::encode(change.subject.0),
+            "value": hex::encode(change.value.0),
+            "order": change.order,
+        })),
+        "group": new.event.group.map(|group| hex::encode(group.0)),
+    })
+}
+
+fn ends(would: &DeliveryPrediction) -> Value {
+    match would {
+        DeliveryPrediction::BeRefused(status, why) => json!({ "be": "refused", "status": status, "why": why }),
+        DeliveryPrediction::BeIgnored(why) => json!({ "be": "ignored", "why": why }),
+        DeliveryPrediction::Events(all, looked) => json!({
+            "store": looked.as_ref().ok(),
+            "unasked": looked.as_ref().err(),
+            "events": all.iter().map(came).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+fn came(came: &PredictedClaim) -> Value {
+    match came {
+        PredictedClaim::New => json!({ "be": "new" }),
+        PredictedClaim::Parked => json!({ "be": "new", "parked": true }),
+        PredictedClaim::Recorded => json!({ "be": "recorded" }),
+        PredictedClaim::Imported(same) => json!({ "be": "duplicate", "of": "imported", "same": same.word() }),
+        PredictedClaim::Stale(of) => json!({ "be": "stale", "of": of }),
+        PredictedClaim::Undecided => json!({ "be": "undecided" }),
+        PredictedClaim::Duplicate(event, same, stands, repeat) => json!({
+            "be": match repeat {
+                RepeatEffect::PublishesAgain => "published_again",
+                RepeatEffect::Rearms => "rearmed",
+                RepeatEffect::Resumes => "resumed",
+                RepeatEffect::ReportOnly => "duplicate",
+            },
+            "of": event.id,
+            "same": same.word(),
+            "instead": *stands == MatchRelation::ViaSuccessor,
+            "state": event.state.word(),
+            "stands": prediction::state_text(event),
+        }),
+    }
+}

@@ -1,0 +1,188 @@
+//! The walk for people: one line per step, in the order in which they are taken.
+
+use super::prediction::{DeliveryPrediction, PredictedClaim, state_text};
+use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
+use crate::config::describe::{change_text, group_text, line, lines, redelivery_text};
+use crate::decide::claim::{MatchRelation, NewEvent, RepeatEffect};
+use crate::decide::field::{ExtractedField, FieldValue};
+use crate::decide::filter::FilterTerm;
+use crate::decide::judge::Verdict;
+use crate::decide::source::RedeliveryPolicy;
+use std::io::{self, Write};
+
+/// Characters of a value that are shown.
+const SHOWN_MAX: usize = 80;
+
+/// Says what each step saw, and what would come of it.
+pub fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
+    line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
+    lines(out, "", "note", &told.notes)?;
+    line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
+    line(out, "", "signed by", &format!("{}: {}", told.source.verify.words(), signature(&told.signature)))?;
+    if let (Some(kind), Some(named)) = (&told.source.kind, &told.kind) {
+        let same = if *named == kind.is { "yes" } else { "no" };
+        line(out, "", "kind", &format!("{} is {:?}, wanted {:?}: {same}", kind.header, named, kind.is))?;
+    }
+    lines(out, "", "fields", &fields(told))?;
+    lines(out, "", "requires", &told.require.iter().flat_map(filter).collect::<Vec<_>>())?;
+    lines(out, "", "acts when", &told.when.iter().flat_map(filter).collect::<Vec<_>>())?;
+    lines(out, "", "routes", &routes(told))?;
+    if let Verdict::Events(events) = &told.verdict {
+        for new in events {
+            event(told, new, events.len(), out)?;
+        }
+    }
+    ends(told, would, out)
+}
+
+fn signature(signature: &SignatureCheck) -> String {
+    match signature {
+        SignatureCheck::None => "nothing to check".into(),
+        SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest is what holds if it is right"),
+        SignatureCheck::Right => "right".into(),
+        SignatureCheck::Old => "right, but too old to be believed now".into(),
+        SignatureCheck::Wrong => "wrong; the rest is what would hold if it were right".into(),
+    }
+}
+
+/// A field's value, or what stands for it.
+pub fn value(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
+            Some((end, _)) => format!("{:?}…", &text[..end]),
+            None => format!("{text:?}"),
+        },
+        FieldValue::Number(raw) => raw.to_string(),
+        FieldValue::Bool(flag) => flag.to_string(),
+    }
+}
+
+fn fields(told: &WalkTrace) -> Vec<String> {
+    let Some(slots) = &told.fields else { return Vec::new() };
+    let wide = told.source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
+    let one = |(field, slot): (&crate::decide::field::Field, &ExtractedField)| {
+        let found = match slot {
+            ExtractedField::Missing => "missing".into(),
+            ExtractedField::Present(found) => value(found),
+            ExtractedField::Defaulted(found) => format!("{} (its default: nothing was there)", value(found)),
+        };
+        format!("{:<wide$}  {found}  at {}", field.name, field.at)
+    };
+    told.source.fields.iter().zip(slots).map(one).collect()
+}
+
+fn yes(holds: bool) -> &'static str {
+    if holds { "yes" } else { "no" }
+}
+
+/// The whole, and where it has several terms or says no, each of them.
+fn filter(asked: &FilterResult) -> Vec<String> {
+    let Some(text) = &asked.text else { return vec![format!("always: {}", yes(asked.holds))] };
+    let mut all = vec![format!("{text}: {}", yes(asked.holds))];
+    if asked.terms.len() > 1 || !asked.holds {
+        all.extend(asked.terms.iter().map(|term| format!("  {}", term_text(term))));
+    }
+    all
+}
+
+fn term_text(term: &FilterTerm) -> String {
+    let saw = if term.saw.is_empty() { String::new() } else { format!(", {}", term.saw.join(", ")) };
+    format!("{}: {}{saw}", term.text, term.holds)
+}
+
+/// Each route that was asked, and those that were not.
+fn routes(told: &WalkTrace) -> Vec<String> {
+    let mut all = Vec::new();
+    for asked in &told.routes {
+        let mut told = filter(asked).into_iter();
+        all.extend(told.next().map(|first| format!("{} when {first}", asked.name).replace("when always", "always")));
+        all.extend(told);
+    }
+    if let Some(taken) = told.route() {
+        let later = told.source.routes.iter().skip(told.routes.len()).map(|route| route.name.to_string());
+        let later: Vec<_> = later.collect();
+        if !later.is_empty() {
+            all.push(format!("{} is taken; not asked: {}", taken.name, later.join(", ")));
+        }
+    }
+    all
+}
+
+fn event(told: &WalkTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> io::Result<()> {
+    let source = &told.source;
+    if of > 1 {
+        line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
+    }
+    if let Some(id) = &new.event.delivery_id {
+        line(out, "", "id", &id.escape_debug().to_string())?;
+    }
+    let identities: Vec<_> = told.identities(new).flat_map(|(text, key)| [text, format!("  {key:?}")]).collect();
+    lines(out, "", "once per", &identities)?;
+    if let (Some(change), Some(of)) = (&source.once.change, &new.event.change) {
+        let order = of.order.map(|order| format!(", order {order}")).unwrap_or_default();
+        let register =
+            [change_text(source, change), format!("  {:?}", of.subject), format!("  to {:?}{order}", of.value)];
+        lines(out, "", "register", &register)?;
+    }
+    if let (Some(group), Some(route)) = (&new.event.group, told.route()) {
+        lines(out, "", "group", &[group_text(source, route), format!("  {group:?}")])?;
+    }
+    Ok(())
+}
+
+fn ends(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
+    match would {
+        DeliveryPrediction::BeRefused(status, why) => {
+            line(out, "", "it would", &format!("be refused with {status}, {why}"))
+        }
+        DeliveryPrediction::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
+        DeliveryPrediction::Events(all, looked) => {
+            match looked {
+                Ok(store) => line(out, "", "store", &format!("looked into {store}"))?,
+                Err(why) => line(out, "", "store", &format!("not asked: {why}"))?,
+            }
+            for came in all {
+                lines(out, "", "it would", &claim_lines(told, came))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn claim_lines(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
+    let route = told.routes.iter().find(|route| route.holds).map_or("", |route| &route.name);
+    match came {
+        PredictedClaim::New => vec![format!("be a new event, and act on route {route}")],
+        PredictedClaim::Parked => {
+            vec![format!("be a new event on route {route}, and wait: another one holds its group's slot")]
+        }
+        PredictedClaim::Recorded => vec![format!("be a new event that is only recorded: route {route} has no action")],
+        PredictedClaim::Imported(same) => {
+            vec![format!("be a duplicate, by its {}, of what was done before this store was there", same.word())]
+        }
+        PredictedClaim::Stale(of) => vec![format!("be stale: its subject was changed later, by event {of}")],
+        PredictedClaim::Undecided => vec!["have to be claimed again: the store could not decide".into()],
+        PredictedClaim::Duplicate(event, same, stands, repeat) => {
+            let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
+            if *stands == MatchRelation::ViaSuccessor {
+                all.push("  which stands in place of the one that matched: that one was superseded".into());
+            }
+            all.push(format!("  which is {}", state_text(event)));
+            all.push(match (repeat, told.route()) {
+                (RepeatEffect::PublishesAgain, _) => "  and have it published again: its worker decides".into(),
+                (RepeatEffect::Rearms, _) => "  and give it another attempt".into(),
+                (RepeatEffect::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
+                (RepeatEffect::ReportOnly, Some(route))
+                    if event.state.word() == "done" && matches!(route.redelivery, RedeliveryPolicy::Again { .. }) =>
+                {
+                    format!("  and not have it published again ({})", redelivery_text(route.redelivery))
+                }
+                (RepeatEffect::ReportOnly, Some(route)) if event.state.word() == "dead" => {
+                    format!("  and not revive it ({})", redelivery_text(route.redelivery))
+                }
+                (RepeatEffect::ReportOnly, _) => "  and do nothing".into(),
+            });
+            all
+        }
+    }
+}

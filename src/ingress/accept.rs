@@ -1,0 +1,324 @@
+//! Takes connections and hands their requests to a handler. Owns the limits of a connection and the drain; never looks
+//! into a request.
+//!
+//! HTTP/1.1 only, over hyper, and not through `axum::serve`: that one has no timer, and without a timer hyper's time
+//! for headers never runs out.
+
+use super::conn_limit::ConnectionLimiter;
+use super::conn_timeout::{ConnDeadline, ConnTimeouts, InFlightRequest, TimedStream};
+use crate::decide::limits;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, header};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The pause after an accept that failed for want of file descriptors or memory: it would fail again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The same where connections were closed for it: so long they need to be gone.
+const CLOSE_PAUSE: Duration = Duration::from_millis(2);
+/// A failing accept is logged this often at most.
+const ACCEPT_COMPLAINT_EVERY: Duration = Duration::from_secs(1);
+/// hyper takes no smaller buffer.
+const BUFFER_BYTES_MIN: usize = 8 << 10;
+
+/// The address at the other end of the connection that a request came on: an extension of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerAddress(pub IpAddr);
+
+/// What one port allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionLimits {
+    /// Connections at once. For one more the longest idle one is closed; while all have a request under way, it waits.
+    pub connections: usize,
+    /// Headers of one request; more are answered 431.
+    pub headers: usize,
+    /// Bytes of one request's line and headers; more are answered 431.
+    pub header_bytes: usize,
+    /// The time in which they must arrive, counted from their first byte, and on a new connection from its start.
+    pub header_time: Duration,
+    /// How long a connection may stay open between two requests, or take nothing of its answer.
+    pub idle_time: Duration,
+    /// The rate at which an answer must be taken; it may fall behind by the idle time.
+    pub answer_bytes_per_second: u64,
+    /// How long the rest of a request is thrown away after an answer given before its end.
+    pub linger_time: Duration,
+    /// How long requests under way may go on after `drain`.
+    pub drain_time: Duration,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            connections: limits::CONNECTIONS_MAX,
+            headers: limits::HEADERS_MAX,
+            header_bytes: limits::HEADER_BYTES_MAX,
+            header_time: limits::HEADER_TIME,
+            idle_time: limits::CONNECTION_IDLE,
+            answer_bytes_per_second: limits::ANSWER_BYTES_PER_SECOND_MIN,
+            linger_time: limits::CONNECTION_LINGER,
+            drain_time: limits::DRAIN_TIME,
+        }
+    }
+}
+
+/// Serves a port until `drain` is cancelled and the last connection is gone.
+///
+/// The handler is any `async fn(Request<Incoming>) -> Response<_>`; an axum router is one after
+/// `request.map(axum::body::Body::new)`. It runs in the task of its connection and is dropped when the client hangs up,
+/// so what must not be lost belongs into a task of its own. An answer with `Connection: close` ends its connection.
+///
+/// On `drain` the port is closed, connections without a request are closed, requests under way are finished and
+/// answered with `Connection: close`; what is not finished within [`ConnectionLimits::drain_time`] is dropped.
+pub async fn serve<H, F, B>(listener: TcpListener, handler: H, limits: ConnectionLimits, drain: CancellationToken)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let places = ConnectionLimiter::new(limits.connections);
+    let connections = TaskTracker::new();
+    let mut complaint = AcceptErrorLog::default();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = drain.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which
+                // this fails is already reset, which shows at its first byte.
+                let _ = stream.set_nodelay(true);
+                let watch = ConnTimeouts::new(limits, places.port_state());
+                let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
+                let socket = TimedStream::new(stream, watch.clone());
+                let connection = serve_connection(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
+                connections.spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                complaint.log(&error);
+                let closed = is_out_of_files(&error) && places.close_idle();
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    tokio::time::sleep(if closed { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    let code = rustix::io::Errno::from_io_error(error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
+}
+
+/// One connection, from its first byte to its last. While no request is under way it has no buffers of hyper's.
+async fn serve_connection<H, F, B>(
+    mut socket: TimedStream,
+    watch: ConnTimeouts,
+    peer: IpAddr,
+    handler: H,
+    limits: ConnectionLimits,
+    drain: CancellationToken,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    loop {
+        tokio::select! {
+            biased;
+            read = socket.read_head() => if read.is_err() { return },
+            () = watch.closed() => return,
+            () = watch.overdue() => return,
+            () = drain.cancelled() => return,
+        }
+        match Box::pin(serve_requests(socket, &watch, peer, handler.clone(), limits, &drain)).await {
+            Some(quiet) => socket = quiet,
+            None => return,
+        }
+    }
+}
+
+/// Requests and answers, until the connection ends, or has been quiet for a while: then its socket comes back.
+async fn serve_requests<H, F, B>(
+    socket: TimedStream,
+    watch: &ConnTimeouts,
+    peer: IpAddr,
+    handler: H,
+    limits: ConnectionLimits,
+    drain: &CancellationToken,
+) -> Option<TimedStream>
+where
+    H: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let busy = watch.busy();
+        request.extensions_mut().insert(PeerAddress(peer));
+        let response = handler(request);
+        async move {
+            let response = response.await;
+            if says_close(response.headers()) {
+                watch.will_linger();
+            }
+            Ok::<_, Infallible>(response.map(|body| TrackedResponseBody { body, _busy: busy }))
+        }
+    });
+    let mut connection = builder(limits).serve_connection(TokioIo::new(socket), service);
+    let mut due = pin!(watch.due());
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            // The watch is looked at after the connection has moved, in the same turn: what the connection starts to
+            // do in its turn has its deadline before the turn ends.
+            biased;
+            ended = &mut connection => {
+                // A client that breaks off or talks nonsense is its own business.
+                ended.unwrap_or_default();
+                return None;
+            }
+            () = watch.closed() => return None,
+            due = due.as_mut() => match due {
+                ConnDeadline::Close => return None,
+                ConnDeadline::ReleaseBuffers => {
+                    let parts = connection.into_parts();
+                    return Some(parts.io.into_inner().with_unread(&parts.read_buf));
+                }
+            },
+            () = drain.cancelled(), if !draining => {
+                draining = true;
+                watch.end_by(Instant::now() + limits.drain_time);
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    }
+}
+
+fn builder(limits: ConnectionLimits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .max_headers(limits.headers)
+        .max_header_size(limits.header_bytes)
+        // Nothing larger than the headers has to fit at once; hyper would take 400 KB per connection.
+        .max_buf_size(limits.header_bytes.max(BUFFER_BYTES_MIN))
+        // hyper counts this time from the end of the last answer, so it would be the idle time too: the watch has both.
+        .header_read_timeout(None);
+    builder
+}
+
+fn says_close(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONNECTION).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+}
+
+/// The body of an answer; its connection is busy until hyper has taken all of it.
+struct TrackedResponseBody<B> {
+    body: B,
+    _busy: InFlightRequest,
+}
+
+impl<B: Body + Unpin> Body for TrackedResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Keeps a failing accept from filling the log.
+#[derive(Default)]
+struct AcceptErrorLog {
+    last: Option<Instant>,
+}
+
+impl AcceptErrorLog {
+    fn log(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        if self.last.is_none_or(|last| now - last >= ACCEPT_COMPLAINT_EVERY) {
+            self.last = Some(now);
+            let why = format!("cannot accept a connection: {error}");
+            log::log(LogLevel::Error, "accept", &[("why", &why)]);
+        }
+    }
+}
+
+/// Lets this process open as many files as `connections` need, as far as the system allows, and says how many it may
+/// open now. Most systems start a process with 1,024.
+pub fn raise_file_limit(connections: usize) -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = (connections + limits::FILES_BESIDE_CONNECTIONS) as u64;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let allowed = maximum.map_or(wanted, |most| wanted.min(most));
+    if current.is_none_or(|now| now >= allowed) {
+        return current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
+        Ok(()) => Some(allowed),
+        Err(_) => current,
+    }
+}
+
+/// Connections to the port for webhooks and to the admin port, where the process may open so many files: some are left
+/// to the store, to commands and to receivers, whatever strangers do.
+pub fn connection_limits(files: Option<u64>) -> (usize, usize) {
+    let all = limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX + limits::FILES_BESIDE_CONNECTIONS;
+    let files = files.map_or(all, |files| usize::try_from(files).unwrap_or(all)).min(all);
+    let beside = limits::FILES_BESIDE_CONNECTIONS.min(files / 4);
+    let admin = limits::ADMIN_CONNECTIONS_MAX.min(files / 8);
+    (files - beside - admin, admin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_to_the_rest_of_the_node() {
+        for (files, expected) in [
+            (None, (10_000, 1_000)),
+            (Some(u64::MAX), (10_000, 1_000)),
+            (Some(12_024), (10_000, 1_000)),
+            (Some(4_096), (2_560, 512)),
+            (Some(1_024), (640, 128)),
+            (Some(256), (160, 32)),
+        ] {
+            assert_eq!(connection_limits(files), expected, "{files:?}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! An answer on its way out. What it says is decided elsewhere; here it only becomes HTTP that cannot be misread.
+
+use super::request_body::BodyError;
+use crate::decide::response;
+use crate::decide::response::HttpResponse;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+
+/// Headers that say how a message is framed or passed on. hyper writes its own; a kept answer may have brought others.
+const HOP_HEADERS: [&str; 9] = [
+    "content-length",
+    "transfer-encoding",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+    "date",
+];
+
+/// An answer as HTTP. A header that cannot be one, or that would change the framing, is left out; of `connection`
+/// only `close` is understood. A status that cannot be an answer's becomes 500.
+pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(reply.body)));
+    *response.status_mut() = match StatusCode::from_u16(reply.status) {
+        Ok(status) if (200..600).contains(&reply.status) => status,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let headers = response.headers_mut();
+    for (name, value) in reply.headers {
+        let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else { continue };
+        let dropped = HOP_HEADERS.contains(&name.as_str())
+            || (name == header::CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"close"));
+        if name == header::CONTENT_TYPE {
+            headers.insert(name, value);
+        } else if !dropped {
+            headers.append(name, value);
+        }
+    }
+    response
+}
+
+/// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
+pub fn no_body(error: BodyError) -> HttpResponse {
+    let mut reply = match error {
+        BodyError::TooLarge => response::rejected_before_judging(413, "too_large"),
+        BodyError::TooSlow | BodyError::Displaced => response::rejected_before_judging(408, "too_slow"),
+        BodyError::Broken => response::rejected_before_judging(400, "malformed"),
+        BodyError::Busy => response::unavailable(),
+    };
+    reply.headers.push(("connection".into(), "close".into()));
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(status: u16, given: &[(&str, &str)], wanted_status: u16, wanted: &[(&str, &str)]) {
+        let headers = given.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let response = response(HttpResponse { status, headers, body: b"{}".to_vec(), word: "test" });
+        let found: Vec<_> =
+            response.headers().iter().map(|(n, v)| (n.as_str(), v.to_str().expect("visible ASCII"))).collect();
+        assert_eq!((response.status().as_u16(), found.as_slice()), (wanted_status, wanted), "{status} {given:?}");
+    }
+
+    #[test]
+    fn an_answer_is_of_the_type_it_says_and_of_no_other() {
+        check(202, &[], 202, &[]);
+        check(200, &[("Content-Type", "text/plain")], 200, &[("content-type", "text/plain")]);
+        let both = [("content-type", "text/plain"), ("content-type", "application/json")];
+        check(200, &both, 200, &[("content-type", "application/json")]);
+        check(202, &[("Hookonce-Event", "3fa9c01e")], 202, &[("hookonce-event", "3fa9c01e")]);
+        check(200, &[("x-a", "1"), ("x-a", "2")], 200, &[("x-a", "1"), ("x-a", "2")]);
+    }
+
+    #[test]
+    fn a_kept_answer_cannot_change_the_framing() {
+        check(200, &[("Content-Length", "900"), ("transfer-encoding", "chunked"), ("upgrade", "h2c")], 200, &[]);
+        check(200, &[("connection", "keep-alive, x-secret"), ("keep-alive", "timeout=9")], 200, &[]);
+        check(200, &[("connection", "Close")], 200, &[("connection", "Close")]);
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_one_is_left_out() {
+        check(200, &[("x-a", "1\r\nset-cookie: a=b"), ("x b", "1"), ("", "1"), ("x-nul", "\0")], 200, &[]);
+    }
+
+    #[test]
+    fn a_status_that_cannot_be_an_answers_becomes_500() {
+        for status in [0, 99, 100, 101, 103, 199, 600, 999, u16::MAX] {
+            check(status, &[], 500, &[]);
+        }
+        check(599, &[], 599, &[]);
+    }
+}

@@ -1,0 +1,362 @@
+//! A stream as a source: its messages are taken, walk the same walk as any delivery, and are acknowledged.
+//!
+//! ```text
+//! pull ─▶ message ─letter─▶ Delivery ─▶ Gateway::take ─┬▶ claimed, duplicate, stale, ignored ─▶ ack, or wait for its end
+//!   ▲ bounded                │ can never be read       ├▶ refused ──▶ quarantine ─▶ term
+//!   └── one for each hand    └▶ quarantine ─▶ term     └▶ unavailable ─────────────▶ nak, later
+//! ```
+//!
+//! All nodes share one durable consumer, and the stream hands each message to one of them. A message that is not
+//! answered comes again: that it does no harm is the claim's doing. While an answer takes long, the stream is told that
+//! it is in progress. Nothing is ever dropped: what cannot be taken lies in quarantine before the stream hears of it.
+pub(crate) mod letter;
+
+pub use super::nats_consumer::check_consumer;
+
+use super::nats_consumer;
+
+use super::request_body::BodiesInFlight;
+use crate::action::publish::{NatsConnection, NatsConnections, round_trip};
+use crate::config::{AckTiming, Config, StreamPlan};
+use crate::decide::delivery::Delivery;
+use crate::decide::event::EventState;
+use crate::decide::id::EventId;
+use crate::decide::limits;
+use crate::decide::source::Source;
+use crate::decide::time::Duration;
+use crate::engine::dispatcher::Dispatcher;
+use crate::engine::gateway::Gateway;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::Store;
+use crate::store::quarantine::{QuarantinedMessage, head};
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{AckKind, Message};
+use futures_util::StreamExt as _;
+use letter::StreamMessage;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long the stream holds a pull for which it has nothing.
+const PULL_TIME: Duration = Duration::from_secs(5);
+/// How long a connection is waited for before that is said.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// The wait before a stream that could not be taken from is tried again; it doubles.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The longest.
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// How long what was already sent to us is looked for when the node stops.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+/// How long the server may take to hear the last answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How often a message that waits for its event looks whether the node stops.
+const END_LOOK: Duration = Duration::from_millis(500);
+
+/// What is needed to take messages.
+#[derive(Clone)]
+pub struct ConsumerContext {
+    /// Connections, shared with the actions.
+    pub servers: NatsConnections,
+    /// What becomes of a delivery.
+    pub gateway: Gateway,
+    /// Who knows how events end.
+    pub dispatcher: Dispatcher,
+    /// Where events are, and what never became one.
+    pub store: Arc<dyn Store>,
+    /// How much may be under way.
+    pub flight: Arc<BodiesInFlight>,
+    /// The node is about to stop.
+    pub draining: CancellationToken,
+}
+
+/// Begins to take from every stream of the config. Each task ends when the node drains and what it has in hand is
+/// answered. An error is a sentence.
+pub fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
+    let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
+    let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
+        let server =
+            hall.servers.connection(&plan.server).map_err(|cannot| format!("source {}: {cannot}", source.name))?;
+        let taker = StreamConsumer {
+            source: source.clone(),
+            plan: plan.clone(),
+            server,
+            hall: hall.clone(),
+            in_flight: Arc::new(Semaphore::new(limits::MESSAGES_AT_ONCE)),
+            quarantined: AtomicU64::new(0),
+            closed: CancellationToken::new(),
+        };
+        Ok(tokio::spawn(Arc::new(taker).run()))
+    };
+    streams.map(one).collect()
+}
+
+/// Takes the messages of one stream.
+struct StreamConsumer {
+    source: Arc<Source>,
+    plan: StreamPlan,
+    server: Arc<NatsConnection>,
+    hall: ConsumerContext,
+    /// One for each message that is taken at once.
+    in_flight: Arc<Semaphore>,
+    quarantined: AtomicU64,
+    /// The node stops, and the stream knows that no pull of ours is open any more.
+    closed: CancellationToken,
+}
+
+/// What the stream is told about a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AckDecision {
+    /// It is ours now.
+    Taken,
+    /// It will never be taken, and lies where a person can see it.
+    Never,
+    /// Not now.
+    Later,
+}
+
+impl StreamConsumer {
+    async fn run(self: Arc<Self>) {
+        let tasks = TaskTracker::new();
+        let (mut wait, mut said) = (AGAIN, String::new());
+        while !self.hall.draining.is_cancelled() {
+            let Err(why) = self.take(&tasks).await else { break };
+            // The same trouble is told once, until it is over.
+            if why == said {
+                wait = (wait * 2).min(AGAIN_MAX);
+            } else {
+                self.say(LogLevel::Warn, "stream", &[("why", &why)]);
+                (wait, said) = (AGAIN, why);
+            }
+            self.hall.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
+        }
+        self.closed.cancel();
+        tasks.close();
+        tasks.wait().await;
+        // The last answers are on their way: who ends now may take them along.
+        if let Ok(client) = self.server.connected(Duration::ZERO).await {
+            timeout(LAST_ANSWERS, round_trip(&client)).await.ok();
+        }
+    }
+
+    fn say(&self, level: LogLevel, word: &str, details: &[(&str, &str)]) {
+        let stream: [(&str, &str); 2] = [("source", &self.source.name), ("stream", &self.plan.name)];
+        log::log(level, word, &[&stream, details].concat());
+    }
+
+    /// Takes messages until the node drains; an error says why it could not go on.
+    async fn take(self: &Arc<Self>, tasks: &TaskTracker) -> Result<(), String> {
+        let draining = &self.hall.draining;
+        let Some(client) = draining.run_until_cancelled(self.server.connected(CONNECT_TIME)).await else {
+            return Ok(());
+        };
+        let client = client?;
+        let Some(found) = draining.run_until_cancelled(nats_consumer::consumer(&client, &self.plan)).await else {
+            return Ok(());
+        };
+        let found = found?;
+        for why in nats_consumer::consumer_warnings(&client, &self.plan, &found) {
+            self.say(LogLevel::Warn, "stream", &[("why", &why)]);
+        }
+        self.say(LogLevel::Info, "taking", &[("consumer", &self.plan.consumer)]);
+        // Whatever one pull brings has room among the bodies of this node.
+        let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
+        while let Some(Ok(first)) = draining.run_until_cancelled(self.in_flight.clone().acquire_owned()).await {
+            let others = std::iter::from_fn(|| self.in_flight.clone().try_acquire_owned().ok());
+            let free = std::iter::once(first).chain(others).take(most).collect();
+            self.pull(&found.consumer, free, tasks).await?;
+        }
+        Ok(())
+    }
+
+    /// One pull: a message for each free hand, or as many as come in its time.
+    async fn pull(
+        self: &Arc<Self>,
+        consumer: &PullConsumer,
+        mut free: Vec<OwnedSemaphorePermit>,
+        tasks: &TaskTracker,
+    ) -> Result<(), String> {
+        let broken = self.server.disconnected();
+        tokio::pin!(broken);
+        let pull = consumer.batch().max_messages(free.len()).expires(PULL_TIME).messages();
+        let mut messages = pull.await.map_err(|error| format!("cannot be taken from: {error}"))?;
+        let patience = consumer.cached_info().config.ack_wait / 3;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = messages.next() => next,
+                () = self.hall.draining.cancelled() => break,
+                () = &mut broken => return Err("the connection broke".into()),
+            };
+            match (next, free.pop()) {
+                (Some(Ok(message)), Some(hand)) => {
+                    tasks.spawn(self.clone().process_and_ack(message, patience, hand));
+                }
+                (Some(Err(error)), _) => return Err(format!("cannot be taken from: {error}")),
+                (None, _) | (_, None) => return Ok(()),
+            }
+        }
+        // What is already on its way to us is for another node, at once: but not before the stream has forgotten this
+        // pull, or it comes to us again.
+        let mut back = Vec::new();
+        while let Ok(Some(Ok(message))) = timeout(LAST_LOOK, messages.next()).await {
+            back.push(message);
+        }
+        drop(messages);
+        self.flush_pull_requests(consumer).await;
+        for message in back {
+            self.ack(&message, AckKind::Nak(None)).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the server drop pulls that nobody waits for. It does so when it counts them, which it does for whoever asks
+    /// about the consumer. A server before 2.10 that has a message for such a pull takes it off its list of messages to
+    /// deliver again, finds nobody there, and remembers the message only after its `ack_wait`.
+    async fn flush_pull_requests(&self, consumer: &PullConsumer) {
+        match timeout(LAST_ANSWERS, consumer.get_info()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => self.say(LogLevel::Warn, "stream", &[("why", &format!("it cannot be asked: {error}"))]),
+            Err(_) => self.say(LogLevel::Warn, "stream", &[("why", "it does not answer")]),
+        }
+    }
+
+    /// Sees one message through, and tells the stream what came of it.
+    async fn process_and_ack(self: Arc<Self>, message: Message, patience: Duration, hand: OwnedSemaphorePermit) {
+        let mut fate = Box::pin(self.process(&message));
+        let fate = loop {
+            tokio::select! {
+                fate = &mut fate => break fate,
+                () = tokio::time::sleep(patience) => self.ack(&message, AckKind::Progress).await,
+            }
+        };
+        let told = match fate {
+            AckDecision::Taken => AckKind::Ack,
+            AckDecision::Never => AckKind::Term,
+            AckDecision::Later if self.hall.draining.is_cancelled() => {
+                self.closed.cancelled().await;
+                AckKind::Nak(None)
+            }
+            AckDecision::Later => AckKind::Nak(Some(redelivery_delay(message.info().map_or(1, |info| info.delivered)))),
+        };
+        self.ack(&message, told).await;
+        drop(hand);
+    }
+
+    /// What is lost on the way comes again with the message.
+    async fn ack(&self, message: &Message, what: AckKind) {
+        if let Err(error) = message.ack_with(what).await {
+            self.say(LogLevel::Warn, "stream", &[("why", &format!("it could not be answered: {error}"))]);
+        }
+    }
+
+    async fn process(&self, message: &Message) -> AckDecision {
+        let letter = match StreamMessage::open(message, self.plan.envelope, self.source.body_max) {
+            Ok(letter) => letter,
+            Err(why) => return self.quarantine(message, &why).await,
+        };
+        let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
+        let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
+        let delivery = Delivery {
+            path,
+            query: "",
+            headers: &letter.headers,
+            body: &body,
+            at,
+            wall: self.hall.gateway.wall_time(),
+        };
+        let judged = self.hall.gateway.judge(&self.source, &delivery);
+        drop(body);
+        let (reply, events) = self.hall.gateway.claim_and_respond(&self.source, judged).await;
+        match (reply.status, reply.word) {
+            (500.., _) => AckDecision::Later,
+            (_, "refused") => self.quarantine(message, &reason(&reply.body)).await,
+            _ if self.plan.ack == AckTiming::Claimed => AckDecision::Taken,
+            _ => self.wait_until_ended(&events).await,
+        }
+    }
+
+    /// Waits until these are over. One that is dead is done with too: it lies in the store, and a person is its way on.
+    async fn wait_until_ended(&self, events: &[EventId]) -> AckDecision {
+        let mut fate = AckDecision::Taken;
+        for id in events {
+            loop {
+                match self.hall.dispatcher.wait_for_end(*id, END_LOOK).await.map(|event| event.map(|event| event.state))
+                {
+                    Ok(Some(EventState::Dead { .. })) => {
+                        fate = AckDecision::Never;
+                        break;
+                    }
+                    Ok(Some(EventState::Done { .. }) | None) => break,
+                    // What waits may do so for long, and another node may be the one that goes on.
+                    Ok(Some(EventState::Waiting { .. })) if self.hall.draining.is_cancelled() => {
+                        return AckDecision::Later;
+                    }
+                    Ok(Some(EventState::Waiting { .. } | EventState::Running { .. })) => {}
+                    Err(_) => return AckDecision::Later,
+                }
+            }
+        }
+        fate
+    }
+
+    /// Lays a message that can never become an event into quarantine; until it lies there it is delivered again.
+    async fn quarantine(&self, message: &Message, why: &str) -> AckDecision {
+        let name = letter::name(message);
+        let one = QuarantinedMessage {
+            source: self.source.name.clone(),
+            message: name.clone(),
+            subject: message.subject.to_string(),
+            at: self.hall.gateway.now(),
+            why: why.to_owned(),
+            bytes: message.payload.len() as u64,
+            head: head(&message.payload),
+        };
+        if let Err(error) = self.hall.store.quarantine(one).await {
+            log::log_store_error(LogLevel::Error, &error.to_string(), &[("source", &self.source.name)]);
+            return AckDecision::Later;
+        }
+        let count = (self.quarantined.fetch_add(1, Ordering::Relaxed) + 1).to_string();
+        self.say(LogLevel::Warn, "quarantined", &[("message", &name), ("why", why), ("count", &count)]);
+        AckDecision::Never
+    }
+}
+
+/// Why a delivery was refused, from its answer.
+fn reason(answer: &[u8]) -> String {
+    let said: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let words = ["reason", "field", "detail"].map(|member| said[member].as_str().unwrap_or_default());
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+/// How long a message waits that has been delivered so often.
+fn redelivery_delay(delivered: i64) -> Duration {
+    let times = u32::try_from(delivered.saturating_sub(1).max(0)).unwrap_or(u32::MAX);
+    let doubled = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
+    doubled.min(limits::MESSAGE_AGAIN_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_could_not_be_taken_waits_longer_each_time() {
+        let seconds: Vec<_> = [0, 1, 2, 3, 7, 100, i64::MAX].map(|n| redelivery_delay(n).as_secs()).into();
+        assert_eq!(seconds, [1, 1, 2, 4, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_its_own_words() {
+        assert_eq!(
+            reason(br#"{"status":"refused","reason":"missing_field","field":"delivery"}"#),
+            "missing_field: delivery"
+        );
+        assert_eq!(reason(br#"{"status":"refused","reason":"bad_signature"}"#), "bad_signature");
+    }
+}

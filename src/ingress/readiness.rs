@@ -1,0 +1,83 @@
+//! Whether a node takes deliveries: what `/readyz` says.
+//!
+//! A store that answers may still take nothing more: its disk or its memory is full, or it is read-only. So the last
+//! write counts too. Once one has failed, a node behind a balancer gets no delivery that could show that it works again:
+//! then whoever asks has something written, once in a second at most.
+
+use crate::decide::id::EventId;
+use crate::decide::response;
+use crate::decide::response::HttpResponse;
+use crate::decide::time::Duration;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::batch::{Batcher, LastWriteStatus};
+use crate::store::{Store, WriteProbe};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// How long the store may take to show that it answers, and as long to show that it writes.
+const READY_TIME: Duration = Duration::from_secs(2);
+/// While the store cannot be written, it is tried this often at most.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether the node takes deliveries. Cheap to clone.
+#[derive(Clone)]
+pub struct Readiness {
+    /// The node is about to stop.
+    pub draining: CancellationToken,
+    /// Where events are.
+    pub store: Arc<dyn Store>,
+    last_write: LastWriteStatus,
+    /// When a write was tried last, and failed.
+    probed: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Readiness {
+    /// Of a node that writes to this store through this batcher.
+    pub fn new(draining: CancellationToken, store: Arc<dyn Store>, batch: &Batcher) -> Self {
+        Self { draining, store, last_write: batch.last_write(), probed: Arc::default() }
+    }
+
+    /// The answer to `/readyz`.
+    pub async fn ready(&self) -> HttpResponse {
+        if self.draining.is_cancelled() {
+            return response::not_ready("draining");
+        }
+        let nobody = EventId([0; 16]);
+        match timeout(READY_TIME, self.store.get(nobody)).await {
+            Ok(Ok(_)) if self.writes().await => response::healthy(),
+            Ok(Ok(_)) => response::not_ready("store_not_writable"),
+            _ => response::not_ready("store_unreachable"),
+        }
+    }
+
+    /// Can the store be written, as far as is known?
+    async fn writes(&self) -> bool {
+        if !self.last_write.failed() {
+            return self.probe(WriteProbe::Look).await;
+        }
+        let mut probed = self.probed.lock().await;
+        if probed.is_some_and(|at| at.elapsed() < PROBE_EVERY) {
+            return false;
+        }
+        let writes = self.probe(WriteProbe::Write).await;
+        *probed = if writes { None } else { Some(Instant::now()) };
+        if writes {
+            self.last_write.record(true);
+        }
+        writes
+    }
+
+    async fn probe(&self, probe: WriteProbe) -> bool {
+        match timeout(READY_TIME, self.store.probe(probe)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                log::log_store_error(LogLevel::Warn, &format!("it cannot be written: {error}"), &[]);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}

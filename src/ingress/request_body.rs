@@ -1,0 +1,263 @@
+//! Reads the body of a request: bounded in size, in time, and in what all bodies of a node take together. Never waits
+//! for room and never cuts a body short: it comes whole or not at all.
+
+use crate::decide::body_budget::{BodyAdmission, BodyId, BodyMemoryBudget};
+use crate::decide::limits;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// Room taken for a body before its first byte, whatever length it announces: an announcement costs its sender nothing.
+const FIRST_BYTES: usize = 16 << 10;
+
+/// A buffer grows by a quarter at a time: one that doubles takes up to twice what is counted.
+const GROWTH: usize = 4;
+
+/// What one body may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BodyLimits {
+    /// Its bytes.
+    pub bytes: usize,
+    /// The rate it must keep at any time.
+    pub bytes_per_second: u64,
+    /// How far it may fall behind that rate.
+    pub behind: Duration,
+    /// The time in which it must be whole …
+    pub whole_time: Duration,
+    /// … and a second more for so many bytes that have arrived.
+    pub whole_bytes_per_second: u64,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self {
+            bytes: limits::BODY_BYTES_MAX,
+            bytes_per_second: limits::BODY_BYTES_PER_SECOND_MIN,
+            behind: limits::BODY_BEHIND_MAX,
+            whole_time: limits::BODY_WHOLE_TIME,
+            whole_bytes_per_second: limits::BODY_WHOLE_BYTES_PER_SECOND,
+        }
+    }
+}
+
+/// Why there is no body. The connection it came on is of no use any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyError {
+    /// It is, or says it is, larger than it may be.
+    TooLarge,
+    /// It came slower than it must.
+    TooSlow,
+    /// Room was short, and it was the slowest body.
+    Displaced,
+    /// All bodies together have no room for it now.
+    Busy,
+    /// The sender hung up, or what came is no HTTP.
+    Broken,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLarge => "the body is too large",
+            Self::TooSlow => "the body came too slowly",
+            Self::Displaced => "the body was the slowest one, and others needed its room",
+            Self::Busy => "too many bodies at once",
+            Self::Broken => "the body broke off",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// Reads a body to its end. Its bytes stay counted in `flight` until the last clone of them is dropped, wherever that
+/// is; who keeps them for longer than it takes to store them copies them.
+///
+/// A body that announces more than it may have is refused before it is read (a client that sent `Expect: 100-continue`
+/// never sends it), and so is one for which no room can be made. Room is taken as the bytes arrive, so that announcing
+/// bytes takes none from others. While room is short, the slowest body makes way: see [`budget`](crate::decide::budget).
+pub async fn read<B>(mut body: B, limits: BodyLimits, flight: &Arc<BodiesInFlight>) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limits.bytes {
+        return Err(BodyError::TooLarge);
+    }
+    if !flight.has_room_for(announced) {
+        return Err(BodyError::Busy);
+    }
+    let room = BodyReservation::in_flight(flight);
+    room.arriving.bytes().reserve_exact(announced.min(FIRST_BYTES));
+    let mut pace = BodyDeadline::from_now(limits);
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = room.displaced() => return Err(BodyError::Displaced),
+            next = timeout_at(pace.deadline(), body.frame()) => next,
+        };
+        let frame = match next {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) => return Err(BodyError::Broken),
+            Ok(None) => return room.complete(),
+            Err(_) => return Err(BodyError::TooSlow),
+        };
+        // Trailers mean nothing to us.
+        let Ok(data) = frame.into_data() else { continue };
+        if data.len() > limits.bytes - room.arriving.bytes().len() {
+            return Err(BodyError::TooLarge);
+        }
+        room.add(&data)?;
+        pace.on_bytes(data.len());
+    }
+}
+
+/// When a body is given up. Every byte moves `stalled` away by what a byte may take, but never further than `behind`: a
+/// body that stalls is given up after `behind`, whatever came before. `whole` moves away at a rate that no trickle keeps.
+struct BodyDeadline {
+    limits: BodyLimits,
+    stalled: Instant,
+    whole: Instant,
+}
+
+impl BodyDeadline {
+    fn from_now(limits: BodyLimits) -> Self {
+        let now = Instant::now();
+        Self { limits, stalled: now + limits.behind, whole: now + limits.whole_time }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.stalled.min(self.whole)
+    }
+
+    fn on_bytes(&mut self, bytes: usize) {
+        let time = |rate: u64| Duration::from_micros((bytes as u64).saturating_mul(1_000_000) / rate.max(1));
+        let latest = Instant::now() + self.limits.behind;
+        self.stalled = latest.min(self.stalled + time(self.limits.bytes_per_second));
+        self.whole += time(self.limits.whole_bytes_per_second);
+    }
+}
+
+/// The bytes of all bodies a node holds, and how many they may be.
+#[derive(Debug)]
+pub struct BodiesInFlight {
+    budget: Mutex<BodyMemoryBudget<Arc<PartialBody>>>,
+    since: Instant,
+}
+
+/// What has arrived of a body. Whoever takes its room frees the bytes at once, and then tells its reader.
+#[derive(Debug, Default)]
+struct PartialBody {
+    bytes: Mutex<Vec<u8>>,
+    displaced: Notify,
+}
+
+impl PartialBody {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn displace(&self) {
+        drop(std::mem::take(&mut *self.bytes()));
+        self.displaced.notify_one();
+    }
+}
+
+impl Default for BodiesInFlight {
+    fn default() -> Self {
+        Self::new(limits::BODIES_IN_FLIGHT_BYTES)
+    }
+}
+
+impl BodiesInFlight {
+    /// Room for this many bytes.
+    pub fn new(most: usize) -> Self {
+        Self { budget: Mutex::new(BodyMemoryBudget::new(most)), since: Instant::now() }
+    }
+
+    /// Holds a body that came another way than over HTTP, whole, if there is room for it or can be made.
+    pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
+        let room = BodyReservation::in_flight(self);
+        room.add(body)?;
+        room.complete()
+    }
+
+    /// Bytes held now.
+    pub fn used(&self) -> usize {
+        self.budget().used()
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.budget().could_take(bytes, self.since.elapsed())
+    }
+
+    fn budget(&self) -> MutexGuard<'_, BodyMemoryBudget<Arc<PartialBody>>> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The room one body takes.
+struct BodyReservation {
+    flight: Arc<BodiesInFlight>,
+    id: BodyId,
+    arriving: Arc<PartialBody>,
+}
+
+impl BodyReservation {
+    fn in_flight(flight: &Arc<BodiesInFlight>) -> Self {
+        let arriving = Arc::<PartialBody>::default();
+        let id = flight.budget().begin(arriving.clone(), flight.since.elapsed());
+        Self { flight: Arc::clone(flight), id, arriving }
+    }
+
+    /// Returns when this body has lost its room to another.
+    async fn displaced(&self) {
+        self.arriving.displaced.notified().await;
+    }
+
+    /// Adds what has arrived, once there is room for it.
+    fn add(&self, data: &[u8]) -> Result<(), BodyError> {
+        let admission = self.flight.budget().grow(self.id, data.len(), self.flight.since.elapsed());
+        match admission {
+            BodyAdmission::Granted(displaced) => displaced.iter().for_each(|body| body.displace()),
+            BodyAdmission::Displaced => return Err(BodyError::Displaced),
+            BodyAdmission::Full => return Err(BodyError::Busy),
+        }
+        let mut bytes = self.arriving.bytes();
+        if bytes.capacity() - bytes.len() < data.len() {
+            let more = data.len().max(bytes.len() / GROWTH);
+            bytes.reserve_exact(more);
+        }
+        bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn complete(self) -> Result<Bytes, BodyError> {
+        if !self.flight.budget().complete(self.id) {
+            return Err(BodyError::Displaced);
+        }
+        let bytes = std::mem::take(&mut *self.arriving.bytes());
+        Ok(Bytes::from_owner(BudgetedBody { bytes: bytes.into_boxed_slice(), _room: self }))
+    }
+}
+
+impl Drop for BodyReservation {
+    fn drop(&mut self) {
+        self.flight.budget().end(self.id);
+    }
+}
+
+struct BudgetedBody {
+    bytes: Box<[u8]>,
+    _room: BodyReservation,
+}
+
+impl AsRef<[u8]> for BudgetedBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}

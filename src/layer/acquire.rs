@@ -1,0 +1,444 @@
+//! One event per key: claimed, taken over, or joined. Here the request is the retrier, so whoever comes first after a
+//! failure, or after a lease has run out, takes the event over; the swap of its revision decides who that is.
+//!
+//! ```text
+//! claim ─▶ new ─────────────────────────────────────▶ ours
+//!          duplicate ─▶ done ────────────────────────▶ over: its answer again
+//!                       running, its lease goes on ──▶ join: wait, bounded
+//!                       running, its lease ran out ──▶ expire ─▶ start ─▶ ours
+//!                       dead, or left waiting ───────▶ revive ─▶ start ─▶ ours
+//! ```
+
+use super::leased_attempt::{EndedEvent, LeasedAttempt};
+use crate::decide::action_kind::ActionKind;
+use crate::decide::claim::{Claim, MatchedBy, NewEvent};
+use crate::decide::event::{Event, EventState, EventStep, Outcome, QueueState, Receipt};
+use crate::decide::id::{EventId, Node, Revision};
+use crate::decide::limits;
+use crate::decide::retry::{Jitter, RetryPolicy};
+use crate::decide::source::{Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Retention, Route};
+use crate::decide::time::Duration;
+use crate::lease::boottime;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::batch::Batcher;
+use crate::store::clock_monitor::ClockMonitor;
+use crate::store::{
+    AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, ForgetCounts, RetentionPolicies, Store, StoreError,
+    sweep,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// How often who waits for another process's attempt looks for itself.
+const JOIN_LOOK: Duration = Duration::from_millis(250);
+/// The shortest wait between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+/// How often an event that others write at the same time is looked at again, however short the wait.
+const TRIES_MIN: u32 = 16;
+
+/// A store and what this process does with it.
+pub(super) struct OnceEngine {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) node: Node,
+    batch: OnceLock<Batcher>,
+    running: Mutex<HashMap<EventId, watch::Receiver<Option<Arc<EndedEvent>>>>>,
+    scopes: Mutex<HashMap<Arc<str>, Retention>>,
+}
+
+/// How a scope's events are treated.
+#[derive(Debug)]
+pub(super) struct ScopeRules {
+    pub(super) scope: Arc<str>,
+    /// What failed is dead at once, and the next request revives it.
+    pub(super) route: Route,
+    pub(super) wait: Duration,
+    pub(super) kept: Retention,
+}
+
+/// How things stand with a key.
+pub(super) enum KeyAcquisition {
+    /// This attempt is to be made by who asked.
+    Ours(LeasedAttempt),
+    /// It is over.
+    Over(Arc<EndedEvent>),
+    /// It ended while who asked was waiting for it, with an answer that is a failure.
+    Failed(Arc<EndedEvent>),
+    /// It goes on, and the wait is over.
+    Busy(Event),
+    /// It was claimed with another body.
+    Conflict(Event),
+}
+
+/// What came of waiting for an event.
+enum JoinResult {
+    Ended(Arc<EndedEvent>),
+    Stands(Box<Event>),
+    Busy,
+    Gone,
+}
+
+impl ScopeRules {
+    pub(super) fn new(scope: &Arc<str>, lease: Duration, wait: Duration, kept: Retention) -> Self {
+        let route = Route {
+            name: "layer".into(),
+            retry: RetryPolicy { attempts: 1, first: Duration::ZERO, longest: Duration::ZERO },
+            redelivery: RedeliveryPolicy::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
+            lease,
+            fanout: Fanout::Actions(1),
+            ..Route::default()
+        };
+        Self { scope: scope.clone(), route, wait, kept }
+    }
+
+    /// The same route for an event whose process is gone: there is no number of crashes after which nobody may ask
+    /// again.
+    fn unlimited_retries(&self) -> Route {
+        Route { retry: RetryPolicy { attempts: u32::MAX, ..self.route.retry }, ..self.route.clone() }
+    }
+}
+
+impl OnceEngine {
+    pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let node = Node(format!("layer-{id}").into());
+        let (batch, running, scopes) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Self { store, node, batch, running, scopes })
+    }
+
+    /// The batcher, and with it the sweep, begin with the first who asks: only then is there surely a runtime.
+    pub(super) fn batch(self: &Arc<Self>) -> &Batcher {
+        self.batch.get_or_init(|| {
+            tokio::spawn(sweep(Arc::downgrade(self)));
+            Batcher::start(self.store.clone())
+        })
+    }
+
+    /// The sweep forgets events of this scope from now on.
+    pub(super) fn register_scope(&self, rules: &ScopeRules) {
+        lock(&self.scopes).insert(rules.scope.clone(), rules.kept);
+    }
+
+    pub(super) fn running(&self) -> MutexGuard<'_, HashMap<EventId, watch::Receiver<Option<Arc<EndedEvent>>>>> {
+        lock(&self.running)
+    }
+
+    /// Claims this event, takes over one that nobody is at, or waits for one that somebody is at.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        new: &NewEvent,
+        rules: &Arc<ScopeRules>,
+        minds_body: impl Fn(&MatchedBy) -> bool,
+    ) -> Result<KeyAcquisition, StoreError> {
+        let until = Instant::now() + rules.wait;
+        let mut tries = 0;
+        loop {
+            let (event, same) = match self.claim(new, rules).await? {
+                Ok(held) => return Ok(KeyAcquisition::Ours(held)),
+                Err(duplicate) => duplicate,
+            };
+            if minds_body(&same) && event.body_digest != new.event.body_digest {
+                return Ok(KeyAcquisition::Conflict(event));
+            }
+            if tries == 0 {
+                self.note_duplicate(&event, &same, new).await;
+            }
+            if let Some(taken) = self.take_over(event, new, rules, until, &mut tries).await? {
+                return Ok(taken);
+            }
+            // It was forgotten meanwhile: the key is free.
+        }
+    }
+
+    /// `Ok`: it is new, and ours. `Err`: by which event its key is held.
+    async fn claim(
+        self: &Arc<Self>,
+        new: &NewEvent,
+        rules: &Arc<ScopeRules>,
+    ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
+        let mut new = new.clone();
+        new.event = new.event.start_at_claim(rules.route.lease, self.node.clone(), ActionKind::Layer);
+        let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
+        let (give, taken) = oneshot::channel();
+        // Before anybody is woken: who repeats it finds it held, and if nobody is left to act, it is let go at once.
+        let then = move |event: Event| {
+            if event.revision == Revision::FIRST && event.is_running_on(&engine.node) {
+                drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
+            }
+        };
+        let keys = new.keys.clone();
+        match self.batch().claim(new, Box::new(then)).await? {
+            Claim::New { event, .. } => match taken.await {
+                Ok(held) => Ok(Ok(held)),
+                Err(_) => Ok(Err((*event, keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
+            },
+            Claim::Duplicate { event, same, .. } => Ok(Err((*event, same))),
+            Claim::Imported { .. } | Claim::Stale { .. } | Claim::Undecided => {
+                Err(StoreError::Down("the store could not decide".into()))
+            }
+        }
+    }
+
+    /// `None`: the event is gone.
+    async fn take_over(
+        self: &Arc<Self>,
+        mut event: Event,
+        new: &NewEvent,
+        rules: &Arc<ScopeRules>,
+        until: Instant,
+        tries: &mut u32,
+    ) -> Result<Option<KeyAcquisition>, StoreError> {
+        let mut joined = false;
+        loop {
+            *tries += 1;
+            if *tries > TRIES_MIN && Instant::now() >= until {
+                return Ok(Some(KeyAcquisition::Busy(event)));
+            }
+            let here = self.running().get(&event.id).cloned();
+            let lives = matches!(event.state, EventState::Running { until, .. } if !self.store.is_lease_over(until));
+            if matches!(event.state, EventState::Done { .. }) {
+                let receipt = self.store.receipt(event.id).await?;
+                return Ok(Some(KeyAcquisition::Over(Arc::new(EndedEvent { event, receipt }))));
+            }
+            if joined && event.state.ended().is_some() {
+                let receipt = self.store.receipt(event.id).await?;
+                // It may have been revived before the receipt was read.
+                let Some(stands) = self.store.get(event.id).await? else { return Ok(None) };
+                if stands.revision != event.revision {
+                    event = stands;
+                    continue;
+                }
+                if let Some(taken) = KeyAcquisition::of(Arc::new(EndedEvent { event: stands, receipt })) {
+                    return Ok(Some(taken));
+                }
+            }
+            if lives || (here.is_some() && event.state.ended().is_none()) {
+                joined = true;
+                event = match self.join(&event, here, until).await? {
+                    JoinResult::Ended(ended) => match KeyAcquisition::of(ended) {
+                        Some(taken) => return Ok(Some(taken)),
+                        None => match self.store.get(event.id).await? {
+                            Some(stands) => stands,
+                            None => return Ok(None),
+                        },
+                    },
+                    JoinResult::Busy => return Ok(Some(KeyAcquisition::Busy(event))),
+                    JoinResult::Gone => return Ok(None),
+                    JoinResult::Stands(stands) => *stands,
+                };
+                continue;
+            }
+            let sent = boottime();
+            let written = self.revive(&event, new, rules).await?;
+            event = match written {
+                Some(AdvanceResult::Written { event, .. }) if event.is_running_on(&self.node) => {
+                    return Ok(Some(KeyAcquisition::Ours(LeasedAttempt::new(
+                        self.clone(),
+                        rules.clone(),
+                        *event,
+                        sent,
+                    ))));
+                }
+                Some(AdvanceResult::Written { event, .. }) => *event,
+                Some(AdvanceResult::Lost) | None => match self.store.get(event.id).await? {
+                    Some(stands) => stands,
+                    None => return Ok(None),
+                },
+            };
+        }
+    }
+
+    /// One step towards an attempt of this process.
+    async fn revive(
+        self: &Arc<Self>,
+        event: &Event,
+        new: &NewEvent,
+        rules: &ScopeRules,
+    ) -> Result<Option<AdvanceResult>, StoreError> {
+        let now = self.store.now();
+        let route = &rules.route;
+        let change = match &event.state {
+            EventState::Running { .. } => {
+                event.transition(EventStep::Expire { jitter: Jitter(0) }, &rules.unlimited_retries(), now)
+            }
+            EventState::Waiting { .. } if event.queue_state == QueueState::Suspended => {
+                event.transition(EventStep::Unsuspend, route, now)
+            }
+            EventState::Waiting { .. } => {
+                let (lasts, by) = (route.lease, self.node.clone());
+                event.transition(EventStep::Start { lasts, by, action: ActionKind::Layer }, route, now)
+            }
+            EventState::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
+            // It may have acted: whom it called must recognise the next attempt.
+            EventState::Dead { .. } => event.transition(EventStep::Resume, route, now),
+            EventState::Done { .. } => return Ok(None),
+        };
+        match change {
+            Ok(change) => match self.batch().advance(change).await {
+                // It may have been written: the next look tells.
+                Err(StoreError::Unsure(_)) => Ok(None),
+                written => written.map(Some),
+            },
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits for an event that somebody is at.
+    async fn join(
+        &self,
+        event: &Event,
+        here: Option<watch::Receiver<Option<Arc<EndedEvent>>>>,
+        until: Instant,
+    ) -> Result<JoinResult, StoreError> {
+        if let Some(mut here) = here {
+            match tokio::time::timeout_at(until, here.wait_for(Option::is_some)).await {
+                Ok(Ok(ended)) => return Ok(ended.clone().map_or(JoinResult::Busy, JoinResult::Ended)),
+                Ok(Err(_)) => {} // let go without an end: the store knows more
+                Err(_) => return Ok(JoinResult::Busy),
+            }
+        }
+        loop {
+            let Some(stands) = self.store.get(event.id).await? else { return Ok(JoinResult::Gone) };
+            let EventState::Running { until: lease, .. } = stands.state else {
+                return Ok(JoinResult::Stands(Box::new(stands)));
+            };
+            let left = self.store.lease_end(lease).since(self.store.now());
+            if left.is_zero() {
+                return Ok(JoinResult::Stands(Box::new(stands)));
+            }
+            if Instant::now() >= until {
+                return Ok(JoinResult::Busy);
+            }
+            let look = Instant::now() + left.clamp(LOOK_MIN, JOIN_LOOK);
+            tokio::time::sleep_until(look.min(until)).await;
+        }
+    }
+
+    /// Notes a repeat beside its event. Not durable, and not worth an error.
+    async fn note_duplicate(&self, event: &Event, same: &MatchedBy, new: &NewEvent) {
+        let sighting =
+            DuplicateSighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
+        self.store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
+    }
+
+    /// Ends what was left behind by processes that are gone, and forgets what is old.
+    pub(super) async fn forget(self: &Arc<Self>) -> Result<ForgetCounts, StoreError> {
+        let sources = lock(&self.scopes).clone();
+        for event in self.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await?.events {
+            let here = self.running().contains_key(&event.id);
+            if sources.contains_key(&event.source) && !here {
+                // Over, so that it can be forgotten; whoever asks for it again still gets it.
+                let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
+                if let Ok(change) = event.transition(EventStep::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
+                    self.batch().advance(change).await?;
+                }
+            }
+        }
+        self.retain().await;
+        Ok(sweep::sweep_all(&*self.store, &self.keeps()).await?)
+    }
+
+    /// Writes into the store how long events are kept, so that a node that shares it knows whose these are. Where that
+    /// fails, they are still swept here.
+    async fn retain(&self) {
+        if let Err(error) = self.store.set_retention(self.keeps().rows(self.store.now())).await {
+            log::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
+        }
+    }
+
+    /// One sweep, and what it has to say.
+    async fn sweep(self: &Arc<Self>, watch: &mut ClockMonitor) {
+        watch.look(&*self.store, self.store.would_forget(self.keeps(), limits::WOULD_FORGET_MAX)).await;
+        // It only frees space; the next one tries again.
+        if let Err(error) = self.forget().await {
+            let why = error.to_string();
+            log::log_rate_limited(LogLevel::Warn, "sweep", &why, &[("why", &why)]);
+        }
+    }
+
+    /// How long events are kept of the scopes that this engine knows.
+    fn keeps(&self) -> Arc<RetentionPolicies> {
+        Arc::new(RetentionPolicies { sources: lock(&self.scopes).clone() })
+    }
+}
+
+impl KeyAcquisition {
+    /// What an event that is over means to who asked. Nothing where it ended without an answer, by a panic or with its
+    /// lease: there is nothing to share, and who waited is the next to try.
+    fn of(ended: Arc<EndedEvent>) -> Option<Self> {
+        match (&ended.event.state, &ended.receipt) {
+            (EventState::Done { .. }, _) => Some(Self::Over(ended)),
+            (_, Some(_)) => Some(Self::Failed(ended)),
+            (_, None) => None,
+        }
+    }
+}
+
+/// The sweep goes on while somebody uses the engine.
+async fn sweep(engine: Weak<OnceEngine>) {
+    let mut watch = ClockMonitor::default();
+    if let Some(engine) = engine.upgrade() {
+        engine.retain().await;
+    }
+    loop {
+        tokio::time::sleep(limits::FORGET_EVERY).await;
+        let Some(engine) = engine.upgrade() else { return };
+        engine.sweep(&mut watch).await;
+    }
+}
+
+/// How long events are kept.
+pub(super) fn kept(keys: Duration, body: Duration) -> Retention {
+    Retention { keys: Keep::For(keys), body }
+}
+
+/// It did not act, as far as anybody can tell, and may when it is asked again.
+pub(super) fn failed(why: &str, receipt: Option<Receipt>) -> Outcome {
+    Outcome::Failed { why: why.to_owned(), retry_after: None, receipt }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::observe::log::{LogFormat, Logger};
+    use crate::store::sqlite::{SqliteAccess, SqliteStore};
+    use std::io::Write;
+
+    /// The lines of the log.
+    #[derive(Clone, Default)]
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for CapturedLog {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            lock(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sweep_that_fails_says_why() {
+        let lines = CapturedLog::default();
+        Logger::start(LogFormat::Text, Box::new(lines.clone()));
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("hookonce.db");
+        drop(SqliteStore::open(&path, SqliteAccess::Node).expect("it is made"));
+        let engine = OnceEngine::new(Arc::new(SqliteStore::open(&path, SqliteAccess::Read).expect("it opens")));
+        let (hour, scope) = (Duration::from_hours(1), Arc::from("s"));
+        engine.register_scope(&ScopeRules::new(&scope, hour, hour, kept(hour, hour)));
+        engine.sweep(&mut ClockMonitor::default()).await;
+        Logger::flush();
+        let log = String::from_utf8(lock(&lines.0).clone()).expect("text");
+        let says = |word: &str| log.lines().any(|line| line.contains(word) && line.contains("opened only to read"));
+        assert!(says("WARN sweep") && says("WARN store"), "{log}");
+    }
+}

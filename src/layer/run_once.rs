@@ -1,0 +1,203 @@
+//! The engine for code with no HTTP at all: `once.run(key, async { … })`.
+
+use super::Once;
+use super::acquire::{KeyAcquisition, failed};
+use super::leased_attempt::EndedEvent;
+use super::request_identity;
+use crate::decide::claim::{IdentityKey, MatchedBy};
+use crate::decide::event::{Outcome, Receipt};
+use crate::decide::field::Fields;
+use crate::decide::id::Digest;
+use crate::decide::limits;
+use crate::store::StoreError;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+/// What work came to, now or before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunOutcome<T> {
+    /// It was done now.
+    Now(T),
+    /// It was done before, and this is what it came to then.
+    Before(T),
+}
+
+impl<T> RunOutcome<T> {
+    /// What it came to.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Now(value) | Self::Before(value) => value,
+        }
+    }
+
+    /// Was it done before?
+    pub fn is_before(&self) -> bool {
+        matches!(self, Self::Before(_))
+    }
+}
+
+/// The same, as far as it is kept.
+enum StoredRunOutcome<T> {
+    /// The work's own value.
+    Now(T),
+    /// What was written down of it.
+    Before(Bytes),
+}
+
+/// Why there is no value.
+#[derive(Debug)]
+pub enum OnceError<E> {
+    /// The work was done now, and failed; nothing is kept, and the next caller does it again.
+    Work(E),
+    /// Somebody else is at it, for longer than [`Once::wait`]. Come again later.
+    Running,
+    /// It was done before, but its value is not kept: it was too large, could not be written down, is forgotten, or is of
+    /// another type.
+    NotKept,
+    /// The store did not answer. The work was not begun, or its value could not be kept.
+    Store(StoreError),
+}
+
+impl<E: fmt::Display> fmt::Display for OnceError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Work(error) => write!(f, "the work failed: {error}"),
+            Self::Running => f.write_str("somebody else is still at it; come again later"),
+            Self::NotKept => f.write_str("it was done before, and what it came to is not kept"),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for OnceError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Work(error) => Some(error),
+            Self::Store(error) => Some(error),
+            Self::Running | Self::NotKept => None,
+        }
+    }
+}
+
+impl Once {
+    /// Does this work once per key, and gives its value again to whoever comes with the same key while it is kept. An
+    /// `Err` is not kept: the next caller does the work again. So does the next one after a crash, when the
+    /// [lease](Once::lease) of the one that is gone has ended.
+    ///
+    /// The value is kept as JSON. One that cannot be written so is given to the first caller alone; the work is not done
+    /// again. Who stops waiting (drops the future) ends the work; to let it go on, spawn it.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// use hookonce::Once;
+    /// use hookonce::layer::Ran;
+    ///
+    /// let once = Once::new(hookonce::store::open("memory:").await?).scope("invoices");
+    /// let send = |n: u32| async move { Ok::<_, std::io::Error>(format!("sent {n}")) };
+    ///
+    /// assert_eq!(once.run("invoice 7", send(1)).await.unwrap(), Ran::Now("sent 1".to_owned()));
+    /// assert_eq!(once.run("invoice 7", send(2)).await.unwrap(), Ran::Before("sent 1".to_owned()));
+    /// # Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+    /// ```
+    pub async fn run<T, E, F>(&self, key: impl AsRef<str>, work: F) -> Result<RunOutcome<T>, OnceError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = Result<T, E>>,
+    {
+        let work = async {
+            let done = work.await?;
+            let written = serde_json::to_vec(&done).ok().map(Bytes::from);
+            Ok((done, written))
+        };
+        match self.run_kept(key.as_ref(), work).await? {
+            StoredRunOutcome::Now(value) => Ok(RunOutcome::Now(value)),
+            StoredRunOutcome::Before(written) => match serde_json::from_slice(&written) {
+                Ok(value) => Ok(RunOutcome::Before(value)),
+                Err(_) => Err(OnceError::NotKept),
+            },
+        }
+    }
+
+    /// The same for bytes, kept as they are.
+    pub async fn run_bytes<E, F>(&self, key: impl AsRef<str>, work: F) -> Result<RunOutcome<Bytes>, OnceError<E>>
+    where
+        F: Future<Output = Result<Bytes, E>>,
+    {
+        let work = async {
+            let done = work.await?;
+            Ok((done.clone(), Some(done)))
+        };
+        Ok(match self.run_kept(key.as_ref(), work).await? {
+            StoredRunOutcome::Now(bytes) => RunOutcome::Now(bytes),
+            StoredRunOutcome::Before(bytes) => RunOutcome::Before(bytes),
+        })
+    }
+
+    /// The work comes to a value, and to that value written down where it can be.
+    async fn run_kept<T, E, F>(&self, key: &str, work: F) -> Result<StoredRunOutcome<T>, OnceError<E>>
+    where
+        F: Future<Output = Result<(T, Option<Bytes>), E>>,
+    {
+        let once = self.resolved();
+        let now = once.engine.store.now();
+        let same = MatchedBy::Fields("key".into());
+        let keys = vec![IdentityKey::new(same, request_identity::named(&once.settings.scope, key))];
+        let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
+        let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
+        let mut held = match once.engine.acquire(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
+            KeyAcquisition::Ours(held) => held,
+            KeyAcquisition::Over(ended) => return kept(&ended).map(StoredRunOutcome::Before),
+            KeyAcquisition::Failed(_) | KeyAcquisition::Busy(_) | KeyAcquisition::Conflict(_) => {
+                return Err(OnceError::Running);
+            }
+        };
+        let (done, written) = match held.act(work).await {
+            Some(Ok(done)) => done,
+            Some(Err(error)) => {
+                // Whether or not that could be written: after the lease it is free again.
+                held.settle(failed("the work failed", None)).await.ok();
+                return Err(OnceError::Work(error));
+            }
+            None => return Err(OnceError::Store(StoreError::Down("the lease could not be kept".into()))),
+        };
+        let body = written.filter(|written| written.len() <= once.settings.receipt_max);
+        let (cut, body) = (body.is_none(), body.unwrap_or_default().to_vec());
+        let receipt = Receipt { status: 200, headers: Vec::new(), body, truncated: cut };
+        match held.settle(Outcome::Delivered(Some(receipt))).await {
+            Ok(Some(_)) => Ok(StoredRunOutcome::Now(done)),
+            Ok(None) => Err(OnceError::Running),
+            Err(error) => Err(OnceError::Store(error)),
+        }
+    }
+}
+
+fn kept<E>(ended: &EndedEvent) -> Result<Bytes, OnceError<E>> {
+    match &ended.receipt {
+        Some(receipt) if !receipt.truncated => Ok(Bytes::copy_from_slice(&receipt.body)),
+        _ => Err(OnceError::NotKept),
+    }
+}
+
+/// So many days.
+pub const fn days(count: u64) -> Duration {
+    Duration::from_secs(count * 24 * 60 * 60)
+}
+
+/// So many hours.
+pub const fn hours(count: u64) -> Duration {
+    Duration::from_secs(count * 60 * 60)
+}
+
+/// So many minutes.
+pub const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}
+
+/// So many seconds.
+pub const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}

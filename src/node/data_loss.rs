@@ -1,0 +1,231 @@
+//! The fence through restarts: compares the store with what nodes of this machine knew of it, before anything is done,
+//! and keeps what this node knows in its state file while it runs.
+
+use super::state_file;
+use super::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
+use crate::config::{Config, StoreAddress};
+use crate::decide::data_loss;
+use crate::decide::data_loss::{KnownStore, ObservedStore, StoreLoss};
+use crate::decide::limits;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
+use crate::store::{Store, StoreError, StoreOpenError};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// The fence of one store.
+#[derive(Debug, Default)]
+pub(super) struct DataLossDetector {
+    /// `None`: the store needs none, or no folder can be written.
+    file: Option<StateFile>,
+    /// The loss that a person accepts.
+    accepts: Option<String>,
+    /// A loss was accepted in this start.
+    accepted: bool,
+}
+
+impl DataLossDetector {
+    /// The fence of this config's store. What keeps it from lasting through restarts is said.
+    pub(super) fn new(config: &Config, accepts: Option<&str>) -> Result<Self, StoreOpenError> {
+        let accepts = accepts.map(str::to_owned);
+        let Some((place, scope)) = identity(&config.store)? else { return Ok(Self { accepts, ..Self::default() }) };
+        let file = match state_file::open(&config.state) {
+            Ok(folder) => Some(StateFile::new(folder, place, scope)),
+            Err(why) => {
+                let hint = "until then lost data is noticed only while the node runs, not after a restart; let hookonce \
+                            write the folder, name another with `state` in the config, or StateDirectory= in the unit";
+                log::log(LogLevel::Warn, "state", &[("why", &why), ("hint", hint)]);
+                None
+            }
+        };
+        Ok(Self { file, accepts, accepted: false })
+    }
+
+    /// What the store's own file says. A damaged one is said, and then nothing is known. One that cannot be read may say
+    /// that data was lost: nothing is done before it can.
+    fn own_record(&self) -> Result<Option<StateRecord>, StoreOpenError> {
+        match self.file.as_ref().map_or(StateRead::None, StateFile::read) {
+            StateRead::None => Ok(None),
+            StateRead::Record(record) => Ok(Some(record)),
+            StateRead::Damaged(why) => {
+                let hint = "what this machine knew of its store is unknown; it is written anew";
+                log::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                Ok(None)
+            }
+            StateRead::Unreadable(why) => Err(StoreOpenError::Permanent(format!(
+                "the state file {why}. It says what this machine knows of its store; without it, lost data would not be \
+                 noticed, and what was done would be done again. {UNREADABLE_HINT}"
+            ))),
+        }
+    }
+
+    /// What files of other addresses say of the same store, which has this epoch. One that cannot be read may be of any
+    /// store: that is only said.
+    fn others(&self, epoch: Option<&str>) -> Vec<StateRecord> {
+        let read = self.file.iter().flat_map(|file| file.others(epoch));
+        read.filter_map(|read| match read {
+            StateRead::Record(record) => Some(record),
+            StateRead::Unreadable(why) => {
+                let hint = "if it is of the same store at another address, what it says is not compared";
+                log::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                None
+            }
+            StateRead::None | StateRead::Damaged(_) => None,
+        })
+        .collect()
+    }
+
+    /// Before the store is opened by a node, which may make it anew and on Redis moves its counter on: is it gone, or
+    /// set back? A node that is refused leaves the store as it is, however often it is started.
+    pub(super) async fn check_before_open(&mut self, config: &Config) -> Result<(), DataLossCheckError> {
+        if self.file.is_none() {
+            return Ok(());
+        }
+        if is_empty(&config.store).await? {
+            if let Some(record) = self.own_record()? {
+                self.compare(&record, &ObservedStore::gone())?;
+            }
+            return Ok(());
+        }
+        match config.store {
+            StoreAddress::Redis(_) => {
+                self.compare_all(&*open_for(&config.store, OpenPurpose::Look).await?).await?;
+                Ok(())
+            }
+            _ => Ok(()), // the tables that are asked may be of an older schema
+        }
+    }
+
+    /// After it is opened, and before anything is done with it: does it hold what was known? From then on the store
+    /// guards it by itself.
+    pub(super) async fn check_after_open(&mut self, store: &dyn Store) -> Result<(), DataLossCheckError> {
+        let known = self.compare_all(store).await?;
+        Ok(store.begin_fence(known).await?)
+    }
+
+    /// Compares the store with what each state file says of it; brings what it holds of that.
+    async fn compare_all(&mut self, store: &dyn Store) -> Result<Vec<KnownStore>, DataLossCheckError> {
+        let mut all = Vec::new();
+        if self.file.is_none() {
+            return Ok(all);
+        }
+        let Some(now) = store.compare_history(None).await? else { return Ok(all) };
+        let epoch = now.mark.and_then(|mark| mark.epoch);
+        let records = self.own_record()?.into_iter().chain(self.others(epoch.as_deref()));
+        for record in records.collect::<Vec<_>>() {
+            if let Some(found) = store.compare_history(Some(record.known.clone())).await? {
+                all.extend(self.compare(&record, &found)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What is known from now on: the same as before, or after a loss that a person accepted what there is.
+    fn compare(&mut self, record: &StateRecord, found: &ObservedStore) -> Result<Option<KnownStore>, StoreOpenError> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let Some(loss) = data_loss::loss(&record.known, found) else {
+            if !record.known.unmarked.is_empty() {
+                let known = KnownStore { unmarked: Vec::new(), ..record.known.clone() };
+                file.replace(record, Some(known)).unwrap_or_else(|error| not_written(file, &error));
+            }
+            return Ok(Some(record.known.clone()));
+        };
+        if self.accepts.as_deref() != Some(&*loss.known.to_string()) {
+            let other = self.accepts.as_ref().map_or(String::new(), |accepts| {
+                format!("\nhint: --accept-loss {accepts} names another loss than this one")
+            });
+            return Err(StoreOpenError::Permanent(format!("{}: {loss}{other}", file.place)));
+        }
+        said(&loss);
+        self.accepted = true;
+        let known = found.mark.clone().map(KnownStore::at);
+        file.replace(record, known.clone()).map_err(|error| {
+            StoreOpenError::Permanent(format!("the state file {} cannot be written: {error}", file.path().display()))
+        })?;
+        Ok(known)
+    }
+
+    /// The node starts. Says when what a person accepted was nothing.
+    pub(super) fn starts(self, store: Arc<dyn Store>) -> Option<StateFileWriter> {
+        if let (Some(accepts), false) = (&self.accepts, self.accepted) {
+            let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
+            log::log(LogLevel::Warn, "accept_loss", &[("why", &why)]);
+        }
+        let file = self.file?;
+        let task = tokio::spawn(keep(store.clone(), file.clone()));
+        Some(StateFileWriter { store, file, task })
+    }
+}
+
+fn said(loss: &StoreLoss) {
+    let found = loss.found.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+    let why = "a person accepted that the store has lost data: what it lacks is done again if it is delivered again";
+    let details = [("known", &*loss.known.to_string()), ("found", &*found), ("why", why)];
+    log::log(LogLevel::Warn, "accept_loss", &details);
+}
+
+/// Why the fence could not be looked at, or is closed.
+pub(super) enum DataLossCheckError {
+    Store(StoreError),
+    Closed(StoreOpenError),
+}
+
+impl From<StoreError> for DataLossCheckError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<StoreOpenError> for DataLossCheckError {
+    fn from(cannot: StoreOpenError) -> Self {
+        Self::Closed(cannot)
+    }
+}
+
+/// Keeps what a running node knows in its state file.
+pub(super) struct StateFileWriter {
+    store: Arc<dyn Store>,
+    file: StateFile,
+    task: JoinHandle<()>,
+}
+
+impl StateFileWriter {
+    /// Writes it once more. Nothing is done with the store after this.
+    pub(super) async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+        write(&*self.store, &self.file, None).await;
+    }
+}
+
+async fn keep(store: Arc<dyn Store>, file: StateFile) {
+    let mut last = None;
+    loop {
+        last = write(&*store, &file, last).await;
+        tokio::time::sleep(limits::STATE_EVERY).await;
+    }
+}
+
+/// Writes what is known, if that has changed; brings what the file then holds of it.
+async fn write(store: &dyn Store, file: &StateFile, last: Option<KnownStore>) -> Option<KnownStore> {
+    let Ok(Some(known)) = store.known().await else { return last };
+    if last.as_ref() == Some(&known) {
+        return last;
+    }
+    let (to, what) = (file.clone(), known.clone());
+    match tokio::task::spawn_blocking(move || to.merge(&what)).await {
+        Ok(Ok(())) => Some(known),
+        Ok(Err(error)) => {
+            not_written(file, &error);
+            last
+        }
+        Err(_) => last,
+    }
+}
+
+fn not_written(file: &StateFile, error: &std::io::Error) {
+    let path = file.path().display().to_string();
+    let why = format!("the state file {path} cannot be written: {error}");
+    log::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why)]);
+}

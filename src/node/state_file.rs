@@ -1,0 +1,357 @@
+//! The state folder: what nodes of this machine know of their stores, one small file for each store.
+//!
+//! Nodes of one machine may share the folder. They share a store's file, too: each merges what it knows into it while it
+//! holds a lock on the folder. A file is replaced whole (written beside, synced, renamed), and its last line is a digest
+//! of the others, so that a damaged one is noticed.
+
+use crate::config::StateFolder;
+use crate::decide::data_loss::{KnownStore, UnmarkedWrite, WriterMark};
+use crate::decide::id::{Digest, Revision};
+use crate::decide::limits;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// What a state file begins with.
+const FIRST_LINE: &str = "hookonce state 1";
+const ENDING: &str = ".state";
+/// What to do about a file that cannot be read.
+pub const UNREADABLE_HINT: &str =
+    "Let the user that runs hookonce read it; or, to go on without what it says, remove it";
+
+/// The file of one store.
+#[derive(Clone, Debug)]
+pub struct StateFile {
+    folder: PathBuf,
+    /// Where the store is: `redis 127.0.0.1:6379/0`.
+    pub place: String,
+    /// What it is called there: a prefix, a database.
+    scope: String,
+}
+
+/// What a state file says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateRecord {
+    place: String,
+    scope: String,
+    /// What is known of the store.
+    pub known: KnownStore,
+}
+
+/// What there is of a state file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StateRead {
+    /// No file.
+    None,
+    /// One that can be read.
+    Record(StateRecord),
+    /// One whose text was changed or cut, and how that is said.
+    Damaged(String),
+    /// One that is there and cannot be read, such as for lack of rights, and why. What it says is not known.
+    Unreadable(String),
+}
+
+/// Finds the folder, and makes it where the config or systemd names one; says why there is none that can be written.
+pub fn open(folder: &StateFolder) -> Result<PathBuf, String> {
+    let path = folder.path();
+    if matches!(folder, StateFolder::Named(_)) {
+        fs::create_dir_all(path)
+            .map_err(|error| format!("the state folder {} cannot be made: {error}", path.display()))?;
+    }
+    let probe = path.join(format!(".probe-{}", std::process::id()));
+    match File::create(&probe) {
+        Ok(_) => {
+            fs::remove_file(&probe).unwrap_or_default();
+            Ok(path.to_owned())
+        }
+        Err(error) => Err(format!("the state folder {} cannot be written: {error}", path.display())),
+    }
+}
+
+/// Whether the folder can be written, or made; nothing is changed.
+pub fn can_be_written(folder: &StateFolder) -> Result<(), String> {
+    let path = folder.path();
+    let mut there = path;
+    if matches!(folder, StateFolder::Named(_)) {
+        while let (false, Some(parent)) = (there.exists(), there.parent()) {
+            there = parent;
+        }
+    }
+    rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+        .map_err(|error| format!("the state folder {} cannot be written: {}", path.display(), io::Error::from(error)))
+}
+
+impl StateFile {
+    /// The file of the store at this place, with this name there.
+    pub fn new(folder: PathBuf, place: String, scope: String) -> Self {
+        Self { folder, place, scope }
+    }
+
+    /// The name says for people which store it is; a digest tells apart what looks alike.
+    pub fn path(&self) -> PathBuf {
+        path_of(&self.folder, &self.place, &self.scope)
+    }
+
+    /// What this store's own file says.
+    pub fn read(&self) -> StateRead {
+        read(&self.path())
+    }
+
+    /// What files of other addresses say that may be of the same store: with this epoch, and the same name. A file that
+    /// cannot be read may be one of them.
+    pub fn others(&self, epoch: Option<&str>) -> Vec<StateRead> {
+        let own = self.path();
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|file| file.path());
+        let files = files.filter(|path| path.to_string_lossy().ends_with(ENDING) && *path != own);
+        let is_same = |read: &StateRead| match read {
+            StateRead::Record(record) => {
+                epoch.is_some() && record.known.mark.epoch.as_deref() == epoch && record.scope == self.scope
+            }
+            StateRead::Unreadable(_) => true,
+            StateRead::None | StateRead::Damaged(_) => false,
+        };
+        files.take(limits::STATE_FILES_MAX).map(|path| read(&path)).filter(is_same).collect()
+    }
+
+    /// The file that this record stands in.
+    pub fn path_of(&self, record: &StateRecord) -> PathBuf {
+        path_of(&self.folder, &record.place, &record.scope)
+    }
+
+    /// Adds what a process knows to what is known. What it knows of another store than the file's is left out: that one
+    /// was accepted since.
+    pub fn merge(&self, known: &KnownStore) -> io::Result<()> {
+        let _lock = lock(&self.folder)?;
+        let merged = match self.read() {
+            StateRead::Record(record) => record.known.merged(known),
+            StateRead::None | StateRead::Damaged(_) => Some(known.clone()),
+            StateRead::Unreadable(why) => return Err(io::Error::other(why)),
+        };
+        match merged {
+            Some(known) => self.write(&self.record(known)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes this in place of what this record says.
+    pub fn replace(&self, was: &StateRecord, known: Option<KnownStore>) -> io::Result<()> {
+        let _lock = lock(&self.folder)?;
+        match known {
+            Some(known) => self.write(&StateRecord { known, ..was.clone() }),
+            None => fs::remove_file(self.path_of(was)),
+        }
+    }
+
+    fn record(&self, known: KnownStore) -> StateRecord {
+        StateRecord { place: self.place.clone(), scope: self.scope.clone(), known }
+    }
+
+    fn write(&self, record: &StateRecord) -> io::Result<()> {
+        let path = self.path_of(record);
+        let beside = path.with_extension(format!("tmp-{}", std::process::id()));
+        let written = (|| {
+            let mut file = File::create(&beside)?;
+            file.write_all(text(record).as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(&self.folder)?.sync_all()
+        })();
+        if written.is_err() {
+            fs::remove_file(&beside).unwrap_or_default();
+        }
+        written
+    }
+}
+
+/// Held until it is dropped.
+fn lock(folder: &Path) -> io::Result<File> {
+    let folder = File::open(folder)?;
+    flock(&folder, FlockOperation::LockExclusive)?;
+    Ok(folder)
+}
+
+fn path_of(folder: &Path, place: &str, scope: &str) -> PathBuf {
+    let tame = |text: &str| -> String {
+        let mut text: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        text.truncate(80);
+        text
+    };
+    let digest = Digest::of(format!("{place}\n{scope}").as_bytes());
+    folder.join(format!("{}-{}{ENDING}", tame(place), hex::encode(&digest.0[..4])))
+}
+
+fn read(path: &Path) -> StateRead {
+    let mut bytes = Vec::new();
+    let file = File::open(path);
+    match file.and_then(|file| file.take(limits::STATE_FILE_BYTES_MAX).read_to_end(&mut bytes)) {
+        Ok(_) => {}
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return StateRead::None;
+        }
+        Err(error) => return StateRead::Unreadable(format!("{} cannot be read: {error}", path.display())),
+    }
+    match std::str::from_utf8(&bytes).ok().and_then(parse) {
+        Some(record) => StateRead::Record(record),
+        None => StateRead::Damaged(format!("{} is damaged", path.display())),
+    }
+}
+
+fn text(record: &StateRecord) -> String {
+    let StateRecord { place, scope, known } = record;
+    let mut lines =
+        vec![FIRST_LINE.to_owned(), format!("store {place}"), format!("name {scope}"), format!("mark {}", known.mark)];
+    lines.extend(known.writers.iter().map(|writer| format!("writer {} {}", hex::encode(writer.name), writer.wrote)));
+    lines.extend(
+        known
+            .unmarked
+            .iter()
+            .map(|write| format!("write {} {} {}", write.event, write.revision.0, hex::encode(write.by))),
+    );
+    let text = lines.join("\n") + "\n";
+    let digest = hex::encode(Digest::of(text.as_bytes()).0);
+    format!("{text}digest {digest}\n")
+}
+
+fn parse(text: &str) -> Option<StateRecord> {
+    let at = text.rfind("digest ")?;
+    let (body, digest) = text.split_at(at);
+    if digest != format!("digest {}\n", hex::encode(Digest::of(body.as_bytes()).0)) {
+        return None;
+    }
+    let mut lines = body.lines();
+    if lines.next()? != FIRST_LINE {
+        return None;
+    }
+    let place = lines.next()?.strip_prefix("store ")?.to_owned();
+    let scope = lines.next()?.strip_prefix("name ")?.to_owned();
+    let mut known = KnownStore::at(lines.next()?.strip_prefix("mark ")?.parse().ok()?);
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["writer", name, wrote] => {
+                known.writers.push(WriterMark { name: name_of(name)?, wrote: wrote.parse().ok()? });
+            }
+            ["write", event, revision, by] => known.unmarked.push(UnmarkedWrite {
+                event: event.parse().ok()?,
+                revision: Revision(revision.parse().ok()?),
+                by: name_of(by)?,
+            }),
+            _ => return None,
+        }
+    }
+    Some(StateRecord { place, scope, known })
+}
+
+fn name_of(text: &str) -> Option<[u8; 16]> {
+    let mut name = [0; 16];
+    hex::decode_to_slice(text, &mut name).ok()?;
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::id::EventId;
+
+    fn known(mark: &str) -> KnownStore {
+        KnownStore {
+            writers: vec![WriterMark { name: [7; 16], wrote: 42 }],
+            unmarked: vec![UnmarkedWrite { event: EventId([9; 16]), revision: Revision(3), by: [8; 16] }],
+            ..KnownStore::at(mark.parse().expect("a mark"))
+        }
+    }
+
+    fn file(folder: &Path, place: &str, scope: &str) -> StateFile {
+        StateFile::new(folder.to_owned(), place.to_owned(), scope.to_owned())
+    }
+
+    fn read_known(file: &StateFile) -> Option<KnownStore> {
+        match file.read() {
+            StateRead::Record(record) => Some(record.known),
+            StateRead::None | StateRead::Damaged(_) | StateRead::Unreadable(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (place, mark) in
+            [("redis h:1/0", "ab:5"), ("postgres h:1,i:2/db", "7:1-0/5"), ("postgres x/y", "unknown:3")]
+        {
+            let file = file(dir.path(), place, "name");
+            assert_eq!(file.read(), StateRead::None);
+            file.merge(&known(mark)).expect("written");
+            assert_eq!(read_known(&file), Some(known(mark)));
+        }
+        let names: Vec<_> = fs::read_dir(dir.path()).expect("a folder").flatten().map(|file| file.path()).collect();
+        assert!(names.len() == 3 && names.iter().all(|name| name.to_string_lossy().ends_with(ENDING)), "{names:?}");
+    }
+
+    #[test]
+    fn a_file_that_was_changed_or_cut_is_damaged_and_not_believed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(dir.path(), "redis h:1/0", "a");
+        file.merge(&known("ab:5")).expect("written");
+        let whole = fs::read(file.path()).expect("a file");
+        for cut in 0..whole.len() {
+            fs::write(file.path(), &whole[..cut]).expect("written");
+            assert!(matches!(file.read(), StateRead::Damaged(_)), "{cut}");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            fs::write(file.path(), changed).expect("written");
+            assert!(matches!(file.read(), StateRead::Damaged(_)), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_neither_missing_nor_written_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(dir.path(), "redis h:1/0", "a");
+        fs::create_dir(file.path()).expect("a folder in its place");
+        assert!(matches!(file.read(), StateRead::Unreadable(_)));
+        assert!(file.merge(&known("ab:5")).is_err() && file.path().is_dir());
+        let other = self::file(dir.path(), "redis i:1/0", "a");
+        assert!(matches!(other.others(Some("ab"))[..], [StateRead::Unreadable(_)]), "it may be of any store");
+        fs::remove_dir(file.path()).expect("removed");
+        file.merge(&known("ab:5")).expect("written");
+    }
+
+    #[test]
+    fn two_stores_never_share_a_file_and_one_store_is_known_by_its_epoch_elsewhere() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let one = file(dir.path(), "redis h:1/0", "a");
+        for (place, scope) in [("redis h:1/0", "b"), ("redis h-1/0", "a"), ("redis h:1/1", "a")] {
+            assert_ne!(file(dir.path(), place, scope).path(), one.path(), "{place} {scope}");
+        }
+        one.merge(&known("ab:5")).expect("written");
+        let moved = file(dir.path(), "redis i:1/0", "a");
+        assert_eq!(moved.read(), StateRead::None);
+        assert_eq!(moved.others(Some("ab")).len(), 1);
+        assert!(moved.others(Some("cd")).is_empty() && moved.others(None).is_empty());
+        assert!(file(dir.path(), "redis i:1/0", "b").others(Some("ab")).is_empty());
+    }
+
+    #[test]
+    fn nodes_that_share_a_file_lose_nothing_of_each_other() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(dir.path(), "redis h:1/0", "a");
+        std::thread::scope(|scope| {
+            for node in 0..4_u8 {
+                let file = &file;
+                scope.spawn(move || {
+                    for wrote in 1..=20 {
+                        let writers = vec![WriterMark { name: [node; 16], wrote }];
+                        let mark = format!("ab:{}", u64::from(node) * 100 + wrote).parse().expect("a mark");
+                        file.merge(&KnownStore { writers, ..KnownStore::at(mark) }).expect("written");
+                    }
+                });
+            }
+        });
+        let known = read_known(&file).expect("a record");
+        assert_eq!(known.mark.to_string(), "ab:320");
+        assert!(known.writers.len() == 4 && known.writers.iter().all(|writer| writer.wrote == 20), "{known:?}");
+    }
+}

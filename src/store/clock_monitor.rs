@@ -1,0 +1,154 @@
+//! Says in the log when a store's clocks are not what they should be: a jump that expiry waits for, and a store's clock
+//! that is far from this machine's.
+
+use super::{Store, StoreError};
+use crate::decide::expiry_clock::PendingClockJump;
+use crate::decide::limits;
+use crate::decide::time::{Duration, Timestamp};
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+
+/// By how much the store's clock is ahead of this machine's clock on the wall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockSkew(i64);
+
+impl ClockSkew {
+    /// As the two show it now.
+    pub fn of(store: &dyn Store) -> Self {
+        Self::between(store.now(), store.wall_time())
+    }
+
+    fn between(store: Timestamp, wall: Timestamp) -> Self {
+        Self(store.0.saturating_sub(wall.0))
+    }
+
+    /// In seconds; less than none where the store's clock is behind.
+    #[expect(clippy::cast_precision_loss, reason = "nobody needs the microseconds of years")]
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1_000_000.0
+    }
+
+    fn is_far(self) -> bool {
+        self.length() > limits::CLOCK_STANDS
+    }
+
+    fn length(self) -> Duration {
+        Duration::from_micros(self.0.unsigned_abs())
+    }
+}
+
+/// What was last said of a store's clocks.
+#[derive(Debug, Default)]
+pub struct ClockMonitor {
+    far: ClockSkewState,
+    waiting: Option<PendingClockJump>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum ClockSkewState {
+    /// They are not far apart.
+    #[default]
+    No,
+    /// They were when they were last looked at. A machine that slept hears from its server a moment later.
+    Once,
+    /// It was said that they are.
+    Said,
+}
+
+impl ClockMonitor {
+    /// Looks at the clocks, and says what is new. How many events a jump would forget is only counted when there is one.
+    pub async fn look(&mut self, store: &dyn Store, would_forget: impl Future<Output = Result<u64, StoreError>>) {
+        // What fails is asked again by the next look, and said by those who need the answer.
+        store.look_at_clock().await.ok();
+        let waiting = store.expiry().waiting;
+        match (self.waiting, waiting) {
+            (Some(before), Some(jump)) if before.since == jump.since => {}
+            (_, Some(jump)) => say_waiting(&jump, would_forget.await.ok()),
+            (Some(_), None) => {
+                let why = "the clock no longer jumps: events expire by the time it shows now";
+                log::log(LogLevel::Info, "expiry", &[("why", why)]);
+            }
+            (None, None) => {}
+        }
+        self.waiting = waiting;
+        let ahead = ClockSkew::of(store);
+        self.far = match (self.far, ahead.is_far()) {
+            (ClockSkewState::No, true) => ClockSkewState::Once,
+            (ClockSkewState::Once, true) => {
+                say_far(ahead);
+                ClockSkewState::Said
+            }
+            (ClockSkewState::Said, true) => ClockSkewState::Said,
+            (ClockSkewState::Said, false) => {
+                log::log(LogLevel::Info, "clock", &[("why", "the store's clock and this machine's agree again")]);
+                ClockSkewState::No
+            }
+            (_, false) => ClockSkewState::No,
+        };
+    }
+}
+
+fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
+    let many = would.map_or_else(
+        || "it is not known how many".to_owned(),
+        |would| {
+            let more = if would >= limits::WOULD_FORGET_MAX as u64 { " or more" } else { "" };
+            format!("{would}{more}")
+        },
+    );
+    let why = format!(
+        "the clock is {} ahead of the time this store last saw; it counts for expiry once it has stood for {}, in {}. \
+         It would forget {many} events. If it is right, `hookonce forget --now` makes it count at once",
+        in_words(jump.jump),
+        in_words(limits::CLOCK_JUMP_STANDS_FOR),
+        in_words(jump.left),
+    );
+    let would = would.map(|would| would.to_string()).unwrap_or_default();
+    log::log(LogLevel::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
+}
+
+fn say_far(ahead: ClockSkew) {
+    let why = format!(
+        "the store's clock is {} {} this machine's; leases and the order of events go by the store's, the age of \
+         signatures by this machine's; check which of them is wrong. If none is, the store's was once ahead and goes on \
+         from there",
+        in_words(ahead.length()),
+        if ahead.0 > 0 { "ahead of" } else { "behind" },
+    );
+    log::log(LogLevel::Warn, "clock", &[("why", &why)]);
+}
+
+/// A length of time with its two largest units.
+pub fn in_words(length: Duration) -> String {
+    let seconds = length.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);
+    let mut left = seconds;
+    let mut words = Vec::new();
+    for (unit, word) in units.iter().skip(first).take(2) {
+        if left >= *unit || words.is_empty() {
+            words.push(format!("{}{word}", left / unit));
+        }
+        left %= unit;
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_said_with_its_two_largest_units() {
+        for (seconds, words) in [(0, "0s"), (59, "59s"), (600, "10m"), (3_661, "1h 1m"), (2_678_400, "31d")] {
+            assert_eq!(in_words(Duration::from_secs(seconds)), words);
+        }
+        assert_eq!(in_words(Duration::from_secs(2 * 86_400 + 5 * 3_600 + 7)), "2d 5h");
+    }
+
+    #[test]
+    fn clocks_are_far_apart_when_they_differ_by_more_than_a_minute_either_way() {
+        let far = |store, wall| ClockSkew::between(Timestamp(store), Timestamp(wall)).is_far();
+        assert!(!far(60_000_000, 0) && !far(0, 60_000_000) && far(60_000_001, 0) && far(0, 60_000_001));
+    }
+}

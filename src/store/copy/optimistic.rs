@@ -1,0 +1,277 @@
+//! A store that nodes share, as one that can be copied: what is written goes through its swaps.
+
+use super::copy_lock::MARK;
+use super::{CompleteEvent, CopyCursor, CopyEntry, CopyLock, CopyRegisterUpdate, CopyStore, ExportPage, under_a_lease};
+use crate::decide::id::{Key, QueueTurn};
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::time::Timestamp;
+use crate::store::ledger::Register;
+use crate::store::optimistic::{
+    ConditionalWrite, ExpectedVersion, Record, RecordId, RecordVersion, RecordWrite, TURNS_AT_ONCE, VersionedBackend,
+    txn,
+};
+use crate::store::quarantine::QuarantinedMessage;
+use crate::store::{DueQuery, EventQuery, SourceRetention, StoreError, StoreFuture};
+use std::borrow::Cow;
+
+/// A shelf that can be read to its end.
+pub trait ExportBackend: VersionedBackend {
+    /// See [`CopyStore::export`].
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage>;
+    /// See [`CopyStore::entries`].
+    fn entries(&self) -> StoreFuture<'_, u64>;
+    /// A sentence about the nodes that are connected, where the server can tell.
+    fn connected(&self) -> StoreFuture<'_, Option<String>>;
+    /// Writes what is no cell, all of it or nothing, where the mark of a copy still has this version. Says whether it had.
+    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool>;
+}
+
+/// What a copy writes that is no cell.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CopySideData {
+    /// Recipes, in place of all that are there.
+    pub recipes: Option<Vec<IdentityRecipe>>,
+    /// How long sources' events are kept, in place of all that is known of it.
+    pub retention: Option<Vec<SourceRetention>>,
+    /// Messages in quarantine, beside those that lie there.
+    pub quarantined: Vec<QuarantinedMessage>,
+}
+
+impl CopySideData {
+    /// The same in writes that are not too large: a message may be of several kilobytes.
+    fn pieces(self) -> impl Iterator<Item = Self> {
+        let Self { recipes, retention, quarantined } = self;
+        let first = Self { recipes, retention, quarantined: Vec::new() };
+        let messages: Vec<_> = quarantined.chunks(QUARANTINED_AT_ONCE).map(<[_]>::to_vec).collect();
+        let messages = messages.into_iter().map(|quarantined| Self { quarantined, ..Self::default() });
+        Some(first).filter(|first| *first != Self::default()).into_iter().chain(messages)
+    }
+}
+
+/// Messages of the quarantine in one write.
+const QUARANTINED_AT_ONCE: usize = 64;
+/// Leases that are over, of nodes that were killed, passed over to find one that is not.
+const LEASES_READ: usize = 10_000;
+
+impl<S: ExportBackend> CopyStore for S {
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
+        ExportBackend::export(self, from, limit)
+    }
+
+    fn entries(&self) -> StoreFuture<'_, u64> {
+        ExportBackend::entries(self)
+    }
+
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            let Some(note) = note(self, notes).await? else { return Ok(false) };
+            let (swaps, beside) = written(entries, note);
+            for some in beside.pieces() {
+                let mark = swaps.last().and_then(mark_in);
+                let mark = mark.ok_or_else(|| StoreError::Broken("a page of a copy without its mark".into()))?;
+                if !self.fill_beside(some, mark).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(self.fill(swaps).await?.last() == Some(&true))
+        })
+    }
+
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
+        Box::pin(async move { Ok(register(self, key).await?.0) })
+    }
+
+    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            let (register, seen) = register(self, MARK).await?;
+            let ExpectedVersion::Version(version) = seen else { return Ok(false) };
+            let nothing =
+                CopySideData { recipes: Some(Vec::new()), retention: Some(Vec::new()), quarantined: Vec::new() };
+            Ok(register == Some(mark) && self.fill_beside(nothing, version).await?)
+        })
+    }
+
+    fn settled(&self) -> StoreFuture<'_, ()> {
+        VersionedBackend::settled(self)
+    }
+
+    /// Turns are taken in steps: a store gives only so many at once.
+    fn pass_turns(&self, QueueTurn(highest): QueueTurn) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let mut next = self.read(Vec::new(), 1).await?.turn.0;
+            while next <= highest {
+                let apart = usize::try_from(highest - next).unwrap_or(usize::MAX).clamp(1, TURNS_AT_ONCE);
+                next = self.read(Vec::new(), apart).await?.turn.0;
+            }
+            Ok(())
+        })
+    }
+
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
+        Box::pin(async move {
+            if let Some(seen) = VersionedBackend::last_seen(self).await? {
+                return Ok(Some(seen));
+            }
+            let newest = self.list(EventQuery { limit: 1, ..EventQuery::default() }).await?;
+            Ok(newest.first().map(|event| event.received_at))
+        })
+    }
+
+    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let was = VersionedBackend::last_seen(self).await?;
+            VersionedBackend::set_last_seen(self, was, time).await
+        })
+    }
+
+    /// A lease that is not over is a node's that works, or was killed a moment ago: what it does may still go on.
+    fn in_use(&self) -> StoreFuture<'_, Option<String>> {
+        Box::pin(async move {
+            if let Some(who) = self.connected().await? {
+                return Ok(Some(who));
+            }
+            let leases = self.due(DueQuery::Leases, LEASES_READ).await?.next;
+            let now = VersionedBackend::clock(self).now();
+            let held = leases.filter(|until| *until > now);
+            Ok(held.map(under_a_lease))
+        })
+    }
+
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        VersionedBackend::text(self, text)
+    }
+
+    fn now(&self) -> Timestamp {
+        VersionedBackend::clock(self).now()
+    }
+
+    fn clock_follows_events(&self) -> bool {
+        false
+    }
+
+    fn open_events(&self) -> StoreFuture<'_, u64> {
+        Box::pin(async move {
+            let census = self.census().await?;
+            Ok(census.waiting + census.running)
+        })
+    }
+}
+
+/// The mark that this store has, if it is part of a copy.
+pub async fn mark_of(shelf: &dyn VersionedBackend) -> Result<Option<CopyLock>, StoreError> {
+    Ok(register(shelf, MARK).await?.0.map(|register| CopyLock::of(&register)))
+}
+
+async fn register(
+    shelf: &(impl VersionedBackend + ?Sized),
+    key: Key,
+) -> Result<(Option<Register>, ExpectedVersion), StoreError> {
+    let cells = shelf.read(vec![RecordId::Register(key)], 0).await?.cells;
+    let found = cells.into_iter().find(|(cell, _)| *cell == RecordId::Register(key)).map(|(_, found)| found);
+    Ok(match found {
+        Some(Record::Register(register, version)) => (Some(register), ExpectedVersion::Version(version)),
+        _ => (None, ExpectedVersion::Absent),
+    })
+}
+
+/// All of these notes as one swap; `None` where one of them does not read as it did.
+async fn note(
+    shelf: &impl VersionedBackend,
+    notes: Vec<CopyRegisterUpdate>,
+) -> Result<Option<ConditionalWrite>, StoreError> {
+    let mut swap = ConditionalWrite::default();
+    for CopyRegisterUpdate { key, was, is } in notes {
+        let (register, seen) = register(shelf, key).await?;
+        if register != was {
+            return Ok(None);
+        }
+        swap.seen.push((RecordId::Register(key), seen));
+        if is == was {
+            continue;
+        }
+        swap.ops.extend(match is {
+            Some(register) => Some(RecordWrite::SetRegister(key, register, txn::new_version())),
+            None => was.map(|_| RecordWrite::RemoveRegister(key)),
+        });
+    }
+    Ok(Some(swap))
+}
+
+/// The version of the mark that this swap has seen.
+fn mark_in(swap: &ConditionalWrite) -> Option<RecordVersion> {
+    swap.seen.iter().find_map(|(cell, seen)| match (cell, seen) {
+        (RecordId::Register(MARK), ExpectedVersion::Version(version)) => Some(*version),
+        _ => None,
+    })
+}
+
+/// How a page is written: its entries, each if it is not there, and its notes last. No entry is written unless the notes
+/// read as they did: another copy may have finished, and nodes may use the store.
+fn written(entries: Vec<CopyEntry>, note: ConditionalWrite) -> (Vec<ConditionalWrite>, CopySideData) {
+    let (mut swaps, mut beside) = (Vec::new(), CopySideData::default());
+    for entry in entries {
+        let (cell, ops) = match entry {
+            CopyEntry::Event(whole) => (Some(RecordId::Event(whole.row.event.id)), event(*whole)),
+            CopyEntry::Register(key, register) => {
+                (Some(RecordId::Register(key)), vec![RecordWrite::SetRegister(key, register, txn::new_version())])
+            }
+            CopyEntry::Slot(group, holder) => {
+                (Some(RecordId::Slot(group)), vec![RecordWrite::SetSlot(group, holder, txn::new_version())])
+            }
+            CopyEntry::Imported(key) => (None, vec![RecordWrite::SetImported(key)]),
+            CopyEntry::Recipe(recipe) => {
+                beside.recipes.get_or_insert_default().push(recipe);
+                continue;
+            }
+            CopyEntry::Retention(row) => {
+                beside.retention.get_or_insert_default().push(row);
+                continue;
+            }
+            CopyEntry::Quarantined(message) => {
+                beside.quarantined.push(*message);
+                continue;
+            }
+        };
+        let seen =
+            cell.map(|cell| (cell, ExpectedVersion::Absent)).into_iter().chain(note.seen.iter().copied()).collect();
+        swaps.push(ConditionalWrite { seen, ops });
+    }
+    swaps.push(note);
+    (swaps, beside)
+}
+
+fn event(
+    CompleteEvent { row, keys, payload, receipt, tried, duplicates, sightings }: CompleteEvent,
+) -> Vec<RecordWrite> {
+    let id = row.event.id;
+    let mut ops = vec![RecordWrite::Put { was: None, row: Box::new(row), version: txn::new_version(), payload }];
+    ops.extend(keys.into_iter().map(|(key, held)| RecordWrite::Hold(key, held)));
+    ops.extend(receipt.map(|receipt| RecordWrite::SetReceipt(id, Some(receipt))));
+    ops.extend(tried.into_iter().map(|tried| RecordWrite::SetTried(id, tried)));
+    if duplicates > 0 {
+        ops.push(RecordWrite::SetSightings(id, duplicates, sightings));
+    }
+    ops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::id::EventId;
+
+    #[test]
+    fn no_entry_of_a_page_is_written_where_its_mark_or_its_place_is_another() {
+        let (mark, place) = (ExpectedVersion::Version(RecordVersion(7)), ExpectedVersion::Absent);
+        let seen = vec![(RecordId::Register(MARK), mark), (RecordId::Register(Key([1; 32])), place)];
+        let note = ConditionalWrite { seen: seen.clone(), ops: Vec::new() };
+        let (group, key) = (Key([2; 32]), Key([3; 32]));
+        let entries = vec![CopyEntry::Slot(group, EventId([4; 16])), CopyEntry::Imported(key)];
+        let (swaps, beside) = written(entries, note);
+        assert_eq!((swaps.len(), beside), (3, CopySideData::default()));
+        for swap in &swaps {
+            assert!(swap.seen.ends_with(&seen), "{swap:?}");
+            assert_eq!(mark_in(swap), Some(RecordVersion(7)));
+        }
+        assert_eq!(swaps[0].seen[0], (RecordId::Slot(group), ExpectedVersion::Absent));
+    }
+}

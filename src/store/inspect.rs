@@ -1,0 +1,264 @@
+//! Which events people ask for, and the page they get. What a filter means stands here once, for every store.
+
+use super::{Store, StoreFuture};
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+use crate::decide::event::DeathCause;
+use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::field::FieldValue;
+use crate::decide::id::EventId;
+use crate::decide::time::{Duration, Timestamp};
+
+/// Which events to list. What is left out does not matter.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct EventQuery {
+    /// Of this source.
+    pub source: Option<String>,
+    /// On this route.
+    pub route: Option<String>,
+    /// In this state, by its word.
+    pub state: Option<String>,
+    /// Dead of this cause, or done in this way, by its word.
+    pub cause: Option<String>,
+    /// Claimed at this time or later.
+    pub since: Option<Timestamp>,
+    /// Claimed before this time.
+    pub until: Option<Timestamp>,
+    /// With these fields, each of this value as people write it.
+    pub fields: Vec<(String, String)>,
+    /// With this in its delivery id or a field, in any letter case, or at the end of its id.
+    pub text: Option<String>,
+    /// Whose place this event took.
+    pub superseded_by: Option<EventId>,
+    /// Older than this one.
+    pub before: Option<EventId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Some events, newest first, and where to go on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Go on before this one; `None`: there are no more.
+    pub next: Option<EventId>,
+}
+
+/// What one question for a page found.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) struct EventPageScan {
+    /// The newest first, and one more than fit if there are more.
+    pub(super) found: Vec<Event>,
+    /// Where it stopped looking, if that was before the end.
+    pub(super) stopped: Option<EventId>,
+}
+
+/// How many events there are, for people.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct EventCounts {
+    /// In this state.
+    pub waiting: u64,
+    /// In this state.
+    pub running: u64,
+    /// In this state.
+    pub done: u64,
+    /// In this state.
+    pub dead: u64,
+    /// Duplicates of the events that are kept; `None`: this store does not add them up.
+    pub duplicates: Option<u64>,
+    /// The one that waits longest.
+    pub oldest: Option<Event>,
+    /// Not all were counted: there may be more, or about as many as is said.
+    pub capped: bool,
+}
+
+/// Events looked through for one page, where no index leads to those that match.
+pub const LOOKED_THROUGH_MAX: usize = 20_000;
+/// Events read at once by a store that cannot tell which match.
+const CHUNK: usize = 500;
+/// As far as a store counts that can only list.
+const COUNTED_MAX: usize = 1_000;
+/// How far the clock of a node that made an id may be from the store's, for a list by time. Nothing else goes by an
+/// id's time.
+const CLOCKS_APART: Duration = Duration::from_hours(1);
+
+impl EventQuery {
+    /// Is this event asked for?
+    pub fn finds(&self, event: &Event) -> bool {
+        let is = |wanted: &Option<String>, word: &str| wanted.as_deref().is_none_or(|wanted| wanted == word);
+        let (cause, by) = match &event.state {
+            EventState::Done { how: how @ DoneReason::Superseded { by }, .. } => (how.word(), Some(*by)),
+            EventState::Done { how, .. } => (how.word(), None),
+            EventState::Dead { cause, .. } => (cause.word(), None),
+            EventState::Waiting { .. } | EventState::Running { .. } => ("", None),
+        };
+        is(&self.source, &event.source)
+            && is(&self.route, &event.route)
+            && is(&self.state, event.state.word())
+            && is(&self.cause, cause)
+            && self.since.is_none_or(|since| event.received_at >= since)
+            && self.until.is_none_or(|until| event.received_at < until)
+            && self.superseded_by.is_none_or(|successor| by == Some(successor))
+            && self.before.is_none_or(|before| event.id < before)
+            && self.finds_inside(event)
+    }
+
+    /// Does it have the fields and the text?
+    pub fn finds_inside(&self, event: &Event) -> bool {
+        let has = |(name, wanted): &(String, String)| event.fields.get(name).is_some_and(|value| said(value) == wanted);
+        self.fields.iter().all(has) && self.text.as_deref().is_none_or(|text| holds(event, text))
+    }
+
+    /// The ids between which events of this time are: from the first, before the second.
+    pub fn ids(&self) -> (Option<EventId>, Option<EventId>) {
+        let least = self.since.map(|since| earliest(since - CLOCKS_APART));
+        let most = self.until.map(|until| earliest(until + CLOCKS_APART));
+        (least, [self.before, most].into_iter().flatten().min())
+    }
+
+    /// Can only dead events be meant?
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+    pub(super) fn means_dead(&self) -> bool {
+        match &self.state {
+            Some(state) => state == "dead",
+            None => self.cause.as_deref().is_some_and(|word| DeathCause::parse(word).is_some()),
+        }
+    }
+
+    /// The page that these looks come to: each through events of its own, or the same. A look that found more than it
+    /// should, by what is decided here, knows nothing of what is behind the last of them.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(super) fn gathered(&self, looks: Vec<EventPageScan>) -> EventPage {
+        let (mut all, mut stopped) = (Vec::new(), None::<EventId>);
+        for EventPageScan { found, stopped: at } in looks {
+            let full = (found.len() > self.limit).then(|| found.last().map(|event| event.id)).flatten();
+            let some: Vec<_> = found.into_iter().filter(|event| self.finds_inside(event)).collect();
+            stopped = stopped.max(at).max(full.filter(|_| some.len() <= self.limit));
+            all.extend(some);
+        }
+        if let Some(stopped) = stopped {
+            all.retain(|event: &Event| event.id >= stopped);
+        }
+        all.sort_by_key(|event| std::cmp::Reverse(event.id));
+        all.dedup_by_key(|event| event.id);
+        let more = all.len() > self.limit;
+        all.truncate(self.limit);
+        let next = if more { all.last().map(|event| event.id) } else { stopped };
+        EventPage { events: all, next }
+    }
+
+    /// One page of a store that lists by some of this, or by all of it.
+    pub(super) async fn page(mut self, store: &(impl Store + ?Sized)) -> Result<EventPage, crate::store::StoreError> {
+        let (wanted, mut page, mut looked) = (self.clone(), EventPage::default(), 0);
+        self.limit = wanted.limit.max(CHUNK);
+        loop {
+            let some = store.list(self.clone()).await?;
+            let (over, last) = (some.len() < self.limit, some.last().map(|event| event.id));
+            looked += some.len();
+            for event in some.into_iter().filter(|event| wanted.finds(event)) {
+                if page.events.len() == wanted.limit {
+                    page.next = page.events.last().map(|event| event.id);
+                    return Ok(page);
+                }
+                page.events.push(event);
+            }
+            if over || last.zip(wanted.ids().0).is_some_and(|(last, least)| last < least) {
+                return Ok(page);
+            }
+            if looked >= LOOKED_THROUGH_MAX {
+                page.next = last;
+                return Ok(page);
+            }
+            self.before = last;
+        }
+    }
+}
+
+impl EventCounts {
+    /// Of a store that can only list.
+    pub(super) fn listed(store: &(impl Store + ?Sized)) -> StoreFuture<'_, Self> {
+        Box::pin(async move {
+            let mut census = Self::default();
+            for state in ["waiting", "running", "done", "dead"] {
+                let listing = EventQuery { state: Some(state.into()), limit: COUNTED_MAX, ..EventQuery::default() };
+                let events = store.list(listing).await?;
+                census.capped |= events.len() == COUNTED_MAX;
+                let count = events.len() as u64;
+                match state {
+                    "waiting" => (census.waiting, census.oldest) = (count, events.into_iter().next_back()),
+                    "running" => census.running = count,
+                    "done" => census.done = count,
+                    _ => census.dead = count,
+                }
+            }
+            Ok(census)
+        })
+    }
+}
+
+/// A field's value, as people write it.
+fn said(value: &FieldValue) -> &str {
+    match value {
+        FieldValue::Text(text) | FieldValue::Number(text) => text,
+        FieldValue::Bool(true) => "true",
+        FieldValue::Bool(false) => "false",
+    }
+}
+
+fn holds(event: &Event, text: &str) -> bool {
+    let wanted = text.to_ascii_lowercase();
+    let inside = |value: &str| value.to_ascii_lowercase().contains(&wanted);
+    event.delivery_id.as_deref().is_some_and(inside)
+        || event.fields.iter().any(|(_, value)| inside(said(value)))
+        || event.id.to_string().ends_with(&wanted)
+}
+
+/// The first id that is made at this time.
+fn earliest(at: Timestamp) -> EventId {
+    let millis = u64::try_from(at.0.div_euclid(1000)).unwrap_or(0).to_be_bytes();
+    let mut id = [0; 16];
+    id[..6].copy_from_slice(&millis[2..]);
+    EventId(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::clock::StoreClock;
+    use crate::store::conformance::making;
+    use crate::store::memory::MemoryStore;
+
+    #[test]
+    fn an_id_made_at_a_time_is_not_before_the_first_of_that_time() {
+        let at = Timestamp::parse("2026-02-07T15:20:40Z").unwrap();
+        let stamp = uuid::Timestamp::from_unix(uuid::NoContext, at.0.unsigned_abs() / 1_000_000, 0);
+        let id = EventId(uuid::Uuid::new_v7(stamp).into_bytes());
+        assert!(earliest(at) <= id && id < earliest(at + Duration::from_millis(1)));
+        assert_eq!(earliest(Timestamp(-5)), EventId([0; 16]));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_only_lists_has_the_same_pages_and_goes_on_where_it_stopped() {
+        let store = MemoryStore::new(StoreClock::wall(Timestamp::default()));
+        for n in 0..1_200 {
+            let made = making().delivery(&format!("d{n}")).source(if n % 100 == 7 { "rare" } else { "often" });
+            store.claim(vec![made.made(store.now())]).await.unwrap();
+        }
+        let (mut listing, mut found) = (EventQuery { limit: 5, ..EventQuery::default() }, Vec::new());
+        listing.source = Some("rare".into());
+        loop {
+            let page = listing.clone().page(&store).await.unwrap();
+            assert!(page.events.len() <= 5);
+            found.extend(page.events.iter().map(|event| event.delivery_id.clone().unwrap().to_string()));
+            match page.next {
+                Some(next) => listing.before = Some(next),
+                None => break,
+            }
+        }
+        let expected: Vec<_> = (0..12).rev().map(|n| format!("d{}", n * 100 + 7)).collect();
+        assert_eq!(found, expected);
+        let census = store.counts().await.unwrap();
+        assert_eq!((census.waiting, census.done, census.capped), (1_000, 0, true));
+        assert_eq!(census.oldest.map(|event| event.state.word()), Some("waiting"));
+    }
+}

@@ -1,0 +1,63 @@
+//! A change with a statement: drafted as any other, and written by itself. The statement is the user's, so it shares a
+//! transaction with nobody else's event.
+
+use super::{
+    BACK_OFF, BACK_OFF_MAX, OptimisticStore, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, txn,
+};
+use crate::decide::event::Outcome;
+use crate::decide::sql_template::BoundStatement;
+use crate::decide::transition::Transition;
+use crate::store::{SqlOutcome, StoreError, ledger};
+
+/// What came of a swap with a statement.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SqlWriteOutcome {
+    /// Both are written.
+    Written,
+    /// A cell is no longer as it was seen: neither is written.
+    Changed,
+    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
+    Again(String),
+    /// The statement could not run: neither is written.
+    Refused(Outcome),
+}
+
+impl<S: VersionedBackend> OptimisticStore<S> {
+    pub(super) async fn effect_of(
+        &self,
+        change: Transition,
+        statement: BoundStatement,
+    ) -> Result<SqlOutcome, StoreError> {
+        let changes = [change];
+        for tries in 0..TRIES {
+            back_off(tries).await;
+            let begins_with = |change: &Transition| cells_of(&change.event);
+            let mut drafts = self
+                .draft(&changes, &[0], &begins_with, &|draft, change, now| ledger::advance(draft, change, now))
+                .await?;
+            let Some(PreparedWrite { answer, swap, .. }) = drafts.pop().flatten() else { continue };
+            if swap.ops.is_empty() {
+                return Ok(SqlOutcome::Advanced(answer));
+            }
+            match self.0.write_with(swap, &statement).await? {
+                SqlWriteOutcome::Written => return Ok(SqlOutcome::Advanced(answer)),
+                SqlWriteOutcome::Refused(outcome) => return Ok(SqlOutcome::Refused(outcome)),
+                SqlWriteOutcome::Changed => {}
+                SqlWriteOutcome::Again(why) => return Ok(SqlOutcome::Again(why)),
+            }
+        }
+        Err(contended())
+    }
+}
+
+/// The wait before something is drafted anew, once that was often enough.
+pub(super) async fn back_off(tries: u32) {
+    if tries > 2 {
+        tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(txn::chance())).await;
+    }
+}
+
+/// What a shelf without SQL answers.
+pub(super) fn no_statements() -> Outcome {
+    Outcome::Rejected { why: "this store runs no statements".into(), receipt: None }
+}

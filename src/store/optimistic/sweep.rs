@@ -1,0 +1,153 @@
+//! Forgetting beside others who forget the same.
+
+use super::{OptimisticStore, RecordId, VersionedBackend};
+use crate::decide::expiry_clock::ExpiryTime;
+use crate::decide::id::EventId;
+use crate::decide::source::{Keep, Retention};
+use crate::decide::time::Duration;
+use crate::store::ledger;
+use crate::store::{ForgetCounts, RetentionPolicies, StoreError, SweepError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Writes of one sweep under way at once, on a shelf that takes only a few events in each.
+const LANES: usize = 4;
+
+/// What is freed.
+#[derive(Clone, Copy)]
+enum SweepTarget {
+    Bodies,
+    Events(Duration),
+}
+
+/// What a sweep has freed so far: what is gone counts, also where the sweep fails later.
+#[derive(Default)]
+struct SweepTally {
+    bodies: AtomicUsize,
+    events: AtomicUsize,
+}
+
+impl SweepTally {
+    /// The count of what is freed.
+    fn of(&self, what: SweepTarget) -> &AtomicUsize {
+        match what {
+            SweepTarget::Bodies => &self.bodies,
+            SweepTarget::Events(_) => &self.events,
+        }
+    }
+
+    fn many(&self, what: SweepTarget) -> usize {
+        self.of(what).load(Ordering::Relaxed)
+    }
+}
+
+impl<S: VersionedBackend> OptimisticStore<S> {
+    pub(super) async fn sweep(&self, keeps: &RetentionPolicies, limit: usize) -> Result<ForgetCounts, SweepError> {
+        let freed = SweepTally::default();
+        let swept = self.free_all(keeps, limit, &freed).await;
+        let freed = ForgetCounts { events: freed.events.into_inner() as u64, bodies: freed.bodies.into_inner() as u64 };
+        swept.map(|()| freed).map_err(|error| SweepError { freed, error })
+    }
+
+    async fn free_all(&self, keeps: &RetentionPolicies, limit: usize, freed: &SweepTally) -> Result<(), StoreError> {
+        let by = self.expiry_time();
+        for (of, &kept) in &keeps.sources {
+            self.free(SweepTarget::Bodies, of, kept, by, limit, freed).await?;
+            if let Keep::For(length) = kept.keys {
+                self.free(SweepTarget::Events(length), of, kept, by, limit, freed).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The time by which events expire, as it is now: whoever swept for long looks again before each write.
+    fn expiry_time(&self) -> ExpiryTime {
+        self.0.clock().expiry().time
+    }
+
+    /// How many events the sweep would forget by this time: at most `limit`.
+    pub(super) async fn count_forgettable(
+        &self,
+        keeps: &RetentionPolicies,
+        limit: usize,
+        by: ExpiryTime,
+    ) -> Result<u64, StoreError> {
+        let mut many = 0;
+        for (of, kept) in &keeps.sources {
+            if let Keep::For(length) = kept.keys {
+                many += self.0.forgettable(of, by.minus(length), limit - many).await?.len();
+            }
+        }
+        Ok(many as u64)
+    }
+
+    /// Frees these, until so many are freed in all. Others may free the same meanwhile: what they took is not counted here,
+    /// and then it is looked again, so that none freed means that nothing is left.
+    async fn free(
+        &self,
+        what: SweepTarget,
+        of: &str,
+        kept: Retention,
+        by: ExpiryTime,
+        limit: usize,
+        freed: &SweepTally,
+    ) -> Result<(), StoreError> {
+        let mut seen = Vec::new();
+        loop {
+            let before = freed.many(what);
+            let room = limit.saturating_sub(before);
+            if room == 0 {
+                return Ok(());
+            }
+            let old = match what {
+                SweepTarget::Bodies => self.0.with_old_bodies(of, by.minus(kept.body), room).await?,
+                SweepTarget::Events(length) => self.0.forgettable(of, by.minus(length), room).await?,
+            };
+            if old.is_empty() || old == seen {
+                return Ok(()); // what is still there was left there by the rules
+            }
+            self.free_these(what, &old, kept, freed).await?;
+            if freed.many(what) - before == old.len() {
+                return Ok(()); // nobody got in the way: there were no more, or the next batch has them
+            }
+            seen = old;
+        }
+    }
+
+    /// Frees these in a few lanes: while one write waits for the disk, the next is drafted. A write that is under way is
+    /// waited for also where another one fails: what it frees is counted.
+    async fn free_these(
+        &self,
+        what: SweepTarget,
+        old: &[EventId],
+        kept: Retention,
+        freed: &SweepTally,
+    ) -> Result<(), StoreError> {
+        let writes: Vec<_> = old.chunks(self.0.swept_at_once(old.len())).collect();
+        let lane = async |first: usize| {
+            for some in writes.iter().skip(first).step_by(LANES) {
+                let many = self.free_some(what, some, kept).await?;
+                freed.of(what).fetch_add(many, Ordering::Relaxed);
+            }
+            Ok::<_, StoreError>(())
+        };
+        let [a, b, c, d] = std::array::from_fn(|first: usize| lane(first));
+        let (a, b, c, d) = tokio::join!(a, b, c, d);
+        a.and(b).and(c).and(d)
+    }
+
+    /// Frees these in one write.
+    async fn free_some(&self, what: SweepTarget, some: &[EventId], kept: Retention) -> Result<usize, StoreError> {
+        let cells = |id: &EventId| vec![RecordId::Event(*id)];
+        let gone = match what {
+            SweepTarget::Bodies => {
+                self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().minus(kept.body)))
+                    .await?
+            }
+            SweepTarget::Events(_) => {
+                self.run(some, cells, |draft, id, _| ledger::forget_one(draft, *id, kept.keys, self.expiry_time()))
+                    .await?
+            }
+        };
+        Ok(gone.into_iter().filter(|gone| *gone == Some(true)).count())
+    }
+}

@@ -1,0 +1,470 @@
+//! The fence of PostgreSQL: what this process knows of the cluster and of its own last writes, and whether a server that
+//! it connects to has them.
+//!
+//! ```text
+//! begin    ─▶ on one connection: what earlier processes knew is compared, and a first mark is left
+//! a commit ─▶ remembered here, in memory, as an unmarked write: no round trip
+//! a second ─▶ after commits: a mark in `writers`, with the position of the log
+//! connect  ─▶ is it the same system, not before that position, with our mark and what was written after it?
+//! ```
+//!
+//! A position alone does not tell: a standby that was behind, once promoted, soon writes past it. The mark is a row of
+//! ours, so whoever lost what came before it has lost it, too. A mark is written by a transaction that begins after the
+//! commits that it covers were confirmed; its position is never after its own commit, which every synchronous standby
+//! has confirmed.
+//!
+//! After a failover the old primary may go on answering. Each connection has the timeline of its server; once a newer one
+//! was seen and has everything, connections of older timelines are dropped, and what was committed over them does not
+//! count as written.
+
+use super::error::PgCommitStage;
+use super::pool::{PgConn, PgConnPurpose, PgError, PgPool, PgQuery, ask};
+use super::rows::PgUuid;
+use super::url::PostgresUrl;
+use crate::decide::data_loss;
+use crate::decide::data_loss::{
+    KnownStore, ObservedStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
+};
+use crate::decide::event::Event;
+use crate::decide::limits;
+use crate::decide::time::Duration;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::StoreError;
+use crate::store::optimistic::{ConditionalWrite, RecordWrite};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_postgres::Row;
+
+/// Writers that the store remembers: those that wrote last. A node is a new one at each start.
+const WRITERS_MAX: i64 = 1_000;
+
+const SYSTEM: &str = "select system_identifier::text from pg_control_system()";
+/// The name of a file of the log begins with its timeline, in eight hexadecimal digits.
+const POSITION: &str = "select pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text";
+/// Leaves this writer's mark: the server's time, so that the newest writers are those with the highest.
+macro_rules! mark {
+    ($returning:literal) => {
+        concat!(
+            "insert into {schema}.writers (name, wrote) values ($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) \
+             on conflict (name) do update set wrote = greatest(writers.wrote + 1, excluded.wrote) returning wrote",
+            $returning
+        )
+    };
+}
+const MARK: &str = mark!("");
+const MARK_WITH_POSITION: &str =
+    mark!(", pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text");
+const DROP_WRITERS: &str = "delete from {schema}.writers where wrote < (select wrote from {schema}.writers order by wrote desc offset $1 limit 1)";
+/// Also when the table of the marks was made: by the server's time, as a mark is.
+const WRITERS: &str = "select (select count(*) from {schema}.writers), (select max(wrote) from {schema}.writers), \
+     array(select w.wrote from unnest($1::bytea[]) with ordinality n (name, place) \
+     left join {schema}.writers w on w.name = n.name order by n.place), \
+     (select applied_at from {schema}.schema_migrations where version = $2)";
+/// The migration that makes the table of the marks.
+const MARKS_VERSION: i32 = 8;
+const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) as n (id, revision) \
+     join {schema}.events e on e.id = n.id and e.revision >= n.revision";
+
+/// What is said of a connection whose server is not the primary any more.
+pub(super) const REPLACED: &str = "another server has become the primary, and this connection led to the one before";
+
+/// What one process knows of its database.
+pub(super) struct PgDataLossDetector {
+    name: [u8; 16],
+    state: Mutex<PgDataLossState>,
+    failed: watch::Sender<Option<String>>,
+}
+
+#[derive(Default)]
+struct PgDataLossState {
+    tells: PgServerIdentity,
+    /// As of the last mark.
+    known: Option<KnownStore>,
+    /// Confirmed after it; the newest last.
+    unmarked: VecDeque<PgUnmarkedWrite>,
+    /// How many commits were confirmed.
+    commits: u64,
+    /// How many of these the last mark covers.
+    marked: u64,
+    /// When the last mark was left.
+    marked_at: Option<Instant>,
+}
+
+/// A confirmed write that no mark covers yet.
+struct PgUnmarkedWrite {
+    /// The number of its commit.
+    commit: u64,
+    at: Instant,
+    write: UnmarkedWrite,
+}
+
+impl PgDataLossState {
+    /// This was written by the last commit.
+    fn wrote(&mut self, write: UnmarkedWrite) {
+        self.unmarked.retain(|other| other.write.event != write.event);
+        self.unmarked.push_back(PgUnmarkedWrite { commit: self.commits, at: Instant::now(), write });
+    }
+
+    fn keep_few(&mut self) {
+        while self.unmarked.len() > limits::UNMARKED_WRITES_MAX {
+            self.unmarked.pop_front();
+        }
+        self.drop_old();
+    }
+
+    /// Drops what was written long ago. Called only while the server answers: the writes before an outage stay, however
+    /// long it lasts.
+    fn drop_old(&mut self) {
+        self.unmarked.retain(|unmarked| unmarked.at.elapsed() <= limits::UNMARKED_WRITE_AGE_MAX);
+    }
+}
+
+/// What the server tells of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct PgServerIdentity {
+    system: Option<String>,
+    /// The newest timeline that was connected to, where it tells positions of its log.
+    timeline: Option<u32>,
+}
+
+impl PgServerIdentity {
+    /// A mark from before anything was written.
+    fn beginning(&self) -> StoreMark {
+        let counter = match self.timeline {
+            Some(timeline) => StoreCounter::Wal { timeline, lsn: 0 },
+            None => StoreCounter::Writes(0),
+        };
+        StoreMark { epoch: self.system.clone(), counter }
+    }
+}
+
+impl Default for PgDataLossDetector {
+    fn default() -> Self {
+        let mut name = [0; 16];
+        aws_lc_rs::rand::fill(&mut name).expect("the system gives random bytes");
+        Self { name, state: Mutex::default(), failed: watch::Sender::new(None) }
+    }
+}
+
+impl PgDataLossDetector {
+    fn state(&self) -> MutexGuard<'_, PgDataLossState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.failed.subscribe()
+    }
+
+    /// Whether the database may still be used.
+    pub(super) fn holds(&self) -> Result<(), StoreError> {
+        match &*self.failed.borrow() {
+            Some(why) => Err(StoreError::Broken(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Learns what the server tells. A managed service may refuse these functions: then it is done without them.
+    pub(super) async fn learn(&self, link: &mut PgConn) {
+        let system = one(link, ask!(SYSTEM)).await.ok().and_then(|row| row.get(0));
+        let timeline = position(link).await.ok().flatten().map(|(timeline, _)| timeline);
+        link.timeline = timeline;
+        self.state().tells = PgServerIdentity { system, timeline };
+    }
+
+    /// Whether this connection leads to the newest server that was connected to.
+    pub(super) fn is_current(&self, link: &PgConn) -> bool {
+        link.timeline == self.state().tells.timeline
+    }
+
+    /// These were written over this connection, and the server has confirmed it. An error where that server was
+    /// replaced meanwhile.
+    pub(super) fn confirmed<'a>(
+        &self,
+        timeline: Option<u32>,
+        written: impl Iterator<Item = &'a ConditionalWrite>,
+    ) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if timeline != state.tells.timeline {
+            return Err(StoreError::Unsure(REPLACED.into()));
+        }
+        state.commits += 1;
+        for op in written.flat_map(|swap| &swap.ops) {
+            match op {
+                RecordWrite::Put { row, .. } => {
+                    state.wrote(UnmarkedWrite { event: row.event.id, revision: row.event.revision, by: self.name });
+                }
+                RecordWrite::Remove(id, _) => state.unmarked.retain(|other| other.write.event != *id),
+                _ => {}
+            }
+        }
+        state.keep_few();
+        Ok(())
+    }
+
+    /// The same of events that were started.
+    pub(super) fn started(&self, timeline: Option<u32>, events: &[Event]) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        if timeline != state.tells.timeline {
+            return Err(StoreError::Unsure(REPLACED.into()));
+        }
+        state.commits += 1;
+        for event in events {
+            state.wrote(UnmarkedWrite { event: event.id, revision: event.revision, by: self.name });
+        }
+        state.keep_few();
+        Ok(())
+    }
+
+    /// What is known now.
+    fn known(&self) -> Option<KnownStore> {
+        let state = self.state();
+        if state.known.is_none() && state.unmarked.is_empty() {
+            return None;
+        }
+        let known = state.known.clone().unwrap_or_else(|| KnownStore::at(state.tells.beginning()));
+        Some(KnownStore { unmarked: state.unmarked.iter().map(|unmarked| unmarked.write).collect(), ..known })
+    }
+
+    /// Whether there is something to mark, and for how long the last mark has stood.
+    fn is_unmarked(&self, for_at_least: Duration) -> bool {
+        let state = self.state();
+        state.commits > state.marked && state.marked_at.is_none_or(|at| at.elapsed() >= for_at_least)
+    }
+
+    /// Compares the store with what earlier processes of this machine knew, and leaves a first mark, both over one
+    /// connection: whoever has the mark has what was compared. From then on a server that lacks it is not used.
+    pub(super) async fn begin(&self, pool: &PgPool, known: Vec<KnownStore>) -> Result<(), StoreError> {
+        let mut lent = pool.lend(PgConnPurpose::Look).await?;
+        let begun = async {
+            for known in known {
+                let found = self.found(lent.link(), Some(known.clone())).await?;
+                if let Some(loss) = data_loss::loss(&known, &found) {
+                    return Err(PgError::Lost(self.lost(&loss, &pool.address)));
+                }
+            }
+            self.mark(lent.link()).await
+        };
+        begun.await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+        lent.give_back();
+        Ok(())
+    }
+
+    /// Leaves a mark that covers what was confirmed until now.
+    async fn mark(&self, link: &mut PgConn) -> Result<(), PgError> {
+        let (commits, tells, first) = {
+            let state = self.state();
+            (state.commits, state.tells.clone(), state.known.is_none())
+        };
+        let statement = if tells.timeline.is_some() { MARK_WITH_POSITION } else { MARK };
+        let row = one(link, ask!(statement, &self.name[..])).await?;
+        let wrote = u64::try_from(row.get::<_, i64>(0)).unwrap_or_default();
+        let counter = match tells.timeline {
+            Some(_) => wal(row.get(1), row.get(2)).map(|(timeline, lsn)| StoreCounter::Wal { timeline, lsn }),
+            None => Some(StoreCounter::Writes(wrote)),
+        };
+        {
+            let mut state = self.state();
+            // A mark on a server that was replaced meanwhile is none.
+            if link.timeline != state.tells.timeline {
+                return Ok(());
+            }
+            let mark = StoreMark { counter: counter.unwrap_or(state.tells.beginning().counter), epoch: tells.system };
+            let writers = vec![WriterMark { name: self.name, wrote }];
+            state.known = Some(KnownStore { mark, writers, unmarked: Vec::new() });
+            state.marked = commits;
+            state.marked_at = Some(Instant::now());
+            state.unmarked.retain(|unmarked| unmarked.commit > commits);
+        }
+        if first {
+            link.query_all(&[ask!(DROP_WRITERS, WRITERS_MAX)]).await?;
+        }
+        Ok(())
+    }
+
+    /// Leaves a mark, if there is something to mark and the last one is at least so old; says whether one was left. A
+    /// server that cannot be asked leaves it as it is.
+    async fn mark_if_due(&self, pool: &PgPool, age: Duration) -> bool {
+        if !self.is_unmarked(age) || self.holds().is_err() {
+            return false;
+        }
+        let Ok(mut lent) = pool.lend(PgConnPurpose::Look).await else { return false };
+        match self.mark(lent.link()).await {
+            Ok(()) => {
+                lent.give_back();
+                true
+            }
+            Err(failed) => {
+                if matches!(failed, PgError::Said(error) if error.as_db_error().is_some()) {
+                    self.state().drop_old();
+                }
+                false
+            }
+        }
+    }
+
+    /// What is known, once it is marked.
+    pub(super) async fn marked(&self, pool: &PgPool) -> Option<KnownStore> {
+        let is_marked = self.mark_if_due(pool, Duration::ZERO).await;
+        let known = self.known();
+        if !is_marked {
+            return known;
+        }
+        // What was confirmed meanwhile is for the next mark. Only where none can be left is it worth remembering: an
+        // event that is looked for much later may have been forgotten as it should be.
+        known.map(|known| KnownStore { unmarked: Vec::new(), ..known })
+    }
+
+    /// Compares a server that was connected to anew with what is known.
+    pub(super) async fn check(&self, link: &mut PgConn, address: &PostgresUrl) -> Result<(), PgError> {
+        loop {
+            let (tells, commits) = {
+                let state = self.state();
+                (state.tells.clone(), state.commits)
+            };
+            let known = self.known();
+            if known.is_none() && tells.timeline.is_none() {
+                return Ok(());
+            }
+            let mark = current(link, &tells).await?;
+            link.timeline = match mark.counter {
+                StoreCounter::Wal { timeline, .. } => Some(timeline),
+                StoreCounter::Writes(_) => tells.timeline,
+            };
+            let (known, found) = match known {
+                // Of a store of which nothing is known, only an older server tells.
+                None => (
+                    KnownStore::at(tells.beginning()),
+                    ObservedStore { mark: Some(mark.clone()), ..ObservedStore::gone() },
+                ),
+                Some(mut known) => {
+                    // Only a failover can have lost what no mark covers; otherwise an event may be gone because it was
+                    // forgotten.
+                    if tells.timeline.is_some() && link.timeline == tells.timeline {
+                        known.unmarked.clear();
+                    }
+                    let found = find(link, &known, mark.clone()).await?;
+                    (known, found)
+                }
+            };
+            if let Some(loss) = data_loss::loss(&known, &found) {
+                return Err(PgError::Lost(self.lost(&loss, address)));
+            }
+            let mut state = self.state();
+            if link.timeline == state.tells.timeline {
+                return Ok(());
+            }
+            // A new server. What was committed on the old one while this one was asked is looked for, too. A mark that
+            // was left on the old one meanwhile is none.
+            if state.tells != tells || state.commits != commits {
+                continue;
+            }
+            state.tells.timeline = link.timeline;
+            state.known = Some(known.on_timeline(link.timeline));
+            (state.marked, state.marked_at) = (0, None);
+            return Ok(());
+        }
+    }
+
+    /// What the server holds of this.
+    pub(super) async fn found(&self, link: &mut PgConn, known: Option<KnownStore>) -> Result<ObservedStore, PgError> {
+        let tells = self.state().tells.clone();
+        let mark = current(link, &tells).await?;
+        let known = known.unwrap_or_else(|| KnownStore::at(mark.clone()));
+        find(link, &known, mark).await
+    }
+
+    /// Stops for good.
+    fn lost(&self, loss: &StoreLoss, address: &PostgresUrl) -> String {
+        let why = format!("{address}: {loss}");
+        self.failed.send_if_modified(|was| {
+            let first = was.is_none();
+            if first {
+                log::log(LogLevel::Error, "broken", &[("why", &why)]);
+                *was = Some(why.clone());
+            }
+            first
+        });
+        why
+    }
+}
+
+/// The task that leaves marks while the store is open; it ends with this.
+pub(super) struct PgMarkTask(AbortHandle);
+
+impl PgMarkTask {
+    pub(super) fn start(pool: Arc<PgPool>) -> Self {
+        let leave = async move {
+            loop {
+                tokio::time::sleep(limits::STATE_EVERY).await;
+                pool.fence.mark_if_due(&pool, limits::STATE_EVERY).await;
+            }
+        };
+        Self(tokio::spawn(leave).abort_handle())
+    }
+}
+
+impl Drop for PgMarkTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Timeline and position, from the name of a file of the log and the position as text.
+fn wal(file: &str, position: &str) -> Option<(u32, u64)> {
+    Some((u32::from_str_radix(file.get(..8)?, 16).ok()?, data_loss::lsn(position)?))
+}
+
+/// The one row that this statement brings.
+async fn one(link: &mut PgConn, ask: PgQuery<'_>) -> Result<Row, PgError> {
+    let rows = link.query_all(&[ask]).await?;
+    rows.into_iter().flatten().next().ok_or(PgError::Silent)
+}
+
+async fn position(link: &mut PgConn) -> Result<Option<(u32, u64)>, PgError> {
+    let row = one(link, ask!(POSITION)).await?;
+    Ok(wal(row.get(0), row.get(1)))
+}
+
+/// How far the history of this server goes, as far as it tells.
+async fn current(link: &mut PgConn, tells: &PgServerIdentity) -> Result<StoreMark, PgError> {
+    let epoch = match tells.system {
+        Some(_) => one(link, ask!(SYSTEM)).await?.get(0),
+        None => None,
+    };
+    let counter = match tells.timeline {
+        Some(_) => position(link).await?.map(|(timeline, lsn)| StoreCounter::Wal { timeline, lsn }),
+        None => None,
+    };
+    Ok(StoreMark { epoch, counter: counter.unwrap_or(StoreCounter::Writes(0)) })
+}
+
+async fn find(link: &mut PgConn, known: &KnownStore, mut mark: StoreMark) -> Result<ObservedStore, PgError> {
+    let names: Vec<&[u8]> = known.writers.iter().map(|writer| &writer.name[..]).collect();
+    let row = one(link, ask!(WRITERS, names, MARKS_VERSION)).await?;
+    let wrote = |wrote: i64| u64::try_from(wrote).unwrap_or_default();
+    if let StoreCounter::Writes(count) = &mut mark.counter {
+        *count = row.get::<_, Option<i64>>(1).map_or(0, wrote);
+    }
+    let mut missing = 0;
+    if !known.unmarked.is_empty() {
+        let ids: Vec<_> = known.unmarked.iter().map(|write| PgUuid(write.event)).collect();
+        let revisions: Vec<_> =
+            known.unmarked.iter().map(|write| i64::try_from(write.revision.0).unwrap_or(i64::MAX)).collect();
+        let there: i64 = one(link, ask!(REVISIONS, ids, revisions)).await?.get(0);
+        missing = known.unmarked.len().saturating_sub(usize::try_from(there).unwrap_or_default());
+    }
+    Ok(ObservedStore {
+        mark: Some(mark),
+        writers: row.get::<_, Vec<Option<i64>>>(2).into_iter().map(|found| found.map(wrote)).collect(),
+        drops_writers: row.get::<_, i64>(0) >= WRITERS_MAX,
+        marks_since: row.get::<_, Option<i64>>(3).map_or(0, wrote),
+        missing,
+    })
+}

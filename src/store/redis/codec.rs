@@ -1,0 +1,544 @@
+//! What is stored, as bytes, and back. What cannot be read any more is `None`, or a damaged event: never something else.
+
+use crate::decide::claim::{MatchedBy, Payload};
+use crate::decide::event::{Receipt, Retrier};
+use crate::decide::id::{DeliveryIdDigest, Digest, EventId};
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::store_clock::{AgreedClock, HeldLeases};
+use crate::decide::time::{Duration, Timestamp};
+use crate::decide::transition::AttemptRecord;
+use crate::store::compression;
+use crate::store::compression::CompressedBody;
+use crate::store::ledger::{EventRow, KeyOwner, Register};
+use crate::store::optimistic::RecordVersion;
+use crate::store::quarantine::QuarantinedMessage;
+use crate::store::row;
+use crate::store::row::{CellValue, StateColumns};
+use crate::store::{DuplicateSighting, SourceRetention, StoredValue};
+use bytes::Bytes;
+
+const NULL: u8 = 0;
+const NUMBER: u8 = 1;
+const TEXT: u8 = 2;
+const BYTES: u8 = 3;
+
+/// Cells, one after another.
+#[derive(Default)]
+struct CellEncoder(Vec<u8>);
+
+impl CellEncoder {
+    fn begun(version: RecordVersion) -> Self {
+        Self(version.0.to_be_bytes().to_vec())
+    }
+
+    fn length(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number.to_le_bytes()[0]);
+    }
+
+    fn null(&mut self) {
+        self.0.push(NULL);
+    }
+
+    fn number(&mut self, number: impl Into<i64>) {
+        let number: i64 = number.into();
+        self.0.push(NUMBER);
+        self.length(((number << 1) ^ (number >> 63)).cast_unsigned()); // small ones of either sign are short
+    }
+
+    fn run(&mut self, tag: u8, bytes: &[u8]) {
+        self.0.push(tag);
+        self.length(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.run(TEXT, text.as_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.run(BYTES, bytes);
+    }
+
+    fn maybe<T>(&mut self, cell: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        match cell {
+            Some(cell) => write(self, cell),
+            None => self.null(),
+        }
+    }
+}
+
+/// Cells as they are read. After one that is none of ours, nothing is.
+struct CellDecoder<'b>(&'b [u8]);
+
+impl<'b> CellDecoder<'b> {
+    fn length(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn run(&mut self) -> Option<&'b [u8]> {
+        let length = usize::try_from(self.length()?).ok()?;
+        let (run, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(run)
+    }
+
+    fn cell(&mut self) -> Option<CellValue<'b>> {
+        let (tag, rest) = self.0.split_first()?;
+        self.0 = rest;
+        match *tag {
+            NULL => Some(CellValue::Null),
+            NUMBER => {
+                let number = self.length()?;
+                Some(CellValue::Number((number >> 1).cast_signed() ^ -(number & 1).cast_signed()))
+            }
+            TEXT => Some(std::str::from_utf8(self.run()?).map_or(CellValue::Other, CellValue::Text)),
+            BYTES => self.run().map(CellValue::Bytes),
+            _ => None,
+        }
+    }
+
+    fn number<T: TryFrom<i64>>(&mut self) -> Option<T> {
+        match self.cell()? {
+            CellValue::Number(number) => T::try_from(number).ok(),
+            _ => None,
+        }
+    }
+
+    fn text(&mut self) -> Option<&'b str> {
+        match self.cell()? {
+            CellValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        match self.cell()? {
+            CellValue::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// An empty cell, or this.
+    #[expect(clippy::option_option, reason = "a cell that is empty is not one that has rotted")]
+    fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        if self.0.first() == Some(&NULL) {
+            self.0 = &self.0[1..];
+            return Some(None);
+        }
+        read(self).map(Some)
+    }
+}
+
+fn counter(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// An event's row: its version, then its cells.
+pub(super) fn row(row: &EventRow, version: RecordVersion) -> Vec<u8> {
+    let EventRow { event, keep_from } = row;
+    let state = StateColumns::of(&event.state);
+    let mut out = CellEncoder::begun(version);
+    out.bytes(&event.id.0);
+    out.number(counter(event.revision.0));
+    out.text(&event.source);
+    out.text(&event.route);
+    out.number(event.part);
+    out.maybe(event.delivery_id.as_deref(), CellEncoder::text);
+    out.text(&event.fields.to_json());
+    out.text(state.state);
+    out.maybe(state.cause, CellEncoder::text);
+    out.maybe(state.superseded_by, |out, id| out.bytes(&id));
+    out.maybe(event.state.wake_at().map(|at| at.0), CellEncoder::number);
+    out.number(event.received_at.0);
+    out.maybe(event.state.ended().map(|at| at.0), CellEncoder::number);
+    out.maybe(keep_from.map(|at| at.0), CellEncoder::number);
+    out.maybe(state.node, CellEncoder::text);
+    out.number(event.life);
+    out.number(event.attempt);
+    out.number(event.doubts);
+    out.number(event.blocks.0.cast_signed());
+    out.number(row::passed_cell(event.queue_state));
+    out.maybe(event.group, |out, group| out.bytes(&group.0));
+    out.number(counter(event.turn.0));
+    out.maybe(event.change, |out, change| out.bytes(&change.subject.0));
+    out.maybe(event.change, |out, change| out.bytes(&change.value.0));
+    out.maybe(event.change.and_then(|change| change.order), CellEncoder::number);
+    out.bytes(&event.body_digest.0);
+    out.bytes(&event.digest.0);
+    // Left out where they say nothing: so the first release wrote its rows.
+    let again = row::published_again_cell(event);
+    if event.retrier != Retrier::Sender || again.is_some() || state.action.is_some() {
+        out.number(row::retrier_cell(event.retrier));
+    }
+    if again.is_some() || state.action.is_some() {
+        out.maybe(again.as_deref(), CellEncoder::text);
+    }
+    if let Some(action) = state.action {
+        out.text(action);
+    }
+    out.0
+}
+
+struct RedisRowCells<'b>(Vec<CellValue<'b>>);
+
+impl row::StoredRow for RedisRowCells<'_> {
+    fn cell(&self, place: usize) -> CellValue<'_> {
+        let left_out = place == row::RETRIER_PLACE && self.0.len() == place;
+        let other = if left_out { CellValue::Number(row::retrier_cell(Retrier::Sender)) } else { CellValue::Other };
+        self.0.get(place).copied().unwrap_or(other)
+    }
+
+    fn is_past(&self, place: usize) -> bool {
+        place >= self.0.len()
+    }
+}
+
+/// The event of this name, and its version. One whose id is not its name is damaged too.
+pub(super) fn read_row(id: EventId, bytes: &[u8]) -> (row::DecodedRow, RecordVersion) {
+    let (version, rest) =
+        bytes.split_first_chunk::<8>().map_or((0, &[][..]), |(v, rest)| (u64::from_be_bytes(*v), rest));
+    let mut cells = CellDecoder(rest);
+    let mut all: Vec<_> = std::iter::from_fn(|| cells.cell()).collect();
+    if all.first() != Some(&CellValue::Bytes(&id.0)) {
+        all = vec![CellValue::Bytes(&id.0)];
+    }
+    (row::read(&RedisRowCells(all)), RecordVersion(version))
+}
+
+/// An alias holds the key.
+const ALIAS: u8 = 1;
+/// The digest of a delivery id follows.
+const ID_DIGEST: u8 = 2;
+
+/// A key's holder.
+pub(super) fn held(held: &KeyOwner) -> Vec<u8> {
+    let digest = held.id_digest.map(|digest| digest.0);
+    let flags = if held.alias { ALIAS } else { 0 } | if digest.is_some() { ID_DIGEST } else { 0 };
+    let digest = digest.as_ref().map_or(&[][..], |digest| digest);
+    [&held.event.0[..], &[flags], digest, held.same.word().as_bytes()].concat()
+}
+
+/// Who holds a key.
+pub(super) fn read_held(bytes: &[u8]) -> Option<KeyOwner> {
+    let (event, rest) = bytes.split_first_chunk::<16>()?;
+    let (flags, rest) = rest.split_first()?;
+    let (id_digest, word) = match rest.split_first_chunk::<8>() {
+        Some((digest, word)) if flags & ID_DIGEST != 0 => (Some(DeliveryIdDigest(*digest)), word),
+        _ => (None, rest),
+    };
+    let same = MatchedBy::parse(std::str::from_utf8(word).unwrap_or_default()); // for people only
+    Some(KeyOwner { event: EventId(*event), same, alias: flags & ALIAS != 0, id_digest })
+}
+
+/// What a scope's identities are made of, and since when.
+pub(super) fn recipe(recipe: &IdentityRecipe) -> Vec<u8> {
+    let since = recipe.since.map(|at| format!("\n{}", at.0)).unwrap_or_default();
+    format!("{}{since}", recipe.once).into_bytes()
+}
+
+/// The recipe of this scope in these bytes.
+pub(super) fn read_recipe(scope: &[u8], bytes: &[u8]) -> IdentityRecipe {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (scope, all) = (text(scope), text(bytes));
+    match all.split_once('\n').map(|(once, since)| (once, since.parse())) {
+        Some((once, Ok(since))) => IdentityRecipe { scope, once: once.to_owned(), since: Some(Timestamp(since)) },
+        _ => IdentityRecipe { scope, once: all, since: None },
+    }
+}
+
+/// How long a source's events are kept.
+pub(super) fn retention(row: &SourceRetention) -> Vec<u8> {
+    let (keep, body, seen_at) = row.numbers();
+    let mut out = CellEncoder::default();
+    out.maybe(keep, CellEncoder::number);
+    out.number(body);
+    out.number(seen_at);
+    out.0
+}
+
+/// The retention of this source in these bytes. One that cannot be read is none: nothing is forgotten by it.
+pub(super) fn read_retention(source: &[u8], bytes: &[u8]) -> Option<SourceRetention> {
+    let mut cells = CellDecoder(bytes);
+    let numbers = (cells.maybe(CellDecoder::number)?, cells.number()?, cells.number()?);
+    Some(SourceRetention::of_numbers(std::str::from_utf8(source).ok()?, numbers))
+}
+
+/// What the nodes have agreed on of the store's clock.
+pub(super) fn agreed_clock(agreed: AgreedClock) -> Vec<u8> {
+    let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+    let mut out = CellEncoder::default();
+    out.number(micros(agreed.ahead));
+    out.number(agreed.reached.0);
+    out.maybe(agreed.held.map(|held| held.last.0), CellEncoder::number);
+    out.maybe(agreed.held.map(|held| micros(held.by)), CellEncoder::number);
+    out.maybe(agreed.held.map(|held| held.until.0), CellEncoder::number);
+    out.0
+}
+
+/// The same, in these bytes.
+pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
+    let mut cells = CellDecoder(bytes);
+    let (ahead, reached): (u64, _) = (cells.number()?, Timestamp(cells.number()?));
+    let (last, by, until) = (
+        cells.maybe(CellDecoder::number)?,
+        cells.maybe(CellDecoder::number::<u64>)?,
+        cells.maybe(CellDecoder::number)?,
+    );
+    let held = last.zip(by).zip(until).map(|((last, by), until)| HeldLeases {
+        last: Timestamp(last),
+        by: Duration::from_micros(by),
+        until: Timestamp(until),
+    });
+    Some(AgreedClock { ahead: Duration::from_micros(ahead), reached, held })
+}
+
+/// A register.
+pub(super) fn register(register: &Register, version: RecordVersion) -> Vec<u8> {
+    let mut out = CellEncoder::begun(version);
+    out.bytes(&register.value.0);
+    out.maybe(register.order, CellEncoder::number);
+    out.number(u8::from(register.strict));
+    out.bytes(&register.event.0);
+    out.0
+}
+
+/// The register in these bytes.
+pub(super) fn read_register(bytes: &[u8]) -> Option<(Register, RecordVersion)> {
+    let (version, rest) = bytes.split_first_chunk::<8>()?;
+    let mut cells = CellDecoder(rest);
+    let register = Register {
+        value: Digest(cells.bytes()?.try_into().ok()?),
+        order: cells.maybe(CellDecoder::number)?,
+        strict: cells.number::<u8>()? == 1,
+        event: EventId(cells.bytes()?.try_into().ok()?),
+    };
+    Some((register, RecordVersion(u64::from_be_bytes(*version))))
+}
+
+/// A slot.
+pub(super) fn slot(holder: EventId, version: RecordVersion) -> Vec<u8> {
+    [&version.0.to_be_bytes()[..], &holder.0].concat()
+}
+
+/// A slot's holder.
+pub(super) fn read_slot(bytes: &[u8]) -> Option<(EventId, RecordVersion)> {
+    let (version, rest) = bytes.split_first_chunk::<8>()?;
+    Some((EventId(rest.try_into().ok()?), RecordVersion(u64::from_be_bytes(*version))))
+}
+
+/// Headers and body.
+pub(super) fn payload(payload: &Payload) -> Vec<u8> {
+    let headers = row::headers_cell(&payload.headers);
+    let packed = CompressedBody::of(&payload.body);
+    let mut out = CellEncoder(Vec::with_capacity(headers.len() + packed.bytes().len() + 64));
+    out.bytes(&Digest::of(headers.as_bytes()).0);
+    out.text(&headers);
+    out.maybe(packed.unpacked(), CellEncoder::number);
+    out.bytes(packed.bytes());
+    out.0
+}
+
+/// Headers by themselves.
+pub(super) fn headers(headers: &[(String, String)]) -> Vec<u8> {
+    let headers = row::headers_cell(headers);
+    let mut out = CellEncoder(Vec::with_capacity(headers.len() + 64));
+    out.bytes(&Digest::of(headers.as_bytes()).0);
+    out.text(&headers);
+    out.0
+}
+
+/// Headers by themselves, if they are still as they were.
+pub(super) fn read_headers(bytes: &[u8]) -> Option<Vec<(String, String)>> {
+    let mut cells = CellDecoder(bytes);
+    let (digest, text) = (cells.bytes()?, cells.text()?);
+    let whole = Digest::of(text.as_bytes()).0 == *digest && cells.0.is_empty();
+    row::headers(text).filter(|_| whole)
+}
+
+/// The payload, if it is still the one of this digest.
+pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> StoredValue<Payload> {
+    let mut cells = CellDecoder(bytes);
+    let mut read = || {
+        let (of_headers, text) = (cells.bytes()?, cells.text()?);
+        let unpacked = cells.maybe(CellDecoder::number)?;
+        let body = compression::unpack(cells.bytes()?, unpacked)?;
+        let whole = Digest::of(text.as_bytes()).0 == *of_headers && Some(Digest::of(&body)) == digest;
+        let whole = whole && cells.0.is_empty();
+        Some(Payload { headers: row::headers(text)?, body: body.into() }).filter(|_| whole)
+    };
+    read().map_or(StoredValue::Damaged, StoredValue::Whole)
+}
+
+/// A kept answer, after its digest.
+pub(super) fn receipt(receipt: &Receipt) -> Vec<u8> {
+    let mut out = CellEncoder::default();
+    out.number(receipt.status);
+    out.number(u8::from(receipt.truncated));
+    out.text(&row::headers_cell(&receipt.headers));
+    out.bytes(&receipt.body);
+    [&Digest::of(&out.0).0[..], &out.0].concat()
+}
+
+/// The kept answer, if it is as it was kept.
+pub(super) fn read_receipt(bytes: &[u8]) -> Option<Receipt> {
+    let (digest, rest) = bytes.split_first_chunk::<32>()?;
+    let mut cells = CellDecoder(rest);
+    let (status, cut) = (cells.number()?, cells.number::<u8>()? == 1);
+    let headers = row::headers(cells.text()?)?;
+    let body = cells.bytes()?.to_vec();
+    Some(Receipt { status, headers, body, truncated: cut }).filter(|_| Digest::of(rest).0 == *digest)
+}
+
+/// What an attempt came to, without its output.
+pub(super) fn tried(tried: &AttemptRecord) -> Vec<u8> {
+    let mut out = CellEncoder::default();
+    out.number(tried.life);
+    out.number(tried.attempt);
+    out.number(tried.started_at.0);
+    out.number(tried.ended_at.0);
+    out.text(&tried.outcome);
+    out.text(&tried.why);
+    out.0
+}
+
+/// The attempt in these bytes.
+pub(super) fn read_tried(bytes: &[u8]) -> Option<AttemptRecord> {
+    let mut cells = CellDecoder(bytes);
+    Some(AttemptRecord {
+        life: cells.number()?,
+        attempt: cells.number()?,
+        started_at: Timestamp(cells.number()?),
+        ended_at: Timestamp(cells.number()?),
+        outcome: cells.text()?.into(),
+        why: cells.text()?.into(),
+        output: Vec::new(),
+    })
+}
+
+/// Under what name an attempt's output lies beside its event.
+pub(super) fn output_name(tried: &AttemptRecord) -> Vec<u8> {
+    let mut out = CellEncoder::default();
+    out.number(tried.life);
+    out.number(tried.attempt);
+    out.number(tried.started_at.0);
+    out.0
+}
+
+/// A duplicate that was seen.
+pub(super) fn sighting(sighting: &DuplicateSighting) -> Vec<u8> {
+    let mut out = CellEncoder::default();
+    out.number(sighting.at.0);
+    out.maybe(sighting.delivery_id.as_deref(), CellEncoder::text);
+    out.text(sighting.same.word());
+    out.0
+}
+
+/// The sighting in these bytes.
+pub(super) fn read_sighting(bytes: &[u8]) -> Option<DuplicateSighting> {
+    let mut cells = CellDecoder(bytes);
+    Some(DuplicateSighting {
+        at: Timestamp(cells.number()?),
+        delivery_id: cells.maybe(CellDecoder::text)?.map(Into::into),
+        same: MatchedBy::parse(cells.text()?),
+    })
+}
+
+pub(super) fn quarantined(one: &QuarantinedMessage) -> Vec<u8> {
+    let mut out = CellEncoder::default();
+    for text in [&*one.source, &one.message, &one.subject, &one.why] {
+        out.text(text);
+    }
+    out.number(one.at.0);
+    out.number(counter(one.bytes));
+    out.bytes(&one.head);
+    out.0
+}
+
+/// The message in these bytes.
+pub(super) fn read_quarantined(bytes: &[u8]) -> Option<QuarantinedMessage> {
+    let mut cells = CellDecoder(bytes);
+    let mut text = || cells.text().map(str::to_owned);
+    let (source, message, subject, why) = (text()?, text()?, text()?, text()?);
+    Some(QuarantinedMessage {
+        source: source.into(),
+        message,
+        subject,
+        at: Timestamp(cells.number()?),
+        why,
+        bytes: cells.number()?,
+        head: Bytes::copy_from_slice(cells.bytes()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance::making;
+    use proptest::prelude::*;
+
+    fn whole(found: row::DecodedRow) -> Option<EventRow> {
+        match found {
+            row::DecodedRow::Whole(row) => Some(row),
+            row::DecodedRow::Damaged(..) => None,
+        }
+    }
+
+    fn example() -> EventRow {
+        let made = making().delivery("d\0é").group("g").change("s", "v", Some(i64::MIN)).recorded();
+        EventRow { event: made.made(Timestamp(1_750_000_000_000_000)).event, keep_from: Some(Timestamp(-1)) }
+    }
+
+    #[test]
+    fn a_row_comes_back_and_one_that_is_cut_or_anothers_is_damaged() {
+        let row = example();
+        let bytes = super::row(&row, RecordVersion(7));
+        let (found, version) = read_row(row.event.id, &bytes);
+        assert_eq!((whole(found), version), (Some(row.clone()), RecordVersion(7)));
+        for cut in 0..bytes.len() {
+            let (found, _) = read_row(row.event.id, &bytes[..cut]);
+            assert!(whole(found).is_none(), "{cut}");
+        }
+        assert!(whole(read_row(EventId([9; 16]), &bytes).0).is_none());
+    }
+
+    #[test]
+    fn what_has_rotted_is_none() {
+        assert_eq!(read_payload(b"rot", None), StoredValue::Damaged);
+        assert_eq!(read_receipt(&[0; 40]), None);
+        assert_eq!(read_held(b"short"), None);
+        assert_eq!(read_register(&[0; 60]), None);
+        assert_eq!(read_slot(&[0; 9]), None);
+        assert_eq!(read_retention(b"source", &[NULL, NUMBER]), None);
+    }
+
+    proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
+        #[test]
+        fn every_number_comes_back(number: i64) {
+            let mut out = CellEncoder::default();
+            out.number(number);
+            prop_assert_eq!(CellDecoder(&out.0).number::<i64>(), Some(number));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = read_row(EventId([1; 16]), &bytes);
+            let _ = (read_tried(&bytes), read_sighting(&bytes), read_receipt(&bytes), read_register(&bytes));
+            let _ = read_payload(&bytes, None);
+        }
+    }
+}

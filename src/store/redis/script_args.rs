@@ -1,0 +1,525 @@
+//! Swaps as words of the script that writes them.
+
+use super::codec;
+use super::data_loss;
+use super::data_loss::RedisWriterId;
+use super::ends;
+use super::key_names;
+use super::key_names::{RedisKeyKind, RedisKeyNames};
+use crate::decide::claim::{Payload, is_transient_header};
+use crate::decide::event::{DeathCause, Event, EventState};
+use crate::decide::id::EventId;
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::limits;
+use crate::decide::store_clock::AgreedClock;
+use crate::decide::time::Timestamp;
+use crate::store::ChangeHint;
+use crate::store::DuplicateNote;
+use crate::store::SourceRetention;
+use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
+use crate::store::ledger::{self, EventRow};
+use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
+use crate::store::quarantine::QuarantinedMessage;
+use std::collections::BTreeMap;
+
+/// What the script is told: each swap as it checks and does it.
+pub(super) struct ScriptArgs<'n> {
+    names: &'n RedisKeyNames,
+    args: Vec<Vec<u8>>,
+    swaps: usize,
+    /// The first turn that nobody has after this.
+    turn: u64,
+    /// It takes something in that was not there.
+    adds: bool,
+    heeds: CopyLockCheck,
+}
+
+/// One swap, as it is put together.
+#[derive(Default)]
+struct ConditionalWriteArgs {
+    seen: Vec<[Vec<u8>; 2]>,
+    hints: Vec<Vec<u8>>,
+    commands: Vec<ScriptCommand>,
+}
+
+/// A command, and the name of what must be there for it.
+struct ScriptCommand {
+    needs: Vec<u8>,
+    words: Vec<Vec<u8>>,
+}
+
+/// A command of these words.
+macro_rules! command {
+    ($($word:expr),+) => { vec![$(IntoArg::word($word)),+] };
+}
+
+/// What can be a word: bytes that are ours already are not copied.
+trait IntoArg {
+    fn word(self) -> Vec<u8>;
+}
+
+impl IntoArg for Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self
+    }
+}
+
+impl IntoArg for &[u8] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> IntoArg for [u8; N] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl IntoArg for &str {
+    fn word(self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+impl IntoArg for &Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self.clone()
+    }
+}
+
+impl ConditionalWriteArgs {
+    fn call(&mut self, words: Vec<Vec<u8>>) {
+        self.call_if(Vec::new(), words);
+    }
+
+    fn call_if(&mut self, needs: Vec<u8>, words: Vec<Vec<u8>>) {
+        self.commands.push(ScriptCommand { needs, words });
+    }
+}
+
+fn number(number: impl std::fmt::Display) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+impl<'n> ScriptArgs<'n> {
+    pub(super) fn new(names: &'n RedisKeyNames) -> Self {
+        Self { names, args: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: CopyLockCheck::Nothing }
+    }
+
+    /// Whether it is written where another store is being moved into this one.
+    pub(super) fn heeding(mut self, heeds: CopyLockCheck) -> Self {
+        self.heeds = heeds;
+        self
+    }
+
+    /// Whether it takes in something new, or a body. What does not ends what was begun, frees something, or is small
+    /// and of a number that is limited.
+    pub(super) fn adds(&self) -> bool {
+        self.adds
+    }
+
+    /// The names the script is given.
+    pub(super) fn keys(&self) -> [Vec<u8>; 6] {
+        let names = self.names;
+        let mark = names.key(RedisKeyKind::Register, &MARK);
+        [names.epoch(), names.count(), names.turn(), names.hints(), names.writers(), mark]
+    }
+
+    /// All words, for a store of this epoch that has counted so far, from this writer.
+    pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &RedisWriterId) -> Vec<Vec<u8>> {
+        let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
+        all.extend([by.name.to_vec(), number(by.wrote()), number(data_loss::WRITERS_MAX)]);
+        all.push(number(u8::from(self.heeds == CopyLockCheck::Mark)));
+        all.append(&mut self.args);
+        all
+    }
+
+    fn add(&mut self, part: ConditionalWriteArgs) {
+        self.swaps += 1;
+        self.args.push(number(part.seen.len()));
+        self.args.extend(part.seen.into_iter().flatten());
+        self.args.push(number(part.hints.len()));
+        self.args.extend(part.hints);
+        self.args.push(number(part.commands.len()));
+        for command in part.commands {
+            self.args.push(command.needs);
+            self.args.push(number(command.words.len()));
+            self.args.extend(command.words);
+        }
+    }
+
+    /// Adds a swap.
+    pub(super) fn swap(&mut self, swap: ConditionalWrite) {
+        let mut part = ConditionalWriteArgs::default();
+        for (cell, seen) in &swap.seen {
+            part.seen.extend(self.seen(cell, *seen));
+        }
+        for op in swap.ops {
+            self.op(&mut part, op);
+        }
+        self.add(part);
+    }
+
+    fn seen(&self, cell: &RecordId, seen: ExpectedVersion) -> Option<[Vec<u8>; 2]> {
+        let name = self.names.cell(cell)?;
+        let begins = match seen {
+            ExpectedVersion::Absent => Vec::new(),
+            ExpectedVersion::Holder(event) => event.0.to_vec(),
+            ExpectedVersion::Version(version) => version.0.to_be_bytes().to_vec(),
+        };
+        Some([name, begins])
+    }
+
+    fn op(&mut self, part: &mut ConditionalWriteArgs, op: RecordWrite) {
+        let names = self.names;
+        self.adds |= matches!(
+            op,
+            RecordWrite::Put { was: None, .. }
+                | RecordWrite::Hold(..)
+                | RecordWrite::SetImported(_)
+                | RecordWrite::SetPayload(..)
+                | RecordWrite::SetSightings(..)
+        );
+        match op {
+            RecordWrite::Put { was, row, version, payload } => {
+                self.turn = self.turn.max(row.event.turn.0 + 1);
+                let id = row.event.id;
+                part.call(command!("SET", names.event(RedisKeyKind::Event, id), codec::row(&row, version)));
+                if let Some(payload) = payload {
+                    put_payload(names, part, id, payload);
+                }
+                places(names, part, was.as_deref(), Some(&row));
+                part.hints.extend(ChangeHint::of(was.as_deref(), &row).map(|hint| hint.bytes()));
+            }
+            RecordWrite::Remove(id, row) => {
+                let list = names.event(RedisKeyKind::KeysOf, id);
+                part.call(command!("FREE", list, id.0, names.key_prefix()));
+                part.call([vec![b"DEL".to_vec()], names.all_of(id)].concat());
+                if let Some(row) = row {
+                    part.call(command!("ZREM", names.of(RedisKeyKind::Bodies, row.event.source.as_bytes()), id.0));
+                    places(names, part, Some(&row), None);
+                }
+            }
+            RecordWrite::Hold(key, held) => {
+                part.call(command!("SET", names.key(RedisKeyKind::Key, &key), codec::held(&held)));
+                part.call(command!("APPEND", names.event(RedisKeyKind::KeysOf, held.event), key.0));
+            }
+            RecordWrite::SetImported(key) => part.call(command!("SADD", names.imported(), key.0)),
+            RecordWrite::SetRegister(key, register, version) => {
+                part.call(command!(
+                    "SET",
+                    names.key(RedisKeyKind::Register, &key),
+                    codec::register(&register, version)
+                ));
+            }
+            RecordWrite::RemoveRegister(key) => part.call(command!("DEL", names.key(RedisKeyKind::Register, &key))),
+            RecordWrite::SetSlot(group, holder, version) => {
+                part.call(command!("SET", names.key(RedisKeyKind::Slot, &group), codec::slot(holder, version)));
+            }
+            RecordWrite::FreeSlot(group) => part.call(command!("DEL", names.key(RedisKeyKind::Slot, &group))),
+            RecordWrite::SetPayload(event, payload) => {
+                put_payload(names, part, event.id, payload);
+            }
+            RecordWrite::Shed(id) => part.call(command!("DEL", names.event(RedisKeyKind::Passed, id))),
+            RecordWrite::SetReceipt(id, Some(receipt)) => {
+                part.call(command!("SET", names.event(RedisKeyKind::Receipt, id), codec::receipt(&receipt)));
+            }
+            RecordWrite::SetReceipt(id, None) => part.call(command!("DEL", names.event(RedisKeyKind::Receipt, id))),
+            RecordWrite::SetTried(id, tried) => {
+                part.call(command!("RPUSH", names.event(RedisKeyKind::Attempts, id), codec::tried(&tried)));
+                if !tried.output.is_empty() {
+                    let (name, field) = (names.event(RedisKeyKind::Output, id), codec::output_name(&tried));
+                    part.call(command!("HSET", name, field, tried.output));
+                }
+            }
+            RecordWrite::SetSightings(id, count, seen) => {
+                let name = names.event(RedisKeyKind::Sightings, id);
+                part.call(command!("HSET", name.clone(), "count", &*count.to_string()));
+                for (n, sighting) in seen.iter().enumerate() {
+                    part.call(command!("HSET", name.clone(), &*n.to_string(), codec::sighting(sighting)));
+                }
+            }
+            RecordWrite::RemoveBody(row) => {
+                let Event { id, source, .. } = &row.event;
+                let kinds = [RedisKeyKind::Payload, RedisKeyKind::Passed, RedisKeyKind::Receipt, RedisKeyKind::Output];
+                let [payload, passed, receipt, output] = kinds.map(|kind| names.event(kind, *id));
+                part.call(command!("DEL", payload, passed, receipt, output));
+                part.call(command!("ZREM", names.of(RedisKeyKind::Bodies, source.as_bytes()), id.0));
+            }
+        }
+    }
+
+    /// Adds duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
+    pub(super) fn notes(&mut self, notes: &[DuplicateNote]) {
+        let mut part = ConditionalWriteArgs::default();
+        for DuplicateNote { event, sighting } in notes {
+            let (name, most) = (self.names.event(RedisKeyKind::Sightings, *event), number(limits::SIGHTINGS_MAX));
+            let words = command!("NOTE", name, most, codec::sighting(sighting));
+            part.call_if(self.names.event(RedisKeyKind::Event, *event), words);
+        }
+        self.add(part);
+    }
+
+    /// Adds recipes in place of the earlier ones.
+    pub(super) fn recipes(&mut self, recipes: &[IdentityRecipe]) {
+        let mut part = ConditionalWriteArgs::default();
+        put_recipes(self.names, &mut part, recipes);
+        self.add(part);
+    }
+
+    /// Adds what a copy writes that is no cell, if the mark of the copy still has this version.
+    pub(super) fn beside(
+        &mut self,
+        CopySideData { recipes, retention, quarantined }: &CopySideData,
+        mark: RecordVersion,
+    ) {
+        let mut part = ConditionalWriteArgs::default();
+        part.seen.extend(self.seen(&RecordId::Register(MARK), ExpectedVersion::Version(mark)));
+        if let Some(recipes) = recipes {
+            put_recipes(self.names, &mut part, recipes);
+        }
+        if let Some(rows) = retention {
+            part.call(command!("DEL", self.names.retention()));
+            put_retention(self.names, &mut part, rows);
+        }
+        self.adds |= !quarantined.is_empty();
+        for one in quarantined {
+            put_quarantined(self.names, &mut part, one);
+        }
+        self.add(part);
+    }
+
+    /// Adds what time the store has last seen, if it is still as it was.
+    pub(super) fn last_seen(&mut self, was: Option<Timestamp>, time: Timestamp) {
+        let mut part = ConditionalWriteArgs::default();
+        let name = self.names.last_seen();
+        part.seen.push([name.clone(), was.map(|was| number(was.0)).unwrap_or_default()]);
+        part.call(command!("SET", name, number(time.0)));
+        self.add(part);
+    }
+
+    /// Adds what the nodes agree on of the store's clock, if it is still as it was. Nothing is there before they do.
+    pub(super) fn agree_on_clock(&mut self, was: AgreedClock, is: AgreedClock) {
+        let mut part = ConditionalWriteArgs::default();
+        let name = self.names.store_clock();
+        let was = if was == AgreedClock::default() { Vec::new() } else { codec::agreed_clock(was) };
+        part.seen.push([name.clone(), was]);
+        part.call(command!("SET", name, codec::agreed_clock(is)));
+        self.add(part);
+    }
+
+    /// Adds how long these sources' events are kept, in place of what was there.
+    pub(super) fn retention(&mut self, rows: &[SourceRetention]) {
+        let mut part = ConditionalWriteArgs::default();
+        put_retention(self.names, &mut part, rows);
+        self.add(part);
+    }
+
+    /// Adds a message that can never become an event.
+    pub(super) fn quarantine(&mut self, one: &QuarantinedMessage) {
+        self.adds = true;
+        let mut part = ConditionalWriteArgs::default();
+        put_quarantined(self.names, &mut part, one);
+        self.add(part);
+    }
+
+    /// Adds one of every command, so that one that is not allowed fails here and not half-way through a write.
+    pub(super) fn probe(&mut self) {
+        let mut part = ConditionalWriteArgs::default();
+        let probe = self.names.probe();
+        part.call(command!("DEL", &probe));
+        part.call(command!("SET", &probe, "1"));
+        part.call(command!("APPEND", &probe, "1"));
+        for words in [
+            command!("ZADD", &probe, "1", "1"),
+            command!("SADD", &probe, "1"),
+            command!("SREM", &probe, "1"),
+            command!("RPUSH", &probe, "1"),
+            command!("HSET", &probe, "1", "1"),
+            command!("HDEL", &probe, "1"),
+            command!("LPOP", &probe),
+        ] {
+            part.call(command!("DEL", &probe));
+            part.call(words);
+        }
+        part.call(command!("DEL", &probe));
+        part.call(command!("ZADD", &probe, "1", "1"));
+        part.call(command!("ZREM", &probe, "1"));
+        self.add(part);
+    }
+
+    /// Drops the name of a queue in which nobody waits.
+    pub(super) fn drop_queue(&mut self, queue: &[u8]) {
+        let mut part = ConditionalWriteArgs::default();
+        part.call(command!("DROP", self.names.routes(), queue, self.names.of(RedisKeyKind::Due, queue)));
+        self.add(part);
+    }
+
+    /// Drops the name of a source of which nothing is kept that could be freed.
+    pub(super) fn drop_source(&mut self, source: &str) {
+        let mut part = ConditionalWriteArgs::default();
+        let lists = [RedisKeyKind::Keep, RedisKeyKind::Bodies].map(|kind| self.names.of(kind, source.as_bytes()));
+        let [keep, bodies] = lists;
+        part.call(command!("DROP", self.names.sources(), source, keep, bodies));
+        self.add(part);
+    }
+
+    /// Takes an event off a list on which it has no place, if it is still as it was seen.
+    pub(super) fn remove_from_list(&mut self, list: &[u8], id: EventId, seen: ExpectedVersion) {
+        let mut part = ConditionalWriteArgs::default();
+        part.seen.extend(self.seen(&RecordId::Event(id), seen));
+        part.call(command!("ZREM", list, id.0));
+        self.add(part);
+    }
+
+    /// Lets go of an event that was held to be started: it stands on its list by its own time again, if it is still as it
+    /// was seen.
+    pub(super) fn release_hold(&mut self, event: &Event, seen: ExpectedVersion) {
+        let EventState::Waiting { due: Some(at) } = event.state else { return };
+        let mut part = ConditionalWriteArgs::default();
+        part.seen.extend(self.seen(&RecordId::Event(event.id), seen));
+        let list = self.names.of(RedisKeyKind::Due, &key_names::queue(event));
+        part.call(command!("ZADD", list, "XX", number(at.0), event.id.0));
+        self.add(part);
+    }
+}
+
+impl RedisKeyNames {
+    /// The name of a cell; an imported key has none of its own.
+    pub(super) fn cell(&self, cell: &RecordId) -> Option<Vec<u8>> {
+        match cell {
+            RecordId::Key(key) => Some(self.key(RedisKeyKind::Key, key)),
+            RecordId::Register(key) => Some(self.key(RedisKeyKind::Register, key)),
+            RecordId::Slot(key) => Some(self.key(RedisKeyKind::Slot, key)),
+            RecordId::Event(id) => Some(self.event(RedisKeyKind::Event, *id)),
+            RecordId::Imported(_) => None,
+        }
+    }
+
+    /// All that is kept of an event beside its keys.
+    fn all_of(&self, id: EventId) -> Vec<Vec<u8>> {
+        [
+            RedisKeyKind::Event,
+            RedisKeyKind::Payload,
+            RedisKeyKind::Passed,
+            RedisKeyKind::Receipt,
+            RedisKeyKind::Attempts,
+            RedisKeyKind::Output,
+            RedisKeyKind::Sightings,
+        ]
+        .map(|kind| self.event(kind, id))
+        .into()
+    }
+}
+
+/// Recipes in place of those that are there.
+fn put_recipes(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, recipes: &[IdentityRecipe]) {
+    let scopes = names.scopes();
+    part.call(command!("DEL", &scopes));
+    for recipe in recipes {
+        part.call(command!("HSET", &scopes, recipe.scope.as_str(), codec::recipe(recipe)));
+    }
+}
+
+/// How long these sources' events are kept.
+fn put_retention(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, rows: &[SourceRetention]) {
+    for row in rows {
+        part.call(command!("HSET", names.retention(), &*row.source, codec::retention(row)));
+    }
+}
+
+/// A message that can never become an event.
+fn put_quarantined(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, one: &QuarantinedMessage) {
+    let (list, hash, most) = (names.quarantine(), names.quarantined(), number(limits::QUARANTINE_MAX));
+    let name = key_names::message(&one.source, &one.message);
+    part.call(command!("LAY", list, hash, name, codec::quarantined(one), most));
+}
+
+/// A body with the headers that stay; all of them beside it, while some are only to be passed on.
+fn put_payload(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, id: EventId, mut payload: Payload) {
+    let passed = names.event(RedisKeyKind::Passed, id);
+    if payload.headers.iter().any(|(name, _)| is_transient_header(name)) {
+        part.call(command!("SET", passed, codec::headers(&payload.headers)));
+        payload.drop_transient_headers();
+    } else {
+        part.call(command!("DEL", passed));
+    }
+    part.call(command!("SET", names.event(RedisKeyKind::Payload, id), codec::payload(&payload)));
+}
+
+/// The sorted lists on which an event stands: their names, as what, and where.
+fn lists(names: &RedisKeyNames, row: &EventRow) -> BTreeMap<[Vec<u8>; 2], i64> {
+    let EventRow { event, keep_from } = row;
+    let id = event.id.0.to_vec();
+    let mut lists = BTreeMap::from([([names.all(), id.clone()], 0), ([names.ends(), ends::end(event.id)], 0)]);
+    if let Some(delivery) = &event.delivery_id {
+        lists.insert([names.deliveries(), [&key_names::delivery(delivery)[..], &id].concat()], 0);
+    }
+    if event.state.ended().is_none() {
+        lists.insert([names.open(), id.clone()], 0);
+    }
+    match event.state {
+        EventState::Waiting { due: Some(at) } => {
+            lists.insert([names.of(RedisKeyKind::Due, &key_names::queue(event)), id.clone()], at.0);
+        }
+        EventState::Running { until, .. } => {
+            lists.insert([names.leases(), id.clone()], until.0);
+        }
+        EventState::Dead { .. } => {
+            lists.insert([names.dead(), id.clone()], 0);
+        }
+        EventState::Waiting { due: None } | EventState::Done { .. } => {}
+    }
+    if let Some((group, turn, _)) = ledger::parking(event) {
+        lists.insert([names.key(RedisKeyKind::Parked, &group), id.clone()], i64::try_from(turn.0).unwrap_or(i64::MAX));
+    }
+    if let Some(from) = keep_from {
+        lists.insert([names.of(RedisKeyKind::Keep, event.source.as_bytes()), id], from.0);
+    }
+    lists
+}
+
+/// Moves an event from the lists on which it stood to those on which it stands now.
+fn places(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, was: Option<&EventRow>, now: Option<&EventRow>) {
+    let stood = was.map(|row| lists(names, row)).unwrap_or_default();
+    let stands = now.map(|row| lists(names, row)).unwrap_or_default();
+    for [list, entry] in stood.keys().filter(|place| !stands.contains_key(*place)) {
+        part.call(command!("ZREM", list, entry));
+    }
+    for (place @ [list, entry], at) in &stands {
+        if stood.get(place) != Some(at) {
+            part.call(command!("ZADD", list, number(at), entry));
+        }
+    }
+    let Some(EventRow { event, keep_from }) = now else { return };
+    let was = was.map(|row| &row.event);
+    // Whenever it lines up: the name is dropped where nobody is in line.
+    let in_line = |event: &Event| matches!(event.state, EventState::Waiting { due: Some(_) });
+    if in_line(event) && !was.is_some_and(in_line) {
+        part.call(command!("SADD", names.routes(), key_names::queue(event)));
+    }
+    let ended = event.state.ended();
+    if ended != was.and_then(|was| was.state.ended()) {
+        let bodies = names.of(RedisKeyKind::Bodies, event.source.as_bytes());
+        match ended {
+            Some(at) => {
+                let body = names.event(RedisKeyKind::Payload, event.id);
+                part.call_if(body, command!("ZADD", bodies, number(at.0), event.id.0));
+            }
+            None => part.call(command!("ZREM", bodies, event.id.0)),
+        }
+    }
+    if keep_from.is_some() || ended.is_some() {
+        part.call(command!("SADD", names.sources(), &*event.source));
+    }
+    if matches!(event.state, EventState::Dead { cause: DeathCause::Damaged, .. }) {
+        // What it was before cannot be told from its row.
+        part.call(command!("ZREM", names.leases(), event.id.0));
+        part.call(command!("ZREM", names.open(), event.id.0));
+        part.call(command!("ZREM", names.of(RedisKeyKind::Due, &key_names::queue(event)), event.id.0));
+        if let Some(group) = event.group {
+            part.call(command!("ZREM", names.key(RedisKeyKind::Parked, &group), event.id.0));
+        }
+    }
+}

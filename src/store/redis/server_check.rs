@@ -1,0 +1,365 @@
+//! Whether a server may be our store: what it is, whether it keeps what it was given, and whether we may write there.
+//!
+//! Looked at whenever a connection is made: after a failover another server answers under the same name.
+
+use super::key_names::RedisKeyNames;
+use super::url::{DurabilityWaivers, RedisUrl};
+use super::{RedisAccess, WRITE, WRITE_ON};
+use crate::store::StoreOpenError;
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Cmd, RedisError, Value, cmd};
+
+/// The oldest Redis whose scripts are refused whole when memory or disk is full.
+const VERSION_MIN: u32 = 7;
+
+/// What a server says about itself; `None` where it may not be asked.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct RedisServerInfo {
+    version: Option<String>,
+    role: Option<String>,
+    policy: Option<String>,
+    appendonly: Option<bool>,
+    appendfsync: Option<String>,
+}
+
+/// What came of looking: what people should know, or why it cannot be our store.
+pub(super) enum RedisServerCheck {
+    /// It can, with these words of warning.
+    Fits(Vec<String>),
+    /// Its keys live at this address of its cluster.
+    Elsewhere(String),
+}
+
+/// Looks at the server at the other end.
+pub(super) async fn check_server(
+    link: &mut MultiplexedConnection,
+    address: &RedisUrl,
+    names: &RedisKeyNames,
+    access: RedisAccess,
+) -> Result<RedisServerCheck, StoreOpenError> {
+    let facts = ask(link, address).await?;
+    fits_kind(&facts, address, access)?;
+    if let Err(error) = said(link, cmd("GET").arg(names.epoch())).await {
+        return match error.place() {
+            Some(place) => Ok(RedisServerCheck::Elsewhere(place.to_owned())),
+            None => Err(error.at_opening(address)),
+        };
+    }
+    if access == RedisAccess::Read {
+        return Ok(RedisServerCheck::Fits(Vec::new()));
+    }
+    let warnings = keeps(&facts, address)?;
+    for script in [WRITE, WRITE_ON] {
+        said(link, cmd("SCRIPT").arg("LOAD").arg(script)).await.map_err(|error| error.at_opening(address))?;
+    }
+    if address.wait.is_some() {
+        // For no replica: answered at once by who lets us wait.
+        said(link, cmd("WAIT").arg(0).arg(1)).await.map_err(|error| error.at_opening(address))?;
+    }
+    Ok(RedisServerCheck::Fits(warnings))
+}
+
+/// What a server answered instead.
+pub(super) struct RedisReplyError {
+    code: String,
+    text: String,
+}
+
+impl RedisReplyError {
+    pub(super) fn of(error: &::redis::ServerError) -> Self {
+        Self { code: error.code().to_owned(), text: error.details().unwrap_or_default().to_owned() }
+    }
+
+    pub(super) fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// The script itself stopped, and did not only fail to begin.
+    pub(super) fn is_inside_a_script(&self) -> bool {
+        self.text.contains("user_script") && !self.text.contains("killed by user")
+    }
+
+    /// The server says that the script did not begin, or was ended before it wrote. Any other answer may be one of a proxy
+    /// whose server went away in the middle.
+    pub(super) fn wrote_nothing(&self) -> bool {
+        const BEFORE: [&str; 18] = [
+            "LOADING",
+            "READONLY",
+            "OOM",
+            "MISCONF",
+            "NOREPLICAS",
+            "MASTERDOWN",
+            "CLUSTERDOWN",
+            "MOVED",
+            "ASK",
+            "TRYAGAIN",
+            "CROSSSLOT",
+            "BUSY",
+            "NOSCRIPT",
+            "NOAUTH",
+            "NOPERM",
+            "WRONGPASS",
+            "NOPROTO",
+            "DENIED",
+        ];
+        BEFORE.contains(&&*self.code) || self.text.contains("killed by user")
+    }
+
+    /// Where in a cluster to ask instead.
+    pub(super) fn place(&self) -> Option<&str> {
+        (self.code == "MOVED").then(|| self.text.split(' ').nth(1)).flatten()
+    }
+
+    /// May it go away by itself?
+    fn is_temporary(&self) -> bool {
+        ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "IO", "NOREPLICAS"]
+            .contains(&&*self.code)
+    }
+
+    pub(super) fn at_opening(&self, address: &RedisUrl) -> StoreOpenError {
+        let why = format!("{address}: {self}");
+        match &*self.code {
+            "NOAUTH" => wrong_password(address),
+            "NOPERM" => StoreOpenError::Permanent(format!(
+                "{why}. Give the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
+                 +@write +@scripting +@connection +@pubsub +info +time +wait +config|get`",
+                prefix = address.prefix
+            )),
+            _ if self.is_temporary() => StoreOpenError::Temporary(why),
+            _ => StoreOpenError::Permanent(why),
+        }
+    }
+}
+
+impl From<&RedisError> for RedisReplyError {
+    fn from(error: &RedisError) -> Self {
+        let code = error.code().unwrap_or("IO").to_owned();
+        Self { code, text: error.detail().map_or_else(|| error.to_string(), str::to_owned) }
+    }
+}
+
+impl std::fmt::Display for RedisReplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.code {
+            "LOADING" => f.write_str("it is still reading its data"),
+            "BUSY" => f.write_str("it is busy with a script"),
+            "OOM" => f.write_str("its memory is full; raise `maxmemory`, or keep less"),
+            "MISCONF" => f.write_str("it cannot write to its disk; see its log"),
+            "READONLY" => f.write_str("it is a replica, or became one; the store needs the primary"),
+            "CLUSTERDOWN" => f.write_str("its cluster is down"),
+            _ => write!(f, "{} {}", self.code, self.text),
+        }
+    }
+}
+
+/// The server lets nobody in without a password, or not with this one.
+pub(super) fn wrong_password(address: &RedisUrl) -> StoreOpenError {
+    let what =
+        if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
+    StoreOpenError::Permanent(format!("{address} {what} the store's URL (redis://user:password@host)"))
+}
+
+/// One answer, where the server gives one.
+async fn said(link: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisReplyError> {
+    match link.send_packed_command(command).await {
+        Ok(Value::ServerError(error)) => Err(RedisReplyError::of(&error)),
+        Ok(value) => Ok(value),
+        Err(error) => Err(RedisReplyError::from(&error)),
+    }
+}
+
+async fn ask(link: &mut MultiplexedConnection, address: &RedisUrl) -> Result<RedisServerInfo, StoreOpenError> {
+    let mut facts = RedisServerInfo::default();
+    match said(link, &cmd("INFO")).await {
+        Ok(info) => facts.take_info(&text(&info)),
+        Err(refusal) if refusal.code() == "NOPERM" => {}
+        Err(refusal) => return Err(refusal.at_opening(address)),
+    }
+    if facts.version.is_none() {
+        let hello = said(link, &cmd("HELLO")).await.map_err(|error| error.at_opening(address))?;
+        facts.version = pair(&hello, "version");
+        facts.role = pair(&hello, "role");
+    }
+    let mut config = cmd("CONFIG");
+    config.arg("GET").arg(&["appendonly", "appendfsync", "maxmemory-policy"]);
+    if let Ok(config) = said(link, &config).await {
+        facts.policy = pair(&config, "maxmemory-policy").or(facts.policy);
+        facts.appendfsync = pair(&config, "appendfsync");
+        facts.appendonly = pair(&config, "appendonly").map(|set| set == "yes").or(facts.appendonly);
+    }
+    Ok(facts)
+}
+
+impl RedisServerInfo {
+    fn take_info(&mut self, info: &str) {
+        let line = |name: &str| {
+            let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+            lines.find(|(found, _)| *found == name).map(|(_, value)| value.trim().to_owned())
+        };
+        self.version = line("redis_version");
+        self.role = line("role");
+        self.policy = line("maxmemory_policy");
+        self.appendonly = line("aof_enabled").map(|set| set == "1");
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    }
+}
+
+/// The value beside this name, in a list of names and values.
+fn pair(value: &Value, name: &str) -> Option<String> {
+    match value {
+        Value::Array(list) => {
+            let mut pairs = list.chunks_exact(2);
+            pairs.find(|pair| text(&pair[0]) == name).map(|pair| text(&pair[1]))
+        }
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| text(key) == name).map(|(_, value)| text(value)),
+        _ => None,
+    }
+}
+
+/// It is no replica, and new enough.
+fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -> Result<(), StoreOpenError> {
+    let version = facts.version.as_deref().unwrap_or("of an unknown version");
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if major.is_none_or(|major| major < VERSION_MIN) {
+        return Err(StoreOpenError::Permanent(format!(
+            "{address} is Redis {version}; the store needs Redis 7 or newer, or Valkey: older ones may stop a write \
+             half-way"
+        )));
+    }
+    let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
+    if replica && address.by_sentinel {
+        return Err(StoreOpenError::Temporary(format!(
+            "{address} is a replica still, though sentinels name it as the primary"
+        )));
+    }
+    if replica && access != RedisAccess::Read {
+        return Err(StoreOpenError::Permanent(format!(
+            "{address} is a replica, which only reads; give the address of its primary (`redis-cli INFO replication` \
+             there shows it as master_host)"
+        )));
+    }
+    Ok(())
+}
+
+/// It keeps what it was given; where it does not, the URL must say that this is known.
+fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, StoreOpenError> {
+    let DurabilityWaivers { be_lost, be_evicted } = address.lets;
+    let mut warnings = Vec::new();
+    match facts.policy.as_deref() {
+        Some("noeviction") => {}
+        found => {
+            let what = match found {
+                Some(policy) => format!("throws keys away when its memory is full (`maxmemory-policy {policy}`)"),
+                None => {
+                    "does not say what it does when its memory is full (neither INFO nor CONFIG may be asked)".into()
+                }
+            };
+            if !be_evicted {
+                return Err(StoreOpenError::Permanent(format!(
+                    "{address} {what}, and what was done would be done again; set `maxmemory-policy noeviction`, or \
+                     write `evicts=yes` into the store's URL to accept that"
+                )));
+            }
+            warnings.push(format!("{address} {what}; what it throws away is done again, as `evicts=yes` accepts"));
+        }
+    }
+    let lossy = match (facts.appendonly, facts.appendfsync.as_deref()) {
+        (Some(true), Some("always")) => return Ok(warnings),
+        (Some(true), Some(policy)) => {
+            warnings.push(format!(
+                "{address} is not durable: with `appendfsync {policy}` the last moments before a crash are lost; 2xx \
+                 means durable only with `appendfsync always`"
+            ));
+            return Ok(warnings);
+        }
+        (Some(true), None) => {
+            warnings.push(format!(
+                "{address} may not be durable: CONFIG may not be asked for `appendfsync`; 2xx means durable only with \
+                 `appendfsync always`"
+            ));
+            return Ok(warnings);
+        }
+        (Some(false), _) => "keeps nothing over a restart (`appendonly no`)",
+        (None, _) => "does not say whether it keeps anything over a restart (neither INFO nor CONFIG may be asked)",
+    };
+    if !be_lost {
+        return Err(StoreOpenError::Permanent(format!(
+            "{address} {lossy}, and what was done would be done again; set `appendonly yes` and `appendfsync always`, \
+             or write `durable=no` into the store's URL to accept that"
+        )));
+    }
+    warnings.push(format!("{address} is not durable: it {lossy}, as `durable=no` accepts"));
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(
+        policy: Option<&str>,
+        only: Option<bool>,
+        fsync: Option<&str>,
+        query: &str,
+        expected: Result<&[&str], &str>,
+    ) {
+        let facts = RedisServerInfo {
+            policy: policy.map(str::to_owned),
+            appendonly: only,
+            appendfsync: fsync.map(str::to_owned),
+            ..RedisServerInfo::default()
+        };
+        let address = RedisUrl::parse(&format!("redis://u:hidden@host?{query}")).expect("a url");
+        match (keeps(&facts, &address), expected) {
+            (Ok(warnings), Ok(words)) => {
+                assert_eq!(warnings.len(), words.len(), "{warnings:?}");
+                assert!(warnings.iter().zip(words).all(|(warning, word)| warning.contains(word)), "{warnings:?}");
+            }
+            (Err(error), Err(word)) => {
+                let error = error.to_string();
+                assert!(error.contains(word) && !error.contains("hidden"), "{error}");
+            }
+            (found, expected) => panic!("{found:?} is not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn what_may_be_lost_is_refused_or_said() {
+        const NO: Option<&str> = Some("noeviction");
+        check(NO, Some(true), Some("always"), "", Ok(&[]));
+        check(NO, Some(true), Some("everysec"), "", Ok(&["not durable"]));
+        check(NO, Some(true), None, "", Ok(&["may not be durable"]));
+        check(NO, Some(false), Some("always"), "", Err("durable=no"));
+        check(NO, Some(false), Some("always"), "durable=no", Ok(&["not durable"]));
+        check(NO, None, None, "", Err("does not say"));
+        check(NO, None, None, "durable=no", Ok(&["not durable"]));
+        check(Some("allkeys-lru"), Some(true), Some("always"), "", Err("evicts=yes"));
+        check(Some("allkeys-lru"), Some(true), Some("always"), "evicts=yes", Ok(&["throws keys away"]));
+        check(None, Some(true), Some("always"), "", Err("neither INFO nor CONFIG"));
+        check(None, Some(true), Some("always"), "evicts=yes", Ok(&["does not say"]));
+    }
+
+    #[test]
+    fn old_servers_and_replicas_are_refused() {
+        let address = RedisUrl::parse("redis://host").expect("a url");
+        let facts = |version: &str, role: &str| RedisServerInfo {
+            version: Some(version.into()),
+            role: Some(role.into()),
+            ..RedisServerInfo::default()
+        };
+        let fits = |facts: &RedisServerInfo, access| fits_kind(facts, &address, access).is_ok();
+        assert!(fits(&facts("7.0.15", "master"), RedisAccess::Node));
+        assert!(fits(&facts("7.2.4", "master"), RedisAccess::Node), "as Valkey says");
+        assert!(!fits(&facts("6.2.14", "master"), RedisAccess::Node));
+        assert!(!fits(&facts("7.0.15", "slave"), RedisAccess::Node));
+        assert!(fits(&facts("7.0.15", "slave"), RedisAccess::Read));
+        assert!(!fits(&RedisServerInfo::default(), RedisAccess::Node));
+    }
+}

@@ -1,0 +1,72 @@
+//! Starting due events: one script call holds the first that nobody else holds, another starts them. The hold only keeps
+//! nodes from getting in each other's way; that each event is started once rests on its version, as ever.
+
+use super::RedisInner;
+use super::codec;
+use super::key_names;
+use super::key_names::RedisKeyKind;
+use super::read::{bytes, list};
+use super::script_args::ScriptArgs;
+use crate::decide::id::EventId;
+use crate::decide::time::Duration;
+use crate::store::copy::CopyLockCheck;
+use crate::store::optimistic::txn::new_version;
+use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordWrite};
+use crate::store::row::DecodedRow;
+use crate::store::{StartDueRequest, StartDueResult, StoreError};
+use ::redis::Pipeline;
+
+/// Also where memory is full: it adds nothing.
+const HOLD: &str = concat!("#!lua flags=allow-oom\n", include_str!("start.lua"));
+/// How long others leave alone what a node is about to start. It takes a moment; if the node dies, this is what it costs.
+const HOLD_TIME: Duration = Duration::from_secs(1);
+
+impl RedisInner {
+    /// Starts what is due and nobody else starts.
+    pub(super) async fn start_due(&self, starts: &StartDueRequest) -> Result<StartDueResult, StoreError> {
+        if !self.may_write() {
+            return Err(StoreError::Down("it was opened only to read".into()));
+        }
+        let queue = key_names::queue_of(starts.part, &starts.source, &starts.route.name);
+        let (name, now) = (self.names.of(RedisKeyKind::Due, &queue), self.clock.now());
+        let mut questions = Pipeline::new();
+        questions.cmd("EVAL").arg(HOLD).arg(1).arg(&name).arg(now.0).arg((now + HOLD_TIME).0);
+        questions.arg(starts.limit).arg(self.names.of(RedisKeyKind::Event, &[]));
+        let (answers, marks) = self.ask(questions).await?;
+        let mut words = ScriptArgs::new(&self.names).heeding(CopyLockCheck::Mark);
+        let (mut was, mut started, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for pair in answers.first().map_or(&[][..], list).chunks_exact(2) {
+            let Some(id) = bytes(&pair[0]).and_then(|id| id.try_into().ok()).map(EventId) else { continue };
+            // What is gone or cannot be read is for whoever looks for what is due.
+            let (DecodedRow::Whole(row), version) = codec::read_row(id, bytes(&pair[1]).unwrap_or_default()) else {
+                continue;
+            };
+            let Some(now) = starts.row(&row, marks.now) else {
+                others.push((row.event, ExpectedVersion::Version(version)));
+                continue;
+            };
+            was.push(row.event.clone());
+            started.push(now.event.clone());
+            let (row, now) = (Some(Box::new(row)), Box::new(now));
+            let put = RecordWrite::Put { was: row, row: now, version: new_version(), payload: None };
+            words.swap(ConditionalWrite {
+                seen: vec![(RecordId::Event(id), ExpectedVersion::Version(version))],
+                ops: vec![put],
+            });
+        }
+        for (event, seen) in &others {
+            words.release_hold(event, *seen);
+        }
+        if started.is_empty() && others.is_empty() {
+            return Ok(StartDueResult::default());
+        }
+        match self.send(words).await {
+            Ok(written) => {
+                let events = started.into_iter().zip(written).filter_map(|(event, written)| written.then_some(event));
+                Ok(StartDueResult { events: events.collect(), ..StartDueResult::default() })
+            }
+            Err(StoreError::Unsure(_)) => Ok(StartDueResult { unsure: was, ..StartDueResult::default() }),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! An event as cells of a row, and back.
+//!
+//! What is read may have rotted: a cell that is not what was written never panics and never passes for something
+//! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
+
+use super::ledger::EventRow;
+use crate::decide::action_kind::ActionKind;
+use crate::decide::claim::Payload;
+use crate::decide::event::{
+    DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks,
+};
+use crate::decide::field::Fields;
+use crate::decide::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
+use crate::decide::identity::key;
+use crate::decide::identity::key::KeyPart;
+use crate::decide::republish::RepublishState;
+use crate::decide::time::Timestamp;
+use serde_json::{Value as Json, json};
+use std::sync::Arc;
+
+/// One cell of a stored row.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(in crate::store) enum CellValue<'r> {
+    /// Empty.
+    Null,
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(&'r str),
+    /// Bytes.
+    Bytes(&'r [u8]),
+    /// Something that no cell of ours holds.
+    Other,
+}
+
+/// A row as it is read: cells by their place.
+pub(in crate::store) trait StoredRow {
+    /// The cell at this place.
+    fn cell(&self, place: usize) -> CellValue<'_>;
+
+    /// Is there no such place, because the row was written before there was?
+    fn is_past(&self, _place: usize) -> bool {
+        false
+    }
+}
+
+/// The cells of an event, in the order in which [`read`] takes them.
+macro_rules! columns {
+    () => {
+        "id, revision, source, route, part, delivery_id, fields, state, cause, superseded_by, wake_at, received_at, \
+         ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, grp, turn, subject, value, ord, \
+         body_digest, digest, retrier, published_again, action_kind"
+    };
+}
+pub(in crate::store) use columns;
+
+/// An event as it was found.
+#[derive(Debug)]
+pub(in crate::store) enum DecodedRow {
+    /// As it was written.
+    Whole(EventRow),
+    /// What is left of one that cannot be read any more.
+    Damaged(EventRow, DamageRecorded),
+}
+
+/// Whether an event that cannot be read is known to be damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::store) enum DamageRecorded {
+    /// It is written down as dead: nothing waits for it.
+    Yes,
+    /// It still looks alive, or done.
+    No,
+}
+
+impl DecodedRow {
+    /// The event, for those who only look.
+    pub(in crate::store) fn event(self) -> Event {
+        match self {
+            Self::Whole(row) | Self::Damaged(row, _) => row.event,
+        }
+    }
+}
+
+/// The cells that change as an event lives.
+pub(in crate::store) struct StateColumns<'a> {
+    pub(in crate::store) state: &'static str,
+    pub(in crate::store) cause: Option<&'static str>,
+    pub(in crate::store) superseded_by: Option<[u8; 16]>,
+    pub(in crate::store) node: Option<&'a str>,
+    pub(in crate::store) action: Option<&'static str>,
+}
+
+impl<'a> StateColumns<'a> {
+    pub(in crate::store) fn of(state: &'a EventState) -> Self {
+        let (node, action) = match state {
+            EventState::Running { by, action, .. } => (Some(&*by.0), action.map(ActionKind::word)),
+            _ => (None, None),
+        };
+        let (cause, superseded_by) = match state {
+            EventState::Waiting { .. } | EventState::Running { .. } => (None, None),
+            EventState::Done { how, .. } => match how {
+                DoneReason::Superseded { by } => (Some(how.word()), Some(by.0)),
+                DoneReason::Acted | DoneReason::Recorded => (Some(how.word()), None),
+            },
+            EventState::Dead { cause, .. } => (Some(cause.word()), None),
+        };
+        Self { state: state.word(), cause, superseded_by, node, action }
+    }
+}
+
+/// Where [`read`] looks for who tries an event again: rows of the first release end before it.
+pub(in crate::store) const RETRIER_PLACE: usize = 27;
+
+/// `Retrier` as a number.
+pub(in crate::store) fn retrier_cell(retrier: Retrier) -> i64 {
+    match retrier {
+        Retrier::Sender => 0,
+        Retrier::Node => 1,
+    }
+}
+
+/// `QueueState` as a number.
+pub(in crate::store) fn passed_cell(passed: QueueState) -> i64 {
+    match passed {
+        QueueState::Queued => 0,
+        QueueState::Suspended => 1,
+        QueueState::Requeued => 2,
+    }
+}
+
+/// The messages that were published after the first one, as a cell.
+pub(in crate::store) fn published_again_cell(event: &Event) -> Option<String> {
+    let RepublishState { times, last_at, first_ended_at, attempts_before } = event.published_again?;
+    let (last_at, first_ended_at) = (last_at.0, first_ended_at.0);
+    let cell = json!({
+        "times": times,
+        "last_at": last_at,
+        "first_ended_at": first_ended_at,
+        "attempts_before": attempts_before,
+    });
+    Some(cell.to_string())
+}
+
+fn published_again(cell: &str) -> Option<RepublishState> {
+    let cell: Json = serde_json::from_str(cell).ok()?;
+    let count = |name: &str| u32::try_from(cell[name].as_u64()?).ok();
+    let time = |name: &str| cell[name].as_i64().map(Timestamp);
+    Some(RepublishState {
+        times: count("times").filter(|times| *times > 0)?,
+        last_at: time("last_at")?,
+        first_ended_at: time("first_ended_at")?,
+        attempts_before: count("attempts_before")?,
+    })
+}
+
+/// Reads the cells named by [`columns`].
+pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
+    let mut cells = CellReader { row, next: 0, whole: true };
+    let id = EventId(cells.bytes());
+    let revision = Revision(cells.number());
+    let (source, route): (Arc<str>, Arc<str>) = (cells.text().into(), cells.text().into());
+    let part = cells.number();
+    let delivery_id = cells.maybe(CellReader::text).map(Arc::from);
+    let fields = Fields::from_json(cells.text());
+    let word = cells.text();
+    let cause = cells.maybe(CellReader::text);
+    let superseded_by = cells.maybe(CellReader::bytes).map(EventId);
+    let wake_at = cells.maybe(CellReader::integer).map(Timestamp);
+    let received_at = Timestamp(cells.integer());
+    let ended_at = cells.maybe(CellReader::integer).map(Timestamp);
+    let keep_from = cells.maybe(CellReader::integer).map(Timestamp);
+    let node = cells.maybe(CellReader::text).map(|name| Node(name.into()));
+    let (life, attempt, doubts) = (cells.number(), cells.number(), cells.number());
+    let blocks = SucceededBlocks(cells.integer().cast_unsigned());
+    let passed = match cells.integer() {
+        0 => Some(QueueState::Queued),
+        1 => Some(QueueState::Suspended),
+        2 => Some(QueueState::Requeued),
+        _ => None,
+    };
+    let group = cells.maybe(CellReader::bytes).map(Key);
+    let turn = QueueTurn(cells.number());
+    let subject = cells.maybe(CellReader::bytes).map(Key);
+    let value = cells.maybe(CellReader::bytes).map(Digest);
+    let order = cells.maybe(CellReader::integer);
+    let (body_digest, digest) = (Digest(cells.bytes()), Digest(cells.bytes()));
+    let retrier = match cells.integer() {
+        0 => Some(Retrier::Sender),
+        1 => Some(Retrier::Node),
+        _ => None,
+    };
+    let again = cells.last(CellReader::text).map(published_again);
+    // A word of a later version is none of ours: that lease runs out by the clock. So does one that was begun without it.
+    let action = cells.last(CellReader::text).and_then(ActionKind::parse);
+    let change = match (subject, value) {
+        (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
+        _ => None,
+    };
+    let lease = node.map(|by| (by, action));
+    let state = state(word, cause, superseded_by, wake_at, ended_at, lease);
+
+    let whole = cells.whole
+        && fields.is_some()
+        && passed.is_some()
+        && retrier.is_some()
+        && state.is_some()
+        && again != Some(None)
+        && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
+    let damaged = EventState::Dead { cause: DeathCause::Damaged, at: ended_at.unwrap_or(received_at) };
+    let mut event = Event {
+        id,
+        revision,
+        source,
+        route,
+        part,
+        delivery_id,
+        fields: fields.unwrap_or_default(),
+        received_at,
+        state: state.unwrap_or(damaged.clone()),
+        life,
+        attempt,
+        doubts,
+        blocks,
+        queue_state: passed.unwrap_or(QueueState::Queued),
+        retrier: retrier.unwrap_or(Retrier::Sender),
+        group,
+        turn,
+        change,
+        published_again: again.flatten(),
+        body_digest,
+        digest,
+    };
+    let whole = whole && event.has_consistent_counts();
+    if !whole {
+        event.state = damaged;
+    }
+    let buried = word == "dead" && cause == Some("damaged") && ended_at.is_some() && wake_at.is_none();
+    match (whole, buried) {
+        (true, _) => DecodedRow::Whole(EventRow { event, keep_from }),
+        (false, true) => DecodedRow::Damaged(EventRow { event, keep_from }, DamageRecorded::Yes),
+        (false, false) => DecodedRow::Damaged(EventRow { event, keep_from }, DamageRecorded::No),
+    }
+}
+
+fn state(
+    word: &str,
+    cause: Option<&str>,
+    superseded_by: Option<EventId>,
+    wake_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    lease: Option<(Node, Option<ActionKind>)>,
+) -> Option<EventState> {
+    match (word, cause, wake_at, ended_at) {
+        ("waiting", None, due, None) => Some(EventState::Waiting { due }),
+        ("running", None, Some(until), None) => lease.map(|(by, action)| EventState::Running { until, by, action }),
+        ("done", Some(how), None, Some(at)) => {
+            let how = match (how, superseded_by) {
+                ("acted", None) => DoneReason::Acted,
+                ("recorded", None) => DoneReason::Recorded,
+                ("superseded", Some(by)) => DoneReason::Superseded { by },
+                _ => return None,
+            };
+            Some(EventState::Done { how, at })
+        }
+        ("dead", Some(cause), None, Some(at)) => DeathCause::parse(cause).map(|cause| EventState::Dead { cause, at }),
+        _ => None,
+    }
+}
+
+/// Takes one cell after another, and remembers whether all of them were what they should be.
+struct CellReader<'r, S> {
+    row: &'r S,
+    next: usize,
+    whole: bool,
+}
+
+impl<'r, S: StoredRow> CellReader<'r, S> {
+    fn take<T: Default>(&mut self, read: impl FnOnce(CellValue<'r>) -> Option<T>) -> T {
+        let value = read(self.row.cell(self.next));
+        self.next += 1;
+        self.whole &= value.is_some();
+        value.unwrap_or_default()
+    }
+
+    fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.row.cell(self.next) == CellValue::Null {
+            self.next += 1;
+            return None;
+        }
+        Some(read(self))
+    }
+
+    /// A cell that older rows do not have.
+    fn last<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.row.is_past(self.next) { None } else { self.maybe(read) }
+    }
+
+    fn text(&mut self) -> &'r str {
+        self.take(|cell| match cell {
+            CellValue::Text(text) => Some(text),
+            _ => None,
+        })
+    }
+
+    fn integer(&mut self) -> i64 {
+        self.number()
+    }
+
+    fn number<T: TryFrom<i64> + Default>(&mut self) -> T {
+        self.take(|cell| match cell {
+            CellValue::Number(number) => T::try_from(number).ok(),
+            _ => None,
+        })
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        self.take(|cell| match cell {
+            CellValue::Bytes(bytes) => Some(ByteArray(bytes.try_into().ok()?)),
+            _ => None,
+        })
+        .0
+    }
+}
+
+/// An array has no default of its own beyond 32 places, and not for every length.
+struct ByteArray<const N: usize>([u8; N]);
+
+impl<const N: usize> Default for ByteArray<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+/// Headers as a cell.
+pub(in crate::store) fn headers_cell(headers: &[(String, String)]) -> String {
+    serde_json::to_string(headers).expect("pairs of texts are JSON")
+}
+
+/// The cell without what was only kept to be passed on; `None` if there is nothing of it in there.
+pub(in crate::store) fn shed(cell: &str) -> Option<String> {
+    let mut payload = Payload { headers: headers(cell)?, ..Payload::default() };
+    let before = payload.headers.len();
+    payload.drop_transient_headers();
+    (payload.headers.len() < before).then(|| headers_cell(&payload.headers))
+}
+
+/// Headers from their cell; `None` if it is something else.
+pub(in crate::store) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
+    serde_json::from_str(cell).ok()
+}
+
+/// What a receipt is compared with when it is read.
+pub(in crate::store) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
+    key::value(&[
+        KeyPart::bytes("status", &status.to_be_bytes()),
+        KeyPart::bytes("cut", &[u8::from(cut)]),
+        KeyPart::text("headers", headers),
+        KeyPart::bytes("body", body),
+    ])
+}

@@ -1,0 +1,79 @@
+//! The log: what is committed stands there first, and is moved into the database beside the writer, so that nobody
+//! waits for it. Only when the log has become long the writer itself moves the little that is left; then the log
+//! begins anew.
+//!
+//! That a disk does not keep what it took is heard here. SQLite's own checkpoint would say nothing, and forget the
+//! log with the next one that seems to succeed.
+
+use super::writer::{FailureSignal, leave_log, stop};
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use rusqlite::{Connection, ErrorCode};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Pages that are moved together, beside the writer: 4 MiB.
+const MOVED_PAGES: i64 = 1_024;
+/// Pages after which the log begins anew: 64 MiB.
+const LOG_PAGES: i64 = 16_384;
+
+/// Who moves the log.
+pub(super) struct WalCheckpointer {
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+    failed: Arc<FailureSignal>,
+}
+
+impl WalCheckpointer {
+    /// Moves it over a connection of its own.
+    pub(super) fn new(db: Connection, failed: Arc<FailureSignal>) -> io::Result<Self> {
+        let (wake, woken) = sync_channel(1);
+        let told = failed.clone();
+        let thread = std::thread::Builder::new().name("sqlite-log".into()).spawn(move || run(&db, &woken, &told))?;
+        Ok(Self { wake: Some(wake), thread: Some(thread), failed })
+    }
+
+    /// Looks how long it is, after a transaction.
+    pub(super) fn checkpoint_if_due(&self, db: &Connection) {
+        let pages =
+            |sql| db.prepare_cached(sql)?.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+        let looked = match pages("pragma wal_checkpoint(noop)") {
+            Ok((long, _)) if long >= LOG_PAGES => pages("pragma wal_checkpoint(passive)").map(drop),
+            Ok((long, moved)) if long - moved >= MOVED_PAGES => {
+                // One that is awake already sees these pages too, or will be woken by the next transaction.
+                let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
+                Ok(())
+            }
+            looked => looked.map(drop),
+        };
+        hear(looked, &self.failed);
+    }
+}
+
+impl Drop for WalCheckpointer {
+    fn drop(&mut self) {
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(db: &Connection, woken: &Receiver<()>, failed: &FailureSignal) {
+    while woken.recv().is_ok() && failed.borrow().is_none() {
+        hear(db.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(())), failed);
+    }
+    leave_log(db, failed);
+}
+
+fn hear(moved: Result<(), rusqlite::Error>, failed: &FailureSignal) {
+    let Err(error) = moved else { return };
+    let rotten = [ErrorCode::SystemIoFailure, ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+    if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
+        stop(failed, &format!("cannot move the log into the database: {error}"));
+    } else {
+        log::log(LogLevel::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a claim would come to now, beside whoever writes: the ledger's own rules over rows that nobody writes.
+
+use super::last_write::LastWriteMark;
+use super::rows::{PARKED, SqliteLedger};
+use crate::decide::claim::{Claim, NewEvent, Payload};
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::decide::transition::AttemptRecord;
+use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register};
+use crate::store::row;
+use crate::store::row::{DecodedRow, columns};
+use crate::store::{ClockSnapshot, DuplicateLookup, KnownDuplicate};
+use rusqlite::Result;
+use rusqlite::{Connection, OptionalExtension as _};
+use std::collections::{HashMap, HashSet};
+
+/// Claims each of these as if it were alone, in one snapshot, and leaves everything as it is.
+pub(super) fn foresee(db: &Connection, new: Vec<NewEvent>, at: ClockSnapshot) -> Result<Vec<Claim>> {
+    in_snapshot(db, || {
+        let (mut turns, mut mark) = (0, LastWriteMark::none());
+        let claim = |one| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
+        new.into_iter().map(claim).collect()
+    })
+}
+
+/// What a repeat is told, in one snapshot.
+pub(super) fn recall(
+    db: &Connection,
+    new: &NewEvent,
+    needs: DuplicateLookup,
+    at: ClockSnapshot,
+) -> Result<Option<KnownDuplicate>> {
+    in_snapshot(db, || {
+        let (mut turns, mut mark) = (0, LastWriteMark::none());
+        let mut found = ledger::recall(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), new, at)?;
+        if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
+            found.receipt = crate::store::sqlite::queries::receipt(db, found.event.id)?;
+        }
+        Ok(found)
+    })
+}
+
+/// All that is read meanwhile is read as it stood at the first of it; the locks are taken once, not for each.
+fn in_snapshot<T>(db: &Connection, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    db.prepare_cached("begin")?.execute([])?;
+    let found = read();
+    db.prepare_cached("rollback")?.execute([])?;
+    found
+}
+
+/// Reads like the writer. Of what it is told to write it remembers what a claim may read again; the rest is dropped.
+struct ReadOnlyLedger<'t> {
+    rows: SqliteLedger<'t>,
+    gone: HashSet<EventId>,
+    slots: HashMap<Key, Option<EventId>>,
+}
+
+impl<'t> ReadOnlyLedger<'t> {
+    fn new(db: &'t Connection, at: ClockSnapshot, turns: &'t mut u64, mark: &'t mut LastWriteMark) -> Self {
+        Self { rows: SqliteLedger { db, at, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
+    }
+}
+
+impl Ledger for ReadOnlyLedger<'_> {
+    type Error = rusqlite::Error;
+
+    fn row(&mut self, id: EventId) -> Result<Option<EventRow>> {
+        if self.gone.contains(&id) {
+            return Ok(None);
+        }
+        let sql = concat!("select ", columns!(), " from events where id = ?1");
+        let found = self.rows.db.prepare_cached(sql)?.query_row([id.0], |row| Ok(row::read(row))).optional()?;
+        // The writer would bury what is damaged; to whoever only looks it is dead already.
+        Ok(found.map(|(DecodedRow::Whole(row) | DecodedRow::Damaged(row, _))| row))
+    }
+
+    fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
+        let held = self.rows.key_owner(key)?;
+        Ok(held.filter(|held| !self.gone.contains(&held.event)))
+    }
+
+    fn is_imported(&mut self, key: &Key) -> Result<bool> {
+        self.rows.is_imported(key)
+    }
+
+    fn set_imported(&mut self, _: &Key) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn register(&mut self, subject: &Key) -> Result<Option<Register>> {
+        self.rows.register(subject)
+    }
+
+    fn slot(&mut self, group: &Key) -> Result<Option<EventId>> {
+        match self.slots.get(group) {
+            Some(holder) => Ok(*holder),
+            None => self.rows.slot(group),
+        }
+    }
+
+    fn parked(&mut self, group: &Key) -> Result<Option<EventRow>> {
+        let found = self.rows.db.prepare_cached(PARKED)?.query_row([group.0], |row| Ok(row::read(row))).optional()?;
+        Ok(found.map(|(DecodedRow::Whole(row) | DecodedRow::Damaged(row, _))| row))
+    }
+
+    fn next_turn(&mut self) -> QueueTurn {
+        self.rows.next_turn()
+    }
+
+    fn insert(&mut self, _: &EventRow, _: Option<&Payload>) -> Result<()> {
+        Ok(())
+    }
+
+    fn update(&mut self, _: &EventRow) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove(&mut self, id: EventId) -> Result<()> {
+        self.gone.insert(id);
+        Ok(())
+    }
+
+    fn set_key_owner(&mut self, _: &Key, _: &KeyOwner) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_register(&mut self, _: &Key, _: &Register) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove_register(&mut self, _: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<()> {
+        self.slots.insert(*group, event);
+        Ok(())
+    }
+
+    fn set_payload(&mut self, _: &Event, _: &Payload) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_receipt(&mut self, _: EventId, _: Option<&Receipt>) -> Result<()> {
+        Ok(())
+    }
+
+    fn drop_transient_headers(&mut self, _: EventId) -> Result<()> {
+        Ok(())
+    }
+
+    fn add_attempt(&mut self, _: EventId, _: &AttemptRecord) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Lists for people. One condition leads through an index in the order of ids, the others are looked at on the way;
+//! where none leads, only so many events are looked through, and the next page goes on from there.
+
+use super::queries::{events, limit_cell};
+use crate::decide::event::{Event, EventState};
+use crate::decide::id::EventId;
+use crate::store::inspect::{EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX};
+use crate::store::row::columns;
+use rusqlite::Result;
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+/// Waiting and running events that are counted one by one.
+const OPEN_COUNTED_MAX: i64 = 100_000;
+
+/// A question to be asked: what leads, what is looked at on the way, and all their values in this order.
+pub(super) struct SqliteListQuery {
+    lead: Vec<String>,
+    aside: Vec<String>,
+    lead_values: Vec<Value>,
+    aside_values: Vec<Value>,
+}
+
+impl SqliteListQuery {
+    fn lead(&mut self, condition: &str, value: impl Into<Value>) {
+        self.lead.push(condition.to_owned());
+        self.lead_values.push(value.into());
+    }
+
+    fn aside(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
+        self.aside.push(condition.to_owned());
+        self.aside_values.extend(values);
+    }
+
+    /// The events that match, at most so many; looking through all there are, or only through so many.
+    pub(super) fn sql(&self, looked: Option<usize>) -> String {
+        let all = |conditions: &[String]| conditions.join(" and ");
+        let lead = if self.lead.is_empty() { "true".to_owned() } else { all(&self.lead) };
+        let aside = if self.aside.is_empty() { "true".to_owned() } else { all(&self.aside) };
+        let columns = columns!();
+        match looked {
+            None => format!("select {columns} from events where {lead} and {aside} order by id desc limit ?"),
+            Some(most) => format!(
+                "select {columns} from (select {columns} from events where {lead} order by id desc limit {most}) \
+                 where {aside} order by id desc limit ?"
+            ),
+        }
+    }
+
+    /// The last id that such a look comes to, if it does not come to the end.
+    fn last(&self, looked: usize) -> String {
+        let lead = if self.lead.is_empty() { "true".to_owned() } else { self.lead.join(" and ") };
+        format!("select id from events where {lead} order by id desc limit 1 offset {}", looked - 1)
+    }
+}
+
+/// All that match, newest first.
+pub(super) fn list(db: &Connection, listing: &EventQuery) -> Result<Vec<Event>> {
+    let mut all = Vec::new();
+    for question in questions(db, listing)? {
+        // What a text or a number means is decided by `finds_inside`: until there are enough, more are asked for.
+        let mut limit = listing.limit;
+        loop {
+            let found = ask(db, &question, None, limit)?;
+            let full = found.len() == limit;
+            let some: Vec<_> = found.into_iter().filter(|event| listing.finds_inside(event)).collect();
+            if !full || some.len() >= listing.limit || limit >= limit.saturating_mul(4) {
+                all.extend(some);
+                break;
+            }
+            limit = limit.saturating_mul(4);
+        }
+    }
+    newest(&mut all, listing.limit);
+    Ok(all)
+}
+
+/// One page of them.
+pub(super) fn page(db: &Connection, listing: &EventQuery) -> Result<EventPage> {
+    let mut looks = Vec::new();
+    for question in questions(db, listing)? {
+        let found = ask(db, &question, Some(LOOKED_THROUGH_MAX), listing.limit.saturating_add(1))?;
+        let mut stopped = None;
+        if found.len() <= listing.limit && !question.aside.is_empty() {
+            let values = params_from_iter(&question.lead_values);
+            let mut last = db.prepare_cached(&question.last(LOOKED_THROUGH_MAX))?;
+            stopped = last.query_map(values, |row| row.get(0).map(EventId))?.next().transpose()?;
+        }
+        looks.push(EventPageScan { found, stopped });
+    }
+    Ok(listing.gathered(looks))
+}
+
+fn ask(db: &Connection, question: &SqliteListQuery, looked: Option<usize>, limit: usize) -> Result<Vec<Event>> {
+    let looked = looked.filter(|_| !question.aside.is_empty());
+    let values = question.lead_values.iter().chain(&question.aside_values).cloned();
+    let limit = Value::Integer(limit_cell(limit));
+    events(db, &question.sql(looked), params_from_iter(values.chain([limit])))
+}
+
+fn newest(events: &mut Vec<Event>, limit: usize) {
+    events.sort_by_key(|event| std::cmp::Reverse(event.id));
+    events.dedup_by_key(|event| event.id);
+    events.truncate(limit);
+}
+
+/// What is to be asked: one question, or one for each thing that a value may mean.
+pub(super) fn questions(db: &Connection, listing: &EventQuery) -> Result<Vec<SqliteListQuery>> {
+    let mut led = None;
+    for (at, (name, _)) in listing.fields.iter().enumerate() {
+        if led.is_none() && has_index(db, name)? {
+            led = Some(at);
+        }
+    }
+    let Some(led) = led else { return Ok(vec![question(listing, None)]) };
+    let (name, value) = &listing.fields[led];
+    Ok(meanings(value).into_iter().map(|meaning| question(listing, Some(&(led, name, meaning)))).collect())
+}
+
+fn question(listing: &EventQuery, field: Option<&(usize, &str, Value)>) -> SqliteListQuery {
+    let mut asked =
+        SqliteListQuery { lead: Vec::new(), aside: Vec::new(), lead_values: Vec::new(), aside_values: Vec::new() };
+    let (least, before) = listing.ids();
+    if let Some(before) = before {
+        asked.lead("id < ?", before.0.to_vec());
+    }
+    if let Some(least) = least {
+        asked.lead("id >= ?", least.0.to_vec());
+    }
+    // One of these leads, the most telling first; `+` keeps the others from being taken for it.
+    let mut led = true;
+    if let Some(successor) = listing.superseded_by {
+        asked.lead("superseded_by = ?", successor.0.to_vec());
+    } else if let Some((_, name, meaning)) = field {
+        asked.lead(&format!("{} = ?", quoted(name)), meaning.clone());
+    } else {
+        led = false;
+    }
+    let dead = listing.means_dead();
+    match listing.state.as_deref() {
+        _ if dead && !led => (asked.lead.push("state = 'dead'".into()), led = true).1,
+        Some(state @ ("waiting" | "running")) => {
+            if !led {
+                asked.lead.push("ended_at is null".into());
+                led = true;
+            }
+            asked.aside("state = ?", [Value::from(state.to_owned())]);
+        }
+        Some(state) => asked.aside("+state = ?", [Value::from(state.to_owned())]),
+        None => {}
+    }
+    if let Some(source) = &listing.source {
+        if led {
+            asked.aside("+source = ?", [Value::from(source.clone())]);
+        } else {
+            asked.lead("source = ?", source.clone());
+        }
+    }
+    for (column, value) in [("route", &listing.route), ("cause", &listing.cause)] {
+        if let Some(value) = value {
+            asked.aside(&format!("+{column} = ?"), [Value::from(value.clone())]);
+        }
+    }
+    if let Some(since) = listing.since {
+        asked.aside("received_at >= ?", [Value::from(since.0)]);
+    }
+    if let Some(until) = listing.until {
+        asked.aside("received_at < ?", [Value::from(until.0)]);
+    }
+    for (at, (name, value)) in listing.fields.iter().enumerate() {
+        if field.is_none_or(|(led, ..)| *led != at) {
+            inside(&mut asked, name, value);
+        }
+    }
+    if let Some(text) = &listing.text {
+        mentions(&mut asked, text);
+    }
+    asked
+}
+
+/// A field without an index. A name that cannot stand in a path is left to `finds_inside`.
+fn inside(asked: &mut SqliteListQuery, name: &str, value: &str) {
+    let path = format!("$.\"{name}\"");
+    if name.contains(['"', '\\', '\0']) {
+        return asked.aside("true", []);
+    }
+    let meanings = meanings(value);
+    let marks = vec!["?"; meanings.len()].join(", ");
+    let condition = format!("json_extract(fields, ?) in ({marks})");
+    asked.aside(&condition, std::iter::once(Value::from(path)).chain(meanings));
+}
+
+/// What may hold this text: `fields` is JSON, and letters that are escaped there are left to `finds_inside`.
+fn mentions(asked: &mut SqliteListQuery, text: &str) {
+    let plain = text.chars().all(|c| !c.is_control() && !matches!(c, '"' | '\\' | '%' | '_'));
+    if !plain {
+        return asked.aside("true", []);
+    }
+    let anywhere = Value::from(format!("%{text}%"));
+    let ending = Value::from(format!("%{}", text.replace('-', "")));
+    let condition = "(delivery_id like ? or fields like ? or hex(id) like ?)";
+    asked.aside(condition, [anywhere.clone(), anywhere, ending]);
+}
+
+/// A value as it may stand in a column: a text, and what else reads like it.
+fn meanings(value: &str) -> Vec<Value> {
+    let mut all = vec![Value::from(value.to_owned())];
+    match (value, value.parse::<i64>(), value.parse::<f64>()) {
+        ("true", ..) => all.push(Value::from(1)),
+        ("false", ..) => all.push(Value::from(0)),
+        (_, Ok(number), _) => all.push(Value::from(number)),
+        (_, Err(_), Ok(number)) if number.is_finite() => all.push(Value::from(number)),
+        _ => {}
+    }
+    all
+}
+
+fn has_index(db: &Connection, name: &str) -> Result<bool> {
+    let sql = "select count(*) from sqlite_schema where type = 'index' and name = 'events_field_' || ?1";
+    db.prepare_cached(sql)?.query_row([name], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+pub(super) const COUNT_ALL: &str = "select count(*) from events";
+pub(super) const COUNT_DEAD: &str = "select count(*) from events where state = 'dead'";
+pub(super) const OLDEST_OPEN: &str =
+    concat!("select ", columns!(), " from events where ended_at is null and +state = 'waiting' order by id limit 1");
+
+/// How many there are: those that are open one by one, those that are over by what the indexes hold.
+pub(super) fn census(db: &Connection) -> Result<EventCounts> {
+    let snapshot = db.unchecked_transaction()?;
+    let count = |sql: &str| snapshot.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0));
+    let open = format!(
+        "select state, count(*) from (select state from events where ended_at is null limit {OPEN_COUNTED_MAX}) \
+         group by state"
+    );
+    let mut rows = snapshot.prepare_cached(&open)?;
+    let rows = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+    let (mut census, mut open) = (EventCounts::default(), 0);
+    for row in rows {
+        let (state, many) = row?;
+        open += many;
+        match state.as_str() {
+            "running" => census.running = many.unsigned_abs(),
+            _ => census.waiting += many.unsigned_abs(),
+        }
+    }
+    census.capped = open == OPEN_COUNTED_MAX;
+    let dead = count(COUNT_DEAD)?;
+    census.dead = dead.unsigned_abs();
+    census.done = u64::try_from(count(COUNT_ALL)? - dead - open).unwrap_or(0);
+    census.duplicates = Some(count("select coalesce(sum(count), 0) from duplicates")?.unsigned_abs());
+    let oldest = events(&snapshot, OLDEST_OPEN, [])?.into_iter().next();
+    census.oldest = oldest.filter(|event| matches!(event.state, EventState::Waiting { .. }));
+    Ok(census)
+}

@@ -1,0 +1,382 @@
+//! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
+
+use super::lock::DatabaseLock;
+use super::open;
+use super::writer::{SqliteCommitStage, classify};
+use crate::decide::claim::{MatchedBy, Payload};
+use crate::decide::event::{Event, EventState, Receipt};
+use crate::decide::id::{Digest, EventId};
+use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::time::Timestamp;
+use crate::decide::transition::AttemptRecord;
+use crate::observe::log;
+use crate::observe::log::LogLevel;
+use crate::store::compression;
+use crate::store::row;
+use crate::store::row::{CellValue, DamageRecorded, DecodedRow, columns};
+use crate::store::{DueEvents, DueQuery, DuplicateSighting, EventDetails, StoreError, StoredValue};
+use rusqlite::Result;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+
+/// Reads at once; the others wait.
+const READERS: usize = 4;
+
+/// The connections that only read, opened when they are first needed.
+pub(super) struct ReaderPool {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    free: Semaphore,
+    /// Given back when the last connection is closed, also one that is still asked when the store is closed.
+    _lock: Option<Arc<DatabaseLock>>,
+}
+
+impl ReaderPool {
+    pub(super) fn new(path: PathBuf, lock: Option<Arc<DatabaseLock>>) -> Self {
+        Self { path, idle: Mutex::default(), free: Semaphore::new(READERS), _lock: lock }
+    }
+
+    /// Asks one of them, on a thread that may wait.
+    pub(super) async fn ask<T: Send + 'static>(
+        self: Arc<Self>,
+        look: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> std::result::Result<T, StoreError> {
+        let readers = self.clone();
+        let _free = self.free.acquire().await.map_err(|_| StoreError::Down("the store is closed".into()))?;
+        let looked = tokio::task::spawn_blocking(move || {
+            let db = match readers.idle().pop() {
+                Some(db) => db,
+                None => open::reader(&readers.path).map_err(|error| StoreError::Down(error.to_string()))?,
+            };
+            let found = look(&db).map_err(|error| classify(&error, SqliteCommitStage::Before));
+            readers.give_back(db);
+            found
+        });
+        looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read ended early: {error}"))))
+    }
+
+    /// Asks one of them here and now, if one is idle: for what takes less time than to hand it to another thread. `None`:
+    /// all are busy.
+    pub(super) fn at_once<T>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T>,
+    ) -> Option<std::result::Result<T, StoreError>> {
+        let _free = self.free.try_acquire().ok()?;
+        let idle = self.idle().pop();
+        let db = match idle.map_or_else(|| open::reader(&self.path), Ok) {
+            Ok(db) => db,
+            Err(error) => return Some(Err(StoreError::Down(error.to_string()))),
+        };
+        let found = look(&db).map_err(|error| classify(&error, SqliteCommitStage::Before));
+        self.give_back(db);
+        Some(found)
+    }
+
+    /// One that is left in a snapshot would tell what was, and is closed.
+    fn give_back(&self, db: Connection) {
+        if db.is_autocommit() {
+            self.idle().push(db);
+        }
+    }
+
+    /// Closes those that nobody uses.
+    pub(super) fn close(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is due, and what else came up that cannot be read.
+pub(super) struct DueScan {
+    pub(super) due: DueEvents,
+    pub(super) damaged: Vec<EventId>,
+}
+
+pub(super) fn get(db: &Connection, id: EventId) -> Result<Option<Event>> {
+    let sql = concat!("select ", columns!(), " from events where id = ?1");
+    db.prepare_cached(sql)?.query_row([id.0], |row| Ok(row::read(row).event())).optional()
+}
+
+macro_rules! due {
+    ($which:literal) => {
+        due!("", $which)
+    };
+    ($by:literal, $which:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            " from events ",
+            $by,
+            "where wake_at is not null and ",
+            $which,
+            " order by wake_at, id limit ?1"
+        )
+    };
+}
+
+pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
+pub(super) const DUE_AT_RECEIVER: &str =
+    due!("indexed by events_due_part ", "state = 'waiting' and source = ?2 and route = ?3 and part = ?4");
+/// The first receiver, from one to another, for which something waits.
+pub(super) const NEXT_RECEIVER: &str = "select min(part) from events indexed by events_due_part \
+     where wake_at is not null and state = 'waiting' and source = ?1 and route = ?2 and part between ?3 and ?4";
+pub(super) const DUE_LEASES: &str = due!("state = 'running'");
+pub(super) const ROUTES_IN_USE: &str =
+    "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
+
+/// What is due where somebody looks, and what cannot be read there.
+pub(super) fn due(db: &Connection, look: &DueQuery, limit: usize, now: Timestamp) -> Result<DueScan> {
+    let mut looked = DueScan { due: DueEvents::default(), damaged: Vec::new() };
+    let room = limit_cell(limit.saturating_add(1));
+    match look {
+        DueQuery::Route(source, route) => {
+            let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
+            gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
+        }
+        DueQuery::Receiver(source, route, parts) => {
+            let (mut from, mut next) = (i64::from(*parts.start()), db.prepare_cached(NEXT_RECEIVER)?);
+            let part = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_i64().ok());
+            while let Some(part) = next.query_row(params![source, route, from, parts.end()], part)? {
+                let rows = &mut db.prepare_cached(DUE_AT_RECEIVER)?;
+                gather(rows.query(params![room, source, route, part])?, limit, now, &mut looked)?;
+                from = part.saturating_add(1);
+            }
+            first_of(&mut looked.due, limit);
+        }
+        DueQuery::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
+        DueQuery::Orphans(known) => {
+            // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
+            let strays = |state: &str, source: &str, route: &str| {
+                state != "waiting" || !known.iter().any(|(s, r)| **s == *source && **r == *route)
+            };
+            let mut routes = db.prepare_cached(ROUTES_IN_USE)?;
+            let routes = routes.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            for (state, source, route) in routes.collect::<Result<Vec<(String, String, String)>>>()? {
+                if strays(&state, &source, &route) {
+                    let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
+                    gather(rows.query(params![room, state, source, route])?, limit, now, &mut looked)?;
+                }
+            }
+            first_of(&mut looked.due, limit);
+        }
+    }
+    Ok(looked)
+}
+
+/// Takes what is due from rows in the order of their time, and the time of the first that is not.
+fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &mut DueScan) -> Result<()> {
+    let mut left = limit;
+    while let Some(row) = rows.next()? {
+        let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // rotten: look at it now
+        if at > now || left == 0 {
+            looked.due.next = Some(looked.due.next.map_or(at, |next| next.min(at)));
+            break;
+        }
+        left -= 1;
+        match row::read(row) {
+            DecodedRow::Whole(row) => looked.due.events.push(row.event),
+            DecodedRow::Damaged(row, DamageRecorded::No) => looked.damaged.push(row.event.id),
+            DecodedRow::Damaged(_, DamageRecorded::Yes) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Of what was taken from several lists, the first so many.
+fn first_of(due: &mut DueEvents, limit: usize) {
+    due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
+    if let Some(left_over) = due.events.get(limit) {
+        due.next = [due.next, left_over.state.wake_at()].into_iter().flatten().min();
+        due.events.truncate(limit);
+    }
+}
+
+/// A body on a page that cannot be read is a damaged one: the others are still served.
+pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payload>> {
+    let sql = "select headers, headers_digest, body, (select body_digest from events where id = event), unpacked \
+               from payloads where event = ?1";
+    let read = |row: &rusqlite::Row<'_>| {
+        let text = row.get_ref(0)?.as_str().unwrap_or_default();
+        let body = match row.get_ref(4)?.as_i64_or_null() {
+            Ok(unpacked) => compression::unpack(row.get_ref(2)?.as_blob().unwrap_or_default(), unpacked),
+            Err(_) => None,
+        };
+        let (of_headers, of_body) = (row.get(1).map(Digest).ok(), row.get(3).map(Digest).ok());
+        let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == body.as_deref().map(Digest::of);
+        Ok(match (row::headers(text), body) {
+            (Some(headers), Some(body)) if whole => StoredValue::Whole(Payload { headers, body: body.into() }),
+            _ => StoredValue::Damaged,
+        })
+    };
+    match db.prepare_cached(sql)?.query_row([id.0], read).optional() {
+        Ok(found) => Ok(found.unwrap_or(StoredValue::Forgotten)),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+            damaged(id, &format!("its body cannot be read: {error}"));
+            Ok(StoredValue::Damaged)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn damaged(id: EventId, why: &str) {
+    log::log(LogLevel::Error, "damaged", &[("event", &id.short()), ("why", why)]);
+}
+
+/// An answer that is not as it was kept is none.
+pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
+    let sql = "select status, headers, body, cut, digest from receipts where event = ?1";
+    let read = |row: &rusqlite::Row<'_>| {
+        let text = row.get_ref(1)?.as_str().unwrap_or_default();
+        let body = row.get_ref(2)?.as_blob().unwrap_or_default();
+        let (Ok(status), Ok(cut), Some(headers)) = (row.get(0), row.get(3), row::headers(text)) else {
+            return Ok(None);
+        };
+        let whole = row.get(4).map(Digest).ok() == Some(row::receipt_digest(status, cut, text, body));
+        Ok(whole.then(|| Receipt { status, headers, body: body.to_vec(), truncated: cut }))
+    };
+    let found = db.prepare_cached(sql)?.query_row([id.0], read).optional()?;
+    if let Some(None) = found {
+        damaged(id, "its receipt cannot be read");
+    }
+    Ok(found.flatten())
+}
+
+pub(super) fn recipes(db: &Connection) -> Result<Vec<IdentityRecipe>> {
+    let mut rows = db.prepare_cached("select scope, once, since from scopes order by scope")?;
+    rows.query_map([], |row| {
+        Ok(IdentityRecipe {
+            scope: row.get(0)?,
+            once: row.get(1)?,
+            since: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+        })
+    })?
+    .collect()
+}
+
+/// Bytes of an id that the index `events_id_end` holds: the last eight digits, which is what people see.
+const END_INDEXED: usize = 4;
+
+/// By delivery id, and by the end of an id. Only an end of fewer digits than people see looks at all of them.
+pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
+    let by_delivery = concat!("select ", columns!(), " from events where delivery_id = ?1 order by id desc limit ?2");
+    let mut found = events(db, by_delivery, (name, limit_cell(limit)))?;
+    for id in ending(db, &name.to_ascii_lowercase(), limit)? {
+        if found.iter().all(|event| event.id != id) {
+            found.extend(get(db, id)?);
+        }
+    }
+    found.sort_by_key(|event| std::cmp::Reverse(event.id));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// The newest ids that end like this, as people write them.
+fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
+    let digits: String = suffix.chars().filter(|c| *c != '-').collect();
+    if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(Vec::new());
+    }
+    if let Ok(id) = suffix.parse::<EventId>() {
+        return Ok(Vec::from([id]));
+    }
+    let last = digits.len().checked_sub(2 * END_INDEXED).and_then(|at| hex::decode(&digits[at..]).ok());
+    let mut rows = db.prepare_cached(match last {
+        Some(_) => "select id from events where substr(id, 13) = ?1 order by id desc",
+        None => "select id from events where hex(id) like '%' || ?1 order by id desc",
+    })?;
+    let end = last.map_or(rusqlite::types::Value::Text(digits), rusqlite::types::Value::Blob);
+    let ids = rows.query_map([end], |row| row.get(0).map(EventId))?;
+    let wanted = ids.filter(|id| id.as_ref().is_ok_and(|id| id.to_string().ends_with(suffix)));
+    wanted.take(limit).collect()
+}
+
+pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<EventDetails>> {
+    let snapshot = db.unchecked_transaction()?;
+    let Some(event) = get(&snapshot, id)? else { return Ok(None) };
+    let identities = "select identity from keys where event = ?1 and not alias union all \
+                      select 'delivery' from keys where event = ?1 and not alias and id_digest is not null";
+    let mut identities = several(&snapshot, identities, id, |row| Ok(MatchedBy::parse(row.get_ref(0)?.as_str()?)))?;
+    identities.sort();
+    identities.dedup();
+    let sightings = "select at, delivery_id, identity from sightings where event = ?1 order by n";
+    let sightings = several(&snapshot, sightings, id, |row| {
+        let same = MatchedBy::parse(row.get_ref(2)?.as_str()?);
+        Ok(DuplicateSighting { at: Timestamp(row.get(0)?), delivery_id: row.get(1)?, same })
+    })?;
+    let duplicates = several(&snapshot, "select count from duplicates where event = ?1", id, |row| row.get(0))?;
+    let body = several(&snapshot, "select 1 from payloads where event = ?1", id, |_| Ok(()))?;
+    let group = event.group.filter(|_| event.state == EventState::Waiting { due: None });
+    let holder = "select event from slots where grp = ?1";
+    let behind = match group {
+        Some(group) => snapshot.prepare_cached(holder)?.query_row([group.0], |row| row.get(0)).optional()?,
+        None => None,
+    };
+    Ok(Some(EventDetails {
+        event,
+        behind: behind.map(EventId),
+        identities,
+        sightings,
+        duplicates: duplicates.first().map_or(0, |count: &i64| count.unsigned_abs()),
+        attempts: attempts(&snapshot, id)?,
+        receipt: receipt(&snapshot, id)?,
+        has_body: !body.is_empty(),
+    }))
+}
+
+fn attempts(db: &Connection, id: EventId) -> Result<Vec<AttemptRecord>> {
+    let sql = "select a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, coalesce(o.bytes, x'') \
+               from attempts a left join output o on o.id = a.id where a.event = ?1 order by a.id";
+    several(db, sql, id, |row| {
+        Ok(AttemptRecord {
+            life: row.get(0)?,
+            attempt: row.get(1)?,
+            started_at: Timestamp(row.get(2)?),
+            ended_at: Timestamp(row.get(3)?),
+            outcome: row.get(4)?,
+            why: row.get(5)?,
+            output: row.get(6)?,
+        })
+    })
+}
+
+/// The rows beside an event. One that cannot be read is left out: it is only for people.
+fn several<T>(
+    db: &Connection,
+    sql: &str,
+    id: EventId,
+    read: impl Fn(&rusqlite::Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut rows = db.prepare_cached(sql)?;
+    let mut rows = rows.query([id.0])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        all.extend(read(row).ok());
+    }
+    Ok(all)
+}
+
+pub(super) fn events(db: &Connection, sql: &str, params: impl Params) -> Result<Vec<Event>> {
+    db.prepare_cached(sql)?.query_map(params, |row| Ok(row::read(row).event()))?.collect()
+}
+
+pub(super) fn limit_cell(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+impl row::StoredRow for rusqlite::Row<'_> {
+    fn cell(&self, place: usize) -> CellValue<'_> {
+        match self.get_ref(place) {
+            Ok(ValueRef::Null) => CellValue::Null,
+            Ok(ValueRef::Integer(number)) => CellValue::Number(number),
+            Ok(cell @ ValueRef::Text(_)) => cell.as_str().map_or(CellValue::Other, CellValue::Text),
+            Ok(ValueRef::Blob(bytes)) => CellValue::Bytes(bytes),
+            Ok(ValueRef::Real(_)) | Err(_) => CellValue::Other,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A change and a statement of the user's in one transaction: the swap first, the statement second, then the commit.
+//!
+//! They share that transaction with nobody. A statement that is interrupted, or that says `or rollback`, takes the whole
+//! transaction back, and what is deferred is only checked at its commit: neither may be anybody else's trouble.
+
+use super::rows::SqliteLedger;
+use super::writer::{SqliteCommitStage, SqliteWriter, classify, stop};
+use crate::decide::event::Outcome;
+use crate::decide::limits;
+use crate::decide::sql_template::{BoundStatement, BoundValue};
+use crate::decide::transition::Transition;
+use crate::store::{AdvanceResult, SqlOutcome, StoreError, ledger};
+use rusqlite::types::{ToSqlOutput, Value};
+use rusqlite::{ErrorCode, ToSql};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// How many of SQLite's steps pass between two looks at the time.
+const STEPS: i32 = 1_000;
+
+/// A change, its statement, and who waits.
+pub(super) struct SqlWriteJob {
+    pub(super) change: Box<Transition>,
+    pub(super) statement: BoundStatement,
+    pub(super) to: oneshot::Sender<Result<SqlOutcome, StoreError>>,
+}
+
+/// How far it came.
+enum SqlRunResult {
+    /// To the commit.
+    Ready(AdvanceResult),
+    /// No further than the statement.
+    Refused(Outcome),
+}
+
+impl SqliteWriter {
+    /// Does it, and says what came of it.
+    pub(super) fn effect(&mut self, effect: SqlWriteJob) {
+        let SqlWriteJob { change, statement, to } = effect;
+        let stopped = self.failed.borrow().clone();
+        let came = match stopped {
+            Some(why) => Err(StoreError::Broken(why)),
+            None => self.write_and_run(&change, &statement),
+        };
+        if let Err(StoreError::Unsure(why) | StoreError::Broken(why)) = &came {
+            stop(&self.failed, why);
+        }
+        let _ = to.send(came); // who no longer waits need not hear it
+        if self.failed.borrow().is_none() {
+            self.log.checkpoint_if_due(&self.db);
+        }
+    }
+
+    fn write_and_run(&mut self, change: &Transition, statement: &BoundStatement) -> Result<SqlOutcome, StoreError> {
+        let came = match self.up_to_commit(change, statement) {
+            Err(error) => Err(classify(&error, SqliteCommitStage::Before)),
+            Ok(SqlRunResult::Refused(outcome)) => Ok(SqlOutcome::Refused(outcome)),
+            Ok(SqlRunResult::Ready(advance)) => match self.execute("commit") {
+                Ok(()) => {
+                    self.mark.committed();
+                    self.commits.fetch_add(1, Ordering::Relaxed);
+                    return Ok(SqlOutcome::Advanced(advance));
+                }
+                // What was deferred is checked only now.
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                    Ok(SqlOutcome::Refused(refused(&error, statement)))
+                }
+                Err(error) => Err(classify(&error, SqliteCommitStage::Commit)),
+            },
+        };
+        self.mark.rolled_back();
+        if !self.db.is_autocommit() {
+            self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
+        }
+        came
+    }
+
+    fn up_to_commit(
+        &mut self,
+        change: &Transition,
+        statement: &BoundStatement,
+    ) -> Result<SqlRunResult, rusqlite::Error> {
+        self.execute("begin immediate")?;
+        let at = self.clock.moment();
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
+        let advance = ledger::advance(&mut rows, change, at.now)?;
+        if advance == AdvanceResult::Lost {
+            return Ok(SqlRunResult::Ready(advance));
+        }
+        let until = Instant::now() + statement.statement.timeout;
+        self.db.progress_handler(STEPS, Some(move || Instant::now() >= until))?;
+        let ran = self.run_theirs(statement);
+        self.db.progress_handler(0, None::<fn() -> bool>)?;
+        Ok(match ran {
+            Ok(()) => SqlRunResult::Ready(advance),
+            Err(error) if is_ours(&error) => return Err(error),
+            Err(error) => SqlRunResult::Refused(refused(&error, statement)),
+        })
+    }
+
+    /// Runs it to its last row; nobody reads them.
+    fn run_theirs(&self, bound: &BoundStatement) -> Result<(), rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(&bound.statement.numbered)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(&bound.values))?;
+        while rows.next()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Trouble of the disk or the file, which any statement could have met.
+fn is_ours(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    code.is_some_and(|code| {
+        matches!(
+            code,
+            ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::OutOfMemory
+                | ErrorCode::DatabaseBusy
+        )
+    })
+}
+
+/// What an error of the statement means for the attempt.
+fn refused(error: &rusqlite::Error, bound: &BoundStatement) -> Outcome {
+    let why: String = error.to_string().chars().take(limits::STATEMENT_SAID_MAX).collect();
+    match error.sqlite_error_code() {
+        // A constraint, or a value that cannot stand there: it would be the same the next time.
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
+            Outcome::Rejected { why, receipt: None }
+        }
+        Some(ErrorCode::OperationInterrupted) => {
+            let limit = bound.statement.timeout.as_millis();
+            let why = format!("the statement took longer than {limit} ms, and was ended");
+            Outcome::Failed { why, retry_after: None, receipt: None }
+        }
+        _ => Outcome::Failed { why, retry_after: None, receipt: None },
+    }
+}
+
+/// A body is text where it can be, so that SQLite's JSON functions read it; a number that is too large for SQLite's
+/// stays as it was written.
+impl ToSql for BoundValue {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Null => ToSqlOutput::Owned(Value::Null),
+            Self::Text(text) => ToSqlOutput::from(&**text),
+            Self::Bool(flag) => ToSqlOutput::from(*flag),
+            Self::Number(text) => match (text.parse::<i64>(), text.parse::<f64>()) {
+                (Ok(whole), _) => ToSqlOutput::from(whole),
+                (_, Ok(real)) if text.contains(['.', 'e', 'E']) && real.is_finite() => ToSqlOutput::from(real),
+                _ => ToSqlOutput::from(&**text),
+            },
+            Self::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) if !text.contains('\0') => ToSqlOutput::from(text),
+                _ => ToSqlOutput::from(&**bytes),
+            },
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! Starting due events, many in one write. Nodes that drain one backlog together each get other events: what one of them
+//! is starting, the others pass over.
+
+use super::ledger::EventRow;
+use super::{AdvanceResult, DueQuery, Store, StoreError, StoredValue};
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, EventStep};
+use crate::decide::id::EventId;
+use crate::decide::source::Route;
+use crate::decide::time::Timestamp;
+use crate::decide::transition::Transition;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Which due events are to be started, and how.
+#[derive(Clone, Debug)]
+pub struct StartDueRequest {
+    /// Of this source.
+    pub source: Arc<str>,
+    /// On this route.
+    pub route: Arc<Route>,
+    /// For this of its receivers.
+    pub part: u16,
+    /// By this step, a [`Step::Start`].
+    pub step: EventStep,
+    /// The first so many that are due. Of those, whatever needs an ordinary step is left as it is.
+    pub limit: usize,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StartDueResult {
+    /// These are started.
+    pub events: Vec<Event>,
+    /// Payloads of started events that the store read along with them. The others are read one by one.
+    pub payloads: HashMap<EventId, StoredValue<Payload>>,
+    /// Of these nobody knows whether they are: the store did not say. As they were before.
+    pub unsure: Vec<Event>,
+}
+
+impl StartDueRequest {
+    /// Where the events are found.
+    pub fn look(&self) -> DueQuery {
+        DueQuery::Receiver(self.source.clone(), self.route.name.clone(), self.part..=self.part)
+    }
+
+    /// The change that starts this event, if it is one of these and its own row decides.
+    pub fn change(&self, event: &Event, now: Timestamp) -> Option<Transition> {
+        let due = self.look().finds(event) && event.state.wake_at().is_some_and(|at| at <= now);
+        if due { event.start_alone(&self.step, &self.route, now) } else { None }
+    }
+
+    /// The row of an event once it is started, for a store that keeps others from the row meanwhile: what
+    /// [`ledger::advance`](super::ledger::advance) would write.
+    pub fn row(&self, row: &EventRow, now: Timestamp) -> Option<EventRow> {
+        let change = self.change(&row.event, now)?;
+        Some(EventRow { event: change.resolve(None, now), keep_from: None })
+    }
+
+    /// The same with steps of the store's own that are there anyway, for a store that one node writes.
+    pub(super) async fn by_steps<S: Store + ?Sized>(self, store: &S) -> Result<StartDueResult, StoreError> {
+        let due = store.due(self.look(), self.limit).await?.events;
+        let now = store.now();
+        let (was, changes): (Vec<_>, Vec<_>) =
+            due.into_iter().filter_map(|event| self.change(&event, now).map(|change| (event, change))).unzip();
+        if changes.is_empty() {
+            return Ok(StartDueResult::default());
+        }
+        match store.advance(changes).await {
+            Ok(advances) => {
+                let written = advances.into_iter().filter_map(|advance| match advance {
+                    AdvanceResult::Written { event, .. } => Some(*event),
+                    AdvanceResult::Lost => None,
+                });
+                Ok(StartDueResult { events: written.collect(), ..StartDueResult::default() })
+            }
+            Err(StoreError::Unsure(_)) => Ok(StartDueResult { unsure: was, ..StartDueResult::default() }),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Metrics for Prometheus, and the files that go by their names.
+
+use crate::support::{House, SECRET, Sent};
+use crate::{IN, http, number, numbers, parrot};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+async fn metrics(house: &House) -> String {
+    let answer = house.ask("GET", "/metrics").await;
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    String::from_utf8(answer.body).unwrap()
+}
+
+#[tokio::test]
+async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
+    let house = House::new(&numbers(""));
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.deliver(IN, &number("d1", 13, "a")).await; // the same id with another body
+    house.deliver(IN, &number("d4", 1, "no")).await;
+    house.deliver(IN, &number("d5", 1, "a").with("x-hub-signature-256", "sha256=00")).await;
+    house.quiet().await;
+    let told = metrics(&house).await;
+    for line in [
+        r#"hookonce_deliveries_total{source="numbers",verdict="accepted"} 2"#,
+        r#"hookonce_deliveries_total{source="numbers",verdict="duplicate"} 1"#,
+        r#"hookonce_deliveries_total{source="numbers",verdict="ignored"} 1"#,
+        r#"hookonce_deliveries_total{source="numbers",verdict="refused"} 1"#,
+        r#"hookonce_duplicates_total{source="numbers",same="delivery"} 1"#,
+        r#"hookonce_duplicates_total{source="numbers",same="n+tag"} 0"#,
+        r#"hookonce_delivery_id_conflict_total{source="numbers"} 1"#,
+        r#"hookonce_secret_matched_total{source="numbers",secret="0"} 4"#,
+        r#"hookonce_attempts_total{source="numbers",route="act",outcome="delivered"} 1"#,
+        r#"hookonce_attempts_total{source="numbers",route="act",outcome="failed"} 1"#,
+        r#"hookonce_events_ended_total{source="numbers",state="dead"} 1"#,
+        r#"hookonce_events{state="waiting"} 0"#,
+        r#"hookonce_events{state="dead"} 1"#,
+        "hookonce_oldest_waiting_seconds 0",
+        "hookonce_leases_lost_total 0",
+        "hookonce_bodies_in_flight_bytes 0",
+        // The repeat was found beside the claims.
+        "hookonce_batch_claims_sum 2",
+        r#"hookonce_store_seconds_count{call="claim"} 2"#,
+    ] {
+        assert!(told.lines().any(|found| found == line), "{line}\n{told}");
+    }
+    assert!(told.contains(concat!("hookonce_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",node=\"")));
+    let lines = told.lines().filter(|line| !line.starts_with('#')).count();
+    for n in 0..50 {
+        house.deliver(IN, &number(&format!("e{n}"), n, &format!("t{n}"))).await;
+        house.deliver(&format!("/nowhere/{n}"), &number("x", 1, "a")).await;
+    }
+    assert_eq!(metrics(&house).await.lines().filter(|line| !line.starts_with('#')).count(), lines);
+}
+
+#[tokio::test]
+async fn a_repeat_that_hears_the_kept_answer_is_counted_by_its_identity_and_another_body_is_refused() {
+    let receiver = parrot(&http("{\"ok\":true}")).await;
+    let house = House::new(&format!(
+        "[source.api]\npreset = \"idempotency-key\"\npath = \"{IN}\"\n\
+         verify = {{ scheme = \"bearer\", secret = {{ env = \"SECRET\" }} }}\n\
+         [[source.api.route]]\nforward = {{ url = \"{receiver}\" }}\n"
+    ));
+    let ask = |body: &'static str| {
+        let headers = [
+            ("authorization", format!("Bearer {SECRET}")),
+            ("idempotency-key", "\"k-1\"".into()),
+            ("content-type", "application/json".into()),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let house = &house;
+        async move { house.deliver(IN, &Sent { headers, body: body.into() }).await.status }
+    };
+    assert_eq!([ask("{}").await, ask("{}").await, ask("{}").await, ask("{\"other\":1}").await], [200, 200, 200, 422]);
+    let told = metrics(&house).await;
+    let counted = |name: &str| {
+        let lines = told.lines().filter(|line| line.starts_with(name) && line.contains("source=\"api\""));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert_eq!(counted("hookonce_duplicates_total"), 2, "{told}");
+    for (verdict, expected) in [("accepted", 1), ("duplicate", 2), ("refused", 1)] {
+        let line = format!("hookonce_deliveries_total{{source=\"api\",verdict=\"{verdict}\"}} {expected}");
+        assert!(told.lines().any(|found| found == line), "{line}\n{told}");
+    }
+    let away = crate::get(&house, "/api/turned-away").await;
+    assert_eq!(
+        (&away["turned_away"][0]["reason"], &away["turned_away"][0]["status"]),
+        (&"key_reused".into(), &422.into())
+    );
+}
+
+/// The names of all metrics, without what a histogram adds to its own.
+async fn names() -> BTreeSet<String> {
+    let house = House::new(&numbers(""));
+    let told = metrics(&house).await;
+    let types = told.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+fn contrib(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/contrib/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+#[tokio::test]
+async fn the_dashboard_and_the_alerts_name_only_metrics_that_there_are() {
+    let there = names().await;
+    for file in ["grafana.json", "alerts.yml"] {
+        let text = contrib(file);
+        let mut named = 0;
+        for (at, _) in text.match_indices("hookonce_") {
+            let name: String = text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+            assert!(there.contains(&name) || there.contains(base), "{file} names {name}");
+            named += 1;
+        }
+        assert!(named > 5, "{file} names nothing");
+    }
+    let grafana: serde_json::Value = serde_json::from_str(&contrib("grafana.json")).unwrap();
+    assert!(grafana["panels"].as_array().unwrap().len() > 5);
+}
+
+#[tokio::test]
+async fn every_metric_is_described_and_nothing_else_is() {
+    let text = std::fs::read_to_string(format!("{}/docs/watching.md", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `hookonce_"));
+    let described: BTreeSet<_> =
+        rows.map(|row| format!("hookonce_{}", row.split(['`', '{']).next().unwrap())).collect();
+    assert_eq!(described, names().await);
+}
+
+#[tokio::test]
+async fn prometheus_reads_the_metrics_and_the_alerts() {
+    let promtool = format!("{}/target/tools/prometheus/usr/bin/promtool", env!("CARGO_MANIFEST_DIR"));
+    if !std::path::Path::new(&promtool).exists() {
+        assert!(std::env::var_os("HOOKONCE_TOOLS").is_none(), "./test installs promtool, and it is not there");
+        eprintln!("promtool is not here; ./test installs it");
+        return;
+    }
+    let house = House::new(&numbers(""));
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.quiet().await;
+    std::fs::write(house.path("metrics"), metrics(&house).await).unwrap();
+    let checked = Command::new(&promtool)
+        .args(["check", "metrics"])
+        .stdin(std::fs::File::open(house.path("metrics")).unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() || checked.status.code() == Some(3), "{said}");
+    assert!(!said.contains("error"), "{said}");
+    let rules = format!("{}/contrib/alerts.yml", env!("CARGO_MANIFEST_DIR"));
+    let checked = Command::new(&promtool).args(["check", "rules", &rules]).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
+    use hookonce::decide::claim::MatchedBy;
+    use hookonce::decide::delivery::Delivery;
+    use hookonce::decide::id::{Digest, EventId};
+    use hookonce::decide::judge::{self, judge};
+    use hookonce::decide::time::Timestamp;
+    use hookonce::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
+    use hookonce::observe::metrics::{Metrics, StoreOp};
+    let config =
+        hookonce::config::parse(&numbers(""), "t", std::path::Path::new("/"), &|_| Some(SECRET.into())).unwrap();
+    let (meter, source) = (Metrics::new(&config.sources), &config.sources[0]);
+    let (digest, many) = (Digest::of(b"body"), 500_u32);
+    let ids: Vec<String> = (0..100).map(|n| format!("f168a0a0-0440-11f1-9b3f-a185afe7ee{n:02}")).collect();
+    let count = |n: u32| {
+        meter.secret_used("numbers", 0);
+        meter.check_id_conflict("numbers", &ids[n as usize % 100], &digest);
+        meter.duplicate("numbers", &MatchedBy::Delivery);
+        meter.store_call(StoreOp::Claim, std::time::Duration::from_micros(u64::from(n % 5000)), true);
+        meter.batch(7);
+        meter.delivery("numbers", DeliveryVerdict::Duplicate, Timestamp(i64::from(n)), || {
+            DeliveryRecord::new(None, DeliveryVerdict::Duplicate, Timestamp(0))
+        });
+    };
+    let one = number("d1", 1, "a");
+    let headers: Vec<_> = one.headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+    let body = one.body.into();
+    let take = |_| {
+        let (at, path) = (Timestamp(0), &source.path);
+        let delivery = Delivery { path, query: "", headers: &headers, body: &body, at, wall: at };
+        let verdict = judge(source, &delivery, &mut || EventId([1; 16]));
+        assert!(matches!(verdict, judge::Verdict::Events(_)), "{verdict:?}");
+    };
+    // What it costs, not how long it takes where others want the processor too; and both by turns, because a processor
+    // that is shared is not always equally fast.
+    let spent = |what: &dyn Fn(u32)| {
+        let now = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            std::time::Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+        };
+        let start = now();
+        (0..many).for_each(what);
+        now().saturating_sub(start)
+    };
+    let (mut counting, mut judging) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+    for _ in 0..20 {
+        counting += spent(&count);
+        judging += spent(&take);
+    }
+    println!("to count one delivery takes {:?}, to judge it {:?}", counting / (20 * many), judging / (20 * many));
+    assert!(counting * 10 < judging, "{counting:?} of {judging:?}");
+}

@@ -1,0 +1,94 @@
+//! `hookonce check --live`: what the config names is tried, and nothing is changed.
+
+use super::support::House;
+use super::{ghcr, run, said};
+use std::net::TcpListener;
+
+#[test]
+fn what_works_is_said_to_work() {
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", receiver.local_addr().unwrap());
+    let forward = format!("[[source.ghcr.route]]\nname = 'two'\nforward = {{ url = '{url}' }}\n");
+    let house = House::empty(&format!("{}{forward}", ghcr("run = { steps = ['x', ['sh', '-c', 'x']] }")));
+    run(&house, &["check", "--live"]).has(
+        0,
+        &[
+            "ok     secret    $SECRET: set",
+            "not there yet; it is made when a node starts",
+            "ok     folder    ",
+            "ok     command   sh: /",
+            &format!("ok     receiver  {url}: can be connected to"),
+            "is fine, and all of the 5 things that were tried work",
+        ],
+    );
+    assert!(!house.path("hookonce.db").exists(), "nothing is made");
+}
+
+#[test]
+fn what_does_not_work_is_said_with_what_to_do() {
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = plain.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        // Not TLS, whatever is asked.
+        let answered = plain
+            .incoming()
+            .flatten()
+            .map(|mut socket| std::io::Write::write_all(&mut socket, b"HTTP/1.1 400\r\n\r\n"));
+        answered.for_each(drop);
+    });
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let routes = format!(
+        "run = {{ dir = 'gone', steps = [['no-such-program'], ['./script']] }}\n\
+         [[source.ghcr.route]]\nname = 'two'\nforward = {{ url = 'http://127.0.0.1:{free}/' }}\n\
+         [[source.ghcr.route]]\nname = 'three'\nforward = {{ url = 'https://127.0.0.1:{port}/' }}\n\
+         [[source.ghcr.route]]\nname = 'four'\nforward = {{ url = {{ env = 'NO_URL' }} }}\n"
+    );
+    let house = House::empty(&ghcr(&routes));
+    let mut command = house.command(&["check", "--live"]);
+    command.env_remove("SECRET");
+    said(command, b"").has(
+        1,
+        &[
+            "wrong  secret    $SECRET: the environment variable `SECRET` is not set; set `SECRET`",
+            "wrong  value     $NO_URL: the environment variable `NO_URL` is not set",
+            "/gone: it does not exist; make it",
+            "wrong  command   no-such-program: it is in no folder of PATH",
+            "wrong  command   ./script: there is no ",
+            &format!("wrong  receiver  http://127.0.0.1:{free}/: cannot connect"),
+            &format!("wrong  receiver  https://127.0.0.1:{port}/: no TLS: "),
+            "7 of the 8 things that were tried do not work",
+        ],
+    );
+    let mut command = house.command(&["check", "--live", "--json"]);
+    command.env("SECRET", "");
+    let json = said(command, b"").has(1, &[]).json();
+    assert_eq!(json["status"], "wrong");
+    assert_eq!(json["live"][0]["words"], "the environment variable `SECRET` is empty");
+}
+
+#[test]
+fn a_store_is_opened_and_left_as_it_is() {
+    let house = House::empty(&ghcr("run = { steps = ['true'] }"));
+    run(&house, &["migrate", "up", "--to", "1"]).has(0, &[]);
+    run(&house, &["check", "--live"]).has(0, &["a node that starts brings its schema up to date: 0002 "]);
+    run(&house, &["migrate", "status"]).has(0, &["0002 beside       not applied"]);
+    run(&house, &["migrate", "up"]).has(0, &[]);
+    run(&house, &["check", "--live"]).has(0, &["opens, and its schema is up to date"]);
+    std::fs::write(house.path("hookonce.db"), "something else").unwrap();
+    run(&house, &["check", "--live"]).has(1, &["is not an SQLite database"]);
+    house.configure(&format!("store = 'sqlite:gone/h.db'\n{}", ghcr("run = { steps = ['true'] }")));
+    run(&house, &["check", "--live"]).has(1, &["gone does not exist; make it"]);
+}
+
+#[test]
+fn a_running_node_is_not_in_the_way() {
+    let house = House::new(&ghcr("run = { steps = ['true'] }"));
+    run(&house, &["check", "--live"]).has(0, &["opens, and its schema is up to date"]);
+}
+
+#[test]
+fn a_wrong_config_is_told_as_ever() {
+    let house = House::empty("nonsense = 1\n");
+    run(&house, &["check", "--live"]).has(1, &["unknown key `nonsense`"]);
+    run(&house, &["check", "--live", "--config", "none.toml"]).has(2, &["there is no config at none.toml"]);
+}

@@ -1,0 +1,180 @@
+//! `hookonce explain`: what it says about saved deliveries, without a server and without secrets.
+
+use super::support::{House, Sent};
+use super::{Said, ghcr, payload, run, said};
+
+const RUN: &str = "run = { steps = ['true'] }";
+
+/// Runs it where no secret is set.
+fn bare(house: &House, args: &[&str]) -> Said {
+    let mut command = house.command(args);
+    command.env_remove("SECRET");
+    said(command, b"")
+}
+
+/// A delivery as it goes over the wire.
+fn raw(path: &str, sent: &Sent) -> Vec<u8> {
+    let mut bytes = format!("POST {path} HTTP/1.1\r\nHost: example.com\r\n").into_bytes();
+    for (name, value) in &sent.headers {
+        bytes.extend(format!("{name}: {value}\r\n").bytes());
+    }
+    bytes.extend(format!("Content-Length: {}\r\n\r\n", sent.body.len()).bytes());
+    bytes.extend(&sent.body);
+    bytes
+}
+
+#[test]
+fn one_push_is_explained_delivery_by_delivery_without_a_secret() {
+    let house = House::empty(&ghcr(RUN));
+    bare(&house, &["explain", &payload("storm_tags.jsonl")]).has(
+        0,
+        &[
+            "delivery 5 of 5",
+            "source     ghcr (the only one)",
+            "not checked, there is no x-hub-signature-256 here",
+            "tag         \"\"  at body.registry_package",
+            "it would   be ignored: tag was \"main\", wanted tag == \"latest\"",
+            "once per   the delivery id (header.x-github-delivery) with the body's digest",
+            "register   a change of package + tag to version_id + sha, ordered by updated_at",
+            "group      one at a time per package + tag",
+            "not asked: there is no store yet",
+            "it would   be a new event, and act on route deploy",
+        ],
+    );
+    assert!(!house.path("hookonce.db").exists(), "to explain is to write nothing");
+}
+
+#[test]
+fn a_filter_is_shown_term_by_term_and_the_first_route_that_matches_wins() {
+    let config = "[source.s]\nverify = 'none'\npath = '/s'\nrequire = 'exists(n)'\n\
+                  fields = { n = 'body.n', who = { at = 'body.who', default = 'nobody' }, gone = 'body.gone' }\n\
+                  once = { per = ['body'] }\n\
+                  [[source.s.route]]\nname = 'many'\nwhen = 'n > 5 && who == \"me\"'\nrun = { steps = ['true'] }\n\
+                  [[source.s.route]]\nname = 'few'\nwhen = 'n < 5'\nrun = { steps = ['true'] }\n\
+                  [[source.s.route]]\nname = 'rest'\n";
+    let house = House::empty(config);
+    let explain = |body: &str| said(house.command(&["explain", "-"]), body.as_bytes());
+    explain(r#"{"n":3}"#).has(
+        0,
+        &[
+            "requires   exists(n): yes",
+            "who   \"nobody\" (its default: nothing was there)  at body.who",
+            "gone  missing  at body.gone",
+            "many when n > 5 && who == \"me\": no",
+            "  n > 5: false, n was 3",
+            "  who == \"me\": false, who was \"nobody\"",
+            "few when n < 5: yes",
+            "few is taken; not asked: rest",
+        ],
+    );
+    explain(r#"{"n":5}"#).has(1, &["be a new event that is only recorded: route rest has no action"]);
+    explain("{}").has(1, &["exists(n): no", "be refused with 403, forbidden"]);
+    explain("{").has(1, &["be refused with 400, malformed"]);
+    let json = said(house.command(&["explain", "-", "--json"]), br#"{"n":9007199254740993}"#).json();
+    assert_eq!(json["fields"][0]["value"], "9007199254740993");
+    assert_eq!(json["fields"][1]["is"], "default");
+    assert_eq!((&json["route"], &json["acts"]), (&"rest".into(), &false.into()));
+}
+
+#[test]
+fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
+    let two = format!("{}\n[source.other]\nverify = 'none'\n[[source.other.route]]\n", ghcr(RUN));
+    let house = House::empty(&two);
+    let sent = Sent::package("1", "latest", 7, 1);
+    let explain = |path: &str, sent: &Sent| said(house.command(&["explain", "-"]), &raw(path, sent));
+    explain("/version/1", &sent).has(0, &["ghcr (listens on /version/1)", "(SHA-256): right"]);
+    let forged = sent.clone().with("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
+    explain("/version/1", &forged).has(1, &["wrong; the rest is what would hold", "refused with 401, bad_signature"]);
+    explain("/version/2", &sent).has(1, &["no source listens on /version/2, so a node answers 404"]);
+    explain("/version/1", &sent.clone().with("x-github-event", "push"))
+        .has(1, &["x-github-event is \"push\", wanted \"registry_package\": no", "be ignored: x-github-event was"]);
+    std::fs::write(house.path("saved"), raw("/version/1", &sent)).unwrap();
+    bare(&house, &["explain", "saved"]).has(0, &["not checked, the environment variable `SECRET` is not set"]);
+    run(&house, &["explain", "saved", "--source", "other"]).has(1, &["source     other (named)"]);
+    run(&house, &["explain", "saved", "--source", "gchr"]).has(2, &["did you mean `ghcr`?"]);
+    run(&house, &["explain", &payload("ghcr_latest.json")])
+        .has(2, &["which source is it for? Choose one: ", "hint: name it with --source NAME"]);
+}
+
+#[test]
+fn a_bare_upload_is_taken_as_that_of_the_repository_it_names() {
+    let config = "[source.ci]\npreset = 'ci-ingestion'\nsecret = { dir = 'callers' }\n[[source.ci.route]]\nname = 'ingest'\n\
+                  run = { steps = ['true'] }\n";
+    let house = House::empty(config);
+    std::fs::create_dir(house.path("callers")).unwrap();
+    std::fs::write(house.path("callers/acme"), "secret\n").unwrap();
+    let upload = br#"{"commit_sha":"c","framework":"jest","repo_id":"acme"}"#;
+    let taken = "no authorization here: taken as that of \"acme\", whom the body names";
+    said_of(&house, upload).has(0, &[taken, "it would   be a new event, and act on route ingest"]);
+    let unnamed = said_of(&house, br#"{"commit_sha":"c","framework":"jest"}"#);
+    unnamed.has(1, &["no authorization here, so the field repo_auth is missing; --header"]);
+}
+
+fn said_of(house: &House, input: &[u8]) -> Said {
+    said(house.command(&["explain", "-"]), input)
+}
+
+#[test]
+fn a_bare_body_is_explained_with_the_headers_it_must_have_had_unless_they_are_given() {
+    let house = House::empty(&ghcr(RUN));
+    let file = payload("ghcr_latest.json");
+    let kind = ["--header", "X-GitHub-Event: registry_package"];
+    let (no_kind, no_id) =
+        ("no x-github-event here: taken as \"registry_package\"", "no x-github-delivery here: taken as");
+    let said = run(&house, &["explain", &file]);
+    said.has(0, &["a bare body without headers", no_kind, no_id, "it would   be a new event, and act on route deploy"]);
+    assert!(!run(&house, &["explain", &file, kind[0], kind[1]]).has(0, &[no_id]).out.contains(no_kind));
+    run(&house, &["explain", &file, kind[0], kind[1], "--header", "x-github-delivery: 1"]).has(0, &["id         1"]);
+    run(&house, &["explain", &file, "--header", "x-github-event: push"]).has(1, &["be ignored: x-github-event was"]);
+    said_of(&house, b"{bad").has(1, &["be refused with 400, malformed"]);
+    let other = std::fs::read_to_string(&file).unwrap().replace("\"latest\"", "\"main\"");
+    said_of(&house, other.as_bytes()).has(1, &["be ignored: tag was \"main\""]);
+    // One that was saved whole is taken as it is.
+    let sent = Sent::package("1", "latest", 7, 1);
+    let headers = sent.headers.iter().filter(|(name, _)| name != "x-github-delivery").cloned().collect();
+    let whole = raw("/version/1", &Sent { headers, ..sent });
+    said_of(&house, &whole).has(1, &["refused with 422, missing_field: `delivery`"]);
+    run(&house, &["explain", &file, "--header", "nonsense"]).has(2, &["\"nonsense\" is not a header"]);
+}
+
+#[test]
+fn a_signature_that_was_right_when_it_was_sent_is_old_and_not_wrong() {
+    let config = "[source.s]\nverify = { scheme = 'hmac', secret = { env = 'SECRET' }, header = 'x-sig', \
+                  over = '{timestamp}.{body}', timestamp = 'header.x-time' }\n[[source.s.route]]\nrun = { steps = ['true'] }\n";
+    let house = House::empty(config);
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, super::support::SECRET.as_bytes());
+    let signature = hex::encode(aws_lc_rs::hmac::sign(&key, b"1700000000.{}"));
+    let request = format!("POST /in/s HTTP/1.1\nX-Time: 1700000000\nX-Sig: {signature}\n\n{{}}");
+    said(house.command(&["explain", "-"]), request.as_bytes()).has(0, &["right, but too old to be believed now"]);
+    said(house.command(&["explain", "-"]), request.replace("1700000000", "1700000001").as_bytes())
+        .has(1, &["refused with 401, bad_signature"]);
+}
+
+#[test]
+fn a_source_is_not_blamed_for_another_ones_secret() {
+    let config =
+        format!("[source.first]\nverify = {{ scheme = 'github', secret = {{ env = 'FIRST' }} }}\n{}", ghcr(RUN));
+    let house = House::empty(&config);
+    let sent = Sent::package("1", "latest", 7, 1);
+    said(house.command(&["explain", "-"]), &raw("/version/1", &sent)).has(0, &["(SHA-256): right"]);
+    let mut command = house.command(&["explain", "-"]);
+    command.env_remove("SECRET").env_remove("FIRST");
+    said(command, &raw("/version/1", &sent)).has(0, &["`SECRET` is not set"]);
+}
+
+#[test]
+fn what_cannot_be_explained_is_told_in_a_sentence() {
+    let house = House::empty(&ghcr(RUN));
+    run(&house, &["explain", "nothing-here"]).has(2, &["there is no file nothing-here, and no event can be looked up"]);
+    run(&house, &["explain", "."]).has(2, &[". is a folder"]);
+    run(&house, &["explain", "-"]).has(2, &["standard input is empty"]);
+    run(&house, &["explain", "hookonce.toml", "--store", "none.db"]).has(2, &["there is no database at none.db"]);
+    run(&house, &["explain", "hookonce.toml", "--store", "hookonce.toml"]).has(2, &["hookonce.toml"]);
+    std::fs::write(house.path("binary"), [0, 159, 146, 150, 0, 10, 10]).unwrap();
+    let named = ["explain", "binary", "--header", "x-github-event: registry_package"];
+    run(&house, &named).has(1, &["be refused with 400, malformed"]);
+    std::fs::write(house.path("hookonce.toml"), "nonsense").unwrap();
+    run(&house, &["explain", "binary"]).has(2, &["hookonce.toml; nothing can be explained"]);
+    run(&house, &["explain", "binary", "--config", "none.toml"]).has(2, &["there is no config at none.toml"]);
+    run(&house, &["explain"]).has(2, &["FILE|EVENT"]);
+}

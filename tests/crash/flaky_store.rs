@@ -1,0 +1,399 @@
+//! A store in memory that answers as it is told, and actions that do as they are told: for what no process can be
+//! made to do at the right moment.
+
+use hookonce::action::{Action, ActionFuture, Attempt};
+use hookonce::decide::action_kind::ActionKind;
+use hookonce::decide::claim::{Claim, NewEvent, Payload};
+use hookonce::decide::event::{Event, Outcome, Receipt};
+use hookonce::decide::field::FieldSet;
+use hookonce::decide::id::{EventId, Key};
+use hookonce::decide::identity::recipe::IdentityRecipe;
+use hookonce::decide::retry::RetryPolicy;
+use hookonce::decide::source::{
+    ApiStyle, DeduplicationPolicy, Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode, Route, Source,
+};
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::decide::transition::Transition;
+use hookonce::decide::verify::VerificationScheme;
+use hookonce::engine::dispatcher::{Dispatcher, Lane};
+use hookonce::store::batch::Batcher;
+use hookonce::store::clock::StoreClock;
+use hookonce::store::conformance::{TestEventBuilder, making};
+use hookonce::store::memory::MemoryStore;
+use hookonce::store::quarantine::QuarantinedMessage;
+use hookonce::store::{
+    AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventDetails, EventQuery, ForgetCounts, ImportCounts,
+    RemovalResult, RetentionPolicies, SourceCount, SourceRetention, Store, StoreError, StoreFuture, StoredValue,
+    SweepError,
+};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// How a call is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mood {
+    Fine,
+    Down,
+    /// It is written, and the answer is lost.
+    Written,
+    /// It is not written, and nobody says so.
+    NotWritten,
+    /// Claims must be made again.
+    Again,
+    /// It answers when it is fine again.
+    Hangs,
+}
+
+/// The moods of a store, call by call.
+#[derive(Clone)]
+pub(crate) struct Flaky {
+    pub(crate) memory: MemoryStore,
+    pub(crate) claims: Arc<Moods>,
+    pub(crate) advances: Arc<Moods>,
+    pub(crate) reads: Arc<Moods>,
+    /// Another node is always first: nothing is advanced.
+    pub(crate) held_elsewhere: Arc<AtomicBool>,
+    /// How often somebody looked for what is due on a route.
+    pub(crate) looks: Arc<AtomicUsize>,
+}
+
+/// How the next calls of one kind are answered: those in line first, then all others.
+pub(crate) struct Moods {
+    next: Mutex<(Vec<Mood>, Mood)>,
+    pub(crate) asked: AtomicUsize,
+    changed: Notify,
+}
+
+impl Moods {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            next: Mutex::new((Vec::new(), Mood::Fine)),
+            asked: AtomicUsize::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn all(&self, mood: Mood) {
+        *self.next.lock().unwrap() = (Vec::new(), mood);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn once(&self, moods: &[Mood]) {
+        self.next.lock().unwrap().0 = moods.iter().rev().copied().collect();
+    }
+
+    fn take(&self) -> Mood {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut next = self.next.lock().unwrap();
+        next.0.pop().unwrap_or(next.1)
+    }
+
+    async fn answer<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let mut mood = self.take();
+        while mood == Mood::Hangs {
+            let changed = self.changed.notified();
+            mood = self.next.lock().unwrap().1;
+            if mood == Mood::Hangs {
+                changed.await;
+            }
+        }
+        match mood {
+            Mood::Fine | Mood::Again | Mood::Hangs => write.await,
+            Mood::Down => Err(StoreError::Down("told to be".into())),
+            Mood::NotWritten => Err(StoreError::Unsure("not written".into())),
+            Mood::Written => {
+                write.await?;
+                Err(StoreError::Unsure("written".into()))
+            }
+        }
+    }
+}
+
+impl Flaky {
+    pub(crate) fn new() -> Self {
+        Self::by(StoreClock::wall(Timestamp::default()))
+    }
+
+    /// One that lives by this clock.
+    pub(crate) fn by(clock: StoreClock) -> Self {
+        let memory = MemoryStore::new(clock);
+        let (claims, advances, reads) = (Moods::new(), Moods::new(), Moods::new());
+        Self { memory, claims, advances, reads, held_elsewhere: Arc::default(), looks: Arc::default() }
+    }
+}
+
+impl Store for Flaky {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        Box::pin(async move {
+            if matches!(self.claims.next.lock().unwrap().0.last(), Some(Mood::Again)) {
+                self.claims.take();
+                return Ok(new.iter().map(|_| Claim::Undecided).collect());
+            }
+            self.claims.answer(async { self.memory.claim(new).await }).await
+        })
+    }
+
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
+        if self.held_elsewhere.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Ok(changes.iter().map(|_| AdvanceResult::Lost).collect())));
+        }
+        Box::pin(self.advances.answer(async move { self.memory.advance(changes).await }))
+    }
+
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
+        Box::pin(self.reads.answer(self.memory.get(id)))
+    }
+
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
+        Box::pin(self.reads.answer(self.memory.payload(id)))
+    }
+
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
+        Box::pin(self.reads.answer(self.memory.receipt(id)))
+    }
+
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+        if matches!(look, DueQuery::Route(..)) {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+        }
+        self.memory.due(look, limit)
+    }
+
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
+        self.memory.list(listing)
+    }
+
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        self.memory.details(id)
+    }
+
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        self.memory.find_by_name(name, limit)
+    }
+
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        self.memory.note_duplicates(notes)
+    }
+
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
+        self.memory.remove(id)
+    }
+
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
+        self.memory.forget(keeps, limit)
+    }
+
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        self.memory.retention()
+    }
+
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        self.memory.set_retention(rows)
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
+        self.memory.other_sources(known)
+    }
+
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
+        self.memory.recipes()
+    }
+
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        self.memory.set_recipes(recipes)
+    }
+
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
+        self.memory.import(keys)
+    }
+
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        self.memory.quarantine(message)
+    }
+
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
+        self.memory.quarantined(limit)
+    }
+
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        self.memory.preview_claim(new)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.memory.now()
+    }
+}
+
+/// What an action does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Does {
+    /// Takes this long, and is delivered; ends unknown if its lease does before.
+    Takes(Duration),
+    /// The same, and does not look at its lease.
+    Ignores(Duration),
+    Panics,
+}
+
+/// An action that counts how often it was begun, and how many are at it at once.
+pub(crate) struct Stub {
+    does: Mutex<Does>,
+    pub(crate) begun: AtomicUsize,
+    now: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
+}
+
+impl Stub {
+    pub(crate) fn new(does: Does) -> Arc<Self> {
+        let none = || AtomicUsize::new(0);
+        Arc::new(Self { does: Mutex::new(does), begun: none(), now: none(), most_at_once: none() })
+    }
+
+    pub(crate) fn does(&self, does: Does) {
+        *self.does.lock().unwrap() = does;
+    }
+
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+}
+
+/// Counts who is at it, also when it is dropped.
+struct AtIt<'a>(&'a Stub);
+
+impl Drop for AtIt<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Action for Stub {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
+        Box::pin(async move {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_at_once.fetch_max(now, Ordering::SeqCst);
+            let _at_it = AtIt(self);
+            let does = *self.does.lock().unwrap();
+            match does {
+                Does::Panics => panic!("an action's own bug"),
+                Does::Ignores(length) => tokio::time::sleep(length).await,
+                Does::Takes(length) => tokio::select! {
+                    () = tokio::time::sleep(length) => {}
+                    over = attempt.lease.ended() => return Outcome::Unknown { why: over.why().into() },
+                },
+            }
+            Outcome::Delivered(None)
+        })
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Run
+    }
+}
+
+/// One node: its dispatcher and its batcher.
+pub(crate) struct Desk {
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) batch: Batcher,
+    pub(crate) store: Flaky,
+}
+
+/// The route of these tests.
+pub(crate) fn route(lease: Duration, in_doubt: InDoubtPolicy, at_once: usize) -> Route {
+    let short = Duration::from_millis(50);
+    Route {
+        retry: RetryPolicy { attempts: 5, first: short, longest: short },
+        in_doubt,
+        redelivery: RedeliveryPolicy::Ignore,
+        lease,
+        max_concurrency: at_once,
+        fanout: Fanout::Actions(1),
+        ..Route::default()
+    }
+}
+
+fn source(route: Arc<Route>) -> Source {
+    Source {
+        name: "source".into(),
+        scope: "source".into(),
+        path: "/in".into(),
+        stream: None,
+        verify: VerificationScheme::None,
+        kind: None,
+        delivery: None,
+        fields: FieldSet::new(Vec::new(), None),
+        require: None,
+        when: None,
+        once: DeduplicationPolicy {
+            implied: None,
+            per: Vec::new(),
+            change: None,
+            imported: None,
+            keep: Keep::Forever,
+            keep_body: Duration::from_hours(1),
+            keep_failures: false,
+        },
+        respond: ResponseMode::Accepted,
+        api_style: ApiStyle::Webhook,
+        mark_duplicates: false,
+        body_max: 1 << 20,
+        routes: vec![route],
+    }
+}
+
+impl Desk {
+    /// A node on this store, whose one route does this.
+    pub(crate) fn new(store: &Flaky, route: Route, action: Arc<Stub>) -> Self {
+        let shared: Arc<dyn Store> = Arc::new(store.clone());
+        let batch = Batcher::start(shared.clone());
+        let route = Arc::new(route);
+        let lane = Lane::new(Arc::new(source(route.clone())), route, Some(action));
+        let dispatcher = Dispatcher::new(shared, batch.clone(), vec![lane]);
+        Self { dispatcher, batch, store: store.clone() }
+    }
+
+    /// Claims an event for this node, as the gateway does: running if there is a permit, unless under `hold`.
+    pub(crate) async fn claim(&self, one: TestEventBuilder) -> Result<Claim, StoreError> {
+        let lane = self.dispatcher.lane("source", "1").unwrap();
+        let mut new = one.made(self.store.now());
+        let permit = match lane.route.in_doubt {
+            InDoubtPolicy::Retry | InDoubtPolicy::Never => self.dispatcher.free_spot(lane, 0),
+            InDoubtPolicy::Hold => None,
+        };
+        if permit.is_some() {
+            new.event = new.event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
+        }
+        let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
+        let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::action::boottime());
+        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
+    }
+
+    /// Claims a new event and says which.
+    pub(crate) async fn new_event(&self, delivery: &str) -> EventId {
+        let one = making().delivery(delivery).carrying(delivery.to_owned());
+        let id = one.id();
+        let claim = self.claim(one).await.unwrap();
+        assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
+        id
+    }
+
+    /// The event as it stands, whatever mood the store is in.
+    pub(crate) async fn stands(&self, id: EventId) -> Event {
+        self.store.memory.get(id).await.unwrap().unwrap()
+    }
+
+    /// Waits until an event has ended; brings it.
+    pub(crate) async fn ended(&self, id: EventId) -> Event {
+        let start = std::time::Instant::now();
+        loop {
+            let event = self.stands(id).await;
+            if event.state.ended().is_some() {
+                return event;
+            }
+            assert!(start.elapsed() < crate::support::PATIENCE, "it is stuck: {event:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

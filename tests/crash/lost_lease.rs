@@ -1,0 +1,98 @@
+//! A node that is stopped past its lease and goes on, and a guard whose node is gone before it begins.
+
+use crate::promises::processes_in;
+use crate::rounds;
+use crate::seed::{self, Random};
+use crate::support::{House, until};
+use rustix::process::Signal;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn config(in_doubt: &str) -> String {
+    format!(
+        "store = \"sqlite:hookonce.db\"\n[source.a]\npath = \"/a\"\nverify = \"none\"\ndelivery = \"header.x-id\"\n\
+         [[source.a.route]]\nlease = \"1s\"\nin_doubt = \"{in_doubt}\"\nretry = {{ first = \"50ms\" }}\n\
+         run = {{ steps = [\"echo $HOOKONCE_ATTEMPT $$ >> begun; if [ -e fast ]; then exit 0; fi; sleep 1000\"] }}\n"
+    )
+}
+
+async fn send(house: &House, id: &str) -> u16 {
+    let headers = [("x-id".to_owned(), id.to_owned()), ("content-type".to_owned(), "application/json".to_owned())];
+    house.post("/a", &headers, b"{}").await.unwrap().status
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_stopped_past_its_lease_does_not_believe_a_command_that_was_killed() {
+    let trials = rounds(4, 40);
+    for (in_doubt, end, runs) in [("hold", "dead in_doubt", 1), ("retry", "done acted", 2)] {
+        for trial in 0..trials {
+            let house = House::new(&config(in_doubt));
+            assert_eq!(send(&house, "x").await, 202);
+            until("the command runs", || house.lines("begun").len() == 1).await;
+            house.signal(Signal::STOP);
+            let command: i32 = house.lines("begun")[0].split(' ').nth(1).unwrap().parse().unwrap();
+            let alive = || std::fs::read(format!("/proc/{command}/environ")).is_ok_and(|env| !env.is_empty());
+            // The guard ends it at the lease's deadline, though its node stands still.
+            until("the guard has killed the command", || !alive()).await;
+            tokio::time::sleep(Duration::from_millis(300)).await; // the lease itself ends a fifth of it later
+            std::fs::write(house.path("fast"), "").unwrap();
+            house.signal(Signal::CONT);
+            house.quiet().await;
+            let ends = house.sql("select state || ' ' || cause from events");
+            assert_eq!(ends, [end], "trial {trial}");
+            assert_eq!(house.lines("begun").len(), runs, "trial {trial}");
+            assert_eq!(house.sql("select doubts from events"), ["1"]);
+        }
+        println!("N = {trials} nodes stopped past the lease under {in_doubt}: believed a killed command 0");
+    }
+}
+
+/// A node that stands still at any moment of an attempt: what it does when it goes on is done once, or doubted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_stopped_at_any_moment_does_not_act_twice_under_hold() {
+    let mut random = Random::new(seed::any());
+    let trials = rounds(12, 150);
+    let house = House::new(&config("hold"));
+    std::fs::write(house.path("fast"), "").unwrap();
+    for trial in 0..trials {
+        assert_eq!(send(&house, &format!("x{trial}")).await, 202);
+        tokio::time::sleep(random.millis(0, 40)).await;
+        house.signal(Signal::STOP);
+        tokio::time::sleep(random.millis(0, 1800)).await;
+        house.signal(Signal::CONT);
+    }
+    house.quiet().await;
+    let (done, held) = (house.count("done"), house.count("dead"));
+    assert_eq!(done + held, trials);
+    let begun = house.lines("begun").len();
+    assert!(done <= begun && begun <= trials, "{begun} commands for {trials} events");
+    println!("N = {trials} pauses under hold: done {done}, in doubt {held}, double 0");
+}
+
+#[test]
+fn a_guard_whose_node_is_gone_before_it_begins_starts_nothing() {
+    let house = House::empty("");
+    for _ in 0..20 {
+        let (mut node, guard) = UnixStream::pair().unwrap();
+        let order = format!(
+            "{{\"argv\":[\"sh\",\"-c\",\"echo >> began\"],\"dir\":{:?},\"env\":{{\"PATH\":\"/usr/bin:/bin\"}},\
+             \"body\":2,\"deadline\":{}}}\nhi",
+            house.dir.path(),
+            u64::MAX / 2
+        );
+        node.write_all(order.as_bytes()).unwrap();
+        drop(node);
+        let mut guard = Command::new(env!("CARGO_BIN_EXE_hookonce"))
+            .arg("guard")
+            .current_dir(house.dir.path())
+            .stdin(Stdio::from(OwnedFd::from(guard)))
+            .spawn()
+            .unwrap();
+        guard.wait().unwrap();
+    }
+    assert_eq!(house.lines("began").len(), 0, "a command began after its node was gone");
+    assert_eq!(processes_in(house.dir.path()), [""; 0]);
+}

@@ -1,0 +1,226 @@
+//! Floods: what strangers may do to the port for webhooks without keeping signed deliveries out.
+
+use crate::support::{House, Sent, until};
+use crate::{IN, numbers};
+use hookonce::ingress::accept::raise_file_limit;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const KIB: usize = 1 << 10;
+
+fn is_full() -> bool {
+    std::env::var_os("HOOKONCE_FULL").is_some()
+}
+
+/// Where the port for webhooks is.
+fn address(house: &House) -> String {
+    house.url("").trim_start_matches("http://").to_owned()
+}
+
+/// What is begun and never finished.
+#[derive(Clone, Copy)]
+enum Unfinished {
+    /// A body: the header that frames it, and the bytes that come at once. 1.1 KB/s follow.
+    Body(&'static str, usize),
+    /// Request line and headers: the bytes that come of them.
+    Head(usize),
+}
+
+/// Requests that are begun, never finished, and begun again whenever they are cut off.
+struct Tricklers {
+    tasks: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Tricklers {
+    fn start(address: &str, count: usize, what: Unfinished) -> Self {
+        let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let tasks = (0..count).map(|_| {
+            let (address, stop, begun) = (address.to_owned(), stop.clone(), begun.clone());
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let ended = match what {
+                        Unfinished::Body(head, first) => trickle(&address, head, first, &begun).await,
+                        Unfinished::Head(bytes) => begin_head(&address, bytes, &begun).await,
+                    };
+                    ended.unwrap_or_default();
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            })
+        });
+        Self { tasks: tasks.collect(), stop, begun }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn trickle(address: &str, head: &str, first: usize, begun: &AtomicUsize) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("POST {IN} HTTP/1.1\r\nhost: test\r\n{head}\r\n\r\n").as_bytes()).await?;
+    let chunked = head.starts_with("transfer");
+    let piece = |length: usize| {
+        let data = "b".repeat(length);
+        if chunked { format!("{length:x}\r\n{data}\r\n") } else { data }
+    };
+    for sent in (0..first).step_by(64 * KIB) {
+        stream.write_all(piece((first - sent).min(64 * KIB)).as_bytes()).await?;
+    }
+    begun.fetch_add(1, Ordering::Relaxed);
+    let (mut answer, mut out) = stream.into_split();
+    let trickle = async {
+        loop {
+            out.write_all(piece(110).as_bytes()).await?;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let mut scrap = Vec::new();
+    // Whatever it is told ends it.
+    tokio::select! { ended = trickle => ended, read = answer.read_buf(&mut scrap) => read.map(drop) }
+}
+
+async fn begin_head(address: &str, bytes: usize, begun: &AtomicUsize) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("POST {IN} HTTP/1.1\r\nx-a: {}", "b".repeat(bytes)).as_bytes()).await?;
+    begun.fetch_add(1, Ordering::Relaxed);
+    stream.read(&mut [0]).await.map(drop)
+}
+
+/// A signed delivery of so many bytes.
+fn delivery(n: usize, bytes: usize) -> Sent {
+    Sent::github("push", &format!("genuine-{n}"), &format!("{{\"n\":{n},\"pad\":\"{}\"}}", "p".repeat(bytes)))
+}
+
+/// Sends 200 signed deliveries of 12 to 25 KB; how many were taken.
+async fn genuine(house: &House, from: usize) -> usize {
+    let mut taken = 0;
+    for n in 0..200 {
+        let sent = delivery(from + n, 12_000 + n * 65);
+        let answer = timeout(Duration::from_secs(10), house.post(IN, &sent.headers, &sent.body)).await;
+        taken += usize::from(matches!(answer, Ok(Ok(answer)) if (200..300).contains(&answer.status)));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    taken
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_whose_uploads_trickle_do_not_keep_signed_deliveries_out() {
+    let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
+    let chunked = "transfer-encoding: chunked";
+    for (round, (count, head, first)) in [
+        // All the room that a node has for bodies, less 11 KiB: the smallest signed delivery has 12.
+        (3, chunked, (64 * KIB * KIB - 11 * KIB) / 3),
+        (50, chunked, 22 * 64 * KIB),
+        (300, chunked, 65 * KIB),
+        (300, chunked, 60 * KIB),
+        (50, "content-length: 26000000", 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let attack = Tricklers::start(&address(&house), count, Unfinished::Body(head, first));
+        until("the attack has begun", || attack.begun.load(Ordering::Relaxed) >= count.min(3)).await;
+        let taken = genuine(&house, round * 1000).await;
+        let begun = attack.begun.load(Ordering::Relaxed);
+        attack.stop();
+        println!("{count} uploads that trickle after {first} bytes ({begun} begun): {taken} of 200 taken");
+        assert!(taken >= 198, "{count} uploads that trickle after {first} bytes: only {taken} of 200 were taken");
+    }
+}
+
+/// A connection that has had its answer, and is kept open.
+async fn kept(address: &str) -> Option<TcpStream> {
+    let mut stream = timeout(Duration::from_secs(5), TcpStream::connect(address)).await.ok()?.ok()?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n").await.ok()?;
+    let mut scrap = [0; 1024];
+    timeout(Duration::from_secs(5), stream.read(&mut scrap)).await.ok()?.ok()?;
+    Some(stream)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_alive_connections_beyond_the_limit_do_not_shut_the_port() {
+    // A node that may open few files takes few connections: the same rule, with less to open here.
+    let (files, flood) = if is_full() { (20_000, 10_500) } else { (1_024, 1_100) };
+    let allowed = raise_file_limit(flood).expect("a limit of open files");
+    assert!(allowed > flood as u64 + 100, "this system lets a process open only {allowed} files");
+    let mut house = House::empty(&numbers("", "run = { steps = [\"true\"] }"));
+    let mut command = Command::new("sh");
+    let limited = format!("ulimit -n {files}; exec \"$0\" serve");
+    command.args(["-c", &limited]).arg(env!("CARGO_BIN_EXE_hookonce")).current_dir(house.dir.path());
+    command.env("SECRET", crate::support::SECRET).env_remove("HOOKONCE_CONFIG");
+    house.try_start_by(command).unwrap();
+    let address = address(&house);
+    let mut held = Vec::new();
+    for _ in 0..flood {
+        held.push(kept(&address).await);
+    }
+    for n in 0..4 {
+        let sent = delivery(n, 100);
+        let answer = timeout(Duration::from_secs(5), house.post(IN, &sent.headers, &sent.body)).await;
+        assert_eq!(answer.expect("an answer in time").unwrap().status, 202);
+    }
+    house.quiet().await; // the store and commands have files too
+    assert_eq!(house.count("done"), 4);
+    drop(held);
+}
+
+/// Kilobytes of memory that the node has.
+fn resident(house: &House) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", house.pid().as_raw_nonzero())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_flood_of_bodies_and_connections_a_node_has_at_most_256_mb() {
+    let wanted = if is_full() { 9_500 } else { 4_000 };
+    let allowed = raise_file_limit(wanted).expect("a limit of open files");
+    let connections = wanted.min(usize::try_from(allowed).unwrap() - 500);
+    let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
+    let (address, before) = (address(&house), resident(&house));
+    let mut held = Vec::new();
+    for _ in 0..connections {
+        held.push(kept(&address).await);
+    }
+    let connected = resident(&house);
+    drop(held);
+    let heads = Tricklers::start(&address, connections - 1000, Unfinished::Head(7 * KIB));
+    until("the heads have begun", || heads.begun.load(Ordering::Relaxed) >= connections - 1000).await;
+    let begun = resident(&house);
+    // As many bodies as there is room for, of all sizes, from many connections at once.
+    let mut most = 0;
+    for (count, first) in [(3, 22 * KIB * KIB), (64, 900 * KIB), (400, 120 * KIB), (1000, 60 * KIB)] {
+        let attack = Tricklers::start(&address, count, Unfinished::Body("transfer-encoding: chunked", first));
+        let ends = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < ends {
+            most = most.max(resident(&house));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        attack.stop();
+    }
+    heads.stop();
+    let sent = delivery(1, 100);
+    until("all bodies are gone", || house.log().contains("too_slow") || house.log().contains("malformed")).await;
+    assert_eq!(house.post(IN, &sent.headers, &sent.body).await.unwrap().status, 202);
+    let after = resident(&house);
+    println!(
+        "{connections} connections: {} MB at the start, {} MB with them idle, {} MB with unfinished heads, \
+         {} MB at most with bodies too, {} MB after",
+        before >> 10,
+        connected >> 10,
+        begun >> 10,
+        most >> 10,
+        after >> 10
+    );
+    assert!(most <= 256 << 10, "{} MB", most >> 10);
+    assert!(after <= 256 << 10, "{} MB", after >> 10);
+}

@@ -1,0 +1,84 @@
+//! The walk from outside: real deliveries to the real binary over a real socket, and its database in a folder.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod admin_port;
+mod attempts;
+mod captured_delivery;
+mod commands;
+mod concurrent_copies;
+mod drain;
+mod flood;
+mod forged_delivery_id;
+mod forward;
+mod groups;
+mod image_push;
+mod missing_route;
+#[path = "../support/nginx.rs"]
+mod nginx;
+mod node_crash;
+mod receiver;
+mod rejections;
+mod retention;
+mod rollback;
+#[path = "../support/seed.rs"]
+mod seed;
+mod sender_responses;
+mod sighup;
+mod startup_config;
+mod store_unavailable;
+#[path = "../support/mod.rs"]
+mod support;
+mod unsigned_headers;
+
+use support::{Answer, House, Sent};
+
+/// Where the first user's packages arrive.
+const GHCR: &str = "/version/1";
+/// Where everything else arrives.
+const IN: &str = "/in";
+
+/// The first user's source, with one route.
+fn ghcr(route: &str) -> String {
+    format!(
+        r#"
+[source.ghcr]
+preset = "github-package"
+path   = "{GHCR}"
+secret = {{ env = "SECRET" }}
+[[source.ghcr.route]]
+name = "deploy"
+{route}
+"#
+    )
+}
+
+/// A source of bodies such as `{"n":1}`, with one route.
+fn numbers(keys: &str, route: &str) -> String {
+    format!(
+        r#"
+[source.numbers]
+path   = "{IN}"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ n = "body.n" }}
+{keys}
+[[source.numbers.route]]
+name = "act"
+{route}
+"#
+    )
+}
+
+/// A body for [`numbers`].
+fn number(id: &str, n: u64) -> Sent {
+    Sent::github("push", id, &format!("{{\"n\":{n}}}"))
+}
+
+/// Sends all of these at once.
+async fn at_once(house: &House, path: &str, all: &[Sent]) -> Vec<Answer> {
+    futures_util::future::join_all(all.iter().map(|sent| house.deliver(path, sent))).await
+}
+
+/// Lets commands go on that wait for this file: `until test -e go; do sleep 0.01; done`.
+fn touch(house: &House, name: &str) {
+    std::fs::write(house.path(name), "").unwrap();
+}

@@ -1,0 +1,53 @@
+//! `hookonce check --live`: servers and streams are looked at, and none is made.
+
+use super::server::{Nats, free_port};
+use super::support::House;
+use super::{LONG, edge, worker};
+use std::time::Duration;
+
+#[track_caller]
+fn check(config: &str, well: bool, words: &str) {
+    let said = House::empty(config).command(&["check", "--live"]).output().unwrap();
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success() == well && text.contains(words), "expected {words:?}:\n{text}");
+}
+
+const ACT: &str = "run = { steps = [\"true\"] }";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_to_is_looked_at() {
+    let nats = Nats::start();
+    let at = format!("github.{{kind}} at {}: ", nats.url());
+    let edge = edge(&nats.url(), "", "");
+    check(&edge, false, &format!("wrong  publish   {at}no stream takes `github.*`"));
+    check(&edge, false, "; nats stream add GITHUB --subjects 'github.*'");
+    nats.stream("GITHUB", Duration::from_mins(1)).await;
+    check(&edge, true, &format!("ok     publish   {at}the stream GITHUB remembers ids for 1m, and the last"));
+    nats.jetstream().await.delete_stream("GITHUB").await.unwrap();
+    nats.stream("GITHUB", LONG).await;
+    check(&edge, true, &format!("ok     publish   {at}a stream takes it"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_from_is_looked_at_and_not_made() {
+    let nats = Nats::start();
+    let at = format!("stream GITHUB at {}, consumer hookonce: ", nats.url());
+    let bare = worker(&nats.url(), "", ACT);
+    let makes = worker(&nats.url(), r#", create = true, subjects = ["github.>"]"#, ACT);
+    check(&bare, false, &format!("wrong  stream    {at}there is no stream GITHUB; make it"));
+    check(&makes, true, &format!("ok     stream    {at}not there yet; stream and consumer are made"));
+    nats.stream("GITHUB", LONG).await;
+    check(&bare, false, &format!("wrong  stream    {at}the stream GITHUB has no consumer hookonce"));
+    check(&makes, true, &format!("ok     stream    {at}no consumer yet"));
+    nats.consumer("GITHUB", Duration::from_secs(30)).await;
+    check(&bare, true, &format!("ok     stream    {at}can be taken from"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_or_does_not_let_us_in_is_named_with_the_reason() {
+    let place = format!("127.0.0.1:{}", free_port());
+    let refused = format!("not connected to nats://{place}: client error: nats: IO error: {place}: Connection refused");
+    check(&edge(&format!("nats://{place}"), "", ""), false, &refused);
+    let nats = Nats::with("jetstream { store_dir: \"data\" }\nauthorization { token: s3cret }");
+    check(&edge(&nats.url(), "", ""), false, "authorization violation");
+}

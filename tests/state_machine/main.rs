@@ -1,0 +1,511 @@
+//! The states of an event: what each rule promises, case by case; and in `arrows`, any sequence of steps.
+
+use hookonce::decide::action_kind::ActionKind;
+use hookonce::decide::claim::{self, MatchRelation, MatchedBy, NewEvent, Payload, RepeatEffect};
+use hookonce::decide::event::{
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, Receipt, Retrier,
+    SubjectChange, SucceededBlocks,
+};
+use hookonce::decide::field::{FieldValue, Fields};
+use hookonce::decide::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
+use hookonce::decide::retry::{Jitter, RetryPolicy};
+use hookonce::decide::source::{InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, TimeoutAccounting};
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::decide::transition::{QueueUpdate, ReceiptUpdate};
+
+mod republish;
+#[path = "../support/seed.rs"]
+mod seed;
+mod transitions;
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+const LEASE: Duration = Duration::from_secs(30);
+
+fn event() -> Event {
+    let mut event = Event {
+        id: EventId([7; 16]),
+        revision: Revision::FIRST,
+        source: "ghcr".into(),
+        route: "deploy".into(),
+        part: 0,
+        delivery_id: Some("d1".into()),
+        fields: [("tag".into(), FieldValue::Text("latest".into()))].into_iter().collect(),
+        received_at: NOW,
+        state: EventState::Waiting { due: Some(NOW) },
+        life: 1,
+        attempt: 0,
+        doubts: 0,
+        blocks: SucceededBlocks::default(),
+        queue_state: QueueState::Queued,
+        retrier: Retrier::Sender,
+        group: Some(Key([1; 32])),
+        turn: QueueTurn(1),
+        published_again: None,
+        change: Some(SubjectChange { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
+        body_digest: Digest([5; 32]),
+        digest: Digest([0; 32]),
+    };
+    event.digest = event.immutable_digest();
+    event
+}
+
+fn route(attempts: u32, in_doubt: InDoubtPolicy) -> Route {
+    let retry = RetryPolicy { attempts, first: Duration::from_secs(10), longest: Duration::from_mins(1) };
+    Route { name: "deploy".into(), retry, in_doubt, ..Route::default() }
+}
+
+fn start() -> EventStep {
+    EventStep::Start { lasts: LEASE, by: Node("n1".into()), action: ActionKind::Run }
+}
+
+fn settle(outcome: Outcome) -> EventStep {
+    EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(u32::MAX) }
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { why: "exit code 1".into(), retry_after: None, receipt: None }
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown { why: "its lease ran out".into() }
+}
+
+fn timed_out() -> Outcome {
+    Outcome::TimedOut { why: "timed out after 10m".into(), answered: None }
+}
+
+fn rejected() -> Outcome {
+    Outcome::Rejected { why: "exit code 127".into(), receipt: None }
+}
+
+/// Starts the event once for each outcome and settles it so; every try must be allowed.
+fn tried(event: Event, outcomes: impl IntoIterator<Item = Outcome>, route: &Route) -> Event {
+    outcomes.into_iter().fold(event, |event, outcome| {
+        let running = event.after(start(), route, NOW).expect("it waits and is due");
+        running.after(settle(outcome), route, NOW).expect("it runs")
+    })
+}
+
+fn check(outcomes: &[Outcome], attempts: u32, in_doubt: InDoubtPolicy, expected: &str) {
+    let after = tried(event(), outcomes.iter().cloned(), &route(attempts, in_doubt));
+    let state = match &after.state {
+        EventState::Dead { cause, .. } => cause.word(),
+        state => state.word(),
+    };
+    assert_eq!(state, expected, "{outcomes:?} of {attempts} {in_doubt:?}");
+}
+
+#[test]
+fn what_failed_ends_when_its_attempts_are_used_up() {
+    for attempts in 1..=5 {
+        let failures = vec![failed(); attempts as usize];
+        check(&failures, attempts, InDoubtPolicy::Retry, "failed");
+        check(&failures[1..], attempts, InDoubtPolicy::Retry, "waiting");
+        check(&failures, attempts, InDoubtPolicy::Hold, "failed");
+    }
+}
+
+#[test]
+fn what_is_rejected_ends_at_once() {
+    for attempts in 1..=5 {
+        check(&[rejected()], attempts, InDoubtPolicy::Retry, "rejected");
+    }
+    check(&[failed(), rejected()], 5, InDoubtPolicy::Hold, "rejected");
+}
+
+#[test]
+fn hold_ends_at_the_first_doubt() {
+    for attempts in 1..=5 {
+        check(&[unknown()], attempts, InDoubtPolicy::Hold, "in_doubt");
+    }
+    check(&[failed(), unknown()], 5, InDoubtPolicy::Hold, "in_doubt");
+    check(&[timed_out()], 5, InDoubtPolicy::Hold, "in_doubt");
+    check(&[failed(), timed_out()], 5, InDoubtPolicy::Hold, "in_doubt");
+}
+
+#[test]
+fn what_our_own_timeout_ended_counts_against_attempts_and_the_last_one_ends_in_doubt() {
+    for attempts in 1..=5 {
+        let ended = vec![timed_out(); attempts as usize];
+        check(&ended, attempts, InDoubtPolicy::Retry, "in_doubt");
+        check(&ended[1..], attempts, InDoubtPolicy::Retry, "waiting");
+        assert_eq!(tried(event(), ended, &route(attempts, InDoubtPolicy::Retry)).doubts, 0, "a timeout is no doubt");
+    }
+    check(&[failed(), timed_out()], 2, InDoubtPolicy::Retry, "in_doubt");
+    check(&[timed_out(), failed()], 2, InDoubtPolicy::Retry, "failed");
+    check(&[unknown(), unknown(), timed_out()], 2, InDoubtPolicy::Retry, "waiting");
+    check(&[unknown(), unknown(), timed_out(), timed_out()], 2, InDoubtPolicy::Retry, "in_doubt");
+    check(&[timed_out()], 1, InDoubtPolicy::Never, "failed");
+}
+
+#[test]
+fn where_a_second_copy_is_harmless_a_timeout_is_counted_as_a_doubt() {
+    for attempts in 1..=4_u32 {
+        let route = Route { timeouts: TimeoutAccounting::Doubts, ..route(attempts, InDoubtPolicy::Retry) };
+        let limit = attempts.max(3) as usize;
+        let ended = tried(event(), vec![timed_out(); limit], &route);
+        assert_eq!(ended.state, EventState::Dead { cause: DeathCause::InDoubt, at: NOW });
+        assert_eq!(tried(event(), vec![timed_out(); limit - 1], &route).state.word(), "waiting");
+    }
+}
+
+#[test]
+fn retry_ends_at_three_doubts_or_as_many_as_there_are_attempts() {
+    for attempts in 1..=6_u32 {
+        let doubts = vec![unknown(); attempts.max(3) as usize];
+        check(&doubts, attempts, InDoubtPolicy::Retry, "in_doubt");
+        check(&doubts[1..], attempts, InDoubtPolicy::Retry, "waiting");
+    }
+}
+
+#[test]
+fn what_is_never_in_doubt_is_tried_again_as_often_and_then_has_failed() {
+    for attempts in 1..=6_u32 {
+        let left = vec![unknown(); attempts.max(3) as usize];
+        check(&left, attempts, InDoubtPolicy::Never, "failed");
+        check(&left[1..], attempts, InDoubtPolicy::Never, "waiting");
+        let failures = vec![failed(); attempts as usize];
+        check(&[&left[1..], &failures].concat(), attempts, InDoubtPolicy::Never, "failed");
+        check(&[&left[1..], &failures[1..]].concat(), attempts, InDoubtPolicy::Never, "waiting");
+    }
+}
+
+#[test]
+fn a_crash_is_followed_by_another_attempt_even_with_one() {
+    let route = route(1, InDoubtPolicy::Retry);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    let ended = running.after(EventStep::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).expect("its lease ended");
+    let again = ended.after(start(), &route, NOW + LEASE).expect("it is tried again");
+    assert_eq!((again.attempt, again.doubts), (2, 1));
+}
+
+#[test]
+fn doubts_use_up_no_attempts_and_failures_no_doubts() {
+    check(&[unknown(), unknown(), failed()], 2, InDoubtPolicy::Retry, "waiting");
+    check(&[unknown(), unknown(), failed(), failed()], 2, InDoubtPolicy::Retry, "failed");
+    check(&[failed(), unknown(), unknown()], 2, InDoubtPolicy::Retry, "waiting");
+    check(&[failed(), unknown(), unknown(), unknown()], 2, InDoubtPolicy::Retry, "in_doubt");
+}
+
+#[test]
+fn what_is_handed_back_was_no_attempt() {
+    let route = route(1, InDoubtPolicy::Hold);
+    let mut event = event();
+    for _ in 0..5 {
+        event = event
+            .after(start(), &route, NOW)
+            .expect("it is due")
+            .after(EventStep::HandBack, &route, NOW)
+            .expect("it runs");
+        assert_eq!((event.attempt, event.doubts), (0, 0));
+        assert!(event.owed_first_attempt());
+    }
+    assert_eq!(
+        tried(event, [Outcome::Delivered(None)], &route).state,
+        EventState::Done { how: DoneReason::Acted, at: NOW }
+    );
+}
+
+#[test]
+fn a_lease_that_has_not_ended_does_not_expire() {
+    let route = route(1, InDoubtPolicy::Retry);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    let early = NOW + LEASE - Duration::from_micros(1);
+    assert_eq!(running.after(EventStep::Expire { jitter: Jitter(0) }, &route, early), Err(InvalidStepError));
+    assert!(running.after(EventStep::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).is_ok());
+}
+
+#[test]
+fn a_re_arm_past_its_attempts_gives_one_and_a_replay_gives_all() {
+    let route = route(2, InDoubtPolicy::Retry);
+    let dead = tried(event(), [failed(), failed()], &route);
+    let armed = dead.after(EventStep::Rearm, &route, NOW).expect("it is dead of failed");
+    assert_eq!((armed.attempt, armed.life), (2, 1));
+    assert_eq!(tried(armed, [failed()], &route).state, EventState::Dead { cause: DeathCause::Failed, at: NOW });
+    let replayed = dead.after(EventStep::Replay, &route, NOW).expect("it is over");
+    assert_eq!((replayed.attempt, replayed.life), (0, 2));
+    assert_eq!(tried(replayed, [failed()], &route).state.word(), "waiting");
+}
+
+#[test]
+fn only_what_failed_or_was_rejected_is_re_armed() {
+    for cause in
+        [DeathCause::Failed, DeathCause::Rejected, DeathCause::InDoubt, DeathCause::Damaged, DeathCause::Cancelled]
+    {
+        let dead = Event { state: EventState::Dead { cause, at: NOW }, ..event() };
+        let rearmed = dead.after(EventStep::Rearm, &route(1, InDoubtPolicy::Retry), NOW).is_ok();
+        assert_eq!(rearmed, matches!(cause, DeathCause::Failed | DeathCause::Rejected), "{cause:?}");
+    }
+}
+
+#[test]
+fn what_is_resumed_goes_on_in_the_same_life_whatever_it_died_of() {
+    let route = route(1, InDoubtPolicy::Hold);
+    let left = tried(event(), [unknown()], &route);
+    for cause in DeathCause::ALL {
+        let dead = Event { state: EventState::Dead { cause, at: NOW }, ..left.clone() };
+        let next = dead.after(EventStep::Resume, &route, NOW).expect("it is dead");
+        let next = next.after(start(), &route, NOW).expect("it is due");
+        assert_eq!((next.attempt, next.doubts, next.idempotency_key()), (2, 1, left.idempotency_key()), "{cause:?}");
+    }
+    let done = tried(event(), [Outcome::Delivered(None)], &route);
+    assert_eq!(done.after(EventStep::Resume, &route, NOW), Err(InvalidStepError));
+}
+
+#[test]
+fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_would_have_anyway() {
+    let one = route(1, InDoubtPolicy::Retry);
+    let route = Route { attempts_once_accepted: Some(5), ..one.clone() };
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    for (state, accepted) in [
+        ("running", running.after(EventStep::Accept, &route, NOW)),
+        ("waiting", event().park().after(EventStep::Accept, &route, NOW)),
+    ] {
+        let accepted = accepted.expect("it is not over");
+        assert_eq!((accepted.state.word(), accepted.retrier), (state, Retrier::Node));
+        assert_eq!(accepted.after(EventStep::Accept, &route, NOW), Err(InvalidStepError), "once is enough");
+    }
+    let accepted = running.after(EventStep::Accept, &route, NOW).expect("it runs");
+    assert!(running.was_only_accepted(&accepted));
+    assert!(!running.was_only_accepted(&running));
+    let renewed = accepted.after(EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks::default() }, &route, NOW);
+    assert!(!running.was_only_accepted(&renewed.expect("it runs")), "somebody else wrote, too");
+    for (outcome, cause) in
+        [(failed(), DeathCause::Failed), (timed_out(), DeathCause::InDoubt), (unknown(), DeathCause::InDoubt)]
+    {
+        let first = accepted.after(settle(outcome.clone()), &route, NOW).expect("it runs");
+        let fourth = tried(first, vec![outcome.clone(); 3], &route);
+        assert_eq!(fourth.state.word(), "waiting", "{outcome:?}");
+        assert_eq!(tried(fourth, [outcome], &route).state, EventState::Dead { cause, at: NOW });
+    }
+    let died = tried(event(), [failed()], &route);
+    assert_eq!(
+        died.state,
+        EventState::Dead { cause: DeathCause::Failed, at: NOW },
+        "while the sender waits, it is the retrier"
+    );
+    assert_eq!(died.after(EventStep::Accept, &route, NOW), Err(InvalidStepError), "it is over: that is the answer");
+    let written = Event { retrier: Retrier::Node, ..event() };
+    assert_eq!(tried(written, [failed()], &one).state, died.state, "a written `attempts` holds after a 202, too");
+}
+
+#[test]
+fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_route_retries() {
+    let done = ResponseMode::WhenDone { within: LEASE };
+    let soon = RedeliveryPolicy::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
+    let late = RedeliveryPolicy::Retry { same_after: LEASE, other_after: LEASE };
+    let arriving = NewEvent {
+        event: event(),
+        keys: Vec::new(),
+        former_keys: Vec::new(),
+        imported: Vec::new(),
+        payload: Payload::default(),
+        kept: Retention::default(),
+    };
+    for (respond, in_doubt, redelivery, instead, expected) in [
+        (done, InDoubtPolicy::Retry, soon, false, RepeatEffect::Resumes),
+        (done, InDoubtPolicy::Hold, soon, false, RepeatEffect::ReportOnly),
+        (ResponseMode::Accepted, InDoubtPolicy::Retry, soon, false, RepeatEffect::ReportOnly),
+        (done, InDoubtPolicy::Retry, RedeliveryPolicy::Ignore, false, RepeatEffect::ReportOnly),
+        (done, InDoubtPolicy::Retry, late, false, RepeatEffect::ReportOnly),
+        (done, InDoubtPolicy::Retry, soon, true, RepeatEffect::ReportOnly),
+    ] {
+        let route = Route { redelivery, ..route(1, in_doubt) };
+        for cause in DeathCause::ALL {
+            let dead = Event { state: EventState::Dead { cause, at: NOW }, ..event() };
+            let stands = if instead { MatchRelation::ViaSuccessor } else { MatchRelation::Direct };
+            let does = claim::repeat_effect(&dead, &arriving, &MatchedBy::Body, stands, &route, respond, NOW);
+            let expected = match cause {
+                DeathCause::InDoubt => expected,
+                DeathCause::Failed | DeathCause::Rejected if redelivery == soon && !instead => RepeatEffect::Rearms,
+                _ => RepeatEffect::ReportOnly,
+            };
+            assert_eq!(does, expected, "{cause:?} {respond:?} {in_doubt:?} {redelivery:?} {instead}");
+        }
+    }
+}
+
+#[test]
+fn what_is_parked_or_set_aside_does_not_start() {
+    let route = route(1, InDoubtPolicy::Retry);
+    assert_eq!(event().park().after(start(), &route, NOW), Err(InvalidStepError));
+    let aside = event().after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
+    assert_eq!((aside.queue_state, aside.wants_slot()), (QueueState::Suspended, false));
+    assert_eq!(aside.after(start(), &route, NOW), Err(InvalidStepError));
+    let back = aside.after(EventStep::Unsuspend, &route, NOW).expect("it is aside");
+    assert!(back.wants_slot() && !back.owed_first_attempt());
+    assert!(back.after(start(), &route, NOW).is_ok());
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    assert_eq!((running.attempt, running.park().attempt), (1, 0));
+}
+
+#[test]
+fn the_next_attempt_waits_for_what_the_receiver_asked_up_to_a_day() {
+    let asked = |seconds| Outcome::Failed {
+        why: String::new(),
+        retry_after: Some(Duration::from_secs(seconds)),
+        receipt: None,
+    };
+    for (seconds, expected) in [(500, 500), (1, 10), (10_000_000, 86_400)] {
+        let waiting = tried(event(), [asked(seconds)], &route(2, InDoubtPolicy::Retry));
+        let wait = waiting.state.wake_at().expect("it is due some time").since(NOW);
+        assert!(wait.abs_diff(Duration::from_secs(expected)) < Duration::from_millis(1), "{seconds}: {wait:?}");
+    }
+}
+
+#[test]
+fn sinks_get_another_idempotency_key_for_each_life() {
+    let route = route(1, InDoubtPolicy::Retry);
+    let done = tried(event(), [Outcome::Delivered(None)], &route);
+    let second = done.after(EventStep::Replay, &route, NOW).expect("it is done");
+    let third = tried(second.clone(), [failed()], &route).after(EventStep::Replay, &route, NOW).expect("it is dead");
+    let id = event().id.to_string();
+    assert_eq!(event().idempotency_key(), id);
+    assert_eq!(second.idempotency_key(), format!("{id}.2"));
+    assert_eq!(third.idempotency_key(), format!("{id}.3"));
+}
+
+#[test]
+fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
+    let other = SubjectChange { subject: Key([9; 32]), ..event().change.expect("it is a change") };
+    let another = SubjectChange { value: Digest([9; 32]), ..other };
+    let fields: Fields = [("tag".into(), FieldValue::Text("main".into()))].into_iter().collect();
+    let typed: Fields = [("tag".into(), FieldValue::Number("1".into()))].into_iter().collect();
+    let texted: Fields = [("tag".into(), FieldValue::Text("1".into()))].into_iter().collect();
+    let sealed = [
+        Event { id: EventId([8; 16]), ..event() },
+        Event { source: "other".into(), ..event() },
+        Event { route: "other".into(), ..event() },
+        Event { part: 1, ..event() },
+        Event { fields, ..event() },
+        Event { fields: typed, ..event() },
+        Event { fields: texted, ..event() },
+        Event { fields: Fields::default(), ..event() },
+        Event { received_at: NOW + LEASE, ..event() },
+        Event { group: Some(Key([9; 32])), ..event() },
+        Event { group: None, ..event() },
+        Event { change: Some(other), ..event() },
+        Event { change: Some(another), ..event() },
+        Event { change: None, ..event() },
+        Event { body_digest: Digest([9; 32]), ..event() },
+    ];
+    let mut seals: Vec<_> = sealed.iter().map(Event::immutable_digest).collect();
+    seals.push(event().immutable_digest());
+    seals.sort();
+    seals.dedup();
+    assert_eq!(seals.len(), sealed.len() + 1, "each of these has a seal of its own");
+    let moved_forward = SubjectChange { order: Some(99), ..event().change.expect("it is a change") };
+    let free = [
+        Event { revision: Revision(9), ..event() },
+        Event { state: EventState::Dead { cause: DeathCause::Failed, at: NOW }, ..event() },
+        Event { life: 9, attempt: 9, doubts: 9, blocks: SucceededBlocks(9), ..event() },
+        Event { queue_state: QueueState::Requeued, turn: QueueTurn(9), retrier: Retrier::Node, ..event() },
+        Event { change: Some(moved_forward), ..event() },
+    ];
+    assert!(free.iter().all(|event| event.immutable_digest() == event.digest));
+}
+
+#[test]
+fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
+    let route = route(3, InDoubtPolicy::Retry);
+    let asks = |event: &Event, step: EventStep, now| {
+        event.transition(step, &route, now).expect("it is possible").if_superseded.is_some()
+    };
+    let fresh = event();
+    let running = fresh.after(start(), &route, NOW).expect("it is due");
+    let waiting = running.after(settle(failed()), &route, NOW).expect("it runs");
+    let dead = tried(fresh.clone(), [rejected()], &route);
+    let aside = fresh.after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
+    assert!(!asks(&fresh, start(), NOW), "the first attempt always runs");
+    assert!(!asks(&running, settle(Outcome::Delivered(None)), NOW), "what acted has acted");
+    assert!(!asks(&dead, EventStep::Replay, NOW), "a replay makes it the newest");
+    assert!(asks(&waiting, start(), NOW));
+    assert!(asks(&running, settle(failed()), NOW));
+    assert!(asks(&running, settle(unknown()), NOW));
+    assert!(asks(&running, EventStep::Expire { jitter: Jitter(0) }, NOW + LEASE));
+    assert!(asks(&dead, EventStep::Rearm, NOW) && asks(&dead, EventStep::Resume, NOW));
+    assert!(asks(&aside, EventStep::Unsuspend, NOW));
+    let plain = Event { change: None, ..waiting };
+    assert!(!asks(&plain, start(), NOW), "it stands for no change");
+}
+
+#[test]
+fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
+    let route = route(3, InDoubtPolicy::Retry);
+    let waiting = tried(event(), [failed()], &route);
+    let change = waiting.transition(start(), &route, NOW).expect("it is due");
+    let theirs = NOW + Duration::from_hours(1);
+    let by = EventId([9; 16]);
+    let current = change.resolve(Some(waiting.id), theirs);
+    assert_eq!(
+        current.state,
+        EventState::Running { until: theirs + LEASE, by: Node("n1".into()), action: Some(ActionKind::Run) }
+    );
+    assert_eq!(change.resolve(None, theirs), current);
+    let overtaken = change.resolve(Some(by), theirs);
+    assert_eq!(overtaken.state, EventState::Done { how: DoneReason::Superseded { by }, at: theirs });
+    assert_eq!((overtaken.revision, overtaken.attempt), (current.revision, waiting.attempt));
+}
+
+#[test]
+fn only_what_brings_an_event_back_changes_its_place() {
+    let route = route(1, InDoubtPolicy::Retry);
+    let dead = tried(event(), [failed()], &route);
+    let place = |event: &Event, step| event.transition(step, &route, NOW).expect("it is possible").place;
+    assert_eq!(place(&dead, EventStep::Rearm), QueueUpdate::MoveToEnd);
+    assert_eq!(place(&dead, EventStep::Resume), QueueUpdate::MoveToEnd);
+    assert_eq!(place(&dead, EventStep::Replay), QueueUpdate::BecomeCurrent);
+    assert_eq!(place(&event(), start()), QueueUpdate::Unchanged);
+    assert_eq!(place(&event(), EventStep::Cancel), QueueUpdate::Unchanged);
+    assert_eq!(place(&event(), EventStep::Accept), QueueUpdate::Unchanged);
+}
+
+#[test]
+fn an_answer_is_kept_whatever_it_says() {
+    let receipt = Receipt { status: 410, headers: Vec::new(), body: b"gone".to_vec(), truncated: false };
+    let route = route(1, InDoubtPolicy::Retry);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    for outcome in [
+        Outcome::Delivered(Some(receipt.clone())),
+        Outcome::Failed { why: String::new(), retry_after: None, receipt: Some(receipt.clone()) },
+        Outcome::Rejected { why: String::new(), receipt: Some(receipt.clone()) },
+    ] {
+        let change = running.transition(settle(outcome), &route, NOW).expect("it runs");
+        assert_eq!(change.receipt, ReceiptUpdate::Replace(Some(receipt.clone())));
+    }
+    let half = Outcome::TimedOut { why: String::new(), answered: Some(receipt) };
+    for unknown in [unknown(), timed_out(), half] {
+        assert_eq!(
+            running.transition(settle(unknown), &route, NOW).expect("it runs").receipt,
+            ReceiptUpdate::Replace(None)
+        );
+    }
+}
+
+#[test]
+fn the_lease_of_an_orphan_ends_at_once_only_where_its_action_ended_with_its_node() {
+    let route = route(3, InDoubtPolicy::Retry);
+    let later = NOW + LEASE / 3;
+    for action in ActionKind::ALL {
+        let begin = EventStep::Start { lasts: LEASE, by: Node("n1".into()), action };
+        let running = event().after(begin, &route, NOW).expect("it is due");
+        let orphan = running.after(EventStep::Orphan, &route, later);
+        if !action.ends_with_its_node() {
+            assert_eq!(orphan, Err(InvalidStepError), "{action:?}");
+            continue;
+        }
+        let orphan = orphan.expect("it ended with its node");
+        let state = EventState::Running { until: later, by: Node("n1".into()), action: Some(action) };
+        assert_eq!((&orphan.state, orphan.attempt, orphan.doubts), (&state, 1, 0));
+        assert_eq!(orphan.after(EventStep::Orphan, &route, later), Err(InvalidStepError), "its lease is over");
+        let expired = orphan.after(EventStep::Expire { jitter: Jitter(0) }, &route, later).expect("its lease is over");
+        assert_eq!((expired.state.word(), expired.doubts), ("waiting", 1));
+    }
+    let mut old = event().after(start(), &route, NOW).expect("it is due");
+    old.state = EventState::Running { until: NOW + LEASE, by: Node("n1".into()), action: None };
+    assert_eq!(
+        old.after(EventStep::Orphan, &route, later),
+        Err(InvalidStepError),
+        "the first release did not say what it began"
+    );
+}

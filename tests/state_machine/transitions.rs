@@ -1,0 +1,247 @@
+//! Any sequence of steps, against a table of arrows that was written down by itself.
+
+use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
+use hookonce::decide::event::{
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Retrier, SucceededBlocks,
+};
+use hookonce::decide::id::EventId;
+use hookonce::decide::limits;
+use hookonce::decide::republish::RepublishState;
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::{InDoubtPolicy, Route, TimeoutAccounting};
+use hookonce::decide::time::{Duration, Timestamp};
+use proptest::prelude::*;
+
+/// What each step may do, by the states' words.
+const ARROWS: [(&str, &[&str], &[&str]); 18] = [
+    ("start", &["waiting"], &["running"]),
+    ("renew", &["running"], &["running"]),
+    ("hand back", &["running"], &["waiting"]),
+    ("settle", &["running"], &["waiting", "done", "dead"]),
+    ("expire", &["running"], &["waiting", "dead"]),
+    ("orphan", &["running"], &["running"]),
+    ("supersede", &["waiting", "running", "dead"], &["done"]),
+    ("rearm", &["dead"], &["waiting"]),
+    ("resume", &["dead"], &["waiting"]),
+    ("accept", &["waiting", "running"], &["waiting", "running"]),
+    ("publish again", &["done", "dead"], &["waiting"]),
+    ("replay", &["done", "dead"], &["waiting"]),
+    ("cancel", &["waiting", "running"], &["dead"]),
+    ("call off", &["running"], &["running"]),
+    ("damage", &["waiting", "running"], &["dead"]),
+    ("record", &["waiting"], &["done"]),
+    ("set aside", &["waiting"], &["waiting"]),
+    ("rejoin", &["waiting"], &["waiting"]),
+];
+
+fn word(step: &EventStep) -> &'static str {
+    match step {
+        EventStep::Start { .. } => "start",
+        EventStep::Renew { .. } => "renew",
+        EventStep::HandBack => "hand back",
+        EventStep::Settle { .. } => "settle",
+        EventStep::Expire { .. } => "expire",
+        EventStep::Orphan => "orphan",
+        EventStep::Supersede { .. } => "supersede",
+        EventStep::Rearm => "rearm",
+        EventStep::Resume => "resume",
+        EventStep::Accept => "accept",
+        EventStep::PublishAgain => "publish again",
+        EventStep::Replay => "replay",
+        EventStep::Cancel => "cancel",
+        EventStep::CancelRemote => "call off",
+        EventStep::Damage => "damage",
+        EventStep::Record => "record",
+        EventStep::Suspend { .. } => "set aside",
+        EventStep::Unsuspend => "rejoin",
+    }
+}
+
+fn steps() -> impl Strategy<Value = EventStep> {
+    let outcome = prop_oneof![
+        Just(Outcome::Delivered(None)),
+        Just(failed()),
+        Just(failed()),
+        Just(rejected()),
+        Just(unknown()),
+        Just(unknown()),
+        Just(timed_out()),
+        Just(timed_out()),
+    ];
+    prop_oneof![
+        6 => Just(start()),
+        1 => any::<u64>().prop_map(|blocks| EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks(blocks) }),
+        1 => Just(EventStep::HandBack),
+        4 => (outcome, any::<u32>()).prop_map(|(outcome, jitter)| EventStep::Settle {
+            outcome,
+            blocks: SucceededBlocks::default(),
+            jitter: Jitter(jitter),
+        }),
+        2 => any::<u32>().prop_map(|jitter| EventStep::Expire { jitter: Jitter(jitter) }),
+        1 => Just(EventStep::Orphan),
+        1 => Just(EventStep::Supersede { by: EventId([9; 16]) }),
+        2 => Just(EventStep::Rearm),
+        1 => Just(EventStep::Resume),
+        1 => Just(EventStep::Accept),
+        2 => Just(EventStep::PublishAgain),
+        1 => Just(EventStep::Replay),
+        1 => Just(EventStep::Cancel),
+        1 => Just(EventStep::CancelRemote),
+        1 => Just(EventStep::Damage),
+        1 => Just(EventStep::Record),
+        1 => Just(EventStep::Suspend { lasts: LEASE }),
+        2 => Just(EventStep::Unsuspend),
+    ]
+}
+
+fn routes() -> impl Strategy<Value = Route> {
+    let doubts = prop_oneof![Just(InDoubtPolicy::Retry), Just(InDoubtPolicy::Hold), Just(InDoubtPolicy::Never)];
+    let counted = prop_oneof![Just(TimeoutAccounting::Attempts), Just(TimeoutAccounting::Doubts)];
+    (1..5_u32, prop::option::of(1..7_u32), doubts, counted).prop_map(
+        |(attempts, attempts_once_accepted, doubt, timeouts)| Route {
+            timeouts,
+            attempts_once_accepted,
+            ..route(attempts, doubt)
+        },
+    )
+}
+
+/// Checks one step that was taken.
+fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
+    let (name, from, to) = ARROWS.iter().find(|(name, ..)| *name == word(step)).expect("every step is in the table");
+    assert!(from.contains(&was.state.word()), "{name} from {:?}", was.state);
+    assert!(to.contains(&is.state.word()), "{name} to {:?}", is.state);
+    assert_eq!(is.revision, was.revision.next());
+    assert_eq!(is.immutable_digest(), was.digest, "{name} touched what never changes");
+    assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
+    assert_eq!(is.life, was.life + u32::from(*name == "replay"));
+    if was.state.ended().is_some() {
+        assert!(
+            matches!(*name, "rearm" | "resume" | "publish again" | "replay" | "supersede"),
+            "{name} from {:?}",
+            was.state
+        );
+    }
+    let doubted = match step {
+        EventStep::Expire { .. } => !was.is_called_off(),
+        EventStep::Settle { outcome: Outcome::Unknown { .. }, .. } => true,
+        EventStep::Settle { outcome: Outcome::TimedOut { .. }, .. } => route.timeouts == TimeoutAccounting::Doubts,
+        _ => false,
+    };
+    let counted = match *name {
+        "start" => (was.attempt + 1, was.doubts),
+        "hand back" => (was.attempt - 1, was.doubts),
+        "replay" => (0, 0),
+        "publish again" => (was.attempt, 0),
+        _ => (was.attempt, was.doubts + u32::from(doubted)),
+    };
+    assert_eq!((is.attempt, is.doubts), counted, "{name}");
+    let accepted = if *name == "accept" { Retrier::Node } else { was.retrier };
+    assert_eq!(is.retrier, accepted, "{name}");
+    if *name == "accept" {
+        assert_eq!((&is.state, was.retrier), (&was.state, Retrier::Sender));
+    }
+    let attempts = match was.retrier {
+        Retrier::Sender => route.retry.attempts,
+        Retrier::Node => route.attempts_once_accepted.unwrap_or(route.retry.attempts),
+    };
+    let doubts_max = if route.in_doubt == InDoubtPolicy::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
+    let dead = if let EventState::Dead { cause, .. } = is.state { Some(cause) } else { None };
+    let cause = if route.in_doubt == InDoubtPolicy::Never { DeathCause::Failed } else { DeathCause::InDoubt };
+    let before = is.published_again.map_or(0, |again| again.attempts_before);
+    if let (EventStep::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
+        let last = route.in_doubt == InDoubtPolicy::Hold || is.attempt - before - is.doubts >= attempts;
+        assert_eq!(dead, last.then_some(cause), "attempt {} timed out", is.attempt);
+    }
+    if doubted {
+        assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
+    }
+    if let EventStep::Settle { outcome: Outcome::Failed { .. }, .. } = step {
+        assert_eq!(dead == Some(DeathCause::Failed), is.attempt - before - is.doubts >= attempts);
+    }
+    check_first_end(was, name, is);
+}
+
+/// What was published again ended when it first did; only a replay begins anew.
+fn check_first_end(was: &Event, name: &str, is: &Event) {
+    match (was.published_again, is.published_again) {
+        (None, None) => {}
+        (Some(_), None) => assert_eq!(name, "replay"),
+        (None, Some(first)) => {
+            assert_eq!((name, first.times, Some(first.first_ended_at)), ("publish again", 1, was.state.ended()));
+        }
+        (Some(before), Some(after)) => {
+            assert_eq!(after.times, before.times + u32::from(name == "publish again"));
+            assert_eq!(after.first_ended_at, before.first_ended_at, "{name}");
+        }
+    }
+    if let (Some(again), Some(ended)) = (is.published_again, is.state.ended()) {
+        assert_eq!(ended, again.first_ended_at, "{name}");
+        assert!(
+            !matches!(is.state, EventState::Done { how: DoneReason::Superseded { .. } | DoneReason::Recorded, .. }),
+            "{name}"
+        );
+    }
+}
+
+/// The same event on a clock that shows `theirs` when ours shows `ours`.
+fn shifted(event: &Event, ours: Timestamp, theirs: Timestamp) -> Event {
+    let again = event.published_again.map(|again| RepublishState {
+        last_at: again.last_at.shifted(ours, theirs),
+        first_ended_at: again.first_ended_at.shifted(ours, theirs),
+        ..again
+    });
+    Event { state: event.state.clone().shifted(ours, theirs), published_again: again, ..event.clone() }
+}
+
+proptest! {
+    #![proptest_config(crate::seed::cases(4_000))]
+
+    #[test]
+    fn no_sequence_of_steps_leaves_the_arrows(route in routes(), steps in prop::collection::vec((steps(), 0..45_u64), 1..60)) {
+        let (mut event, mut now) = (event(), NOW);
+        for (step, seconds) in steps {
+            now = now + Duration::from_secs(seconds);
+            let before = event.clone();
+            if let Ok(next) = event.after(step.clone(), &route, now) {
+                check_arrow(&event, &step, &next, &route);
+                prop_assert!(next.has_consistent_counts(), "{next:?}");
+                event = next;
+            } else {
+                prop_assert_eq!(&event, &before);
+                prop_assert!(event.transition(step, &route, now).is_err(), "what is impossible is not written");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_table_does_not_allow_is_impossible(route in routes(), steps in prop::collection::vec(steps(), 1..40), last in steps()) {
+        let event = steps.into_iter().fold(event(), |event, step| event.after(step, &route, NOW + LEASE).unwrap_or(event));
+        let (_, from, _) = ARROWS.iter().find(|(name, ..)| *name == word(&last)).expect("every step is in the table");
+        if !from.contains(&event.state.word()) {
+            prop_assert_eq!(event.after(last, &route, NOW + LEASE), Err(InvalidStepError));
+        }
+    }
+
+    #[test]
+    fn the_same_history_an_hour_later_is_the_same_an_hour_later(
+        route in routes(),
+        steps in prop::collection::vec((steps(), 0..45_u64), 1..40),
+        later in 0..1_000_000_000_i64,
+    ) {
+        let (mut now, mut then) = (NOW, Timestamp(NOW.0 + later));
+        let mut first = event();
+        let mut second = Event { state: first.state.clone().shifted(now, then), ..event() };
+        for (step, seconds) in steps {
+            let by = Duration::from_secs(seconds);
+            (now, then) = (now + by, then + by);
+            match (first.after(step.clone(), &route, now), second.after(step, &route, then)) {
+                (Ok(a), Ok(b)) => {
+                    prop_assert_eq!(shifted(&a, now, then), b.clone());
+                    (first, second) = (a, b);
+                }
+                (a, b) => prop_assert!(a.is_err() && b.is_err()),
+            }
+        }
+    }
+}
