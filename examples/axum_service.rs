@@ -1,4 +1,4 @@
-//! An axum service that takes uploads, each once: whoever retries gets the first answer again.
+//! An axum service that accepts each upload once: a client that retries gets the first response again.
 //!
 //! ```text
 //! cargo run --example axum_service

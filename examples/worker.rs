@@ -1,4 +1,4 @@
-//! A worker that does each job once, also when it is started again, or when a queue hands it the same job twice.
+//! A worker that does each job once, even if it is restarted or a queue delivers the same job twice.
 //!
 //! ```text
 //! cargo run --example worker
@@ -10,7 +10,7 @@ use hookonce::{Once, days};
 use std::fmt;
 use std::time::Duration;
 
-/// As a queue would hand them over: two of them twice.
+/// Jobs as a queue would deliver them: two of them twice.
 const JOBS: [&str; 6] = ["invoice-1", "invoice-2", "invoice-1", "invoice-3", "broken", "invoice-3"];
 
 #[derive(Debug)]

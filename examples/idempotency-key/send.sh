@@ -1,10 +1,10 @@
 #!/bin/sh
-# A payment, the same one sent again, another one under its key, another client with the same key, and none without a key.
+# A payment, the same one twice more, another one under its key, another client with the same key, and one without a key.
 set -eu
 cd "$(dirname "$0")"
 hookonce=${HOOKONCE:-http://127.0.0.1:3142}
 
-pay() { # what it is, who, amount, header
+pay() { # label, client, amount, header
     printf '%-22s' "$1"
     curl -sS "$hookonce/payments" -w ' %{http_code}\n' -H 'content-type: application/json' \
         -H "authorization: Bearer $(cat "$2")" -H "$4" -d '{"amount":'"$3"'}'

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Stands in for a bot's comment: one line for each.
+# A stand-in for a bot that comments: writes one line per comment.
 echo "comment on $1 #$2" >>comments.txt

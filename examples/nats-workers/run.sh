@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# An edge, a stream and a worker on this machine, and three deliveries, one of them twice. Needs nats-server and hookonce.
+# Runs an edge, a stream and a worker on this machine, and sends three deliveries, one of them a repeat. Needs nats-server,
+# curl, openssl and hookonce.
 #
-#   ./run.sh           plays it and shows what came of it
+#   ./run.sh           runs it and shows the result
 #
-# HOOKONCE and NATS_SERVER name other programs; PORT is the first of five ports (3142).
+# HOOKONCE and NATS_SERVER set the paths of these programs; PORT is the first of five ports (3142).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 hookonce=${HOOKONCE:-hookonce} port=${PORT:-3142}
@@ -21,11 +22,11 @@ for name in edge worker; do
 done
 
 "${NATS_SERVER:-nats-server}" -a 127.0.0.1 -p $((port + 4)) -js -sd "$work/data" >nats.log 2>&1 &
-# The worker makes the stream and its consumer; the edge only publishes.
+# The worker creates the stream and its consumer; the edge only publishes.
 (cd worker && exec "$hookonce" serve >serve.log 2>&1) &
 (cd edge && exec "$hookonce" serve >serve.log 2>&1) &
 
-# Waits for a fact.
+# Waits until a command succeeds.
 until_true() {
     local what=$1 i
     shift
@@ -33,7 +34,7 @@ until_true() {
         "$@" >/dev/null 2>&1 && return 0
         sleep 0.05
     done
-    echo "waited in vain for $what" >&2
+    echo "timed out waiting for $what" >&2
     cat edge/serve.log worker/serve.log nats.log >&2
     exit 1
 }

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Stands in for a sync job: one line for each.
+# A stand-in for a sync job: writes one line per run.
 echo "sync $1" >>syncs.txt

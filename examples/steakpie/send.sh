@@ -1,10 +1,11 @@
 #!/bin/sh
-# One push as GitHub delivers it: the same image under three tags, `latest` twice under another delivery id, then Redeliver.
+# One push as GitHub delivers it: the same image without a tag, as `main`, and as `latest` under two delivery ids, then a
+# Redeliver.
 set -eu
 cd "$(dirname "$0")"
 hookonce=${HOOKONCE:-http://127.0.0.1:3142}
 
-deliver() { # what it is, delivery id, tag, updated_at
+deliver() { # label, delivery id, tag, updated_at
     body='{"action":"published","registry_package":{"name":"jamiec_ts","updated_at":"'$4'","package_version":{"id":675688875,"version":"sha256:6b5d","container_metadata":{"tag":{"name":"'$3'"}}}}}'
     signature=$(printf %s "$body" | openssl dgst -sha256 -hmac "$(cat secret)" | sed 's/.* //')
     printf '%-28s' "$1"
