@@ -46,10 +46,12 @@ async fn set_right(dial: &Dial, house: &House) {
     until("it to be noticed", || house.log().matches("no longer jumps").count() > before).await;
 }
 
-async fn set_ahead(dial: &Dial, house: &House) {
-    let before = house.log().matches("would_forget=").count();
+/// The clock is set ahead, and each of these nodes has noticed.
+async fn set_ahead(dial: &Dial, nodes: &[&House]) {
+    let noticed = |node: &House| node.log().matches("would_forget=").count();
+    let before: Vec<_> = nodes.iter().map(|node| noticed(node)).collect();
     dial.set("+31d");
-    until("it to be noticed", || house.log().matches("would_forget=").count() > before).await;
+    until("it to be noticed", || nodes.iter().zip(&before).all(|(node, before)| noticed(node) > *before)).await;
 }
 
 async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
@@ -67,7 +69,7 @@ async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
     // The clock jumps forward while a command runs.
     assert_eq!(first.deliver("/in", &begun("one")).await.word(), "accepted");
     until("it to begin", || times("begins one") == 1).await;
-    set_ahead(dial, &first).await;
+    set_ahead(dial, &[&first]).await;
     tried_again("by a clock that is ahead").await;
     until("it to end", || times("ends one") == 1).await;
     assert_eq!(times("begins one"), 1, "its lease was taken for over: {}", first.log());
@@ -83,7 +85,7 @@ async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
     assert_eq!(times("begins two"), 1, "a node that came later was not believed its lease: {}", first.log());
 
     // A node that dies leaves a lease that ends in time, however the clock was set meanwhile.
-    set_ahead(dial, &second).await;
+    set_ahead(dial, &[&first, &second]).await;
     assert_eq!(second.deliver("/in", &begun("three")).await.word(), "accepted");
     until("it to begin", || times("begins three") == 1).await;
     second.kill();
@@ -91,7 +93,7 @@ async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
     until("it to be done by the other", || times("ends three") == 1).await;
 
     // And one that is started when none runs goes on where the clock of the store was.
-    set_ahead(dial, &first).await;
+    set_ahead(dial, &[&first]).await;
     tried_again("by a clock that is ahead again").await;
     assert!({ first }.stop().success());
     dial.set("+0");
@@ -138,7 +140,7 @@ async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
     assert_eq!(ingest.deliver("/in", &delivery).await.word(), "accepted");
     assert_eq!(worker.deliver("/other", &delivery).await.word(), "accepted");
 
-    set_ahead(dial, &ingest).await;
+    set_ahead(dial, &[&ingest]).await;
     assert_eq!(ingest.deliver("/in", &delivery).await.word(), "duplicate");
     dial.set("+62d");
     until("another jump to be said", || ingest.log().matches("would_forget=").count() == 2).await;
@@ -149,7 +151,7 @@ async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
     let had = ingest.ask("DELETE", "/api/sources/other/events").await;
     assert_eq!(had.status, 409, "a node that runs has it: {had:?}");
 
-    set_ahead(dial, &ingest).await;
+    set_ahead(dial, &[&ingest]).await;
     let forgets = worker.ask("POST", "/api/forget?now=1").await;
     assert_eq!(forgets.status, 200, "{forgets:?}");
     until("a person's word to be heard", || ingest.log().matches("no longer jumps").count() == 2).await;
