@@ -92,7 +92,7 @@ fn every_word_of_the_log_is_in_the_document() {
             Some((reason.strip_prefix('"')?.strip_suffix('"')?, "reason="))
         }));
         let named = |end: &str| path.ends_with(end);
-        if named("decide/refusal.rs") {
+        if named("decide/delivery.rs") {
             let reasons = text.split("fn reason").nth(1).and_then(|rest| rest.split("pub fn").next()).unwrap();
             words.extend(after(reasons, "=> ").into_iter().map(|word| (word, "reason=")));
         }

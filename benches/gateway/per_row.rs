@@ -7,7 +7,7 @@ use hookonce::decide::id::Key;
 use hookonce::decide::identity::recipe::IdentityRecipe;
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::transition::Transition;
-use hookonce::store::quarantine::QuarantinedMessage;
+use hookonce::store::inspect::QuarantinedMessage;
 use hookonce::store::sqlite::SqliteStore;
 use hookonce::store::{
     AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventDetails, EventQuery, ForgetCounts, RetentionPolicies,

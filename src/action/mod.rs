@@ -10,34 +10,33 @@
 //!
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.
 
-pub mod forward;
-pub mod plan;
-#[cfg(feature = "nats")]
-pub mod publish;
-pub mod run;
-mod sql;
-mod trace;
-
-pub use crate::decide::circuit_breaker::CircuitAdmission;
-pub use crate::lease::{BootInstant, Lease, LeaseEnd, LeaseSignal, LeaseTerm, boottime, margin};
-pub use run::guard_client::GuardProgram;
-pub use run::output::{AttemptOutput, OutputChunk};
-pub use run::step::NodeEnvVars;
-
 use crate::decide::action_kind::ActionKind;
+pub use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, SucceededBlocks};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::trace_context::TraceContext;
+use crate::decide::trace_context;
+use crate::decide::trace_context::{PARENT, STATE, TraceContext};
+pub use crate::lease::{BootInstant, Lease, LeaseEnd, LeaseSignal, LeaseTerm, boottime, margin};
 use forward::ip_filter::DnsResolver;
 use plan::ActionPlan;
+pub use run::guard_client::GuardProgram;
+pub use run::output::{AttemptOutput, OutputChunk};
+pub use run::step::NodeEnvVars;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
+
+pub mod forward;
+pub mod plan;
+#[cfg(feature = "nats")]
+pub mod publish;
+pub mod run;
+mod sql;
 
 /// What an action comes to, later. Actions are chosen by the config, so the future is boxed.
 pub type ActionFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
@@ -170,6 +169,21 @@ fn format_duration(length: Duration) -> String {
         Some((unit, name)) => format!("{}{name}", millis / unit),
         None => format!("{millis}ms"),
     }
+}
+
+/// The headers with an attempt's place in its trace: its own span, else a new one of the sender's trace or of its event's.
+pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
+    let payload = attempt.payload;
+    let sender = TraceContext::of(&payload.headers);
+    let own = attempt.span.unwrap_or_else(|| {
+        let mut span = [0; 8];
+        aws_lc_rs::rand::fill(&mut span).expect("the system has random bytes");
+        let span = u64::from_be_bytes(span);
+        sender.map_or_else(|| TraceContext::begins_with(attempt.event.id, span), |sender| sender.child(span))
+    });
+    let state = sender.and(payload.header(STATE)).and_then(trace_context::state);
+    let state = state.map(|state| (STATE, state.to_owned()));
+    [(PARENT, own.to_string())].into_iter().chain(state).collect()
 }
 
 #[cfg(test)]

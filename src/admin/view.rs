@@ -8,7 +8,7 @@ use crate::decide::field::{FieldLocation, FieldValue as Field};
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::observe::delivery_log::DeliveryRecord;
-use crate::store::quarantine::QuarantinedMessage;
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::status_text::status_text;
 use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Store, StoreError, StoredValue};
 use axum::response::sse;

@@ -2,7 +2,7 @@
 
 pub mod live;
 
-use crate::action::plan::nats::PublishMode;
+use crate::action::plan::PublishMode;
 use crate::action::plan::{ActionPlan, CommandBlock, Http2Mode, OutputDestination, ReceiverPlan};
 use crate::config;
 use crate::config::describe::{

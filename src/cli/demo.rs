@@ -1,8 +1,6 @@
 //! `hookonce demo`: one image push as GitHub delivers it, played twice against a real node in this process, drawn as it
 //! happens. No config, no network, nothing left behind.
 
-mod storm;
-
 use crate::action::GuardProgram;
 use crate::config;
 use crate::config::diagnostic::ColorChoice;
@@ -12,9 +10,9 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::verify::{SourceSecrets, VerificationScheme};
 use crate::engine::dispatcher::Dispatcher;
 use crate::node::RunningNode;
-use std::io::{self, Write};
+use std::io;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use storm::DemoDelivery;
 
 /// How long one delivery may take: a machine that needs longer has other worries.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -119,7 +117,7 @@ impl DemoSession {
     }
 
     async fn storm(&self, tally: &mut DemoTally, out: &mut impl Write) -> io::Result<()> {
-        for push in storm::STORM {
+        for push in STORM {
             self.deliver(push, tally, out).await?;
             out.flush()?;
         }
@@ -201,5 +199,78 @@ fn same(word: &str) -> &'static str {
         MatchedBy::Signed => "the same bytes, signed at the same time",
         MatchedBy::Change => "the same change of package and tag, under another id",
         MatchedBy::Fields(_) => "the same fields",
+    }
+}
+
+/// One delivery of the push.
+pub(super) struct DemoDelivery {
+    /// The sender's id.
+    pub(super) id: &'static str,
+    /// The tag it names.
+    pub(super) tag: &'static str,
+    version: u64,
+    sha: &'static str,
+    second: u32,
+}
+
+const INDEX: &str = "sha256:b97c4e077049470ac32d6b8c418eb536fb9856011ac1d6928b80f74926383aab";
+
+/// The whole push, in the order of its arrival.
+pub(super) const STORM: &[DemoDelivery] = &[
+    DemoDelivery {
+        id: "f168a0a0-0440-11f1-9b3f-a185afe7eea8",
+        tag: "",
+        version: 675_688_871,
+        sha: "sha256:12077d6a2bfbc91fc7246e994d550a9f0c6a72e21db29805667b7e1822e89684",
+        second: 40,
+    },
+    DemoDelivery {
+        id: "f1a53470-0440-11f1-87e2-7761621fcece",
+        tag: "",
+        version: 675_688_873,
+        sha: "sha256:3ab167c9d19c55d820a390846db7c730cc858cb95ffe6d2f610050c04aad8787",
+        second: 40,
+    },
+    DemoDelivery {
+        id: "f1e8cd20-0440-11f1-8e82-27c317883355",
+        tag: "latest",
+        version: 675_688_875,
+        sha: INDEX,
+        second: 40,
+    },
+    DemoDelivery {
+        id: "f27359e0-0440-11f1-99be-4d02550d037a",
+        tag: "latest",
+        version: 675_688_875,
+        sha: INDEX,
+        second: 41,
+    },
+    DemoDelivery {
+        id: "f2dc06c0-0440-11f1-92e1-2b19086f97a8",
+        tag: "latest",
+        version: 675_688_875,
+        sha: INDEX,
+        second: 42,
+    },
+];
+
+impl DemoDelivery {
+    /// The beginning of its id, as people see it.
+    pub(super) fn short(&self) -> &str {
+        &self.id[..8]
+    }
+
+    /// Its body: what the preset looks at, without the rest.
+    pub(super) fn body(&self) -> String {
+        let Self { tag, version, sha, second, .. } = self;
+        serde_json::json!({
+            "action": "published",
+            "registry_package": {
+                "name": "jamiec_ts",
+                "updated_at": format!("2026-02-07T16:20:{second}Z"),
+                "package_version": { "id": version, "version": sha, "container_metadata": { "tag": { "name": tag } } },
+            },
+        })
+        .to_string()
     }
 }

@@ -2,8 +2,8 @@
 //! had never been.
 
 use super::backend::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
-use super::consent::confirm;
 use super::error::CommandError;
+use super::terminal::confirm;
 use super::terminal::{OutputFormat, Terminal, one_line};
 use crate::config::EnvLookup;
 use crate::decide::time::Duration;

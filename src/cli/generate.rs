@@ -1,8 +1,13 @@
 //! `hookonce man`: manual pages, from the command line's own definition.
 
 use super::UNKNOWN;
+use crate::config::presets::PRESETS;
+use crate::config::{json_schema as config, presets};
+use crate::decide::suggest::nearest;
+use clap_complete::Shell;
 use clap_mangen::Man;
-use std::io::{self, Write};
+use std::io;
+use std::io::Write;
 use std::path::Path;
 
 /// Prints the manual page of the program, or writes one for it and each of its commands into a folder.
@@ -29,5 +34,38 @@ pub fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Write) ->
         }
         writeln!(out, "{}", path.display())?;
     }
+    Ok(0)
+}
+
+/// Prints what a shell needs to complete the command line.
+pub fn completions(mut program: clap::Command, shell: Shell, out: &mut impl Write) -> io::Result<()> {
+    // The generator panics when it cannot write, so it writes where it always can.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut program, "hookonce", &mut text);
+    out.write_all(&text)
+}
+
+/// Prints the JSON Schema of the config.
+pub fn schema(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{:#}", config::schema())
+}
+
+/// Lists the presets, or prints one as it would be written in a config.
+pub fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8> {
+    let Some(name) = name else {
+        let wide = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
+        for preset in PRESETS {
+            let about = preset.text.lines().next().unwrap_or_default().trim_start_matches('#').trim();
+            writeln!(out, "{:<wide$}  {about}", preset.name)?;
+        }
+        return Ok(0);
+    };
+    let Some(preset) = presets::find(name) else {
+        let meant = nearest(name, PRESETS.iter().map(|preset| preset.name));
+        let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+        eprintln!("error: there is no preset `{name}`{hint}\nhint: `hookonce presets` lists those there are");
+        return Ok(UNKNOWN);
+    };
+    writeln!(out, "{}", preset.text.trim_end())?;
     Ok(0)
 }

@@ -3,8 +3,6 @@
 pub mod backend;
 pub mod cancel;
 pub mod check;
-pub mod completions;
-pub mod consent;
 pub mod demo;
 pub mod error;
 #[cfg(feature = "sqlite")]
@@ -17,9 +15,7 @@ pub mod init;
 pub mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
-pub mod presets;
 pub mod replay;
-pub mod schema;
 pub mod send;
 pub mod serve;
 pub mod show;
@@ -326,9 +322,9 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         }
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
-        CliCommand::Presets { name } => presets::presets(name.as_deref(), out),
-        CliCommand::Schema => schema::schema(out).map(|()| 0),
-        CliCommand::Completions { shell } => completions::completions(CliArgs::command(), shell, out).map(|()| 0),
+        CliCommand::Presets { name } => generate::presets(name.as_deref(), out),
+        CliCommand::Schema => generate::schema(out).map(|()| 0),
+        CliCommand::Completions { shell } => generate::completions(CliArgs::command(), shell, out).map(|()| 0),
         CliCommand::Man { dir } => generate::man(&CliArgs::command(), dir.as_deref(), out),
     }
 }

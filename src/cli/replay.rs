@@ -1,8 +1,8 @@
 //! `hookonce replay`: gives events another life. They run again, with the body they came with.
 
 use super::backend::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
-use super::consent::confirm;
 use super::error::{CommandError, print_error};
+use super::terminal::confirm;
 use super::terminal::{OutputFormat, Terminal};
 use crate::config::EnvLookup;
 use crate::store::EventQuery;

@@ -1,12 +1,14 @@
 //! What is printed on: a terminal of some width and with colours, or a pipe with neither. Text from outside is tamed
 //! here: whoever looks at an event must not have their terminal driven by it.
 
+use super::error::CommandError;
 use crate::config::diagnostic::ColorChoice;
 use crate::decide::time::Timestamp;
 use crate::store::clock::StoreClock;
 use crate::store::status_text::length;
 use serde_json::Value;
-use std::io::{self, IsTerminal};
+use std::io;
+use std::io::{IsTerminal, Write};
 
 /// A terminal that does not say how wide it is.
 const WIDTH: usize = 80;
@@ -141,6 +143,27 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Whether a person wants this: they said so before, or say so now. Where nobody can be asked, the answer is no.
+pub async fn confirm(question: &str, said_before: bool) -> Result<(), CommandError> {
+    if said_before {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(CommandError::no(format!("{question} Say --yes to go on; nothing was done")));
+    }
+    write!(io::stderr(), "{question} Go on? [y/N] ").and_then(|()| io::stderr().flush()).unwrap_or_default();
+    // On a thread of its own, so that Ctrl-C is heard meanwhile.
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_| line)
+    });
+    let answer = answer.await.ok().and_then(Result::ok).unwrap_or_default();
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(CommandError::no("nothing was done")),
+    }
 }
 
 #[cfg(test)]

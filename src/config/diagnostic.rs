@@ -3,7 +3,9 @@
 use super::raw::{ConfigOrigin, ConfigSpan};
 pub use super::snippet::ConfigSnippet;
 use super::snippet::show;
-use std::fmt::{self, Write as _};
+use crate::decide::suggest::nearest;
+use std::fmt;
+use std::fmt::Write as _;
 
 /// Problems told one by one; of the others only their number is.
 const PROBLEMS_MAX: usize = 40;
@@ -228,6 +230,31 @@ impl DiagnosticCollector {
             hint: draft.hint,
         };
         (self.drafts.into_iter().map(problem).collect(), more)
+    }
+}
+
+/// The hint, if any of these words is near enough to what was written.
+pub(super) fn did_you_mean<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<String> {
+    nearest(wrong, words).map(|meant| format!("did you mean `{meant}`?"))
+}
+
+#[cfg(test)]
+mod nearest_tests {
+    use super::*;
+    use crate::config::keys::{SectionKind, names};
+
+    fn check(word: &str, expected: Option<&str>) {
+        assert_eq!(nearest(word, names(SectionKind::Source)), expected, "{word}");
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_recognised_and_another_word_is_not() {
+        check("rotue", Some("route"));
+        check("routes", Some("route"));
+        check("Secret", Some("secret"));
+        check("respondwithin", Some("respond_within"));
+        check("colour", None);
+        check("", None);
     }
 }
 

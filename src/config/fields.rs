@@ -1,8 +1,8 @@
 //! Fields, their names wherever they are used, and expressions over them.
 
 use super::StreamPlan;
+use super::diagnostic;
 use super::keys::SectionKind;
-use super::nearest;
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -183,7 +183,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error(format!("`{what}` names a field that is not declared: `{name}`"))
                 .at(node.at, names.label())
-                .hint_if(nearest::did_you_mean(name, names.all()));
+                .hint_if(diagnostic::did_you_mean(name, names.all()));
         }
         found
     }

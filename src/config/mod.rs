@@ -15,7 +15,6 @@ mod forward;
 pub(crate) mod injection;
 pub mod json_schema;
 pub mod keys;
-mod nearest;
 pub(crate) mod node_addresses;
 mod once;
 pub mod presets;

@@ -7,7 +7,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use super::units::duration_text;
 use crate::action::plan::ActionPlan;
-use crate::action::plan::nats::PublishMode;
+use crate::action::plan::PublishMode;
 use crate::decide::event::Retrier;
 use crate::decide::limits;
 use crate::decide::retry::{self, RetryPolicy};

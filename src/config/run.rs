@@ -1,10 +1,10 @@
 //! What a route does: blocks of commands. Receivers are in `forward.rs`.
 
+use super::diagnostic;
 use super::fields::{FieldScope, variable};
 use super::injection;
 use super::injection::{ArgumentTemplate, InjectionKind};
 use super::keys::SectionKind;
-use super::nearest;
 use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -209,7 +209,7 @@ impl ConfigResolver<'_> {
                 self.diagnostics
                     .error(format!("`{{{name}}}` is not a declared field"))
                     .at(at, names.label())
-                    .hint_if(nearest::did_you_mean(name, names.all()));
+                    .hint_if(diagnostic::did_you_mean(name, names.all()));
             }
             let at = self.inside(node.at, &range);
             self.warn_if_unsigned(&text[range.clone()], at, name, names);

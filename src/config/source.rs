@@ -1,9 +1,9 @@
 //! One source: its preset, its path, its delivery id, its answers, and its routes.
 
+use super::diagnostic;
 use super::event_kinds::{kind_use, reaches_action};
 use super::fields::FieldScope;
 use super::keys::SectionKind;
-use super::nearest;
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::ConfigResolver;
@@ -129,7 +129,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error(format!("there is no preset `{name}`"))
                 .at(node.at, format!("presets: {}", all.join(", ")))
-                .hint_if(nearest::did_you_mean(name, known()));
+                .hint_if(diagnostic::did_you_mean(name, known()));
             return (written.clone(), None);
         };
         let merged = presets::merge_preset(preset, written);

@@ -1,9 +1,9 @@
 //! The statement of a route: what it says, which names are bound to it, and how long it may take.
 
 use super::StoreAddress;
+use super::diagnostic;
 use super::fields::FieldScope;
 use super::keys::SectionKind;
-use super::nearest;
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -80,7 +80,7 @@ impl ConfigResolver<'_> {
                 self.diagnostics
                     .error(format!("`:{name}` is not a declared field"))
                     .at(at, format!("names here: {}", all.join(", ")))
-                    .hint_if(nearest::did_you_mean(name, all));
+                    .hint_if(diagnostic::did_you_mean(name, all));
             }
         }
         for own in OWN_NAMES {

@@ -5,7 +5,7 @@ use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::action::plan::nats::NatsServer;
+use crate::action::plan::NatsServer;
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::field::FieldLocation;
 use crate::decide::source::{DeliveryIdLocation, StreamBinding};

@@ -1,9 +1,9 @@
 //! The first pass: every key is known, and its value is of the kind the key takes. After it, a value of another kind
 //! counts as absent, because its problem has been told.
 
+use super::diagnostic;
 use super::diagnostic::DiagnosticCollector;
 use super::keys::{self, ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKind};
-use super::nearest;
 use super::raw::{ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::units;
 
@@ -149,7 +149,7 @@ fn check_text(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, fo
         ConfigValueType::Size => units::size(text).err().map(|why| (why, None)),
         ConfigValueType::Address => units::address(text).err().map(|why| (why, None)),
         ConfigValueType::Word(words) | ConfigValueType::WordOr(words, _) if !words.contains(&text) => {
-            let hint = nearest::did_you_mean(text, words.iter().copied());
+            let hint = diagnostic::did_you_mean(text, words.iter().copied());
             Some((format!("expected {}", takes.expected()), hint))
         }
         _ => None,

@@ -3,7 +3,7 @@
 use super::describe::{change_text, env_name, identity_text, in_doubt_word, store_text};
 use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
 use super::{AdminPermission, Config, Provenance, duration_text};
-use crate::action::plan::nats::PublishMode;
+use crate::action::plan::PublishMode;
 use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, Http2Mode, OutputDestination, ReceiverPlan};
 use crate::decide::claim::MatchedBy;
 use crate::decide::envelope::EnvelopeFormat;

@@ -4,6 +4,7 @@
 
 use super::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent, Payload};
 use super::delivery::Delivery;
+use super::delivery::DeliveryRejection;
 use super::envelope;
 use super::event::{DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
 use super::field::{ExtractedField, ExtractedFields, FieldIndex, FieldLocation, FieldValue};
@@ -13,8 +14,6 @@ use super::identity::idempotency_key;
 use super::identity::key;
 use super::identity::key::KeyPart;
 use super::limits;
-use super::message;
-use super::refusal::DeliveryRejection;
 use super::source::{ApiStyle, Fanout, Group, Identity, RequiredEventKind, ResponseMode, Route, Source};
 use super::time::Timestamp;
 use super::trace_context;
@@ -260,7 +259,7 @@ impl EventBuilder<'_> {
                     let parts = [KeyPart::text("id", id)].into_iter().chain(bound).collect();
                     IdentityKey::new(MatchedBy::Delivery, self.identity_key(part, "delivery", parts))
                 }
-                Identity::Message => match message::parts(self.verified.delivery()) {
+                Identity::Message => match key::stream_position(self.verified.delivery()) {
                     Some(parts) => IdentityKey::new(MatchedBy::Message, self.identity_key(part, "message", parts)),
                     // Who explains a delivery may not have its message; where it came from a stream, it is there.
                     None if per.len() > 1 => continue,
@@ -380,7 +379,7 @@ impl EventBuilder<'_> {
     }
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, DeliveryRejection> {
-        let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
+        let Some(at) = &self.source.delivery else { return Ok(key::message_name(self.verified.delivery())) };
         if let (ApiStyle::Api, FieldLocation::Header(name)) = (self.source.api_style, &at.at) {
             return idempotency_key::key(self.verified.delivery(), name).map(Some);
         }

@@ -3,7 +3,6 @@
 
 pub(crate) mod assumptions;
 pub mod prediction;
-mod rebuilt;
 pub mod report_json;
 pub mod report_text;
 pub mod saved_delivery;
@@ -123,7 +122,7 @@ pub async fn rebuild_delivery(
         );
     };
     match store.payload(event.id).await? {
-        StoredValue::Whole(payload) => Ok(rebuilt::delivery(source, event, payload)),
+        StoredValue::Whole(payload) => Ok(saved_delivery::delivery(source, event, payload)),
         StoredValue::Forgotten => Err(ExplainError::of(
             ExplainErrorKind::Forgotten,
             format!(

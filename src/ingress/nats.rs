@@ -9,31 +9,30 @@
 //! All nodes share one durable consumer, and the stream hands each message to one of them. A message that is not
 //! answered comes again: that it does no harm is the claim's doing. While an answer takes long, the stream is told that
 //! it is in progress. Nothing is ever dropped: what cannot be taken lies in quarantine before the stream hears of it.
-pub(crate) mod letter;
-
-pub use super::nats_consumer::check_consumer;
 
 use super::nats_consumer;
-
+pub use super::nats_consumer::check_consumer;
 use super::request_body::BodiesInFlight;
 use crate::action::publish::{NatsConnection, NatsConnections, round_trip};
 use crate::config::{AckTiming, Config, StreamPlan};
 use crate::decide::delivery::Delivery;
+use crate::decide::envelope::EnvelopeFormat;
 use crate::decide::event::EventState;
 use crate::decide::id::EventId;
-use crate::decide::limits;
+use crate::decide::identity::key;
 use crate::decide::source::Source;
 use crate::decide::time::Duration;
+use crate::decide::{envelope, limits};
 use crate::engine::dispatcher::Dispatcher;
 use crate::engine::gateway::Gateway;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
 use crate::store::Store;
-use crate::store::quarantine::{QuarantinedMessage, head};
+use crate::store::inspect::{QuarantinedMessage, head};
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
-use letter::StreamMessage;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -307,7 +306,7 @@ impl StreamConsumer {
 
     /// Lays a message that can never become an event into quarantine; until it lies there it is delivered again.
     async fn quarantine(&self, message: &Message, why: &str) -> AckDecision {
-        let name = letter::name(message);
+        let name = name(message);
         let one = QuarantinedMessage {
             source: self.source.name.clone(),
             message: name.clone(),
@@ -339,6 +338,66 @@ fn redelivery_delay(delivered: i64) -> Duration {
     let times = u32::try_from(delivered.saturating_sub(1).max(0)).unwrap_or(u32::MAX);
     let doubled = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
     doubled.min(limits::MESSAGE_AGAIN_MAX)
+}
+
+/// A message, opened.
+pub(super) struct StreamMessage {
+    /// Names in lower case; among them where the message stands.
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    /// What was sent in the first place.
+    pub(super) body: Bytes,
+}
+
+impl StreamMessage {
+    /// Opens a message; an error says why that will never be possible.
+    pub(super) fn open(message: &Message, envelope: EnvelopeFormat, body_max: usize) -> Result<Self, String> {
+        let info = message.info().map_err(|error| format!("it is no message of a stream: {error}"))?;
+        let mut headers = carried(message)?;
+        let body = match envelope {
+            EnvelopeFormat::Raw => message.payload.clone(),
+            EnvelopeFormat::Patchwork => {
+                let opened = envelope::open_patchwork(&message.payload)?;
+                let inside = [
+                    (envelope::DELIVERY_HEADER, opened.delivery_id.as_str()),
+                    (envelope::KIND_HEADER, opened.event.as_str()),
+                    ("content-type", "application/json"),
+                ];
+                headers.retain(|(name, _)| inside.iter().all(|(inside, _)| inside != name));
+                headers.extend(inside.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())));
+                opened.body
+            }
+        };
+        if body.len() > body_max {
+            return Err(format!("its body has {} bytes, and at most {body_max} are taken (body_max)", body.len()));
+        }
+        let stored = info.published.unix_timestamp_nanos();
+        headers.extend(key::stream_headers(info.stream, stored, info.stream_sequence));
+        Ok(Self { headers, body })
+    }
+}
+
+/// What people and the quarantine call a message: its stream, its number there, and when it was stored.
+pub(super) fn name(message: &Message) -> String {
+    match message.info() {
+        Ok(info) => format!("{}:{}@{}", info.stream, info.stream_sequence, info.published.unix_timestamp_nanos()),
+        Err(_) => "unknown".into(),
+    }
+}
+
+/// The headers of a message, no more than a request may have.
+fn carried(message: &Message) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let all = message.headers.iter().flat_map(|headers| headers.iter());
+    let headers: Vec<_> = all
+        .flat_map(|(name, values)| {
+            let name = name.to_string().to_ascii_lowercase();
+            values.iter().map(move |value| (name.clone(), value.as_str().as_bytes().to_vec()))
+        })
+        .collect();
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if headers.len() > limits::HEADERS_MAX || bytes > limits::HEADER_BYTES_MAX {
+        return Err(format!("it has {} headers with {bytes} bytes: more than a delivery may have", headers.len()));
+    }
+    Ok(headers)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::store::batch::Batcher;
 use crate::store::clock_monitor::ClockMonitor;
 use crate::store::{
     AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, ForgetCounts, RetentionPolicies, Store, StoreError,
-    sweep,
+    retention,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -337,7 +337,7 @@ impl OnceEngine {
             }
         }
         self.retain().await;
-        Ok(sweep::sweep_all(&*self.store, &self.keeps()).await?)
+        Ok(retention::sweep_all(&*self.store, &self.keeps()).await?)
     }
 
     /// Writes into the store how long events are kept, so that a node that shares it knows whose these are. Where that

@@ -4,13 +4,13 @@
 
 use crate::decide::claim::{IdentityKey, MatchedBy};
 use crate::decide::delivery::Delivery;
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::field::{ExtractedFields, Field, FieldIndex, FieldLocation, FieldSet, Fields};
 use crate::decide::id::{Digest, Key};
 use crate::decide::identity::idempotency_key;
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
 use crate::decide::limits;
-use crate::decide::refusal::DeliveryRejection;
 use crate::decide::time::Timestamp;
 use crate::decide::verify::VerificationScheme;
 use bytes::Bytes;

@@ -2,9 +2,9 @@
 
 use super::leased_attempt::EndedEvent;
 use super::once_body::OnceBody;
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::outcome::kept_headers;
-use crate::decide::refusal::DeliveryRejection;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body;

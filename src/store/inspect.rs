@@ -6,7 +6,10 @@ use crate::decide::event::DeathCause;
 use crate::decide::event::{DoneReason, Event, EventState};
 use crate::decide::field::FieldValue;
 use crate::decide::id::EventId;
+use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
+use bytes::Bytes;
+use std::sync::Arc;
 
 /// Which events to list. What is left out does not matter.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -219,6 +222,30 @@ fn earliest(at: Timestamp) -> EventId {
     let mut id = [0; 16];
     id[..6].copy_from_slice(&millis[2..]);
     EventId(id)
+}
+
+/// One such message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuarantinedMessage {
+    /// The source that could not take it.
+    pub source: Arc<str>,
+    /// The message: its stream, its number there and when it was stored. A source lays the same one here once.
+    pub message: String,
+    /// Its subject.
+    pub subject: String,
+    /// When it was laid here, by the store's clock.
+    pub at: Timestamp,
+    /// Why.
+    pub why: String,
+    /// How long it was.
+    pub bytes: u64,
+    /// Its beginning: at most [`limits::QUARANTINE_BODY_BYTES_MAX`]. Nothing in it was verified.
+    pub head: Bytes,
+}
+
+/// The beginning of a message, as much as is kept.
+pub fn head(body: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(&body[..body.len().min(limits::QUARANTINE_BODY_BYTES_MAX)])
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! of the rules.
 
 use super::clock::StoreClock;
+use super::inspect::QuarantinedMessage;
 use super::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger, parking};
-use super::quarantine::QuarantinedMessage;
 use super::{
     AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventDetails,
     EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,

@@ -18,7 +18,6 @@ pub mod open;
 pub mod optimistic;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-pub mod quarantine;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod retention;
@@ -31,15 +30,14 @@ pub mod sql;
 pub mod sqlite;
 pub mod start_due;
 pub mod status_text;
-pub mod sweep;
 pub mod url;
 
 pub use inspect::{EventCounts, EventPage, EventQuery};
 pub use open::open;
 pub use retention::{RetentionPolicies, SourceCount, SourceRetention};
+pub use retention::{SweepError, SweepPace};
 pub use sql::{SqlPermit, SqlPermitFuture};
 pub use start_due::{StartDueRequest, StartDueResult};
-pub use sweep::{SweepError, SweepPace};
 
 use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent, Payload};
 use crate::decide::data_loss::{KnownStore, ObservedStore};
@@ -50,7 +48,7 @@ use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{AttemptRecord, Transition};
-use quarantine::QuarantinedMessage;
+use inspect::QuarantinedMessage;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;

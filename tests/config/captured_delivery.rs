@@ -9,8 +9,8 @@ use hookonce::decide::delivery::Delivery;
 use hookonce::decide::field::FieldLocation;
 use hookonce::decide::github_kind;
 use hookonce::decide::id::EventId;
+use hookonce::decide::identity::key;
 use hookonce::decide::judge::{Verdict, judge};
-use hookonce::decide::message;
 use hookonce::decide::source::{ApiStyle, Route, Source};
 use hookonce::decide::time::Timestamp;
 use hookonce::store::Store;
@@ -90,7 +90,7 @@ fn events(mut source: Source) -> usize {
             headers.push((github_kind::HEADER.into(), b"push".to_vec()));
         }
         if source.stream.is_some() {
-            headers.extend(message::headers("HOOKS", i128::from(n), n));
+            headers.extend(key::stream_headers("HOOKS", i128::from(n), n));
         }
         let query = format!("id={id}");
         let delivery = Delivery { path: "/in", query: &query, headers: &headers, body: &bytes, at, wall: at };

@@ -19,8 +19,8 @@ use hookonce::engine::dispatcher::{Dispatcher, Lane};
 use hookonce::store::batch::Batcher;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
+use hookonce::store::inspect::QuarantinedMessage;
 use hookonce::store::memory::MemoryStore;
-use hookonce::store::quarantine::QuarantinedMessage;
 use hookonce::store::{
     AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventDetails, EventQuery, ForgetCounts, ImportCounts,
     RemovalResult, RetentionPolicies, SourceCount, SourceRetention, Store, StoreError, StoreFuture, StoredValue,

@@ -2,13 +2,13 @@
 
 use crate::sources::{DAY, Request, field, github, id_in_header, now, source};
 use hookonce::decide::claim::{IdentityKey, MatchedBy, NewEvent};
+use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::event::{DoneReason, EventState};
 use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldValue};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::id::Key;
 use hookonce::decide::identity::key::{KeyPart, KeyPartType, key, value};
 use hookonce::decide::judge::Verdict;
-use hookonce::decide::refusal::DeliveryRejection;
 use hookonce::decide::source::{ChangeRule, DeliveryIdLocation, Fanout, Group, Identity, Route, Source};
 use hookonce::decide::time::Duration;
 use proptest::prelude::*;

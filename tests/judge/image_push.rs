@@ -2,11 +2,11 @@
 
 use crate::sources::{Request, github_package, now, payload, storm};
 use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::event::EventState;
 use hookonce::decide::field::FieldValue;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::Verdict;
-use hookonce::decide::refusal::DeliveryRejection;
 use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::memory::MemoryStore;

@@ -2,10 +2,10 @@
 
 use crate::sources::{Request, now, source};
 use hookonce::decide::claim::MatchedBy;
+use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::limits;
-use hookonce::decide::refusal::DeliveryRejection;
 use hookonce::decide::response;
 use hookonce::decide::response::{HttpResponse, RepeatTiming};
 use hookonce::decide::source::{ApiStyle, ResponseMode, Source};

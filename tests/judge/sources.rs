@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use hookonce::decide::claim::NewEvent;
 use hookonce::decide::delivery::Delivery;
+use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::limits;
-use hookonce::decide::refusal::DeliveryRejection;
 use hookonce::decide::source::{
     ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, Keep, RequiredEventKind,
     ResponseMode, Route, Source,

@@ -10,9 +10,9 @@ use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::conformance::making;
 use hookonce::store::copy::{self, CopyCursor, CopyEntry, CopyError, CopySide, CopyStore, ExportPage, copy};
+use hookonce::store::inspect::QuarantinedMessage;
 use hookonce::store::ledger::Register;
 use hookonce::store::open::open_to_copy;
-use hookonce::store::quarantine::QuarantinedMessage;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::url::StoreUrl;
 use hookonce::store::{

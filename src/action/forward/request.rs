@@ -1,8 +1,9 @@
 //! What is sent to a receiver beside the body, and by which client.
 
 use super::ip_filter::{DnsResolver, FilteringResolver};
+use crate::action;
+use crate::action::Attempt;
 use crate::action::plan::{FieldTemplateError, Http2Mode, ReceiverPlan, SigningKey};
-use crate::action::{Attempt, trace};
 use crate::decide::event::Event;
 use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
@@ -100,7 +101,7 @@ fn hookonce_headers(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -
         ("hookonce-event".to_owned(), event.id.to_string()),
         ("hookonce-attempt".to_owned(), event.attempt.to_string()),
     ];
-    own.extend(trace::trace_headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    own.extend(action::trace_headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
     own.extend(signs.into_iter().flat_map(|scheme| scheme.proof(&message_id(event), *at, &payload.body)));
     own
 }

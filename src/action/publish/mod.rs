@@ -12,14 +12,14 @@
 //! duplicate window remembers the first.
 pub(crate) mod nats_connection;
 pub(crate) mod stream_check;
-pub(crate) mod version;
 
+pub use nats_connection::NatsServerVersion;
 pub use nats_connection::{NatsConnection, NatsConnections, round_trip};
 pub use stream_check::stream_warnings;
-pub use version::NatsServerVersion;
 
-use super::plan::nats::{PublishMode, PublishPlan};
-use super::{Action, ActionError, ActionFuture, Attempt, format_duration, trace};
+use super::plan::{PublishMode, PublishPlan};
+use super::{Action, ActionError, ActionFuture, Attempt, format_duration};
+use crate::action;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, EnvelopeFormat};
@@ -132,7 +132,7 @@ impl PublishAction {
             ("Hookonce-Delivery", event.delivery_id.as_deref().unwrap_or_default().to_owned()),
             ("Hookonce-Kind", self.kind(payload).to_owned()),
         ];
-        let own = own.into_iter().chain(trace::trace_headers(attempt)).map(|(name, value)| (name.to_owned(), value));
+        let own = own.into_iter().chain(action::trace_headers(attempt)).map(|(name, value)| (name.to_owned(), value));
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
         let signed = self.resign(attempt);
         // A signature of ours stands alone: beside parts of the sender's, a worker could not tell which one counts.

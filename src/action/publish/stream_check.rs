@@ -7,7 +7,7 @@
 
 use super::{NatsConnection, NatsServerVersion};
 use crate::action::format_duration;
-use crate::action::plan::nats::{PublishMode, PublishPlan, window};
+use crate::action::plan::{PublishMode, PublishPlan, window};
 use crate::decide::time::Duration;
 use crate::observe::log;
 use crate::observe::log::LogLevel;

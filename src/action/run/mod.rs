@@ -8,7 +8,8 @@ pub(crate) mod output_log;
 pub(crate) mod step;
 
 use super::plan::{CommandBlock, CommandLine, OutputDestination};
-use super::{Action, ActionEnvironment, ActionFuture, Attempt, format_duration, trace};
+use super::{Action, ActionEnvironment, ActionFuture, Attempt, format_duration};
+use crate::action;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Outcome;
 use guard_client::{OutputSinks, StepEnd};
@@ -52,7 +53,7 @@ impl RunAction {
     /// A step runs only if the one before succeeded.
     async fn block(&self, number: usize, block: &CommandBlock, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
-        let trace = trace::trace_headers(&attempt);
+        let trace = action::trace_headers(&attempt);
         let log = match block.output {
             OutputDestination::Store => None,
             OutputDestination::StoreAndLog => Some(OutputLog::new(attempt.event)),

@@ -6,7 +6,7 @@ use crate::cli::error::CommandError;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::source::Route;
 use crate::store::retention::{self, NodeTopology};
-use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue, sweep};
+use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl LocalBackend {
             self.store.confirm_time().await?;
         }
         let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
-        let swept = sweep::sweep_all(&*self.store, &keeps).await?;
+        let swept = retention::sweep_all(&*self.store, &keeps).await?;
         Ok(view::forgotten(swept, &*self.store))
     }
 

@@ -1,7 +1,7 @@
 //! `hookonce migrate copy`: everything a store holds, copied into another one; `hookonce migrate reopen`: the way back.
 
-use crate::cli::consent::confirm;
 use crate::cli::error::CommandError;
+use crate::cli::terminal::confirm;
 use crate::config::EnvLookup;
 use crate::store::copy::{
     self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,

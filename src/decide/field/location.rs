@@ -1,10 +1,10 @@
 //! Where a value is, as the config writes it: `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`.
 
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::form::{self, FormLookup};
 use crate::decide::json_walk::{JsonPathTrie, JsonScalar, PathInterest};
 use crate::decide::limits;
-use crate::decide::refusal::DeliveryRejection;
 use crate::decide::suggest::nearest;
 use std::borrow::Cow;
 use std::fmt;

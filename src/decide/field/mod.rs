@@ -4,10 +4,10 @@
 //! tree is built. Numbers keep the text they were written with, so 9007199254740992 and 9007199254740993 stay two
 //! values.
 
+use super::delivery::DeliveryRejection;
 use super::github_kind::{EventKindMatcher, EventKindUse};
 use super::json_walk::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
 use super::limits;
-use super::refusal::DeliveryRejection;
 use super::verify::VerifiedDelivery;
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! The header `Idempotency-Key` of an HTTP API's clients, as the IETF's draft writes it: a structured string, in quotes
 //! (RFC 8941). Many clients leave the quotes out, so a bare key is taken too, and means the same.
 
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::field::is_blank;
 use crate::decide::limits;
-use crate::decide::refusal::DeliveryRejection;
 use std::sync::Arc;
 
 /// Headers that say nothing of who a client of an API is, or are part of its key: `Authorization` and the key itself.

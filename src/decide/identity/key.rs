@@ -3,10 +3,12 @@
 //! SHA-256 over a version, the scope, the kind of identity, the number of parts, and for each part its name, type,
 //! length and bytes. Nothing is joined with a separator, so no byte can move from one part to the next unseen.
 
+use crate::decide::delivery::Delivery;
 use crate::decide::event::Event;
 use crate::decide::field::{FieldValue, Fields};
 use crate::decide::id::{Digest, Key};
 use aws_lc_rs::digest::{Context, SHA256};
+use std::sync::Arc;
 
 /// The layout of a key. Another one makes every old event new, so it only changes with both looked up for `keep`.
 const VERSION: u8 = 1;
@@ -126,4 +128,28 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
 /// The parts of these fields, or the first name that is missing.
 pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<KeyPart<'a>>, &'a str> {
     names.map(|name| fields.get(name).map(|value| KeyPart::field(name, value)).ok_or(name)).collect()
+}
+
+/// The stream's name.
+const STREAM: &str = ":stream";
+/// When the stream took it, in nanoseconds since 1970.
+const STORED: &str = ":stored";
+/// Its number there.
+const SEQUENCE: &str = ":sequence";
+
+/// The headers that say where a message stands.
+pub fn stream_headers(stream: &str, stored: i128, sequence: u64) -> [(String, Vec<u8>); 3] {
+    let header = |name: &str, value: String| (name.to_owned(), value.into_bytes());
+    [header(STREAM, stream.to_owned()), header(STORED, stored.to_string()), header(SEQUENCE, sequence.to_string())]
+}
+
+/// What makes two deliveries the same message; none for what came another way.
+pub(in crate::decide) fn stream_position<'d>(delivery: &Delivery<'d>) -> Option<Vec<KeyPart<'d>>> {
+    let part = |name: &'static str| Some(KeyPart::text(&name[1..], delivery.text(name)?));
+    [STREAM, STORED, SEQUENCE].into_iter().map(part).collect()
+}
+
+/// A message as people call it: `GITHUB:42`. None for what came another way.
+pub(in crate::decide) fn message_name(delivery: &Delivery<'_>) -> Option<Arc<str>> {
+    Some(format!("{}:{}", delivery.text(STREAM)?, delivery.text(SEQUENCE)?).into())
 }

@@ -3,10 +3,10 @@ pub(crate) mod mark_duplicates;
 pub mod problem_json;
 
 use super::claim::MatchedBy;
+use super::delivery::DeliveryRejection;
 use super::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
 use super::id::EventId;
 use super::limits;
-use super::refusal::DeliveryRejection;
 use super::source::{ApiStyle, ResponseMode, Source};
 use super::time::Timestamp;
 use serde_json::{Value as Json, json};

@@ -2,9 +2,9 @@
 //! our page about it, which every node has at hand.
 
 use super::{HttpResponse, RETRY_AFTER, status_of};
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::{DeathCause, Event};
 use crate::decide::id::EventId;
-use crate::decide::refusal::DeliveryRejection;
 use serde_json::json;
 
 /// Where the page is, in the repository and on the port where requests arrive.

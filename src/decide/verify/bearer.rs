@@ -3,7 +3,7 @@
 use super::signature;
 use super::signature::{MatchedSecret, SourceSecrets};
 use crate::decide::delivery::Delivery;
-use crate::decide::refusal::DeliveryRejection;
+use crate::decide::delivery::DeliveryRejection;
 
 pub(super) const HEADER: &str = "authorization";
 

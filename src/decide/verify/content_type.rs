@@ -1,9 +1,9 @@
 //! What a body is, and whether the headers about it agree. Nothing unsigned chooses how signed bytes are read: the bytes
 //! decide, and a header that contradicts them is refused.
 
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::form;
-use crate::decide::refusal::DeliveryRejection;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
 

@@ -4,7 +4,7 @@ use super::hmac::HmacHash;
 use super::signature;
 use super::signature::{MatchedSecret, SourceSecrets};
 use crate::decide::delivery::Delivery;
-use crate::decide::refusal::DeliveryRejection;
+use crate::decide::delivery::DeliveryRejection;
 
 /// Names the event, and stays the same when GitHub delivers it again. Not signed.
 pub(super) const DELIVERY: &str = "x-github-delivery";

@@ -3,10 +3,10 @@
 use super::signature::{MatchedSecret, SourceSecrets};
 use super::{check_timestamp, seconds, signature};
 use crate::decide::delivery::Delivery;
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::field::FieldLocation;
 use crate::decide::json_walk::JsonScalar;
 use crate::decide::limits;
-use crate::decide::refusal::DeliveryRejection;
 use crate::decide::suggest::nearest;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;

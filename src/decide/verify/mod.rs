@@ -12,12 +12,12 @@ mod hmac;
 pub(crate) mod signature;
 mod standard;
 
+use super::delivery::DeliveryRejection;
 use super::delivery::{Delivery, HeaderLookup};
 use super::field::{FieldLocation, is_blank};
 use super::id::Digest;
 use super::json_walk::JsonScalar;
 use super::limits;
-use super::refusal::DeliveryRejection;
 use super::source::DeliveryIdLocation;
 use super::time::{Duration, Timestamp};
 use std::borrow::Cow;

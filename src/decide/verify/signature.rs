@@ -1,8 +1,8 @@
 //! The secrets of a source, and the only places where they are compared with anything.
 
 use super::hmac::HmacHash;
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::id::Digest;
-use crate::decide::refusal::DeliveryRejection;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{Context, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512, Key, Tag, sign};
 use std::borrow::Cow;

@@ -3,10 +3,10 @@
 use super::hmac::HmacHash;
 use super::signature::{MatchedSecret, SourceSecrets};
 use super::{check_timestamp, seconds, signature};
+use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::field::FieldLocation;
 use crate::decide::limits;
-use crate::decide::refusal::DeliveryRejection;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::alphabet;

@@ -8,10 +8,7 @@
 //! There is no leader and no schedule: every node looks, and the revision decides who starts. What is known here is
 //! only a hint; the store is the truth.
 pub(crate) mod attempt;
-pub(crate) mod clocks;
 pub(crate) mod completion;
-pub(crate) mod effect;
-pub(crate) mod hints;
 pub(crate) mod lane;
 pub(crate) mod reaper;
 pub(crate) mod start_due;
@@ -325,7 +322,7 @@ impl Dispatcher {
             let look = tokio::time::Instant::now() + JOIN_LOOK;
             tokio::select! {
                 event = waiter.ended() => return Ok(Some(event)),
-                () = hints::may_be_over(&mut hints, id) => {}
+                () = completion::may_be_over(&mut hints, id) => {}
                 () = tokio::time::sleep_until(until.min(look)) => {}
             }
         }

@@ -7,6 +7,7 @@ use crate::decide::limits;
 use crate::decide::time::Duration;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
+use crate::store::clock_monitor::ClockMonitor;
 use crate::store::{AdvanceResult, DueQuery, ForgetCounts, StoreError};
 use std::sync::Arc;
 
@@ -152,4 +153,18 @@ struct SweepResult {
     freed: ForgetCounts,
     /// More may be left.
     behind: bool,
+}
+
+impl Dispatcher {
+    /// Until the node stops.
+    pub(super) async fn watch_clocks(self) {
+        let mut watch = ClockMonitor::default();
+        loop {
+            watch.look(&*self.0.store, self.would_forget()).await;
+            let rest = tokio::time::sleep(limits::CLOCK_LOOK);
+            if self.0.stopping.run_until_cancelled(rest).await.is_none() {
+                return;
+            }
+        }
+    }
 }

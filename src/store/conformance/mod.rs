@@ -14,13 +14,10 @@ pub(crate) mod claims;
 pub(crate) mod clock_jump;
 pub(crate) mod event_builder;
 pub(crate) mod groups;
-pub(crate) mod imports;
 pub(crate) mod list;
-pub(crate) mod quarantine;
 pub(crate) mod queries;
 pub(crate) mod registers;
 pub(crate) mod retention;
-pub(crate) mod retention_policies;
 pub(crate) mod sql;
 pub(crate) mod start_due;
 
@@ -62,10 +59,13 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         a_batch_with_two_deliveries_of_one_event_answers_new_and_duplicate
         a_write_that_names_another_revision_is_lost
         times_are_written_by_the_stores_clock
-    }
-    quarantine {
-        each_source_lays_a_message_into_quarantine_once
-        a_message_lies_in_quarantine_once_and_the_oldest_make_way
+        an_imported_delivery_is_a_duplicate_without_an_event
+        an_imported_change_counts_only_while_its_register_is_empty
+        what_has_no_register_is_known_for_ever
+        an_imported_key_is_never_claimed_and_never_forgotten
+        an_own_key_comes_before_an_imported_one_and_the_register_after_it
+        an_imported_duplicate_leaves_nothing_behind
+        importing_twice_changes_nothing_and_says_so
     }
     registers {
         another_value_is_new_and_the_same_value_is_a_duplicate
@@ -96,22 +96,6 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         what_needs_an_ordinary_step_is_left_as_it_is
         those_who_start_at_once_each_get_other_events
     }
-    imports {
-        an_imported_delivery_is_a_duplicate_without_an_event
-        an_imported_change_counts_only_while_its_register_is_empty
-        what_has_no_register_is_known_for_ever
-        an_imported_key_is_never_claimed_and_never_forgotten
-        an_own_key_comes_before_an_imported_one_and_the_register_after_it
-        an_imported_duplicate_leaves_nothing_behind
-        importing_twice_changes_nothing_and_says_so
-    }
-    retention_policies {
-        a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says
-        a_source_without_retention_is_never_forgotten_by_a_node_that_lacks_it
-        the_retention_of_one_source_stays_when_anothers_is_written
-        sources_that_nobody_knows_are_counted
-        a_person_ends_and_forgets_all_of_a_source_and_nothing_else
-    }
     retention {
         an_expired_event_is_forgotten_inside_the_claim
         only_what_is_over_expires
@@ -127,6 +111,11 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         what_a_person_forgets_acts_again
         forgetting_a_subjects_current_event_forgets_what_it_was_changed_to
         what_is_not_over_is_not_forgotten_by_a_person_either
+        a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says
+        a_source_without_retention_is_never_forgotten_by_a_node_that_lacks_it
+        the_retention_of_one_source_stays_when_anothers_is_written
+        sources_that_nobody_knows_are_counted
+        a_person_ends_and_forgets_all_of_a_source_and_nothing_else
     }
     clock_jump {
         a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_ten_minutes
@@ -156,6 +145,8 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
         a_damaged_body_is_said_to_be_damaged
         recipes_are_remembered_until_others_are
+        each_source_lays_a_message_into_quarantine_once
+        a_message_lies_in_quarantine_once_and_the_oldest_make_way
     }
 };
 

@@ -8,8 +8,8 @@ use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::transition::AttemptRecord;
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::ledger::{EventRow, KeyOwner, Register};
-use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{DuplicateSighting, SourceRetention};
 use std::sync::Arc;
 

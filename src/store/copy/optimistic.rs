@@ -5,12 +5,12 @@ use super::{CompleteEvent, CopyCursor, CopyEntry, CopyLock, CopyRegisterUpdate, 
 use crate::decide::id::{Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::time::Timestamp;
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::ledger::Register;
 use crate::store::optimistic::{
     ConditionalWrite, ExpectedVersion, Record, RecordId, RecordVersion, RecordWrite, TURNS_AT_ONCE, VersionedBackend,
     txn,
 };
-use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{DueQuery, EventQuery, SourceRetention, StoreError, StoreFuture};
 use std::borrow::Cow;
 

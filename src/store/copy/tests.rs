@@ -12,7 +12,7 @@ use crate::decide::source::Route;
 use crate::store::clock::StoreClock;
 use crate::store::conformance;
 use crate::store::conformance::making;
-use crate::store::quarantine::QuarantinedMessage;
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
 use crate::store::{AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, Store};
 use bytes::Bytes;

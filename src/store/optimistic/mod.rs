@@ -11,7 +11,6 @@
 //! ```
 //!
 //! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
-pub(crate) mod last_seen;
 pub(crate) mod record;
 pub(crate) mod shelf;
 pub(crate) mod sql;
@@ -20,18 +19,19 @@ pub(crate) mod sweep;
 pub(crate) mod tests;
 pub mod txn;
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) use last_seen::{ClockAccess, begin};
 pub use record::{ExpectedVersion, PARKED_READ, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
 pub use shelf::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 pub use sql::SqlWriteOutcome;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) use sweep::{ClockAccess, begin};
 
+use super::inspect::QuarantinedMessage;
 use super::ledger::{self, Ledger as _};
 use super::{
     AdvanceResult, ChangeHint, ClockSnapshot, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts,
     EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, RemovalResult, RetentionPolicies, SourceCount,
     SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest, StartDueResult, Store, StoreError,
-    StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe, quarantine::QuarantinedMessage,
+    StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe,
 };
 use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::data_loss::{KnownStore, ObservedStore};

@@ -11,8 +11,8 @@ use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
 use crate::store::clock::StoreClock;
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::ledger::{EventRow, KeyOwner, Register};
-use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{
     ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, DuplicateSighting, EventCounts, EventDetails,
     EventPage, EventQuery, SourceCount, SourceRetention, SqlPermit, SqlPermitFuture, StartDueRequest, StartDueResult,

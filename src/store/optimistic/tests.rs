@@ -16,13 +16,13 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::StoreClock;
 use crate::store::conformance;
 use crate::store::conformance::{StoreUnderTest, making};
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::ledger::{Ledger, SweepLedger};
 use crate::store::memory::{MemoryStore, MemoryTables};
-use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{
     AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, ForgetCounts,
     RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreFuture, StoredValue,
-    sweep,
+    retention,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -347,7 +347,7 @@ async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
     let keeps = Arc::new(RetentionPolicies { sources: [("a".into(), kept), ("b".into(), kept)].into() });
     // The events of each source go in one write. The second one fails.
     store.0.fails_after.store(1, Ordering::Relaxed);
-    let failed = sweep::sweep_all(&store, &keeps).await.expect_err("it was told to");
+    let failed = retention::sweep_all(&store, &keeps).await.expect_err("it was told to");
     let left = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await.expect("it reads");
     assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));
     assert!(failed.to_string().ends_with("; 3 events and 0 bodies had been forgotten before that"), "{failed}");

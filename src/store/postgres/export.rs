@@ -1,7 +1,7 @@
 //! Reading all of a store, to copy it: a page of events in two round trips, with all that belongs to them.
 
 use super::pool::{PgConn, PgResult, ask};
-use super::quarantine;
+use super::queries;
 use super::queries::{kept, recipes, tried, unpacked};
 use super::retention;
 use super::rows::{self, PgRawCell, PgUuid};
@@ -94,7 +94,7 @@ pub(super) async fn export(link: &mut PgConn, from: CopyCursor, limit: usize) ->
             Ok(ExportPage::page(from, entries.collect(), PageContinuation::No))
         }
         CopyCursor::Quarantine => {
-            let newest = quarantine::newest(link, limits::QUARANTINE_MAX).await?.into_iter().rev();
+            let newest = queries::newest(link, limits::QUARANTINE_MAX).await?.into_iter().rev();
             let entries = newest.map(|one| CopyEntry::Quarantined(Box::new(one)));
             Ok(ExportPage::page(from, entries.collect(), PageContinuation::No))
         }

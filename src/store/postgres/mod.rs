@@ -14,18 +14,15 @@
 //! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
 
 pub(crate) mod batch_writes;
-mod beside;
 pub(crate) mod columns;
 pub(crate) mod data_loss;
 pub(crate) mod error;
 mod export;
 pub mod indexes;
 pub(crate) mod list;
-mod mark;
 pub(crate) mod notify;
 mod pool;
 mod pooling;
-mod quarantine;
 pub(crate) mod queries;
 mod read;
 pub mod relocate;
@@ -41,11 +38,11 @@ mod write;
 
 use super::clock::StoreClock;
 use super::copy::{CopyCursor, CopyLockCheck, CopySideData, ExportBackend, ExportPage};
+use super::inspect::QuarantinedMessage;
 use super::optimistic;
 use super::optimistic::{
     ClockAccess, ConditionalWrite, ReadBatch, RecordId, RecordVersion, SqlWriteOutcome, VersionedBackend,
 };
-use super::quarantine::QuarantinedMessage;
 use super::schema::postgres::{SchemaConflictError, SchemaLocation, SchemaName};
 use super::schema::{self, postgres as migrations};
 use super::{
@@ -341,7 +338,7 @@ impl VersionedBackend for PostgresBackend {
     }
 
     fn settled(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| mark::settled(link).await))
+        Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| write::settled(link).await))
     }
 
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -468,18 +465,18 @@ impl VersionedBackend for PostgresBackend {
     }
 
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| quarantine::lay(link, &message).await))
+        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| queries::lay(link, &message).await))
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| quarantine::newest(link, limit).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::newest(link, limit).await))
     }
 
     fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         match probe {
             WriteProbe::Look => Box::pin(std::future::ready(Ok(()))),
             WriteProbe::Write => {
-                Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| quarantine::probe(link).await))
+                Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| queries::probe(link).await))
             }
         }
     }
@@ -556,7 +553,7 @@ impl ExportBackend for PostgresBackend {
     fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
         Box::pin(
             self.look(PgConnPurpose::Write, async move |link: &mut PgConn| {
-                mark::fill_beside(link, &beside, mark).await
+                write::fill_beside(link, &beside, mark).await
             }),
         )
     }

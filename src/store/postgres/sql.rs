@@ -11,8 +11,8 @@
 use super::batch_writes;
 use super::error;
 use super::error::PgCommitStage;
-use super::mark;
 use super::pool::{ANSWER_TIME, PgConn, PgError, SESSION, ask};
+use super::write;
 use super::write::{COMMIT, ROLLBACK, drop_events, lock, put_cells, put_events};
 use crate::decide::event::Outcome;
 use crate::decide::limits;
@@ -65,11 +65,11 @@ pub(super) async fn write(
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
     put_events(&effect, &mut asks);
-    asks.push(mark::heed());
+    asks.push(write::heed());
     match link.query_all(&asks).await {
         Ok(_) => {}
         Err(failed) if failed.is_contention() => return undone(link, SqlWriteOutcome::Changed).await,
-        Err(failed) => return Err(mark::refused(&failed).unwrap_or_else(|| before(failed))),
+        Err(failed) => return Err(write::refused(&failed).unwrap_or_else(|| before(failed))),
     }
     if let Err(swapped) = run(link, bound).await {
         link.user_statements.clear(); // a plan may be out of date

@@ -4,12 +4,12 @@
 use super::batch_writes::EventWrites;
 use super::data_loss::PgDataLossDetector;
 use super::error::PgCommitStage;
-use super::mark::{commit, not_committed};
 use super::pool::{PgConn, PgError, ask};
 use super::queries;
 use super::read::{CLOCK, told};
 use super::rows::{self, PgEventWrite, PgUuid};
 use super::write::ROLLBACK;
+use super::write::{commit, not_committed};
 use crate::decide::event::Event;
 use crate::store::clock::StoreClock;
 use crate::store::copy::CopyLockCheck;

@@ -9,21 +9,20 @@
 //! locked by holding it: whoever else wants it waits for our commit. A batch that only adds needs none of this: it is
 //! written at once, and where a key is taken after all, the tables say so.
 
-use super::batch_writes;
 use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
-use super::beside::{put_attempts, put_sightings};
 use super::error::PgCommitStage;
-use super::mark::{commit, not_committed};
 use super::pool::{PgConn, PgError, PgQuery, ask};
-use super::rows::{self, PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter};
+use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, small, text};
+use super::{batch_writes, queries, retention, rows};
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
-use crate::store::copy::CopyLockCheck;
+use crate::decide::transition::AttemptRecord;
+use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
 use crate::store::ledger::KeyOwner;
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
-use crate::store::row;
-use crate::store::{ChangeHint, StoreError};
+use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tokio_postgres::error::SqlState;
 
 const BEGIN: &str = "begin";
 pub(super) const COMMIT: &str = "commit";
@@ -418,4 +417,126 @@ fn put_receipts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
         column(&answers, digest),
     ];
     asks.push(PgQuery { sql: PUT_RECEIPTS, params });
+}
+
+const PUT_ATTEMPTS: &str = "with t as materialized (\
+     select nextval(pg_get_serial_sequence('{schema}.attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
+     $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bytea[]) \
+     as t (event, life, attempt, started_at, ended_at, outcome, why, bytes)), \
+     a as (insert into {schema}.attempts (id, event, life, attempt, started_at, ended_at, outcome, why) \
+     overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
+     insert into {schema}.output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
+     where bytes <> ''";
+const PUT_DUPLICATES: &str = "insert into {schema}.duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
+     on conflict (event) do update set count = excluded.count";
+const PUT_SIGHTINGS: &str = "insert into {schema}.sightings (event, n, at, delivery_id, identity) \
+     select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
+
+/// Keeps what attempts came to.
+pub(super) fn put_attempts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+    let tried = effect.events.iter().flat_map(|(id, fate)| fate.tried.iter().map(|tried| (*id, *tried)));
+    let tried: Vec<(EventId, &'s AttemptRecord)> = tried.collect();
+    if tried.is_empty() {
+        return;
+    }
+    let params = vec![
+        column(&tried, |(id, _)| PgUuid(*id)),
+        column(&tried, |(_, tried)| small(tried.life)),
+        column(&tried, |(_, tried)| small(tried.attempt)),
+        column(&tried, |(_, tried)| tried.started_at.0),
+        column(&tried, |(_, tried)| tried.ended_at.0),
+        column(&tried, |(_, tried)| text(&tried.outcome)),
+        column(&tried, |(_, tried)| text(&tried.why)),
+        column(&tried, |(_, tried)| &tried.output[..]),
+    ];
+    asks.push(PgQuery { sql: PUT_ATTEMPTS, params });
+}
+
+/// Keeps how many duplicates there were, and the first few.
+pub(super) fn put_sightings<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+    let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
+    if counts.is_empty() {
+        return;
+    }
+    let params = vec![column(&counts, |(id, _)| PgUuid(*id)), column(&counts, |(_, count)| counter(*count))];
+    asks.push(PgQuery { sql: PUT_DUPLICATES, params });
+    let numbered = |(id, fate): (&EventId, &EventWrites<'s>)| {
+        let (id, seen) = (*id, fate.seen.map_or(&[][..], |(_, seen)| seen));
+        (1..).zip(seen).map(move |(n, seen)| (id, n, seen))
+    };
+    let seen: Vec<(EventId, u32, &'s DuplicateSighting)> = effect.events.iter().flat_map(numbered).collect();
+    let params = vec![
+        column(&seen, |(id, ..)| PgUuid(*id)),
+        column(&seen, |(_, n, _)| small(*n)),
+        column(&seen, |(.., seen)| seen.at.0),
+        column(&seen, |(.., seen)| seen.delivery_id.as_deref().map(text)),
+        column(&seen, |(.., seen)| seen.same.word()),
+    ];
+    asks.push(PgQuery { sql: PUT_SIGHTINGS, params });
+}
+
+/// Fails where this store is part of a copy: where it divides by zero. Asked last, when our locks are held:
+/// whoever marks the store waits for those who hold them, and then sees what they wrote.
+const HEED: &str = "select 1 / (case when exists (select from {schema}.registers where key = $1) then 0 else 1 end)";
+/// Fails where the mark of a copy is not of this version any more, and else keeps it so until the transaction ends.
+const HOLD: &str = "select 1 / count(*) from (select from {schema}.registers where key = $1 and version = $2 \
+     for no key update) held";
+/// Nobody who writes an event gets past this, and it gets past nobody who does.
+const WAIT_FOR_WRITERS: &str = "lock table {schema}.events in share row exclusive mode";
+
+/// The end of a transaction that heeds the mark, or does not.
+pub(super) fn commit(asks: &mut Vec<PgQuery<'_>>, heeds: CopyLockCheck) {
+    match heeds {
+        CopyLockCheck::Mark => asks.push(heed()),
+        CopyLockCheck::Nothing => {}
+    }
+    asks.push(ask!(COMMIT));
+}
+
+/// The same in a transaction that goes on with a statement of the user's.
+pub(super) fn heed<'a>() -> PgQuery<'a> {
+    ask!(HEED, PgBytes32(MARK.0))
+}
+
+/// Why a write that was sent with its commit was not written, or may not have been.
+pub(super) fn not_committed(failed: &PgError) -> StoreError {
+    refused(failed).unwrap_or_else(|| failed.classify(PgCommitStage::Commit))
+}
+
+/// What is said where the mark was heeded.
+pub(super) fn refused(failed: &PgError) -> Option<StoreError> {
+    let heeded = matches!(failed, PgError::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO));
+    heeded.then(copy::under_way)
+}
+
+/// Writes what is no cell, where the mark still is of this version. Says whether it was.
+pub(super) async fn fill_beside(
+    link: &mut PgConn,
+    beside: &CopySideData,
+    mark: RecordVersion,
+) -> Result<bool, PgError> {
+    let mut asks = vec![ask!("begin"), ask!(HOLD, PgBytes32(MARK.0), counter(mark.0))];
+    if let Some(recipes) = &beside.recipes {
+        asks.extend(queries::to_remember(recipes));
+    }
+    if let Some(rows) = &beside.retention {
+        asks.extend([retention::clear(), retention::to_retain(rows)]);
+    }
+    if !beside.quarantined.is_empty() {
+        asks.extend(queries::to_lay(&beside.quarantined));
+    }
+    asks.push(ask!(COMMIT));
+    match link.query_all(&asks).await {
+        Ok(_) => Ok(true),
+        Err(failed) if refused(&failed).is_some() => {
+            link.query_all(&[ask!(ROLLBACK)]).await?;
+            Ok(false)
+        }
+        Err(failed) => Err(failed),
+    }
+}
+
+/// Waits for every write that is under way.
+pub(super) async fn settled(link: &mut PgConn) -> Result<(), PgError> {
+    link.query_all(&[ask!("begin"), ask!(WAIT_FOR_WRITERS), ask!(COMMIT)]).await.map(drop)
 }

@@ -28,9 +28,7 @@ mod export;
 pub(crate) mod key_names;
 pub(crate) mod list;
 pub(crate) mod notify;
-mod quarantine;
 mod read;
-mod retention;
 pub(crate) mod script_args;
 mod sentinel;
 pub(crate) mod server_check;
@@ -40,9 +38,9 @@ pub(crate) mod url;
 
 use super::clock::StoreClock;
 use super::copy::{self, CopyLockCheck};
+use super::inspect::QuarantinedMessage;
 use super::optimistic;
 use super::optimistic::{ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
-use super::quarantine::QuarantinedMessage;
 use super::{
     ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, SourceCount,
     SourceRetention, StartDueRequest, StartDueResult, StoreError, StoreFuture, StoreOpenError, StoredValue, SweepPace,

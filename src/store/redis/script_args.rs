@@ -17,9 +17,9 @@ use crate::store::ChangeHint;
 use crate::store::DuplicateNote;
 use crate::store::SourceRetention;
 use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::ledger::{self, EventRow};
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
-use crate::store::quarantine::QuarantinedMessage;
 use std::collections::BTreeMap;
 
 /// What the script is told: each swap as it checks and does it.

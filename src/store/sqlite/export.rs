@@ -2,10 +2,7 @@
 
 use super::SqliteStore;
 use super::duplicate_notes::DuplicateTally;
-use super::last_seen;
-use super::quarantine;
 use super::queries;
-use super::retention;
 use super::rows::{SqliteLedger, id_digest};
 use super::writer::marks;
 use crate::decide::claim::MatchedBy;
@@ -71,14 +68,14 @@ impl CopyStore for SqliteStore {
     }
 
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
-        self.read(|db| match last_seen::read(db)? {
+        self.read(|db| match queries::read(db)? {
             Some(seen) => Ok(Some(seen)),
             None => Ok(Some(marks(db)?.0).filter(|newest| *newest > Timestamp::default())),
         })
     }
 
     fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
-        self.ask(1, 0, move |rows| last_seen::write(rows.db, time))
+        self.ask(1, 0, move |rows| queries::write(rows.db, time))
     }
 
     /// The lock tells of a node, before anything else. One that was killed may have left a receiver at work.
@@ -166,13 +163,13 @@ fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegis
             CopyEntry::Imported(key) => rows.set_imported(&key).map(drop)?,
             CopyEntry::Recipe(recipe) => recipes.push(recipe),
             CopyEntry::Retention(row) => kept.push(row),
-            CopyEntry::Quarantined(message) => quarantine::lay(rows.db, &message)?,
+            CopyEntry::Quarantined(message) => queries::lay(rows.db, &message)?,
         }
     }
     if !recipes.is_empty() {
         remember(rows, &recipes)?;
     }
-    retention::retain(rows.db, &kept)?;
+    queries::retain(rows.db, &kept)?;
     for CopyRegisterUpdate { key, was: _, is } in notes {
         match is {
             Some(register) => rows.set_register(key, register)?,
@@ -251,10 +248,10 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
             (queries::recipes(db)?.into_iter().map(CopyEntry::Recipe).collect(), PageContinuation::No)
         }
         CopyCursor::Retention => {
-            (retention::retention(db)?.into_iter().map(CopyEntry::Retention).collect(), PageContinuation::No)
+            (queries::retention(db)?.into_iter().map(CopyEntry::Retention).collect(), PageContinuation::No)
         }
         CopyCursor::Quarantine => {
-            let newest = quarantine::newest(db, limits::QUARANTINE_MAX)?.into_iter().rev();
+            let newest = queries::newest(db, limits::QUARANTINE_MAX)?.into_iter().rev();
             (newest.map(|one| CopyEntry::Quarantined(Box::new(one))).collect(), PageContinuation::No)
         }
     };

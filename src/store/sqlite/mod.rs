@@ -9,7 +9,6 @@
 //! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
 //! answers before what it answers is on the disk.
 
-mod body;
 pub(crate) mod checkpoint;
 pub(crate) mod columns;
 mod definitions;
@@ -17,16 +16,12 @@ pub(crate) mod duplicate_notes;
 pub(crate) mod duplicates;
 mod export;
 pub(crate) mod integrity;
-mod last_seen;
 pub(crate) mod last_write;
 pub(crate) mod list;
 mod lock;
 mod open;
-mod probe;
-mod quarantine;
 pub(crate) mod queries;
 mod recent;
-mod retention;
 pub(crate) mod rows;
 pub(crate) mod sql;
 #[cfg(test)]
@@ -39,8 +34,8 @@ pub use open::{OpenDatabase, SqliteAccess, SqliteOpenError, open_file};
 pub use vacuum::{VacuumReport, vacuum};
 
 use super::clock::StoreClock;
+use super::inspect::QuarantinedMessage;
 use super::ledger;
-use super::quarantine::QuarantinedMessage;
 use super::schema::{self, sqlite as migrations};
 use super::sql::SqlPermits;
 use super::status_text::those_that_wait;
@@ -118,7 +113,7 @@ impl SqliteStore {
         let wall = StoreClock::wall(Timestamp::default()).now();
         fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, StoreClock::now))?;
         let (floor, turns) = writer::marks(&db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
-        let seen = last_seen::read(&db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
+        let seen = queries::read(&db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
         let clock = clock.unwrap_or_else(|| StoreClock::wall(floor));
         clock.last_seen(seen, Some(floor).filter(|floor| *floor > Timestamp::default()));
         let failed = Arc::new(watch::Sender::new(None));
@@ -260,7 +255,7 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     let freed = rows.free_slots()?;
     let saw = writer.clock.to_write().map(|(_, time)| time);
     if let Some(time) = saw {
-        last_seen::write(&tx, time)?;
+        queries::write(&tx, time)?;
     }
     tx.commit()?;
     if let Some(time) = saw {
@@ -392,15 +387,15 @@ impl Store for SqliteStore {
     }
 
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        self.read(retention::retention)
+        self.read(queries::retention)
     }
 
     fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.ask(rows.len(), 0, move |ledger| retention::retain(ledger.db, &rows))
+        self.ask(rows.len(), 0, move |ledger| queries::retain(ledger.db, &rows))
     }
 
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        self.read(move |db| retention::other_sources(db, &known))
+        self.read(move |db| queries::other_sources(db, &known))
     }
 
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
@@ -421,11 +416,11 @@ impl Store for SqliteStore {
     }
 
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        self.ask(1, message.head.len(), move |rows| quarantine::lay(rows.db, &message))
+        self.ask(1, message.head.len(), move |rows| queries::lay(rows.db, &message))
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        self.read(move |db| quarantine::newest(db, limit))
+        self.read(move |db| queries::newest(db, limit))
     }
 
     /// Fields of the same name share a column; one that an identity of any source is made of has an index.
@@ -443,10 +438,10 @@ impl Store for SqliteStore {
     fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             self.works()?;
-            probe::has_room(&self.path)?;
+            open::has_room(&self.path)?;
             if probe == WriteProbe::Write {
                 let path = self.path.clone();
-                let written = tokio::task::spawn_blocking(move || probe::write_beside(&path)).await;
+                let written = tokio::task::spawn_blocking(move || open::write_beside(&path)).await;
                 written.map_err(|error| StoreError::Down(error.to_string()))??;
                 self.ask(1, 0, |_| Ok(())).await?;
             }

@@ -1,21 +1,21 @@
 //! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
 
-use super::definitions;
 use super::export::mark_in;
-use super::integrity;
 use super::integrity::IntegrityScope;
-use super::lock::{self, DatabaseLock, LockFileGuard};
+use super::lock::{DatabaseLock, LockFileGuard};
+use super::{definitions, integrity, lock};
+use crate::store::StoreError;
 use crate::store::copy::CopyLock;
 use crate::store::schema::MigrationRejection;
 use crate::store::schema::sqlite::SqliteMigrationError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use std::fmt;
 use std::fs::OpenOptions;
-use std::io;
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 /// How long to wait for another process's write, such as one made by hand in the `sqlite3` shell.
 const BUSY: Duration = Duration::from_secs(5);
@@ -400,4 +400,33 @@ fn apply_pragmas(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
         db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
     };
     set().map_err(|error| SqliteOpenError::sqlite(path, error))
+}
+
+/// A disk with less room than this counts as full.
+const ROOM_MIN: u64 = 1 << 20;
+/// What is written to find out: more than the database's log may have left over from a write that failed.
+const PROBE_BYTES: usize = 256 << 10;
+
+/// Is there room on its disk?
+pub(super) fn has_room(path: &Path) -> Result<(), StoreError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What does not say how full it is may be written nevertheless.
+    let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let room = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if room >= ROOM_MIN {
+        return Ok(());
+    }
+    Err(StoreError::Down(format!("the disk of {} is full: {} KiB are left", path.display(), room >> 10)))
+}
+
+/// Writes a file beside the database, syncs it, and removes it.
+pub(super) fn write_beside(path: &Path) -> Result<(), StoreError> {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push("-probe");
+    let written = fs::File::create(&beside).and_then(|mut file| {
+        file.write_all(&vec![0xa5; PROBE_BYTES])?;
+        file.sync_all()
+    });
+    fs::remove_file(&beside).unwrap_or_default();
+    written.map_err(|error| StoreError::Down(format!("cannot write beside {}: {error}", path.display())))
 }

@@ -7,17 +7,21 @@ use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
-use crate::store::compression;
-use crate::store::row;
+use crate::store::inspect::QuarantinedMessage;
 use crate::store::row::{CellValue, DamageRecorded, DecodedRow, columns};
-use crate::store::{DueEvents, DueQuery, DuplicateSighting, EventDetails, StoreError, StoredValue};
-use rusqlite::Result;
+use crate::store::{
+    DueEvents, DueQuery, DuplicateSighting, EventDetails, SourceCount, SourceRetention, StoreError, StoredValue,
+    compression, row,
+};
+use bytes::Bytes;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, Result, params};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
@@ -379,4 +383,86 @@ impl row::StoredRow for rusqlite::Row<'_> {
             Ok(ValueRef::Real(_)) | Err(_) => CellValue::Other,
         }
     }
+}
+
+/// What was last seen; nothing in a store of the first release, and where only a reader looks at one.
+pub(super) fn read(db: &Connection) -> Result<Option<Timestamp>> {
+    db.query_row("select at from last_seen", [], |row| row.get(0).map(Timestamp)).optional()
+}
+
+/// Writes it down.
+pub(super) fn write(db: &Connection, time: Timestamp) -> Result<()> {
+    let sql = "insert into last_seen (id, at) values (1, ?1) on conflict (id) do update set at = excluded.at";
+    db.prepare_cached(sql)?.execute([time.0]).map(drop)
+}
+
+/// Lays one there, and lets the oldest make way.
+pub(super) fn lay(db: &Connection, one: &QuarantinedMessage) -> Result<()> {
+    let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
+    db.prepare_cached(
+        "insert into quarantine (message, source, subject, at, why, bytes, head)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7) on conflict do nothing",
+    )?
+    .execute(params![one.message, &*one.source, one.subject, one.at.0, one.why, bytes, &one.head[..]])?;
+    db.prepare_cached("delete from quarantine where n <= (select max(n) from quarantine) - ?1")?
+        .execute([number(limits::QUARANTINE_MAX)])?;
+    Ok(())
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The newest of them.
+pub(super) fn newest(db: &Connection, limit: usize) -> Result<Vec<QuarantinedMessage>> {
+    let sql = "select source, message, subject, at, why, bytes, head from quarantine order by n desc limit ?1";
+    let one = |row: &rusqlite::Row<'_>| {
+        Ok(QuarantinedMessage {
+            source: row.get::<_, String>(0)?.into(),
+            message: row.get(1)?,
+            subject: row.get(2)?,
+            at: Timestamp(row.get(3)?),
+            why: row.get(4)?,
+            bytes: row.get::<_, i64>(5)?.unsigned_abs(),
+            head: Bytes::from(row.get::<_, Vec<u8>>(6)?),
+        })
+    };
+    db.prepare_cached(sql)?.query_map([number(limit)], one)?.collect()
+}
+
+pub(super) fn retention(db: &Connection) -> Result<Vec<SourceRetention>> {
+    let mut rows = db.prepare_cached("select source, keep, keep_body, seen_at from retention order by source")?;
+    let row = |row: &rusqlite::Row<'_>| {
+        let source = row.get_ref(0)?.as_str()?;
+        Ok(SourceRetention::of_numbers(source, (row.get(1)?, row.get(2)?, row.get(3)?)))
+    };
+    rows.query_map([], row)?.collect()
+}
+
+pub(super) fn retain(db: &Connection, rows: &[SourceRetention]) -> Result<()> {
+    let sql = "insert or replace into retention (source, keep, keep_body, seen_at) values (?1, ?2, ?3, ?4)";
+    let mut insert = db.prepare_cached(sql)?;
+    rows.iter().try_for_each(|row| {
+        let (keep, body, seen_at) = row.numbers();
+        insert.execute((&*row.source, keep, body, seen_at)).map(drop)
+    })
+}
+
+/// One name after another out of the index, without reading what lies between.
+pub(super) const SOURCES: &str = "with recursive names (name) as (select min(source) from events \
+    union all select (select min(source) from events where source > name) from names where name is not null) \
+    select name from names where name is not null";
+pub(super) const COUNT_OF_SOURCE: &str = "select count(*) from (select 1 from events where source = ?1 limit ?2)";
+
+pub(super) fn other_sources(db: &Connection, known: &BTreeSet<Arc<str>>) -> Result<Vec<SourceCount>> {
+    let snapshot = db.unchecked_transaction()?;
+    let (mut names, mut count) = (snapshot.prepare_cached(SOURCES)?, snapshot.prepare_cached(COUNT_OF_SOURCE)?);
+    let names = names.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>>>()?;
+    let others = names.into_iter().filter(|name| !known.contains(name.as_str())).take(limits::OTHER_SOURCES_MAX);
+    let counted = others.map(|source| {
+        let events =
+            count.query_row((&*source, limit_cell(limits::OTHER_EVENTS_MAX + 1)), |row| row.get::<_, i64>(0))?;
+        Ok(SourceCount::up_to(&source, events.unsigned_abs(), limits::OTHER_EVENTS_MAX))
+    });
+    counted.collect()
 }

@@ -11,12 +11,11 @@ use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
-use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger};
-use crate::store::row;
+use crate::store::compression::CompressedBody;
+use crate::store::ledger::{EventRow, KeyOwner, Ledger, Register, SweepLedger};
 use crate::store::row::{DamageRecorded, DecodedRow, StateColumns, columns};
-use crate::store::{ClockSnapshot, DuplicateSighting};
-use rusqlite::Result;
-use rusqlite::{Connection, OptionalExtension, Params, params};
+use crate::store::{ClockSnapshot, DuplicateSighting, ledger, row};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, Result, params};
 
 /// The rows, in one transaction, at one time.
 pub(super) struct SqliteLedger<'t> {
@@ -393,5 +392,43 @@ impl SweepLedger for SqliteLedger<'_> {
             }
         }
         Ok(ids.len() as u64)
+    }
+}
+
+impl SqliteLedger<'_> {
+    /// Removes what was only kept to be passed on.
+    pub(super) fn shed_headers(&self, id: EventId) -> Result<()> {
+        let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {
+            Ok(row::shed(row.get_ref(0)?.as_str().unwrap_or_default()))
+        });
+        match cell {
+            Ok(Some(Some(headers))) => self.write_headers(id, &headers),
+            // A body on a page that cannot be read must not keep its event from ending.
+            Err(error) if error.sqlite_error_code() != Some(ErrorCode::DatabaseCorrupt) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes zeros over what was there before.
+    fn write_headers(&self, id: EventId, headers: &str) -> Result<()> {
+        let overwrite = |on: bool| self.db.pragma_update_and_check(None, "secure_delete", on, |_| Ok(()));
+        overwrite(true)?;
+        let written = self.execute(
+            "update payloads set headers = ?2, headers_digest = ?3 where event = ?1",
+            params![id.0, headers, Digest::of(headers.as_bytes()).0],
+        );
+        overwrite(false)?;
+        written.map(drop)
+    }
+
+    pub(super) fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
+        let headers = row::headers_cell(&payload.headers);
+        let packed = CompressedBody::of(&payload.body);
+        self.execute(
+            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
+             values (?1, ?2, ?3, ?4, ?5)",
+            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
+        )?;
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What only the inside can show: which index a question goes through, and a database that may not grow.
 
-use super::retention::{COUNT_OF_SOURCE, SOURCES};
+use super::queries::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
 use crate::decide::claim::{MatchRelation, MatchedBy};

@@ -11,9 +11,9 @@
 
 use super::checkpoint::WalCheckpointer;
 use super::duplicate_notes::{DuplicateNotes, TxnContent};
-use super::last_seen;
 use super::last_write::LastWriteMark;
 use super::open::SqliteAccess;
+use super::queries;
 use super::rows::SqliteLedger;
 use super::sql::SqlWriteJob;
 use crate::decide::limits;
@@ -207,7 +207,7 @@ impl SqliteWriter {
         if self.access != SqliteAccess::Copy
             && let Some((_, time)) = self.clock.to_write()
         {
-            last_seen::write(&self.db, time)?;
+            queries::write(&self.db, time)?;
             self.saw = Some(time);
         }
         Ok(self.db.total_changes() != before)

@@ -2,7 +2,7 @@
 
 use super::{LiveCheck, failed_check, plans};
 use crate::action::plan::ActionPlan;
-use crate::action::plan::nats::{NatsServer, PublishPlan};
+use crate::action::plan::{NatsServer, PublishPlan};
 use crate::action::publish::{NatsConnections, stream_warnings};
 use crate::config::{Config, StreamPlan, UNKNOWN_URL};
 use crate::decide::time::Duration;
