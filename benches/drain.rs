@@ -18,11 +18,11 @@ mod postgres;
 #[path = "../tests/support/redis.rs"]
 mod redis;
 
-use hookonce::action::{Action, ActionFuture, Attempt};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::Outcome;
 use hookonce::decide::source::{Fanout, Route, Source};
-use hookonce::engine::dispatcher::{Dispatcher, Lane};
+use hookonce::internals::action::{Action, ActionFuture, Attempt};
+use hookonce::internals::engine::{Dispatcher, Lane};
 use hookonce::store::Store;
 use hookonce::store::batch::Batcher;
 use hookonce::store::conformance::making;
@@ -136,7 +136,7 @@ impl Action for Counts {
 /// The source and the route of the events that the contract makes.
 fn source() -> (Arc<Source>, Arc<Route>) {
     let config = "store = \"memory:\"\n[source.source]\nverify = \"none\"\ndelivery = \"header.x-id\"\n";
-    let config = hookonce::config::parse(config, "drain", Path::new("."), &|_| None).unwrap();
+    let config = hookonce::internals::config::parse(config, "drain", Path::new("."), &|_| None).unwrap();
     let route = Route { max_concurrency: AT_ONCE, fanout: Fanout::Actions(1), ..Route::default() };
     (config.sources[0].clone(), Arc::new(route))
 }

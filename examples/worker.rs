@@ -5,8 +5,8 @@
 //! ```
 //! The second run finds every job done.
 
-use hookonce::layer::{OnceError, RunOutcome};
 use hookonce::{Once, days};
+use hookonce::{OnceError, RunOutcome};
 use std::fmt;
 use std::time::Duration;
 

@@ -43,7 +43,7 @@ impl std::ops::Add<Duration> for BootInstant {
 }
 
 /// How much before a lease's end its action is ended: room to kill a command and to be late.
-pub fn margin(lease: Duration) -> Duration {
+pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 5).min(MARGIN_MAX)
 }
 

@@ -41,35 +41,49 @@
 //!
 //! let once = Once::new(hookonce::store::open("memory:").await?).per(header("idempotency-key")).keep(days(1));
 //! let app: Router = Router::new().route("/ingest", post(ingest)).layer(once);
-//! # drop(app); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+//! # drop(app); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 //! ```
 //!
 //! `hookonce = { version = "0.1", default-features = false, features = ["layer", "sqlite"] }` brings that and nothing else:
 //! no command line, no server.
 
+#![cfg_attr(
+    not(all(feature = "node", feature = "nats", feature = "sqlite", feature = "postgres", feature = "redis")),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        unused_macros,
+        reason = "the parts are written for the whole, and a library may take a few of them"
+    )
+)]
+
 #[cfg(feature = "node")]
-pub mod action;
+mod action;
 #[cfg(feature = "node")]
-pub mod admin;
+mod admin;
 #[cfg(feature = "node")]
-pub mod cli;
+mod cli;
 #[cfg(feature = "node")]
-pub mod config;
+mod config;
 pub mod decide;
 #[cfg(feature = "node")]
-pub mod engine;
+mod engine;
 #[cfg(feature = "node")]
-pub mod explain;
+mod explain;
 #[cfg(feature = "node")]
-pub mod ingress;
+mod ingress;
+#[cfg(feature = "node")]
+#[doc(hidden)]
+pub mod internals;
 #[cfg(feature = "layer")]
-pub mod layer;
+mod layer;
 #[cfg(feature = "store")]
-pub mod lease;
+mod lease;
 #[cfg(feature = "node")]
-pub mod node;
+mod node;
 #[cfg(feature = "store")]
-pub mod observe;
+mod observe;
 #[cfg(test)]
 #[path = "../tests/support/seed.rs"]
 mod seed;
@@ -77,4 +91,7 @@ mod seed;
 pub mod store;
 
 #[cfg(feature = "layer")]
-pub use layer::{Once, body, days, fields, header, hours, json, minutes, query, seconds};
+pub use layer::{
+    IntoStore, Once, OnceBody, OnceError, OnceService, RequestAttempt, RequestIdentity, RunOutcome, body, days, fields,
+    header, hours, json, minutes, query, seconds,
+};

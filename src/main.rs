@@ -5,7 +5,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // The guard is started for every step of a command and needs none of the rest.
     if std::env::args_os().nth(1).is_some_and(|command| command == "guard") {
-        return hookonce::action::run::guard::run();
+        return hookonce::internals::run_guard();
     }
-    hookonce::cli::run()
+    hookonce::internals::run_command_line()
 }

@@ -1,6 +1,6 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 pub(crate) mod data_loss;
-pub mod state_file;
+pub(crate) mod state_file;
 
 use crate::action::forward::ip_filter::DnsResolver;
 #[cfg(feature = "nats")]
@@ -460,7 +460,7 @@ const STORE_WAIT: Duration = Duration::from_millis(100);
 const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The declared fields of each source, and whether an identity uses them.
-pub fn declared(sources: &[Arc<Source>]) -> Vec<DeclaredFields> {
+pub(crate) fn declared(sources: &[Arc<Source>]) -> Vec<DeclaredFields> {
     let fields = |source: &Source| {
         let identity = identity_fields(source);
         source.fields.iter().map(|field| (field.name.to_string(), identity.contains(&*field.name))).collect()

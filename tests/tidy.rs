@@ -116,6 +116,59 @@ fn no_node_runs_on_a_config_without_its_secrets() {
     }
 }
 
+/// What is not reachable from here is `pub(crate)`: rustc's `unreachable_pub` sees to it.
+#[test]
+fn the_public_interface_is_the_layer_the_store_and_the_rules() {
+    let lib = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let modules: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert_eq!(modules, ["decide", "internals", "store"]);
+    assert!(lib.contains("#[doc(hidden)]\npub mod internals;"), "`internals` is not for others");
+    assert!(std::fs::read_to_string(root().join("Cargo.toml")).unwrap().contains("unreachable_pub = \"warn\""));
+}
+
+/// The same idea in several folders may have the same file name in each; anything else may not.
+#[test]
+fn a_file_name_means_one_thing() {
+    const IDEAS: &[(&str, &str)] = &[
+        ("columns.rs", "declared fields as columns of a database"),
+        ("data_loss.rs", "how a store that lost data is noticed"),
+        ("error.rs", "the errors of that part"),
+        ("export.rs", "a store as one that can be copied"),
+        ("github.rs", "GitHub's signature"),
+        ("hmac.rs", "a described HMAC signature"),
+        ("list.rs", "lists of events"),
+        ("mod.rs", "the folder"),
+        ("nats.rs", "a stream as a source"),
+        ("notify.rs", "hints between nodes"),
+        ("open.rs", "opening a store"),
+        ("postgres.rs", "migrations of PostgreSQL"),
+        ("queries.rs", "what people ask of a store"),
+        ("read.rs", "how records are read"),
+        ("retention.rs", "how long events are kept"),
+        ("rows.rs", "an event as rows of a database"),
+        ("run.rs", "the settings of `run`"),
+        ("source.rs", "a source"),
+        ("sql.rs", "the action `sql`"),
+        ("standard.rs", "the signature of Standard Webhooks"),
+        ("start_due.rs", "starting due events"),
+        ("tail.rs", "what happens, as it happens"),
+        ("tests.rs", "tests of the folder"),
+        ("url.rs", "the address of a store"),
+        ("vacuum.rs", "giving back the room of an SQLite file"),
+        ("view.rs", "what is shown, as JSON"),
+    ];
+    let mut folders = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for (file, ..) in sources() {
+        let (folder, name) = file.rsplit_once('/').unwrap_or(("", &file));
+        folders.entry(name.to_owned()).or_default().push(folder.to_owned());
+    }
+    let twice: Vec<_> = folders
+        .iter()
+        .filter(|(name, folders)| folders.len() > 1 && !IDEAS.iter().any(|(idea, _)| idea == name))
+        .collect();
+    assert!(twice.is_empty(), "{twice:#?}");
+}
+
 /// The types that a file defines at the level of a module, its tests among them.
 fn types(text: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -264,7 +317,7 @@ fn the_configs_in_the_documents_are_right() {
         let blocks = blocks(document, "toml");
         assert!(!blocks.is_empty(), "{document}");
         for block in blocks {
-            let config = hookonce::config::parse(&block, document, &root(), &env);
+            let config = hookonce::internals::config::parse(&block, document, &root(), &env);
             config.unwrap_or_else(|problems| panic!("{problems}"));
         }
     }

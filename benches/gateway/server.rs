@@ -1,20 +1,20 @@
 //! The servers: each a process of its own, this very program started again, so that its time and memory can be read.
 
 use crate::deck::SECRET;
-use hookonce::action::GuardProgram;
-use hookonce::config::diagnostic::ColorChoice;
-use hookonce::config::{self, Config, StoreAddress};
 use hookonce::decide::source::Sources;
-use hookonce::engine::dispatcher::{Dispatcher, Lane};
-use hookonce::engine::gateway::Gateway;
-use hookonce::ingress::accept;
-use hookonce::ingress::accept::ConnectionLimits;
-use hookonce::ingress::bare::bare;
-use hookonce::ingress::http::IngestState;
-use hookonce::ingress::readiness::Readiness;
-use hookonce::ingress::request_body::BodiesInFlight;
-use hookonce::node::RunningNode;
-use hookonce::observe::log::{LogFormat, Logger};
+use hookonce::internals::action::GuardProgram;
+use hookonce::internals::config::ColorChoice;
+use hookonce::internals::config::{self, Config, StoreAddress};
+use hookonce::internals::engine::Gateway;
+use hookonce::internals::engine::{Dispatcher, Lane};
+use hookonce::internals::ingress::BodiesInFlight;
+use hookonce::internals::ingress::ConnectionLimits;
+use hookonce::internals::ingress::IngestState;
+use hookonce::internals::ingress::Readiness;
+use hookonce::internals::ingress::accept;
+use hookonce::internals::ingress::bare;
+use hookonce::internals::node::RunningNode;
+use hookonce::internals::observe::{LogFormat, Logger};
 use hookonce::store::batch::Batcher;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{EventQuery, Store};

@@ -11,14 +11,14 @@
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.
 
 use crate::decide::action_kind::ActionKind;
-pub use crate::decide::circuit_breaker::CircuitAdmission;
+pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, SucceededBlocks};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context;
 use crate::decide::trace_context::{PARENT, STATE, TraceContext};
-pub use crate::lease::{BootInstant, Lease, LeaseEnd, LeaseSignal, LeaseTerm, boottime, margin};
+pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime, margin};
 use forward::ip_filter::DnsResolver;
 use plan::ActionPlan;
 pub use run::guard_client::GuardProgram;
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-pub mod forward;
+pub(crate) mod forward;
 pub mod plan;
 #[cfg(feature = "nats")]
-pub mod publish;
-pub mod run;
+pub(crate) mod publish;
+pub(crate) mod run;
 mod sql;
 
 /// What an action comes to, later. Actions are chosen by the config, so the future is boxed.

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// What a request with a cookie that changes something must carry, with any value.
-pub const PAGE_HEADER: &str = "hookonce-page";
+pub(crate) const PAGE_HEADER: &str = "hookonce-page";
 /// What the name of a cookie begins with.
 const COOKIE: &str = "hookonce";
 

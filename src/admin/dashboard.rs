@@ -52,7 +52,7 @@ static DOCUMENT: LazyLock<DashboardPage> = LazyLock::new(|| {
 });
 
 /// The routes of the page. Its data is not here.
-pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let files = Router::new().route("/assets/{hash}/{*path}", get(file));
     PAGES.iter().fold(files, |router, page| router.route(page, get(document)))
 }

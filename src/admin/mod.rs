@@ -1,9 +1,9 @@
 //! The port for people and their tools: look at events, replay, forget, watch. Its own port; on loopback by default.
 //!
 //! Who may is decided at the door (`door.rs`). What can be asked, and what is answered, stands in `openapi.json`.
-pub mod auth;
+pub(crate) mod auth;
 pub(crate) mod bulk_replay;
-pub mod dashboard;
+pub(crate) mod dashboard;
 pub(crate) mod deliveries;
 pub(crate) mod info;
 pub(crate) mod orphans;
@@ -12,10 +12,10 @@ pub(crate) mod query;
 pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod tail;
-pub mod view;
+pub(crate) mod view;
 pub(crate) mod wrong_token;
 
-pub use query::LIST_MAX;
+pub(crate) use query::LIST_MAX;
 
 use crate::config::{AdminConfig, Config, StoreAddress, view as configured};
 use crate::decide::claim::Payload;
@@ -51,14 +51,14 @@ use tokio_util::sync::CancellationToken;
 use wrong_token::TokenThrottle;
 
 /// Events listed where one name means several.
-pub const NAMESAKES_MAX: usize = 10;
+pub(crate) const NAMESAKES_MAX: usize = 10;
 
 /// Events an event took the place of, as they are told.
 const SUPERSEDES_MAX: usize = 16;
 
 /// What the admin port needs. Cheap to clone.
 #[derive(Clone)]
-pub struct AdminState {
+pub(crate) struct AdminState {
     /// Where events are.
     pub store: Arc<dyn Store>,
     /// Who acts on them.
@@ -87,7 +87,7 @@ pub struct AdminState {
 
 impl AdminState {
     /// A desk for this config, whose webhooks arrive at `ingest` and whose people at `admin`.
-    pub fn new(
+    pub(crate) fn new(
         config: &Config,
         (ingest, admin): (Option<SocketAddr>, SocketAddr),
         dispatcher: Dispatcher,
@@ -136,7 +136,7 @@ impl AdminState {
 }
 
 /// The routes of the admin port. What is added to it is closed as the rest is: see [`door`].
-pub fn router(desk: AdminState) -> Router {
+pub(crate) fn router(desk: AdminState) -> Router {
     let guarded = Router::new()
         .route("/api/openapi.json", get(info::openapi))
         .route("/api/overview", get(overview::overview))
@@ -242,7 +242,7 @@ async fn show(State(desk): State<AdminState>, EventNameParam(name): EventNamePar
 }
 
 /// The events that this one took the place of.
-pub async fn supersedes(store: &dyn Store, id: EventId) -> Result<Value, StoreError> {
+pub(crate) async fn supersedes(store: &dyn Store, id: EventId) -> Result<Value, StoreError> {
     let before = EventQuery { superseded_by: Some(id), limit: SUPERSEDES_MAX, ..EventQuery::default() };
     Ok(store.page(before).await?.events.iter().map(|event| json!(event.id)).collect())
 }

@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 
 /// Events listed in one answer, unless asked for fewer.
-pub const LIST_MAX: usize = 500;
+pub(crate) const LIST_MAX: usize = 500;
 /// The same, unless asked for more.
 const LIST_USUAL: usize = 100;
 /// Characters to search for.

@@ -15,7 +15,7 @@ use axum::response::sse;
 use serde_json::{Value, json};
 
 /// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
-pub fn quarantined(message: &QuarantinedMessage) -> Value {
+pub(crate) fn quarantined(message: &QuarantinedMessage) -> Value {
     json!({
         "source": &*message.source,
         "message": message.message,
@@ -28,7 +28,7 @@ pub fn quarantined(message: &QuarantinedMessage) -> Value {
 }
 
 /// What a sweep forgot, and what it waits for.
-pub fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Store) -> Value {
+pub(crate) fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Store) -> Value {
     let mut shown = json!({ "forgotten": events, "bodies": bodies });
     if let Some(waiting) = store.expiry().waiting {
         shown["waiting"] = self::waiting(&waiting);
@@ -37,12 +37,12 @@ pub fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Stor
 }
 
 /// A jump of the clock that expiry waits for.
-pub fn waiting(waiting: &PendingClockJump) -> Value {
+pub(crate) fn waiting(waiting: &PendingClockJump) -> Value {
     json!({ "since": waiting.since, "jump": waiting.jump.as_secs(), "left": waiting.left.as_secs() })
 }
 
 /// One event.
-pub fn event(event: &Event) -> Value {
+pub(crate) fn event(event: &Event) -> Value {
     let fields: Value = event.fields.iter().map(|(name, value)| (name.to_owned(), field(value))).collect();
     let mut shown = json!({
         "event": event.id,
@@ -101,7 +101,7 @@ fn exact(raw: &str) -> Option<Value> {
 }
 
 /// All that is known of one, and in one sentence why it stands where it stands now.
-pub fn event_story(story: &EventDetails, now: Timestamp) -> Value {
+pub(crate) fn event_story(story: &EventDetails, now: Timestamp) -> Value {
     let mut shown = event(&story.event);
     shown["why"] = status_text(story, now).into();
     shown["behind"] = json!(story.behind);
@@ -134,7 +134,7 @@ pub fn event_story(story: &EventDetails, now: Timestamp) -> Value {
 }
 
 /// The same, with the headers that are kept until it ends, to be passed on: by name. What they say is not shown.
-pub async fn event_details(store: &dyn Store, story_of: &EventDetails) -> Result<Value, StoreError> {
+pub(crate) async fn event_details(store: &dyn Store, story_of: &EventDetails) -> Result<Value, StoreError> {
     let mut shown = event_story(story_of, store.now());
     if story_of.event.state.ended().is_none()
         && story_of.has_body
@@ -147,11 +147,11 @@ pub async fn event_details(store: &dyn Store, story_of: &EventDetails) -> Result
 }
 
 /// What stands in place of what is nobody's to see.
-pub const MASKED: &str = "•••";
+pub(crate) const MASKED: &str = "•••";
 
 /// May the value of this kept header be shown? Only if it is needed to read the body, or if a field is read from it
 /// anyway; what proves who somebody is, never.
-pub fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
+pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
         || source.is_some_and(|source| source.verify.signature_headers().contains(&name));
     let read = |source: &Source| source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()));
@@ -159,7 +159,7 @@ pub fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
 }
 
 /// A delivery that was turned away.
-pub fn turned_away(heard: &DeliveryRecord, node: &str) -> Value {
+pub(crate) fn turned_away(heard: &DeliveryRecord, node: &str) -> Value {
     json!({
         "at": heard.at,
         "node": node,
@@ -175,7 +175,7 @@ pub fn turned_away(heard: &DeliveryRecord, node: &str) -> Value {
 }
 
 /// A delivery, whatever came of it.
-pub fn delivery(heard: &DeliveryRecord, node: &str) -> Value {
+pub(crate) fn delivery(heard: &DeliveryRecord, node: &str) -> Value {
     let mut shown = turned_away(heard, node);
     shown["event"] = json!(heard.event);
     shown["same"] = json!(heard.same);
@@ -183,7 +183,7 @@ pub fn delivery(heard: &DeliveryRecord, node: &str) -> Value {
 }
 
 /// A piece of output.
-pub fn chunk(chunk: &OutputChunk) -> Value {
+pub(crate) fn chunk(chunk: &OutputChunk) -> Value {
     json!({ "event": chunk.event, "text": String::from_utf8_lossy(&chunk.bytes) })
 }
 

@@ -10,7 +10,7 @@ use std::io::Write;
 
 /// What to cancel.
 #[derive(Args, Debug)]
-pub struct CancelArgs {
+pub(crate) struct CancelArgs {
     /// Its id, the end of its id, or the id of a delivery of it
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     event: String,
@@ -22,7 +22,7 @@ pub struct CancelArgs {
 }
 
 /// Cancels one event.
-pub async fn cancel(asked: &CancelArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn cancel(asked: &CancelArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let desk = asked.at.open(BackendAccess::Write, env).await?;
     let event = desk.show(&asked.event).await?;
     match desk.cancel(text(&event, "event")).await? {

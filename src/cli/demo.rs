@@ -32,7 +32,7 @@ run  = { steps = ['echo "deploying $HOOKONCE_FIELD_PACKAGE:$HOOKONCE_FIELD_TAG, 
 "#;
 
 /// Plays it; the exit code says whether it was one run.
-pub fn demo(ink: ColorChoice, out: &mut impl Write) -> io::Result<u8> {
+pub(crate) fn demo(ink: ColorChoice, out: &mut impl Write) -> io::Result<u8> {
     let folder = DemoFolder::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let played = runtime.block_on(play(&folder.0, ink, out));

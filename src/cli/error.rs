@@ -79,6 +79,6 @@ impl From<ConfigError> for CommandError {
 }
 
 /// Says something on standard error. Nobody is left to be told when that is closed.
-pub fn print_error(what: impl fmt::Display) {
+pub(crate) fn print_error(what: impl fmt::Display) {
     writeln!(io::stderr(), "{what}").unwrap_or_default();
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 
 /// What is to be explained, as asked on the command line.
 #[derive(clap::Args, Debug)]
-pub struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     /// A saved delivery: a file, or - for standard input; or an event or a delivery id of the store
     #[arg(value_name = "FILE|EVENT")]
     what: String,
@@ -38,13 +38,13 @@ pub struct ExplainArgs {
 
 impl ExplainArgs {
     /// For programs, or for people?
-    pub fn is_for_programs(&self) -> bool {
+    pub(crate) fn is_for_programs(&self) -> bool {
         self.json
     }
 }
 
 /// Explains what is asked. What is wrong goes to standard error.
-pub fn explain(
+pub(crate) fn explain(
     ask: &ExplainArgs,
     explicit: Option<&Path>,
     form: ReportFormat,

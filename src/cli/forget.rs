@@ -16,7 +16,7 @@ use std::io::Write;
 
 /// What to forget.
 #[derive(Args, Debug)]
-pub struct ForgetArgs {
+pub(crate) struct ForgetArgs {
     /// This one, whatever its age: its next delivery acts again. Without it: all that is kept long enough
     #[arg(value_parser = NonEmptyStringValueParser::new(), group = "named")]
     event: Option<String>,
@@ -37,7 +37,7 @@ pub struct ForgetArgs {
 }
 
 /// Forgets.
-pub async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let named = asked.event.is_some() || asked.source.is_some();
     let desk = asked.at.open(if named { BackendAccess::Write } else { BackendAccess::Sweep }, env).await?;
     let (document, said) = match (&asked.event, &asked.source) {

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Prints the manual page of the program, or writes one for it and each of its commands into a folder.
-pub fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Write) -> io::Result<u8> {
+pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Write) -> io::Result<u8> {
     let Some(dir) = dir else {
         Man::new(program.clone()).render(out)?;
         return Ok(0);
@@ -38,7 +38,7 @@ pub fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Write) ->
 }
 
 /// Prints what a shell needs to complete the command line.
-pub fn completions(mut program: clap::Command, shell: Shell, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn completions(mut program: clap::Command, shell: Shell, out: &mut impl Write) -> io::Result<()> {
     // The generator panics when it cannot write, so it writes where it always can.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut program, "hookonce", &mut text);
@@ -46,12 +46,12 @@ pub fn completions(mut program: clap::Command, shell: Shell, out: &mut impl Writ
 }
 
 /// Prints the JSON Schema of the config.
-pub fn schema(out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn schema(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:#}", config::schema())
 }
 
 /// Lists the presets, or prints one as it would be written in a config.
-pub fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8> {
+pub(crate) fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8> {
     let Some(name) = name else {
         let wide = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
         for preset in PRESETS {

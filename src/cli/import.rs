@@ -5,7 +5,7 @@
 
 pub mod generated_config;
 pub mod steakpie_config;
-pub mod steakpie_events;
+pub(crate) mod steakpie_events;
 pub mod yaml;
 
 use crate::config::{self, Config, EnvLookup, StoreAddress};
@@ -33,7 +33,7 @@ const ODD_SHOWN: usize = 20;
 
 /// What is to be imported, and where to.
 #[derive(Clone, Debug)]
-pub struct ImportOptions {
+pub(crate) struct ImportOptions {
     /// Steakpie's config.
     pub config: PathBuf,
     /// Its database; `None`: where `DB_PATH` says, or `db.sqlite` if there is one.
@@ -48,7 +48,7 @@ pub struct ImportOptions {
 
 /// What may be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ImportWriteMode {
+pub(crate) enum ImportWriteMode {
     /// Nothing: only show it.
     Nothing,
     /// What is not there yet.
@@ -60,7 +60,7 @@ pub enum ImportWriteMode {
 /// How it ended; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum ImportExit {
+pub(crate) enum ImportExit {
     /// All is carried over.
     Whole = 0,
     /// Something is not, and was said.
@@ -79,7 +79,7 @@ impl<E: Display> From<(&Path, E)> for ImportError {
 }
 
 /// Does it, and says what was done on `out`.
-pub fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ImportExit> {
+pub(crate) fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ImportExit> {
     match prepare(order, env).and_then(|plan| plan.apply(order).map(|done| (plan, done))) {
         Ok((plan, done)) => plan.print_summary(order, &done, out),
         Err(ImportError(why)) => {

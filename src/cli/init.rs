@@ -13,7 +13,7 @@ const SECRET_BYTES: usize = 32;
 
 /// What to write, as asked on the command line.
 #[derive(clap::Args, Debug)]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     /// What it is for: ghcr-deploy, forward, ci-ingestion or hmac; on a terminal it is asked
     kind: Option<String>,
     /// Where to write it
@@ -28,7 +28,7 @@ pub struct InitArgs {
 struct InitError(u8, String);
 
 /// Writes a config and a secret. What is wrong goes to standard error.
-pub fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
+pub(crate) fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
     let asked = match &ask.kind {
         Some(name) => templates::find(name).map(|kind| (kind, kind.defaults())),
         None if io::stdin().is_terminal() => interview(&mut io::stdin().lock(), out)?,

@@ -18,7 +18,7 @@ const LEAST: usize = 10;
 
 /// What to list.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub(crate) struct ListArgs {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
@@ -45,7 +45,7 @@ pub struct ListArgs {
 }
 
 /// Lists events.
-pub async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let desk = asked.at.open(BackendAccess::Read, env).await?;
     if asked.quarantine {
         return quarantined(desk.quarantined().await?, asked, out);

@@ -1,29 +1,29 @@
 //! The command line: one file per command, and here the arguments that lead to them.
 
-pub mod backend;
-pub mod cancel;
+pub(crate) mod backend;
+pub(crate) mod cancel;
 pub mod check;
-pub mod demo;
-pub mod error;
+pub(crate) mod demo;
+pub(crate) mod error;
 #[cfg(feature = "sqlite")]
-pub mod explain;
-pub mod forget;
-pub mod generate;
+pub(crate) mod explain;
+pub(crate) mod forget;
+pub(crate) mod generate;
 #[cfg(feature = "sqlite")]
-pub mod import;
-pub mod init;
-pub mod list;
+pub(crate) mod import;
+pub(crate) mod init;
+pub(crate) mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
-pub mod replay;
-pub mod send;
-pub mod serve;
-pub mod show;
-pub mod tail;
-pub mod terminal;
-pub mod text_table;
+pub(crate) mod replay;
+pub(crate) mod send;
+pub(crate) mod serve;
+pub(crate) mod show;
+pub(crate) mod tail;
+pub(crate) mod terminal;
+pub(crate) mod text_table;
 #[cfg(feature = "sqlite")]
-pub mod vacuum;
+pub(crate) mod vacuum;
 
 use crate::config::diagnostic::ColorChoice;
 use crate::node::NodeRole;

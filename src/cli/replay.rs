@@ -16,7 +16,7 @@ const REPLAY_MAX: usize = 10_000;
 
 /// What to replay.
 #[derive(Args, Debug)]
-pub struct ReplayArgs {
+pub(crate) struct ReplayArgs {
     /// Their ids, the ends of their ids, or ids of their deliveries
     #[arg(required_unless_present = "state", value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     events: Vec<String>,
@@ -40,7 +40,7 @@ pub struct ReplayArgs {
 }
 
 /// Replays events, the oldest first: of several changes of one subject the last one is the newest again.
-pub async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let desk = asked.at.open(BackendAccess::Write, env).await?;
     let mut events = chosen(asked, &desk).await?;
     events.sort_by(|a, b| text(a, "event").cmp(text(b, "event")));

@@ -27,7 +27,7 @@ const SHOWN_CHARS: usize = 200;
 
 /// What to send.
 #[derive(Args, Debug)]
-pub struct SendArgs {
+pub(crate) struct SendArgs {
     /// The body; `-` reads standard input
     #[arg(value_name = "FILE", required_unless_present = "sample")]
     file: Option<PathBuf>,
@@ -74,7 +74,7 @@ struct SendResponse {
 }
 
 /// Sends a delivery, and follows what comes of it.
-pub async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let config = config::load(&config::find(asked.config.as_deref(), env)?, env)?;
     let source = source(asked, &config)?;
     let clock = StoreClock::wall(Timestamp::default());

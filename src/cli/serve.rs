@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How a node ended; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum ServeExit {
+pub(crate) enum ServeExit {
     /// It was told to.
     Stopped = 0,
     /// It could not start, or its store broke.
@@ -25,7 +25,7 @@ pub enum ServeExit {
 
 /// How a node is started.
 #[derive(Clone, Debug)]
-pub struct ServeOptions {
+pub(crate) struct ServeOptions {
     /// What it does.
     pub does: NodeRole,
     /// How its log is written.
@@ -35,7 +35,7 @@ pub struct ServeOptions {
 }
 
 /// Loads the config and runs a node. Where it listens is said on `out`, what is wrong on standard error.
-pub fn serve(
+pub(crate) fn serve(
     explicit: Option<&Path>,
     how: &ServeOptions,
     ink: ColorChoice,

@@ -19,7 +19,7 @@ const INDENT: usize = 12;
 
 /// What to show.
 #[derive(Args, Debug)]
-pub struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// Its id, the end of its id, or the id of a delivery of it
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     event: String,
@@ -43,7 +43,7 @@ pub(super) enum OutputExtent {
 }
 
 /// Shows one event.
-pub async fn show(asked: &ShowArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn show(asked: &ShowArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let desk = asked.at.open(BackendAccess::Read, env).await?;
     let story = desk.show(&asked.event).await?;
     let paper = Terminal::stdout(asked.json);

@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// What to follow.
 #[derive(Args, Debug)]
-pub struct TailArgs {
+pub(crate) struct TailArgs {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
@@ -34,7 +34,7 @@ pub struct TailArgs {
 }
 
 /// Follows a node until it stops, the event ends, or a person has seen enough.
-pub async fn tail(asked: &TailArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) async fn tail(asked: &TailArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let port = asked.at.admin_client(env).await?;
     tokio::select! {
         biased;

@@ -15,7 +15,7 @@ const WIDTH: usize = 80;
 
 /// What is printed on, and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Terminal {
+pub(crate) struct Terminal {
     /// How it is written.
     pub form: OutputFormat,
     /// With or without colour.
@@ -26,7 +26,7 @@ pub struct Terminal {
 
 /// How something is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     /// For people, at most so many columns wide.
     Screen(usize),
     /// For other programs: one thing per line.
@@ -37,7 +37,7 @@ pub enum OutputFormat {
 
 impl Terminal {
     /// Standard output, as it is.
-    pub fn stdout(json: bool) -> Self {
+    pub(crate) fn stdout(json: bool) -> Self {
         let out = io::stdout();
         let form = match (json, out.is_terminal()) {
             (true, _) => OutputFormat::Json,
@@ -48,24 +48,24 @@ impl Terminal {
     }
 
     /// Text in a colour, where there are colours.
-    pub fn paint(&self, code: &str, text: &str) -> String {
+    pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if code.is_empty() { text.to_owned() } else { self.ink.paint(code, text) }
     }
 
     /// A point in time, in JSON, relative to now.
-    pub fn ago(&self, at: &Value) -> String {
+    pub(crate) fn ago(&self, at: &Value) -> String {
         at.as_str().and_then(Timestamp::parse).map(|at| ago(at, self.now)).unwrap_or_default()
     }
 
     /// The same, with the time itself.
-    pub fn format_time(&self, at: &Value) -> String {
+    pub(crate) fn format_time(&self, at: &Value) -> String {
         let Some(time) = at.as_str().and_then(Timestamp::parse) else { return String::new() };
         let whole = Timestamp(time.0 - time.0.rem_euclid(1_000_000)).to_string();
         format!("{} ({})", whole.replace(".000000", "").replace('T', " ").replace('Z', " UTC"), ago(time, self.now))
     }
 
     /// Text in lines that fit behind an indentation.
-    pub fn wrap(&self, text: &str, indent: usize) -> Vec<String> {
+    pub(crate) fn wrap(&self, text: &str, indent: usize) -> Vec<String> {
         match self.form {
             OutputFormat::Screen(width) => wrap(text, width.saturating_sub(indent).max(20)),
             OutputFormat::Lines | OutputFormat::Json => vec![text.to_owned()],
@@ -79,7 +79,7 @@ fn width(out: &io::Stdout) -> usize {
 }
 
 /// How long ago, or in how long.
-pub fn ago(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     match (now.since(at), at.since(now)) {
         (past, future) if past.as_secs() == 0 && future.as_secs() == 0 => "just now".into(),
         (past, future) if past > future => format!("{} ago", length(past)),
@@ -89,7 +89,7 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
 
 /// Text without what would drive a terminal: sequences of escapes go, other control characters are shown as `\u{7}`.
 /// Newlines and tabs stay.
-pub fn strip_control_chars(text: &str) -> String {
+pub(crate) fn strip_control_chars(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -114,13 +114,13 @@ fn is_bidi_control(c: char) -> bool {
 }
 
 /// The same on one line: a newline is shown as `\n`, a tab as `\t`.
-pub fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     strip_control_chars(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// JSON on one line, in which nothing drives a terminal and which still is the same JSON: what is escaped can only stand
 /// inside a string.
-pub fn one_line_json(value: &Value) -> String {
+pub(crate) fn one_line_json(value: &Value) -> String {
     let escaped = |c: char| match c {
         c if c.is_control() || is_bidi_control(c) => format!("\\u{:04x}", u32::from(c)),
         c => c.into(),
@@ -146,7 +146,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Whether a person wants this: they said so before, or say so now. Where nobody can be asked, the answer is no.
-pub async fn confirm(question: &str, said_before: bool) -> Result<(), CommandError> {
+pub(crate) async fn confirm(question: &str, said_before: bool) -> Result<(), CommandError> {
     if said_before {
         return Ok(());
     }

@@ -7,7 +7,7 @@ const GAP: usize = 2;
 
 /// A table for people.
 #[derive(Debug, Default)]
-pub struct TextTable {
+pub(crate) struct TextTable {
     columns: Vec<TextTableColumn>,
     rows: Vec<Vec<TextTableCell>>,
 }
@@ -21,14 +21,14 @@ struct TextTableColumn {
 
 /// One cell: its text and its colour.
 #[derive(Clone, Debug, Default)]
-pub struct TextTableCell {
+pub(crate) struct TextTableCell {
     text: String,
     code: &'static str,
 }
 
 impl TextTableCell {
     /// Text in the colour of this code.
-    pub fn new(text: impl Into<String>, code: &'static str) -> Self {
+    pub(crate) fn new(text: impl Into<String>, code: &'static str) -> Self {
         Self { text: text.into(), code }
     }
 }
@@ -36,18 +36,18 @@ impl TextTableCell {
 impl TextTable {
     /// One more column, which is not cut below so many characters, nor below its head.
     #[must_use]
-    pub fn column(mut self, head: &str, least: usize) -> Self {
+    pub(crate) fn column(mut self, head: &str, least: usize) -> Self {
         self.columns.push(TextTableColumn { head: head.to_uppercase(), least: least.max(breadth(head)) });
         self
     }
 
     /// One more row: a cell for each column.
-    pub fn row(&mut self, cells: Vec<TextTableCell>) {
+    pub(crate) fn row(&mut self, cells: Vec<TextTableCell>) {
         self.rows.push(cells);
     }
 
     /// The table, at most so wide.
-    pub fn render(&self, paper: &Terminal, width: usize) -> String {
+    pub(crate) fn render(&self, paper: &Terminal, width: usize) -> String {
         let widths = self.fit(width);
         let heads = self.columns.iter().map(|column| TextTableCell::new(column.head.clone(), "2")).collect();
         let mut out = String::new();

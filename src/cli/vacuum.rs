@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Rewrites the file without its free pages. No node may run on it.
-pub fn vacuum(address: &StoreUrl, out: &mut impl Write) -> Result<u8, CommandError> {
+pub(crate) fn vacuum(address: &StoreUrl, out: &mut impl Write) -> Result<u8, CommandError> {
     match address {
         StoreUrl::Sqlite(path) => file(path, out),
         StoreUrl::Postgres(_) => Err(CommandError::no(

@@ -11,17 +11,17 @@ use crate::decide::time::Duration;
 use std::io::{self, Write};
 
 /// One line: a name, and a text beside it.
-pub fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
+pub(crate) fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
     writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
 }
 
 /// A name once, then each text on a line of its own.
-pub fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
+pub(crate) fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
     texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
 }
 
 /// Where events are kept.
-pub fn store_text(store: &StoreAddress) -> String {
+pub(crate) fn store_text(store: &StoreAddress) -> String {
     match store {
         StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
         other => other.to_string(),
@@ -29,7 +29,7 @@ pub fn store_text(store: &StoreAddress) -> String {
 }
 
 /// What makes two deliveries the same event. What is implied is said to be, and why.
-pub fn identity_text(source: &Source, identity: &Identity) -> String {
+pub(crate) fn identity_text(source: &Source, identity: &Identity) -> String {
     let text = written_text(source, identity);
     if source.once.implied.as_ref() == Some(identity) {
         return format!("{text}, implied: the signature does not cover the delivery id");
@@ -52,7 +52,7 @@ fn written_text(source: &Source, identity: &Identity) -> String {
 }
 
 /// The same of a change.
-pub fn change_text(source: &Source, change: &ChangeRule) -> String {
+pub(crate) fn change_text(source: &Source, change: &ChangeRule) -> String {
     let order = match change.order {
         Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
         None => "in the order of arrival".to_owned(),
@@ -61,20 +61,20 @@ pub fn change_text(source: &Source, change: &ChangeRule) -> String {
 }
 
 /// The names of fields taken together.
-pub fn names(source: &Source, fields: &[FieldIndex]) -> String {
+pub(crate) fn names(source: &Source, fields: &[FieldIndex]) -> String {
     let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
     names.join(" + ")
 }
 
 /// Only the name: a value may be anything.
-pub fn env_name(entry: &EnvEntry) -> &str {
+pub(crate) fn env_name(entry: &EnvEntry) -> &str {
     match entry {
         EnvEntry::Pass(name) | EnvEntry::Set(name, _) => name,
     }
 }
 
 /// The word for it.
-pub fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
+pub(crate) fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
     match in_doubt {
         InDoubtPolicy::Retry => "retry",
         InDoubtPolicy::Hold => "hold",
@@ -83,7 +83,7 @@ pub fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
 }
 
 /// What happens when nobody knows whether an attempt acted, and how often at most.
-pub fn in_doubt_text(route: &Route) -> String {
+pub(crate) fn in_doubt_text(route: &Route) -> String {
     let limit = match (route.doubts_max(Retrier::Sender), route.doubts_max(Retrier::Node)) {
         (sender, node) if sender == node => node.to_string(),
         (sender, node) => format!("{sender} (after a 202: {node})"),
@@ -100,7 +100,7 @@ pub fn in_doubt_text(route: &Route) -> String {
 }
 
 /// What a repeat of an event that is over does.
-pub fn redelivery_text(redelivery: RedeliveryPolicy) -> String {
+pub(crate) fn redelivery_text(redelivery: RedeliveryPolicy) -> String {
     match redelivery {
         RedeliveryPolicy::Ignore => "ignore".to_owned(),
         RedeliveryPolicy::Retry { same_after, other_after } => retry_text(same_after, other_after),
@@ -121,7 +121,7 @@ fn retry_text(same_after: Duration, other_after: Duration) -> String {
 }
 
 /// Which events must not overlap.
-pub fn group_text(source: &Source, route: &Route) -> String {
+pub(crate) fn group_text(source: &Source, route: &Route) -> String {
     match &route.group {
         None => "none: events may overlap".to_owned(),
         Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),

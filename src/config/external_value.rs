@@ -16,7 +16,7 @@ use std::sync::Arc;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What stands in for a receiver whose URL is not here; nothing can ever be sent there (RFC 2606).
-pub const UNKNOWN_URL: &str = "http://unknown.invalid/";
+pub(crate) const UNKNOWN_URL: &str = "http://unknown.invalid/";
 
 /// Whether a config is of any use without what does not stand in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

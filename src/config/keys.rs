@@ -5,13 +5,13 @@ pub(crate) mod nats_keys;
 mod part;
 mod run;
 
-pub use part::SectionKind;
+pub(crate) use part::SectionKind;
 
 use super::raw::ConfigValue;
 
 /// What a key takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConfigValueType {
+pub(crate) enum ConfigValueType {
     /// Any text.
     Text,
     /// True or false.
@@ -70,7 +70,7 @@ pub enum ConfigValueType {
 
 /// Whether a key can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConfigKeyAvailability {
+pub(crate) enum ConfigKeyAvailability {
     /// Yes.
     Now,
     /// In a preset only.
@@ -79,7 +79,7 @@ pub enum ConfigKeyAvailability {
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
-pub struct ConfigKey {
+pub(crate) struct ConfigKey {
     /// Where it belongs.
     pub part: SectionKind,
     /// Its name.
@@ -95,9 +95,9 @@ pub struct ConfigKey {
 }
 
 /// The schemes of `verify`.
-pub const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
+pub(crate) const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
 /// The schemes whose signature can be carried to somebody else.
-pub const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
+pub(crate) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
 
 const fn key(
     part: SectionKind,
@@ -114,7 +114,7 @@ const fn in_preset(part: SectionKind, name: &'static str, takes: ConfigValueType
 }
 
 /// The table.
-pub const KEYS: &[ConfigKey] =
+pub(crate) const KEYS: &[ConfigKey] =
     &nats_keys::joined::<{ GATEWAY.len() + nats_keys::KEYS.len() }>(GATEWAY, &nats_keys::KEYS);
 const GATEWAY: &[ConfigKey] = &nats_keys::joined::<{ OWN.len() + run::KEYS.len() }>(OWN, &run::KEYS);
 
@@ -473,18 +473,18 @@ const OWN: &[ConfigKey] = {
 };
 
 /// The key of this name in this part.
-pub fn find(part: SectionKind, name: &str) -> Option<&'static ConfigKey> {
+pub(crate) fn find(part: SectionKind, name: &str) -> Option<&'static ConfigKey> {
     KEYS.iter().find(|key| key.part == part && key.name == name)
 }
 
 /// The names a user may write in this part.
-pub fn names(part: SectionKind) -> Vec<&'static str> {
+pub(crate) fn names(part: SectionKind) -> Vec<&'static str> {
     KEYS.iter().filter(|key| key.part == part && key.since == ConfigKeyAvailability::Now).map(|key| key.name).collect()
 }
 
 impl ConfigValueType {
     /// What is expected, for a message.
-    pub fn expected(self) -> String {
+    pub(crate) fn expected(self) -> String {
         match self {
             Self::Text => "a string".to_owned(),
             Self::Flag => "true or false".to_owned(),

@@ -6,7 +6,7 @@
 //! ```
 
 pub(crate) mod caller_folder;
-pub mod describe;
+pub(crate) mod describe;
 pub mod diagnostic;
 pub(crate) mod event_kinds;
 pub(crate) mod external_value;
@@ -14,7 +14,7 @@ mod fields;
 mod forward;
 pub(crate) mod injection;
 pub mod json_schema;
-pub mod keys;
+pub(crate) mod keys;
 pub(crate) mod node_addresses;
 mod once;
 pub mod presets;
@@ -32,12 +32,12 @@ pub(crate) mod stream_source;
 pub(crate) mod units;
 pub(crate) mod validate;
 mod verify;
-pub mod view;
+pub(crate) mod view;
 
-pub use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
-pub use node_addresses::NodeAddresses;
-pub use stream_source::{AckTiming, StreamPlan};
-pub use units::{duration_text, size_text};
+pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
+pub(crate) use node_addresses::NodeAddresses;
+pub(crate) use stream_source::{AckTiming, StreamPlan};
+pub(crate) use units::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -57,7 +57,7 @@ const VARIABLE: &str = "HOOKONCE_CONFIG";
 const PLACES: [&str; 2] = ["hookonce.toml", "/etc/hookonce/hookonce.toml"];
 
 /// Looks up an environment variable.
-pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(crate) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// All that is configured.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Config {
     }
 }
 
-pub use crate::store::open::MigrationMode;
+pub(crate) use crate::store::open::MigrationMode;
 pub use crate::store::url::StoreUrl as StoreAddress;
 
 /// The folder where nodes of this machine remember what they know of their store.
@@ -213,7 +213,7 @@ pub fn load_with(path: &Path, secrets: SecretRequirement, env: EnvLookup<'_>) ->
 
 /// Reads of the config in this file only where its node and its store are: no secret is needed for that, and what is
 /// wrong elsewhere in the file is no obstacle.
-pub fn addresses(path: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
+pub(crate) fn addresses(path: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
     read(path, |text, file, folder| node_addresses::resolve(text, file, folder, env))
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Where a node of this config and its store are.
 #[derive(Clone, Debug)]
-pub struct NodeAddresses {
+pub(crate) struct NodeAddresses {
     /// Where events are kept.
     pub store: StoreAddress,
     /// The port for people.

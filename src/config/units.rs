@@ -40,7 +40,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
 }
 
 /// As it would be written in the config.
-pub fn duration_text(length: Duration) -> String {
+pub(crate) fn duration_text(length: Duration) -> String {
     let milliseconds = length.as_millis();
     if milliseconds == 0 {
         return "0s".to_owned();
@@ -52,7 +52,7 @@ pub fn duration_text(length: Duration) -> String {
 }
 
 /// As it would be written in the config.
-pub fn size_text(bytes: usize) -> String {
+pub(crate) fn size_text(bytes: usize) -> String {
     SIZES
         .iter()
         .find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit))

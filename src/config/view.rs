@@ -15,7 +15,7 @@ use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMod
 use serde_json::{Value, json};
 
 /// A config that is right.
-pub fn valid_config(file: &str, config: &Config) -> Value {
+pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
     json!({
         "status": "fine",
         "file": file,
@@ -36,7 +36,7 @@ pub fn valid_config(file: &str, config: &Config) -> Value {
 }
 
 /// One that is not.
-pub fn wrong(all: &ConfigError) -> Value {
+pub(crate) fn wrong(all: &ConfigError) -> Value {
     json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
 }
 
@@ -56,7 +56,7 @@ fn problems(list: &[ConfigDiagnostic]) -> Vec<Value> {
 }
 
 /// One source as resolved.
-pub fn source(config: &Config, source: &Source) -> Value {
+pub(crate) fn source(config: &Config, source: &Source) -> Value {
     let notes = config.notes.get(&source.name);
     let fields: Vec<_> = source
         .fields
@@ -202,7 +202,7 @@ fn block(block: &CommandBlock) -> Value {
 }
 
 /// What makes two deliveries of a source the same event, in words, each with the word it is known by.
-pub fn identities(source: &Source) -> Vec<(String, String)> {
+pub(crate) fn identities(source: &Source) -> Vec<(String, String)> {
     let word = |identity: &Identity| match identity {
         Identity::Delivery => "delivery".to_owned(),
         Identity::Message => "message".to_owned(),

@@ -3,6 +3,7 @@
 /// The kind of action that an attempt was begun as. It is written with the attempt's lease: the route may be configured
 /// otherwise by the time it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ActionKind {
     /// A command, behind a guard.
     Run,

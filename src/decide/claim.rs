@@ -66,6 +66,7 @@ pub enum ImportedKeyValidity {
 
 /// Which identity two deliveries share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum MatchedBy {
     /// The sender's delivery id.
     Delivery,

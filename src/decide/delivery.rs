@@ -58,6 +58,7 @@ impl<'d> Delivery<'d> {
 
 /// Why a delivery is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DeliveryRejection {
     /// No signature, a bad one, or an old one. Never says which.
     BadSignature,

@@ -123,6 +123,7 @@ pub enum EventState {
 
 /// In what way an event was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DoneReason {
     /// Its action said so.
     Acted,
@@ -137,6 +138,7 @@ pub enum DoneReason {
 
 /// Why an event is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DeathCause {
     /// It failed as often as it may.
     Failed,
@@ -172,6 +174,7 @@ pub enum Retrier {
 
 /// What an attempt came to. Not a `Result`: an unknown is an answer.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub enum Outcome {
     /// It acted.
     Delivered(Option<Receipt>),

@@ -34,6 +34,7 @@ pub enum Verdict {
 
 /// One step of the walk and what came of it, for whoever asks why.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum WalkStep<'w> {
     /// The header that names the kind of event says this; empty where it says nothing.
     Kind(&'w RequiredEventKind, &'w str),

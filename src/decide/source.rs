@@ -209,6 +209,7 @@ impl DeduplicationPolicy {
 
 /// One thing that makes two deliveries the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Identity {
     /// The sender's delivery id.
     Delivery,

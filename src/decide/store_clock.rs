@@ -463,7 +463,7 @@ mod tests {
         let (before, time) = (world.now(0), world.time);
         world.pass(700);
         let (passed, showed) = (world.time - time, world.now(0).0 - before.0);
-        assert!((passed - showed).abs() < SLACK, "{} {}", passed, showed);
+        assert!((passed - showed).abs() < SLACK, "{passed} {showed}");
     }
 
     #[test]

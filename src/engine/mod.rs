@@ -1,4 +1,4 @@
 //! The engine of a node: receives deliveries, and runs the events that they become, each under a lease.
 
-pub mod dispatcher;
-pub mod gateway;
+pub(crate) mod dispatcher;
+pub(crate) mod gateway;

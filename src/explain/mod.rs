@@ -2,11 +2,11 @@
 //! need be. Nothing is believed and nothing is written. `hookonce explain` and the port for people both ask here.
 
 pub(crate) mod assumptions;
-pub mod prediction;
-pub mod report_json;
-pub mod report_text;
-pub mod saved_delivery;
-pub mod walk_trace;
+pub(crate) mod prediction;
+pub(crate) mod report_json;
+pub(crate) mod report_text;
+pub(crate) mod saved_delivery;
+pub(crate) mod walk_trace;
 
 use crate::config::ExternalValue;
 use crate::decide::source::Source;
@@ -20,7 +20,7 @@ use walk_trace::WalkTrace;
 /// What was found out; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum ExplainAnswer {
+pub(crate) enum ExplainAnswer {
     /// It would act.
     Acts = 0,
     /// It would not.
@@ -31,7 +31,7 @@ pub enum ExplainAnswer {
 
 /// Why nothing can be told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ExplainError {
+pub(crate) struct ExplainError {
     /// In a sentence.
     pub why: String,
     /// What that means for the exit code.
@@ -42,7 +42,7 @@ pub struct ExplainError {
 
 /// What is missing to tell anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExplainErrorKind {
+pub(crate) enum ExplainErrorKind {
     /// What was given cannot be read, or not all that is needed was given.
     Input,
     /// There are several sources, and it may be for any of them.
@@ -76,7 +76,7 @@ impl From<StoreError> for ExplainError {
 }
 
 /// One delivery, walked, and what would come of it.
-pub async fn walk(
+pub(crate) async fn walk(
     sources: &[Arc<Source>],
     elsewhere: &[ExternalValue],
     named: Option<&str>,
@@ -90,7 +90,7 @@ pub async fn walk(
 }
 
 /// The delivery that made an event, put together again from what is kept of it.
-pub async fn rebuild_delivery(
+pub(crate) async fn rebuild_delivery(
     name: &str,
     known: &ExplainHistory,
     sources: &[Arc<Source>],
@@ -136,7 +136,7 @@ pub async fn rebuild_delivery(
 }
 
 /// Which source a delivery is for, and how that is known.
-pub fn choose_source(
+pub(crate) fn choose_source(
     sources: &[Arc<Source>],
     named: Option<&str>,
     delivery: &SavedDelivery,

@@ -13,7 +13,7 @@ use crate::store::{Store, StoreError};
 use std::sync::Arc;
 
 /// What is known of the past.
-pub enum ExplainHistory {
+pub(crate) enum ExplainHistory {
     /// All of it: this store, and how it is named.
     Store(Arc<dyn Store>, String),
     /// Nothing, because of this; and the time.
@@ -22,7 +22,7 @@ pub enum ExplainHistory {
 
 /// When a delivery would arrive.
 #[derive(Clone, Copy, Debug)]
-pub struct ArrivalTime {
+pub(crate) struct ArrivalTime {
     /// By the store's clock.
     pub at: Timestamp,
     /// By this machine's clock on the wall: the age of a signature is measured by it.
@@ -31,7 +31,7 @@ pub struct ArrivalTime {
 
 impl ExplainHistory {
     /// The store's clock and the wall's, or ours.
-    pub fn now(&self) -> ArrivalTime {
+    pub(crate) fn now(&self) -> ArrivalTime {
         match self {
             Self::Store(store, _) => ArrivalTime { at: store.now(), wall: store.wall_time() },
             Self::Nothing(_, now) => ArrivalTime { at: *now, wall: *now },
@@ -40,7 +40,7 @@ impl ExplainHistory {
 }
 
 /// What would come of a delivery.
-pub enum DeliveryPrediction {
+pub(crate) enum DeliveryPrediction {
     /// It is refused: the status, and why.
     BeRefused(u16, String),
     /// It is not for us, because of this.
@@ -50,7 +50,7 @@ pub enum DeliveryPrediction {
 }
 
 /// What would come of one event.
-pub enum PredictedClaim {
+pub(crate) enum PredictedClaim {
     /// It is new, and runs.
     New,
     /// It is new, and waits for its group's slot.
@@ -68,7 +68,7 @@ pub enum PredictedClaim {
 }
 
 /// What would come of this delivery.
-pub async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
+pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
     if let Some((status, why)) = told.refused() {
         return Ok(DeliveryPrediction::BeRefused(status, why));
     }
@@ -112,7 +112,7 @@ pub async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<Deliver
 }
 
 /// Would anything be done?
-pub fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
+pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
     let DeliveryPrediction::Events(all, _) = predicted else { return ExplainAnswer::ActsNot };
     let one = |came: &PredictedClaim| match came {
         PredictedClaim::New
@@ -133,7 +133,7 @@ pub fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
 }
 
 /// How an event stands, in words.
-pub fn state_text(event: &Event) -> String {
+pub(crate) fn state_text(event: &Event) -> String {
     let stands = match &event.state {
         EventState::Waiting { due: Some(due) } => format!("waiting, due {due}"),
         EventState::Waiting { due: None } => "waiting for its group's slot".into(),

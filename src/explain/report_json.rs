@@ -9,7 +9,7 @@ use crate::decide::judge::Verdict;
 use serde_json::{Value, json};
 
 /// One delivery.
-pub fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Value {
+pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Value {
     let events = match &told.verdict {
         Verdict::Events(events) => events.as_slice(),
         Verdict::Refused(_) | Verdict::Ignored(_) => &[],

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 const SHOWN_MAX: usize = 80;
 
 /// Says what each step saw, and what would come of it.
-pub fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
     line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
     lines(out, "", "note", &told.notes)?;
     line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
@@ -46,7 +46,7 @@ fn signature(signature: &SignatureCheck) -> String {
 }
 
 /// A field's value, or what stands for it.
-pub fn value(value: &FieldValue) -> String {
+pub(crate) fn value(value: &FieldValue) -> String {
     match value {
         FieldValue::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
             Some((end, _)) => format!("{:?}…", &text[..end]),

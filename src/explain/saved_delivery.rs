@@ -15,7 +15,7 @@ use std::io::Read as _;
 const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
 
 /// A saved delivery.
-pub struct SavedDelivery {
+pub(crate) struct SavedDelivery {
     /// What it is called: a file, and which of several it is in it.
     pub from: String,
     /// The path it was sent to, where that is known.
@@ -34,14 +34,14 @@ pub struct SavedDelivery {
 
 impl SavedDelivery {
     /// These headers in place of those of the same name.
-    pub fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
+    pub(crate) fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
         self.headers.retain(|(name, _)| !headers.iter().any(|(given, _)| given == name));
         self.headers.extend_from_slice(headers);
     }
 }
 
 /// Reads the deliveries in a file, or on standard input.
-pub fn read(what: &str) -> Result<Vec<SavedDelivery>, String> {
+pub(crate) fn read(what: &str) -> Result<Vec<SavedDelivery>, String> {
     let name = if what == "-" { "standard input" } else { what };
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => format!("{name} is a folder; name the file with the saved delivery"),
@@ -64,7 +64,7 @@ pub fn read(what: &str) -> Result<Vec<SavedDelivery>, String> {
 }
 
 /// `Name: value`, as it is given on the command line.
-pub fn header(text: &str) -> Result<(String, Vec<u8>), String> {
+pub(crate) fn header(text: &str) -> Result<(String, Vec<u8>), String> {
     match text.split_once(':') {
         Some((name, value)) if is_token(name.trim()) => {
             Ok((name.trim().to_ascii_lowercase(), value.trim().as_bytes().to_vec()))
@@ -74,7 +74,7 @@ pub fn header(text: &str) -> Result<(String, Vec<u8>), String> {
 }
 
 /// The deliveries in what was saved under this name.
-pub fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<SavedDelivery>, String> {
+pub(crate) fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<SavedDelivery>, String> {
     if let Some(one) = line(&bytes) {
         return Ok(vec![SavedDelivery { from: name.to_owned(), ..one }]);
     }

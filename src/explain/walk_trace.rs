@@ -17,7 +17,7 @@ use crate::decide::source::{Route, Source};
 use std::sync::Arc;
 
 /// A delivery that was walked.
-pub struct WalkTrace {
+pub(crate) struct WalkTrace {
     /// What it is called.
     pub from: String,
     /// How many bytes its body has.
@@ -45,7 +45,7 @@ pub struct WalkTrace {
 }
 
 /// A filter that was asked.
-pub struct FilterResult {
+pub(crate) struct FilterResult {
     /// Of a route: its name.
     pub name: String,
     /// As it is written; `None`: there is none, so everything is let through.
@@ -58,7 +58,7 @@ pub struct FilterResult {
 
 /// What is known of a signature.
 #[derive(Clone, PartialEq, Eq)]
-pub enum SignatureCheck {
+pub(crate) enum SignatureCheck {
     /// This source verifies nothing.
     None,
     /// Not checked, because of this.
@@ -85,7 +85,7 @@ impl FilterResult {
 impl WalkTrace {
     /// What makes this event of it the same as another, in words, each with its key. An id that is known by its body has
     /// that body's key.
-    pub fn identities(&self, new: &NewEvent) -> impl Iterator<Item = (String, Key)> {
+    pub(crate) fn identities(&self, new: &NewEvent) -> impl Iterator<Item = (String, Key)> {
         let key = |word: &str| {
             let is =
                 |key: &&IdentityKey| key.matched_by.word() == word || (word == "delivery" && key.id_digest.is_some());
@@ -96,7 +96,7 @@ impl WalkTrace {
     }
 
     /// Walks a delivery. What the store knows is another question.
-    pub fn walk(
+    pub(crate) fn walk(
         source: &Arc<Source>,
         chosen: String,
         saved: &SavedDelivery,
@@ -158,18 +158,18 @@ impl WalkTrace {
     }
 
     /// The route that lets it through.
-    pub fn route(&self) -> Option<&Arc<Route>> {
+    pub(crate) fn route(&self) -> Option<&Arc<Route>> {
         let asked = self.routes.iter().find(|route| route.holds)?;
         self.source.routes.iter().find(|route| *route.name == *asked.name)
     }
 
     /// The first step of all: no sender is heard for longer than this.
-    pub fn is_too_large(&self) -> bool {
+    pub(crate) fn is_too_large(&self) -> bool {
         self.bytes > self.source.body_max
     }
 
     /// Why it is refused: the status, the word, and what more there is to say.
-    pub fn refused(&self) -> Option<(u16, String)> {
+    pub(crate) fn refused(&self) -> Option<(u16, String)> {
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
         }

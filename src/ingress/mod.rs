@@ -12,14 +12,14 @@
 //! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured
 //! ```
 pub mod accept;
-pub mod bare;
+pub(crate) mod bare;
 pub(crate) mod conn_limit;
 pub(crate) mod conn_timeout;
-pub mod http;
+pub(crate) mod http;
 pub mod http_response;
 #[cfg(feature = "nats")]
-pub mod nats;
+pub(crate) mod nats;
 #[cfg(feature = "nats")]
 pub(crate) mod nats_consumer;
-pub mod readiness;
-pub mod request_body;
+pub(crate) mod readiness;
+pub(crate) mod request_body;

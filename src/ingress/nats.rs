@@ -11,7 +11,7 @@
 //! it is in progress. Nothing is ever dropped: what cannot be taken lies in quarantine before the stream hears of it.
 
 use super::nats_consumer;
-pub use super::nats_consumer::check_consumer;
+pub(crate) use super::nats_consumer::check_consumer;
 use super::request_body::BodiesInFlight;
 use crate::action::publish::{NatsConnection, NatsConnections, round_trip};
 use crate::config::{AckTiming, Config, StreamPlan};
@@ -59,7 +59,7 @@ const END_LOOK: Duration = Duration::from_millis(500);
 
 /// What is needed to take messages.
 #[derive(Clone)]
-pub struct ConsumerContext {
+pub(crate) struct ConsumerContext {
     /// Connections, shared with the actions.
     pub servers: NatsConnections,
     /// What becomes of a delivery.
@@ -76,7 +76,7 @@ pub struct ConsumerContext {
 
 /// Begins to take from every stream of the config. Each task ends when the node drains and what it has in hand is
 /// answered. An error is a sentence.
-pub fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
+pub(crate) fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
     let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
     let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
         let server =

@@ -62,7 +62,7 @@ fn replicas(stream: &Stream) -> usize {
 }
 
 /// Looks for it, and changes nothing. What is to be said of it; an error is a sentence with what to do.
-pub async fn check_consumer(client: &Client, plan: &StreamPlan) -> Result<String, String> {
+pub(crate) async fn check_consumer(client: &Client, plan: &StreamPlan) -> Result<String, String> {
     match find(&jetstream::new(client.clone()), plan).await {
         Ok(found) => Ok(consumer_warnings(client, plan, &found).join("; ")),
         Err(ConsumerLookupError::Stream(_)) if plan.create && !plan.subjects.is_empty() => {

@@ -13,7 +13,7 @@
 //! let app: Router = Router::new()
 //!     .route("/ingest", post(ingest))
 //!     .layer(Once::new(store).per(header("idempotency-key")).keep(days(1)));
-//! # drop(app); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+//! # drop(app); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 //! ```
 //!
 //! With tonic it stands around all services, and the key is the metadata of that name; with hyper alone,
@@ -23,7 +23,7 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let once = hookonce::Once::new(hookonce::store::open("memory:").await?).optional();
 //! let server = tonic::transport::Server::builder().layer(once); // .add_service(…)
-//! # drop(server); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+//! # drop(server); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 //! ```
 //!
 //! Every call of gRPC is a `POST`, also one that only reads: without [`Once::optional`] those need a key too, the checks of
@@ -125,7 +125,7 @@ const KEEP_MAX: Duration = days(36_500);
 ///     .keep(hours(24))
 ///     .wait(seconds(20))
 ///     .body_max(50 << 20);
-/// # drop(once); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+/// # drop(once); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Once {

@@ -50,6 +50,7 @@ enum StoredRunOutcome<T> {
 
 /// Why there is no value.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum OnceError<E> {
     /// The work was done now, and failed; nothing is kept, and the next caller does it again.
     Work(E),
@@ -94,14 +95,14 @@ impl Once {
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// use hookonce::Once;
-    /// use hookonce::layer::Ran;
+    /// use hookonce::RunOutcome;
     ///
     /// let once = Once::new(hookonce::store::open("memory:").await?).scope("invoices");
     /// let send = |n: u32| async move { Ok::<_, std::io::Error>(format!("sent {n}")) };
     ///
-    /// assert_eq!(once.run("invoice 7", send(1)).await.unwrap(), Ran::Now("sent 1".to_owned()));
-    /// assert_eq!(once.run("invoice 7", send(2)).await.unwrap(), Ran::Before("sent 1".to_owned()));
-    /// # Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+    /// assert_eq!(once.run("invoice 7", send(1)).await.unwrap(), RunOutcome::Now("sent 1".to_owned()));
+    /// assert_eq!(once.run("invoice 7", send(2)).await.unwrap(), RunOutcome::Before("sent 1".to_owned()));
+    /// # Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
     /// ```
     pub async fn run<T, E, F>(&self, key: impl AsRef<str>, work: F) -> Result<RunOutcome<T>, OnceError<E>>
     where

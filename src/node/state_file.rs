@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 const FIRST_LINE: &str = "hookonce state 1";
 const ENDING: &str = ".state";
 /// What to do about a file that cannot be read.
-pub const UNREADABLE_HINT: &str =
+pub(crate) const UNREADABLE_HINT: &str =
     "Let the user that runs hookonce read it; or, to go on without what it says, remove it";
 
 /// The file of one store.
 #[derive(Clone, Debug)]
-pub struct StateFile {
+pub(crate) struct StateFile {
     folder: PathBuf,
     /// Where the store is: `redis 127.0.0.1:6379/0`.
     pub place: String,
@@ -32,7 +32,7 @@ pub struct StateFile {
 
 /// What a state file says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StateRecord {
+pub(crate) struct StateRecord {
     place: String,
     scope: String,
     /// What is known of the store.
@@ -41,7 +41,7 @@ pub struct StateRecord {
 
 /// What there is of a state file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StateRead {
+pub(crate) enum StateRead {
     /// No file.
     None,
     /// One that can be read.
@@ -53,7 +53,7 @@ pub enum StateRead {
 }
 
 /// Finds the folder, and makes it where the config or systemd names one; says why there is none that can be written.
-pub fn open(folder: &StateFolder) -> Result<PathBuf, String> {
+pub(crate) fn open(folder: &StateFolder) -> Result<PathBuf, String> {
     let path = folder.path();
     if matches!(folder, StateFolder::Named(_)) {
         fs::create_dir_all(path)
@@ -70,7 +70,7 @@ pub fn open(folder: &StateFolder) -> Result<PathBuf, String> {
 }
 
 /// Whether the folder can be written, or made; nothing is changed.
-pub fn can_be_written(folder: &StateFolder) -> Result<(), String> {
+pub(crate) fn can_be_written(folder: &StateFolder) -> Result<(), String> {
     let path = folder.path();
     let mut there = path;
     if matches!(folder, StateFolder::Named(_)) {
@@ -84,23 +84,23 @@ pub fn can_be_written(folder: &StateFolder) -> Result<(), String> {
 
 impl StateFile {
     /// The file of the store at this place, with this name there.
-    pub fn new(folder: PathBuf, place: String, scope: String) -> Self {
+    pub(crate) fn new(folder: PathBuf, place: String, scope: String) -> Self {
         Self { folder, place, scope }
     }
 
     /// The name says for people which store it is; a digest tells apart what looks alike.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         path_of(&self.folder, &self.place, &self.scope)
     }
 
     /// What this store's own file says.
-    pub fn read(&self) -> StateRead {
+    pub(crate) fn read(&self) -> StateRead {
         read(&self.path())
     }
 
     /// What files of other addresses say that may be of the same store: with this epoch, and the same name. A file that
     /// cannot be read may be one of them.
-    pub fn others(&self, epoch: Option<&str>) -> Vec<StateRead> {
+    pub(crate) fn others(&self, epoch: Option<&str>) -> Vec<StateRead> {
         let own = self.path();
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|file| file.path());
         let files = files.filter(|path| path.to_string_lossy().ends_with(ENDING) && *path != own);
@@ -115,13 +115,13 @@ impl StateFile {
     }
 
     /// The file that this record stands in.
-    pub fn path_of(&self, record: &StateRecord) -> PathBuf {
+    pub(crate) fn path_of(&self, record: &StateRecord) -> PathBuf {
         path_of(&self.folder, &record.place, &record.scope)
     }
 
     /// Adds what a process knows to what is known. What it knows of another store than the file's is left out: that one
     /// was accepted since.
-    pub fn merge(&self, known: &KnownStore) -> io::Result<()> {
+    pub(crate) fn merge(&self, known: &KnownStore) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         let merged = match self.read() {
             StateRead::Record(record) => record.known.merged(known),
@@ -135,7 +135,7 @@ impl StateFile {
     }
 
     /// Writes this in place of what this record says.
-    pub fn replace(&self, was: &StateRecord, known: Option<KnownStore>) -> io::Result<()> {
+    pub(crate) fn replace(&self, was: &StateRecord, known: Option<KnownStore>) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         match known {
             Some(known) => self.write(&StateRecord { known, ..was.clone() }),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What only others know, when it is asked.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Gauges {
+pub(crate) struct Gauges {
     /// Bytes of bodies in flight.
     pub bodies_in_flight: usize,
     /// Events that wait, if the store says so.
@@ -34,7 +34,7 @@ pub struct Gauges {
 }
 
 /// All of it, in Prometheus' text format.
-pub fn exposition(meter: &Metrics, node: &str, gauges: &Gauges) -> String {
+pub(crate) fn exposition(meter: &Metrics, node: &str, gauges: &Gauges) -> String {
     let mut page = ExpositionWriter::default();
     page.metric("build_info", "gauge", "Which binary this is.");
     page.line(&[("version", env!("CARGO_PKG_VERSION")), ("node", node)], 1);

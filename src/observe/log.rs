@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogLevel {
+pub(crate) enum LogLevel {
     /// As it should be.
     Info,
     /// Somebody may want to look.
@@ -125,12 +125,12 @@ fn write_lines(
 }
 
 /// Is anybody listening? Saves making a line for nobody.
-pub fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     LOG.get().is_some()
 }
 
 /// Says one word with its details.
-pub fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
+pub(crate) fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
     let Some(Logger { to: Some(to), format, dropped, .. }) = LOG.get() else { return };
     let line = line(*format, level, word, details, VALUE_CHARS_MAX);
     if let Err(TrySendError::Full(_)) = to.try_send(LogMessage::Line(line)) {
@@ -139,7 +139,7 @@ pub fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
 }
 
 /// Logs a line of a command's output, with values up to the limit of such a line. False: there is no room for it now.
-pub fn say_output(details: &[(&str, &str)]) -> bool {
+pub(crate) fn say_output(details: &[(&str, &str)]) -> bool {
     let Some(Logger { to: Some(to), format, output_waiting, .. }) = LOG.get() else { return true };
     if output_waiting.fetch_add(1, Ordering::Relaxed) < OUTPUT_LINES_WAITING_MAX {
         let line = line(*format, LogLevel::Info, "output", details, LOGGED_LINE_BYTES_MAX);
@@ -175,7 +175,7 @@ fn text(level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize)
 }
 
 /// One detail as a line tells it: `name=value`, quoted where it must be, so that nothing in it can end the line.
-pub fn detail(name: &str, value: &str) -> String {
+pub(crate) fn detail(name: &str, value: &str) -> String {
     cut_detail(name, value, VALUE_CHARS_MAX)
 }
 
@@ -224,7 +224,7 @@ fn wall() -> jiff::Timestamp {
 }
 
 /// Says what an event's state now is.
-pub fn log_state(event: &Event, details: &[(&str, &str)]) {
+pub(crate) fn log_state(event: &Event, details: &[(&str, &str)]) {
     if !is_on() {
         return;
     }
@@ -284,12 +284,12 @@ const SENTENCES_MAX: usize = 16;
 static SAID: Mutex<LogRateLimiter> = Mutex::new(LogRateLimiter(Vec::new()));
 
 /// Says why the store did not do what it was asked.
-pub fn log_store_error(level: LogLevel, why: &str, more: &[(&str, &str)]) {
+pub(crate) fn log_store_error(level: LogLevel, why: &str, more: &[(&str, &str)]) {
     log_rate_limited(level, "store", why, &[&[("why", why)], more].concat());
 }
 
 /// Says one word with its details; what is `same` as before only now and then.
-pub fn log_rate_limited(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
+pub(crate) fn log_rate_limited(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
     let sentence = format!("{word} {same}");
     let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).should_log(&sentence, Instant::now());
     let Some(times) = times else { return };

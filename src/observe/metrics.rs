@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
 /// Outcomes of an attempt, in the order in which they are counted.
-pub const OUTCOMES: [&str; 4] = ["delivered", "failed", "rejected", "unknown"];
+pub(crate) const OUTCOMES: [&str; 4] = ["delivered", "failed", "rejected", "unknown"];
 
 /// Deliveries that a listener may fall behind by.
 const HEARD_MAX: usize = 1024;
@@ -128,7 +128,7 @@ impl SourceMetrics {
 
 /// How often something was at most so much.
 #[derive(Debug)]
-pub struct Histogram<const N: usize> {
+pub(crate) struct Histogram<const N: usize> {
     /// The bounds.
     pub bounds: [u64; N],
     counts: [AtomicU64; N],
@@ -155,7 +155,7 @@ impl<const N: usize> Histogram<N> {
     }
 
     /// How many were at most each bound, how many there were, and what they add up to.
-    pub fn read(&self) -> (Vec<u64>, u64, u64) {
+    pub(crate) fn read(&self) -> (Vec<u64>, u64, u64) {
         let mut below = 0;
         let each = self.counts.iter().map(|count| {
             below += count.load(Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl<const N: usize> Histogram<N> {
     }
 
     /// The bound below which this share of them was.
-    pub fn quantile(&self, share: f64) -> Option<u64> {
+    pub(crate) fn quantile(&self, share: f64) -> Option<u64> {
         let (each, all, _) = self.read();
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let at = each.iter().position(|below| all > 0 && *below as f64 >= share * all as f64);

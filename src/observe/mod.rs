@@ -1,9 +1,9 @@
 //! What operators see of a node: log lines, metrics, traces, and a log of recent deliveries.
 
-pub mod delivery_log;
-pub mod exposition;
+pub(crate) mod delivery_log;
+pub(crate) mod exposition;
 #[cfg(feature = "store")]
-pub mod log;
-pub mod metrics;
-pub mod otlp;
-pub mod time_series;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod otlp;
+pub(crate) mod time_series;

@@ -4,7 +4,7 @@
 //! a collector that is slow or gone delays nobody. Without the feature `otel` a span is nothing.
 
 #[cfg(not(feature = "otel"))]
-pub use off::{TraceSpan, dropped};
+pub(crate) use off::{TraceSpan, dropped};
 #[cfg(feature = "otel")]
 pub use on::{TraceSpan, dropped, flush, start};
 
@@ -17,6 +17,7 @@ mod off {
     #[derive(Debug)]
     pub struct TraceSpan;
 
+    #[expect(clippy::unused_self, reason = "a span that is kept has the same methods")]
     impl TraceSpan {
         /// Nothing begins.
         pub fn begin(_: &'static str, _: Option<TraceContext>) -> Self {
@@ -36,7 +37,7 @@ mod off {
     }
 
     /// None.
-    pub fn dropped() -> u64 {
+    pub(crate) fn dropped() -> u64 {
         0
     }
 }

@@ -306,6 +306,7 @@ pub enum WriteProbe {
 
 /// Something that another node has written. It may come late, twice or not at all.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
 pub enum ChangeHint {
     /// An event of this source waits on this route.
     Due {
@@ -336,6 +337,7 @@ pub enum AdvanceResult {
 
 /// What came of a change with a statement.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub enum SqlOutcome {
     /// Both are written, or somebody else wrote first and neither is.
     Advanced(AdvanceResult),
@@ -351,6 +353,7 @@ type StoreResult<T> = Result<T, StoreError>;
 
 /// Why a store did not answer.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Nothing was written; it may work later.
     Down(String),
@@ -374,6 +377,7 @@ impl std::error::Error for StoreError {}
 
 /// Why a store could not be opened, in sentences for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum StoreOpenError {
     /// It may work later: nothing answers, or it is too busy.
     Temporary(String),
@@ -435,6 +439,7 @@ pub struct KnownDuplicate {
 
 /// Where to look for what is due.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum DueQuery {
     /// Among the waiting events of this source and route.
     Route(Arc<str>, Arc<str>),

@@ -152,7 +152,7 @@ pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let store = hookonce::store::open("memory:").await?;
-/// # drop(store); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+/// # drop(store); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 /// ```
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreOpenError> {
     match StoreUrl::parse(address, Path::new("")) {

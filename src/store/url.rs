@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Where events are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum StoreUrl {
     /// In memory: forgotten when the node ends.
     Memory,

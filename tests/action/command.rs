@@ -1,8 +1,8 @@
 //! What a command gets, and what its end means.
 
 use super::*;
-use hookonce::action::plan::EnvEntry;
 use hookonce::decide::limits::{BODY_BYTES_MAX, OUTPUT_BYTES_MAX};
+use hookonce::internals::action::plan::EnvEntry;
 
 async fn check(step: CommandLine, word: &str, why: &str) {
     let bench = Bench::new();

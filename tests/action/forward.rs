@@ -2,11 +2,11 @@
 
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
-use hookonce::action::plan::ReceiverPlan;
 use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
 use hookonce::decide::response::outcome_for_waiting_sender;
 use hookonce::decide::source::ResponseMode;
+use hookonce::internals::action::plan::ReceiverPlan;
 
 /// Long enough for every answer that comes, short enough to wait for those that do not.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);

@@ -1,7 +1,7 @@
 //! Commands do not outlive their step, their time, their lease or their node.
 
 use super::*;
-use hookonce::action::LeaseEnd;
+use hookonce::internals::action::LeaseEnd;
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
 

@@ -10,19 +10,19 @@ mod receiver;
 mod sending;
 
 use bytes::Bytes;
-use hookonce::action::forward::ip_filter::DnsResolver;
-use hookonce::action::plan::{
-    ActionPlan, CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
-};
-use hookonce::action::{
-    Action, ActionEnvironment, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, Lease, NodeEnvVars, OutputChunk,
-    boottime, build_action,
-};
 use hookonce::decide::claim::Payload;
 use hookonce::decide::event::{Event, EventState, Outcome, QueueState, Retrier, SucceededBlocks};
 use hookonce::decide::field::{FieldValue, Fields};
 use hookonce::decide::id::{Digest, EventId, Node, QueueTurn, Revision};
 use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::internals::action::DnsResolver;
+use hookonce::internals::action::plan::{
+    ActionPlan, CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
+};
+use hookonce::internals::action::{
+    Action, ActionEnvironment, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, Lease, NodeEnvVars, OutputChunk,
+    boottime, build_action,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -148,7 +148,7 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> ActionEnvironment {
     ActionEnvironment {
         variables,
         guard: GuardProgram(GUARD.into()),
-        servers: hookonce::action::publish::NatsConnections::default(),
+        servers: hookonce::internals::action::NatsConnections::default(),
         resolver: DnsResolver::default(),
     }
 }

@@ -3,7 +3,7 @@
 use super::forward::TIMEOUT;
 use super::receiver::{Fixture, status};
 use super::*;
-use hookonce::action::plan::ReceiverPlan;
+use hookonce::internals::action::plan::ReceiverPlan;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;

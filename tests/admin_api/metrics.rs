@@ -160,10 +160,11 @@ fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
     use hookonce::decide::id::{Digest, EventId};
     use hookonce::decide::judge::{self, judge};
     use hookonce::decide::time::Timestamp;
-    use hookonce::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
-    use hookonce::observe::metrics::{Metrics, StoreOp};
+    use hookonce::internals::observe::{DeliveryRecord, DeliveryVerdict};
+    use hookonce::internals::observe::{Metrics, StoreOp};
     let config =
-        hookonce::config::parse(&numbers(""), "t", std::path::Path::new("/"), &|_| Some(SECRET.into())).unwrap();
+        hookonce::internals::config::parse(&numbers(""), "t", std::path::Path::new("/"), &|_| Some(SECRET.into()))
+            .unwrap();
     let (meter, source) = (Metrics::new(&config.sources), &config.sources[0]);
     let (digest, many) = (Digest::of(b"body"), 500_u32);
     let ids: Vec<String> = (0..100).map(|n| format!("f168a0a0-0440-11f1-9b3f-a185afe7ee{n:02}")).collect();

@@ -2,7 +2,7 @@
 
 use super::run;
 use super::support::House;
-use hookonce::config::{json_schema, reference};
+use hookonce::internals::config::{json_schema, reference};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;

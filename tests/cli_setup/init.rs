@@ -2,9 +2,9 @@
 
 use super::support::{House, PATIENCE};
 use super::{run, said};
-use hookonce::config::presets;
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
+use hookonce::internals::config::presets;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 

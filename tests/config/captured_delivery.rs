@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use hookonce::config::{self, Config};
 use hookonce::decide::claim::Claim;
 use hookonce::decide::delivery::Delivery;
 use hookonce::decide::field::FieldLocation;
@@ -13,6 +12,7 @@ use hookonce::decide::identity::key;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::source::{ApiStyle, Route, Source};
 use hookonce::decide::time::Timestamp;
+use hookonce::internals::config::{self, Config};
 use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::memory::MemoryStore;

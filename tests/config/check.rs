@@ -1,8 +1,8 @@
 //! `hookonce check`: what it prints, and its exit codes.
 
 use super::{LONG, SHORT, env};
-use hookonce::cli::check::{CheckExit, ReportFormat, check};
-use hookonce::config::diagnostic::ColorChoice;
+use hookonce::internals::cli::check::{CheckExit, ReportFormat, check};
+use hookonce::internals::config::ColorChoice;
 use std::path::Path;
 
 fn told(folder: &Path, text: &str, form: ReportFormat) -> (CheckExit, String) {

@@ -1,14 +1,14 @@
 //! Any text at all: there is a config, or there are problems; never a panic, and soon.
 
 use super::{LONG, SHORT, fine, parse};
-use hookonce::config::diagnostic::ColorChoice;
+use hookonce::internals::config::ColorChoice;
 use proptest::prelude::*;
 
 /// Whatever the text, there is a config or there are problems, and they can be shown.
 fn survives(text: &str) {
     match parse(text) {
         Ok(config) => {
-            hookonce::cli::check::describe(&config, &mut Vec::new()).expect("a vector takes everything");
+            hookonce::internals::cli::check::describe(&config, &mut Vec::new()).expect("a vector takes everything");
         }
         Err(problems) => {
             assert!(!problems.list.is_empty());

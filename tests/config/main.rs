@@ -19,8 +19,8 @@ mod unsigned;
 mod value_types;
 mod warnings;
 
-use hookonce::config::diagnostic::{ColorChoice, ConfigError};
-use hookonce::config::{self, Config};
+use hookonce::internals::config::{self, Config};
+use hookonce::internals::config::{ColorChoice, ConfigError};
 use std::path::Path;
 
 /// The whole config of the first user.

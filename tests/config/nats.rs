@@ -1,10 +1,10 @@
 //! NATS in the config: what is taken, and the words for what is not.
 
 use super::route;
-use hookonce::action::plan::ActionPlan;
-use hookonce::config::{AckTiming, Config, parse};
 use hookonce::decide::source::{Identity, RedeliveryPolicy};
 use hookonce::decide::time::Duration;
+use hookonce::internals::action::plan::ActionPlan;
+use hookonce::internals::config::{AckTiming, Config, parse};
 use std::path::Path;
 
 fn read(text: &str) -> Result<Config, String> {

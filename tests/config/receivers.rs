@@ -1,8 +1,8 @@
 //! Receivers: what may be written, and the exact words for what may not.
 
 use super::{check, fine, parse, route};
-use hookonce::action::plan::{ActionPlan, Http2Mode, ReceiverHeaderValue};
-use hookonce::config::diagnostic::ColorChoice;
+use hookonce::internals::action::plan::{ActionPlan, Http2Mode, ReceiverHeaderValue};
+use hookonce::internals::config::ColorChoice;
 
 /// A source with the fields `repo` and `tenant`, whose one route forwards like this.
 fn forward(keys: &str) -> String {

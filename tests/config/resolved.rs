@@ -1,13 +1,15 @@
 //! What a config means, and what is left out of it.
 
 use super::{LONG, SHORT, env, fine, route, source};
-use hookonce::action::plan::{ActionPlan, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, WorkingDir};
-use hookonce::config::diagnostic::{ColorChoice, ConfigErrorKind};
-use hookonce::config::{self, AdminPermission, StoreAddress};
 use hookonce::decide::source::{
     DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode,
 };
 use hookonce::decide::time::Duration;
+use hookonce::internals::action::plan::{
+    ActionPlan, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, WorkingDir,
+};
+use hookonce::internals::config::{self, AdminPermission, StoreAddress};
+use hookonce::internals::config::{ColorChoice, ConfigErrorKind};
 use std::path::Path;
 
 #[test]

@@ -299,7 +299,7 @@ error: `B=` cannot be the name of a variable
 
 #[test]
 fn without_its_secrets_a_config_can_be_read_and_nothing_is_believed() {
-    use hookonce::config::{SecretRequirement, load_with};
+    use hookonce::internals::config::{SecretRequirement, load_with};
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hookonce.toml");
     let text = r#"
@@ -351,7 +351,7 @@ fn a_secret_that_could_be_guessed_or_that_all_can_read_is_warned_about() {
         write(name, text, mode);
     }
     let warnings = |text: &str| -> Vec<String> {
-        let parsed = hookonce::config::parse(text, "f", path, &|_| None);
+        let parsed = hookonce::internals::config::parse(text, "f", path, &|_| None);
         let config = parsed.unwrap_or_else(|problems| panic!("{problems}"));
         config.warnings.iter().map(|warning| warning.title.clone()).collect()
     };
@@ -378,7 +378,7 @@ fn a_secret_that_could_be_guessed_or_that_all_can_read_is_warned_about() {
     std::fs::set_permissions(path.join("callers"), std::fs::Permissions::from_mode(0o700)).expect("it may");
     assert_eq!(warnings(&callers), ["the secret of caller `beta` is shorter than 16 bytes"], "nobody gets in");
     let forward = "forward = { url = \"http://127.0.0.1:1/\", sign = { secret = { file = \"open\" } } }\n";
-    let told = hookonce::config::parse(&format!("{good}{forward}"), "f", path, &|_| None);
+    let told = hookonce::internals::config::parse(&format!("{good}{forward}"), "f", path, &|_| None);
     let told = told.map_or_else(|problems| problems.to_string(), |config| format!("{:?}", config.warnings));
     assert!(told.contains(&open("open")), "{told}");
 }

@@ -363,7 +363,7 @@ error: `store` cannot be read
 
 #[test]
 fn the_state_folder_is_the_configs_else_systemds_else_the_default() {
-    use hookonce::config::{StateFolder, parse};
+    use hookonce::internals::config::{StateFolder, parse};
     let check = |lines: &str, systemd: Option<&str>, expected: StateFolder| {
         let env = |name: &str| systemd.filter(|_| name == "STATE_DIRECTORY").map(str::to_owned);
         let text = format!("{lines}\n{}", source(""));

@@ -1,7 +1,6 @@
 //! A store in memory that answers as it is told, and actions that do as they are told: for what no process can be
 //! made to do at the right moment.
 
-use hookonce::action::{Action, ActionFuture, Attempt};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
@@ -15,7 +14,8 @@ use hookonce::decide::source::{
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::transition::Transition;
 use hookonce::decide::verify::VerificationScheme;
-use hookonce::engine::dispatcher::{Dispatcher, Lane};
+use hookonce::internals::action::{Action, ActionFuture, Attempt};
+use hookonce::internals::engine::{Dispatcher, Lane};
 use hookonce::store::batch::Batcher;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
@@ -366,7 +366,7 @@ impl Desk {
             new.event = new.event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
         }
         let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
-        let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::action::boottime());
+        let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::internals::action::boottime());
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 

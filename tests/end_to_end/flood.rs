@@ -2,7 +2,7 @@
 
 use crate::support::{House, Sent, until};
 use crate::{IN, numbers};
-use hookonce::ingress::accept::raise_file_limit;
+use hookonce::internals::ingress::raise_file_limit;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

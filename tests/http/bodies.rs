@@ -2,10 +2,10 @@
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
 use bytes::Bytes;
-use hookonce::ingress::accept::ConnectionLimits;
-use hookonce::ingress::bare::bare;
-use hookonce::ingress::http_response::no_body;
-use hookonce::ingress::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
+use hookonce::internals::ingress::ConnectionLimits;
+use hookonce::internals::ingress::bare;
+use hookonce::internals::ingress::no_body;
+use hookonce::internals::ingress::{BodiesInFlight, BodyError, BodyLimits, read};
 use http_body_util::Full;
 use std::sync::Arc;
 use std::time::Duration;
@@ -284,8 +284,12 @@ async fn the_bare_handler_takes_the_same_road() {
         let flight = Arc::clone(&flight);
         move |request| bare(request, Arc::clone(&flight))
     };
-    let served =
-        tokio::spawn(hookonce::ingress::accept::serve(listener, handler, ConnectionLimits::default(), drain.clone()));
+    let served = tokio::spawn(hookonce::internals::ingress::serve(
+        listener,
+        handler,
+        ConnectionLimits::default(),
+        drain.clone(),
+    ));
     let client = reqwest::Client::new();
     let send = async |n| client.post(&url).body(vec![b'b'; n]).send().await.unwrap().status().as_u16();
     assert_eq!(send(0).await, 200);

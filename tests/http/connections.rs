@@ -1,8 +1,8 @@
 //! Limits of a connection.
 
 use crate::wire::{Client, LONG, Port, Setting, announce, eventually, post};
-use hookonce::ingress::accept::{ConnectionLimits, raise_file_limit, serve};
-use hookonce::observe::log::{LogFormat, Logger};
+use hookonce::internals::ingress::{ConnectionLimits, raise_file_limit, serve};
+use hookonce::internals::observe::{LogFormat, Logger};
 use std::fs::File;
 use std::process::Command;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Stopping.
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
-use hookonce::ingress::accept::ConnectionLimits;
+use hookonce::internals::ingress::ConnectionLimits;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;

@@ -1,7 +1,7 @@
 //! Where one request ends and the next begins: nothing may be read as a request that was sent as something else.
 
 use crate::wire::{Port, Setting, post};
-use hookonce::ingress::request_body::BodyLimits;
+use hookonce::internals::ingress::BodyLimits;
 use std::time::Duration;
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn requests_sent_before_their_answers_are_answered_in_order() {
 /// Sends the bytes and waits until the connection has ended; the requests the handler saw.
 async fn seen(bytes: &str) -> Vec<String> {
     let body = BodyLimits { behind: Duration::from_millis(300), ..BodyLimits::default() };
-    let limits = hookonce::ingress::accept::ConnectionLimits {
+    let limits = hookonce::internals::ingress::ConnectionLimits {
         header_time: Duration::from_secs(1),
         idle_time: Duration::from_millis(500),
         ..Default::default()

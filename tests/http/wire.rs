@@ -4,9 +4,9 @@
 
 use bytes::Bytes;
 use hookonce::decide::response::HttpResponse;
-use hookonce::ingress::accept::{ConnectionLimits, serve};
-use hookonce::ingress::http_response;
-use hookonce::ingress::request_body::{BodiesInFlight, BodyLimits, read};
+use hookonce::internals::ingress::http_response;
+use hookonce::internals::ingress::{BodiesInFlight, BodyLimits, read};
+use hookonce::internals::ingress::{ConnectionLimits, serve};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;

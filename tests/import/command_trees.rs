@@ -1,8 +1,8 @@
 //! Any tree of commands does under our config what it did under steakpie: the same commands, in the same order,
 //! whichever of them fail and whatever is in their text.
 
-use hookonce::action::plan::{ActionPlan, CommandLine, WorkingDir};
-use hookonce::cli::import::{generated_config, steakpie_config, yaml};
+use hookonce::internals::action::plan::{ActionPlan, CommandLine, WorkingDir};
+use hookonce::internals::cli::{generated_config, steakpie_config, yaml};
 use proptest::prelude::*;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -122,7 +122,7 @@ fn check(commands: &[Made], older: bool, folders: usize) {
     let form = generated_config::GeneratedConfigOptions { from: "config.yml", port: 3142, store: "sqlite:hookonce.db" };
     let toml = generated_config::config(&read, form);
     let env = |_: &str| Some("a secret that is long enough".to_owned());
-    let config = hookonce::config::parse(&toml, "hookonce.toml", dir.path(), &env);
+    let config = hookonce::internals::config::parse(&toml, "hookonce.toml", dir.path(), &env);
     let config = config.unwrap_or_else(|problems| panic!("{problems}\n{toml}"));
     run(config.actions.values().next().unwrap(), dir.path());
     let ran = std::fs::read_to_string(&log).unwrap_or_default();

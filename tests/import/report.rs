@@ -2,7 +2,7 @@
 
 use crate::support::House;
 use crate::{BY_CHANGE, BY_ID, check, database, house, import, said};
-use hookonce::action::plan::{ActionPlan, CommandLine};
+use hookonce::internals::action::plan::{ActionPlan, CommandLine};
 use std::fs;
 
 const PLAIN: &str = "app:\n  run:\n    /tmp:\n      - echo a\n";
@@ -11,7 +11,7 @@ const PLAIN: &str = "app:\n  run:\n    /tmp:\n      - echo a\n";
 fn blocks(house: &House) -> Vec<(String, Vec<Vec<String>>)> {
     let text = fs::read_to_string(house.path("hookonce.toml")).unwrap();
     let env = |name: &str| Some(format!("a secret for {name}"));
-    let config = hookonce::config::parse(&text, "hookonce.toml", house.dir.path(), &env).unwrap();
+    let config = hookonce::internals::config::parse(&text, "hookonce.toml", house.dir.path(), &env).unwrap();
     let source = &config.sources[0];
     let of = |plan: &ActionPlan| {
         match plan {

@@ -27,7 +27,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hookonce::Once;
-use hookonce::layer::RequestAttempt;
+use hookonce::RequestAttempt;
 use hookonce::store::Store;
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};

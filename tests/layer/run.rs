@@ -2,8 +2,8 @@
 
 use super::flaky::{Flaky, Mood};
 use super::{Kind, PATIENCE, STORES};
-use hookonce::layer::{OnceError, RunOutcome};
 use hookonce::{Once, seconds};
+use hookonce::{OnceError, RunOutcome};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -291,6 +291,7 @@ async fn count(store: &dyn Store) -> BTreeMap<String, usize> {
                 EventState::Done { how: DoneReason::Acted, .. } => "acted".to_owned(),
                 EventState::Done { how: DoneReason::Recorded, .. } => "recorded".to_owned(),
                 EventState::Done { how: DoneReason::Superseded { .. }, .. } => "superseded".to_owned(),
+                EventState::Done { how, .. } => format!("{how:?}"),
                 EventState::Waiting { .. } => "waiting".to_owned(),
                 EventState::Dead { .. } => "dead".to_owned(),
                 EventState::Running { .. } => "running".to_owned(),

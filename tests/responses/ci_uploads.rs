@@ -253,7 +253,8 @@ fn an_unknown_caller_takes_as_long_as_a_known_one() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("callers")).unwrap();
     std::fs::write(dir.path().join("callers/known"), "s3cret").unwrap();
-    let config = hookonce::config::parse(&config("http://127.0.0.1:1/", ""), "x", dir.path(), &|_| None).unwrap();
+    let config =
+        hookonce::internals::config::parse(&config("http://127.0.0.1:1/", ""), "x", dir.path(), &|_| None).unwrap();
     let body = bytes::Bytes::from(vec![b'x'; 4 << 20]);
     let took = |caller: &str| {
         let sent = signed("x-fr-sig", "wrong", "").with("authorization", &format!("Bearer {caller}"));

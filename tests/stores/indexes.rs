@@ -1,13 +1,13 @@
 //! Indexes and migrations of a PostgreSQL that others write meanwhile.
 
 use crate::postgres_server::Server;
-use hookonce::cli::migrate::{self, MigrationSettings};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Claim;
 use hookonce::decide::event::EventStep;
 use hookonce::decide::id::Node;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
+use hookonce::internals::cli::migrate::{self, MigrationSettings};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::open::MigrationMode;

@@ -2,13 +2,13 @@
 
 use crate::disk::Disk;
 use crate::random_history::folder;
-use hookonce::cli::migrate::{self, DataLossConsent};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, MatchedBy};
 use hookonce::decide::event::{Event, EventStep};
 use hookonce::decide::id::Node;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::internals::cli::migrate::{self, DataLossConsent};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};

@@ -4,7 +4,7 @@ use crate::disk::Disk;
 use crate::mounted::Mounted;
 use crate::random_history::folder;
 use crate::sqlite::{new, node};
-use hookonce::cli::migrate;
+use hookonce::internals::cli::migrate;
 use hookonce::store::conformance::making;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{Store, StoreError};

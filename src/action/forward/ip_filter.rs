@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The addresses of a name, later.
-pub type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+pub(crate) type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Finds the addresses of a name: the system's way, unless a test has another.
 #[derive(Clone)]
@@ -135,7 +135,7 @@ const CLOSED_V6: [(IpRange, &str); 15] = [
 const OPEN_V6: IpRange = IpRange::v6(0x2000, 0, 0, 0, 3);
 
 /// What kind of address this is, if it is not one of the open internet.
-pub fn special_purpose(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn special_purpose(address: IpAddr) -> Option<&'static str> {
     let closed = match address {
         IpAddr::V4(_) => &CLOSED_V4[..],
         IpAddr::V6(_) => &CLOSED_V6[..],
@@ -146,14 +146,14 @@ pub fn special_purpose(address: IpAddr) -> Option<&'static str> {
 
 /// An address that must not be connected to, and why, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ForbiddenAddressError {
+pub(crate) struct ForbiddenAddressError {
     address: IpAddr,
     word: &'static str,
 }
 
 impl ForbiddenAddressError {
     /// What is wrong with the address.
-    pub fn why(&self) -> String {
+    pub(crate) fn why(&self) -> String {
         format!("{} is {}", self.address, self.word)
     }
 }
@@ -168,7 +168,7 @@ impl fmt::Display for ForbiddenAddressError {
 impl Error for ForbiddenAddressError {}
 
 /// May this address be connected to, where a field has a say in it?
-pub fn check_address(address: IpAddr, allow: &[IpRange]) -> Result<(), ForbiddenAddressError> {
+pub(crate) fn check_address(address: IpAddr, allow: &[IpRange]) -> Result<(), ForbiddenAddressError> {
     match special_purpose(address) {
         Some(word) if !allow.iter().any(|range| range.contains(address)) => {
             Err(ForbiddenAddressError { address, word })

@@ -15,10 +15,10 @@
 //!
 //! A receiver that fails several times in a row is left alone for a while (`decide::breaker`). That is not asked here:
 //! whoever begins attempts asks [`Action::ready`] first, so that none is spent on it.
-pub mod ip_filter;
+pub(crate) mod ip_filter;
 pub(crate) mod receiver_response;
 pub(crate) mod request;
-pub mod url_template;
+pub(crate) mod url_template;
 
 use super::plan::ReceiverPlan;
 use ip_filter::{DnsResolver, ForbiddenAddressError};

@@ -12,7 +12,7 @@ const LABEL_MAX: usize = 63;
 
 /// The part of a URL that comes next after some beginning of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UrlComponent {
+pub(crate) enum UrlComponent {
     /// A label of the host.
     Host,
     /// The path.
@@ -25,7 +25,7 @@ pub enum UrlComponent {
 
 impl UrlComponent {
     /// What comes next after this beginning.
-    pub fn after(beginning: &str) -> Self {
+    pub(crate) fn after(beginning: &str) -> Self {
         let Some((_, rest)) = beginning.split_once("://") else { return Self::Other };
         if rest.contains('#') {
             return Self::Other;
@@ -73,7 +73,7 @@ pub(super) fn fill(template: &FieldTemplate, fields: &Fields) -> Result<Url, Fie
 }
 
 /// Does a field name the host, or a part of it?
-pub fn names_host(template: &FieldTemplate) -> bool {
+pub(crate) fn names_host(template: &FieldTemplate) -> bool {
     let mut beginning = String::new();
     template.0.iter().any(|piece| {
         let names = piece.field().is_some() && UrlComponent::after(&beginning) == UrlComponent::Host;
@@ -83,7 +83,7 @@ pub fn names_host(template: &FieldTemplate) -> bool {
 }
 
 /// May this stand behind a label?
-pub fn ends_label(next: Option<char>) -> bool {
+pub(crate) fn ends_label(next: Option<char>) -> bool {
     matches!(next, None | Some('.' | '/' | ':' | '?' | '#'))
 }
 

@@ -13,9 +13,9 @@
 pub(crate) mod nats_connection;
 pub(crate) mod stream_check;
 
-pub use nats_connection::NatsServerVersion;
-pub use nats_connection::{NatsConnection, NatsConnections, round_trip};
-pub use stream_check::stream_warnings;
+pub(crate) use nats_connection::NatsServerVersion;
+pub(crate) use nats_connection::{NatsConnection, NatsConnections, round_trip};
+pub(crate) use stream_check::stream_warnings;
 
 use super::plan::{PublishMode, PublishPlan};
 use super::{Action, ActionError, ActionFuture, Attempt, format_duration};
@@ -44,7 +44,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOO_LARGE: u64 = 10_054;
 
 /// The action `publish`.
-pub struct PublishAction {
+pub(crate) struct PublishAction {
     plan: Arc<PublishPlan>,
     server: Arc<NatsConnection>,
 }
@@ -69,7 +69,7 @@ struct PublishAckError {
 
 impl PublishAction {
     /// Publishes by this plan. What the stream is like is looked at beside, and said.
-    pub fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
+    pub(crate) fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
         let server = servers.connection(&plan.server)?;
         let plan = Arc::new(plan);
         tokio::spawn(stream_check::warn_about_stream(plan.clone(), server.clone()));

@@ -143,7 +143,7 @@ impl NatsConnection {
 }
 
 /// Asks the server a question that nobody has an answer to: when it says so, it has taken all that was sent before.
-pub async fn round_trip(client: &Client) -> Result<(), RequestError> {
+pub(crate) async fn round_trip(client: &Client) -> Result<(), RequestError> {
     match client.send_request(client.new_inbox(), Request::new().timeout(None)).await {
         Err(error) if error.kind() != RequestErrorKind::NoResponders => Err(error),
         Ok(_) | Err(_) => Ok(()),
@@ -232,27 +232,27 @@ const SEVERAL_FILTERS: (u32, u32) = (2, 10);
 
 /// What a server says of itself when a client connects.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NatsServerVersion(String);
+pub(crate) struct NatsServerVersion(String);
 
 impl NatsServerVersion {
     /// Of the server that this client is connected to.
-    pub fn of(client: &Client) -> Self {
+    pub(crate) fn of(client: &Client) -> Self {
         Self(client.server_info().version)
     }
 
     /// A sentence, if it is older than the oldest that works.
-    pub fn too_old(&self) -> Option<String> {
+    pub(crate) fn too_old(&self) -> Option<String> {
         let (major, minor) = OLDEST;
         self.before(OLDEST).then(|| format!("the server is nats-server {self}, and {major}.{minor} or newer is needed"))
     }
 
     /// A consumer can filter by more than one subject. An older server ignores such a filter and hands out everything.
-    pub fn filters_by_several_subjects(&self) -> bool {
+    pub(crate) fn filters_by_several_subjects(&self) -> bool {
         !self.before(SEVERAL_FILTERS)
     }
 
     /// Its config knows `sync_interval: always`.
-    pub fn can_sync_always(&self) -> bool {
+    pub(crate) fn can_sync_always(&self) -> bool {
         !self.before(SEVERAL_FILTERS)
     }
 

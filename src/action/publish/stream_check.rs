@@ -20,7 +20,7 @@ use std::sync::Arc;
 const LOOK: Duration = Duration::from_secs(10);
 
 /// What about a stream makes a promise smaller.
-pub struct StreamWarning {
+pub(crate) struct StreamWarning {
     /// An error: nothing can be published. Else it is worth knowing.
     pub level: LogLevel,
     /// What it is.
@@ -65,7 +65,7 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
 }
 
 /// What is to be said of where this plan publishes.
-pub async fn stream_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
+pub(crate) async fn stream_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
     let old = NatsServerVersion::of(client).too_old();
     let mut warnings: Vec<_> =
         old.map(|why| StreamWarning::new(LogLevel::Warn, why, "install a newer one")).into_iter().collect();

@@ -1,6 +1,6 @@
 //! `run`: blocks of steps, each step through its guard. What is decided here is what an end means; how a command is
 //! started and ended is `guarded.rs`, what it is started with is `step.rs`.
-pub mod guard;
+pub(crate) mod guard;
 pub(crate) mod guard_client;
 pub(crate) mod guard_protocol;
 pub(crate) mod output;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A store, opened here.
-pub struct LocalBackend {
+pub(crate) struct LocalBackend {
     /// The store.
     pub store: Arc<dyn Store>,
     /// How long each source's events are kept, where that was asked for.

@@ -4,11 +4,11 @@ pub(crate) mod local;
 pub(crate) mod remote;
 pub(crate) mod select;
 
-pub use local::LocalBackend;
+pub(crate) use local::LocalBackend;
 pub(super) use remote::root_cause;
-pub use remote::{AdminClient, SseReader};
+pub(crate) use remote::{AdminClient, SseReader};
 pub(super) use select::connect_address;
-pub use select::{BackendAccess, BackendArgs};
+pub(crate) use select::{BackendAccess, BackendArgs};
 
 use super::error::CommandError;
 use super::terminal::one_line;
@@ -16,7 +16,7 @@ use crate::store::EventQuery;
 use serde_json::Value;
 
 /// Where commands ask about events.
-pub enum EventBackend {
+pub(crate) enum EventBackend {
     /// A store, opened here.
     Store(LocalBackend),
     /// A running node.
@@ -24,7 +24,7 @@ pub enum EventBackend {
 }
 
 /// What came of one thing that a person asked for.
-pub enum CommandOutcome {
+pub(crate) enum CommandOutcome {
     /// It is done; this is the document about it.
     Done(Value),
     /// It was refused, for this reason.
@@ -33,7 +33,7 @@ pub enum CommandOutcome {
 
 impl EventBackend {
     /// Events, newest first.
-    pub async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
+    pub(crate) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.list(listing).await,
             Self::Admin(port) => port.list(listing).await,
@@ -41,7 +41,7 @@ impl EventBackend {
     }
 
     /// Messages of a stream that never became an event, newest first.
-    pub async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
+    pub(crate) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.quarantined().await,
             Self::Admin(port) => port.quarantined().await,
@@ -49,7 +49,7 @@ impl EventBackend {
     }
 
     /// All that is known of the one event of this name.
-    pub async fn show(&self, name: &str) -> Result<Value, CommandError> {
+    pub(crate) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.show(name).await,
             Self::Admin(port) => port.show(name).await,
@@ -57,7 +57,7 @@ impl EventBackend {
     }
 
     /// Gives an event another life.
-    pub async fn replay(&self, id: &str) -> Result<CommandOutcome, CommandError> {
+    pub(crate) async fn replay(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.replay(id).await,
             Self::Admin(port) => port.replay(id).await,
@@ -65,7 +65,7 @@ impl EventBackend {
     }
 
     /// Ends an event.
-    pub async fn cancel(&self, id: &str) -> Result<CommandOutcome, CommandError> {
+    pub(crate) async fn cancel(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.cancel(id).await,
             Self::Admin(port) => port.cancel(id).await,
@@ -73,7 +73,7 @@ impl EventBackend {
     }
 
     /// Forgets one event with its keys.
-    pub async fn remove(&self, id: &str) -> Result<CommandOutcome, CommandError> {
+    pub(crate) async fn remove(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.remove(id).await,
             Self::Admin(port) => port.remove(id).await,
@@ -81,7 +81,7 @@ impl EventBackend {
     }
 
     /// Ends and forgets all events of a source that no node has.
-    pub async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
+    pub(crate) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.forget_source(source).await,
             Self::Admin(port) => port.forget_source(source).await,
@@ -89,7 +89,7 @@ impl EventBackend {
     }
 
     /// Frees what may be forgotten: `{"forgotten": …, "bodies": …}`.
-    pub async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
+    pub(crate) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.forget(says).await,
             Self::Admin(port) => port.forget(says).await,
@@ -99,7 +99,7 @@ impl EventBackend {
 
 /// What a person says about the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ClockConfirmation {
+pub(crate) enum ClockConfirmation {
     /// Nothing.
     NotGiven,
     /// It is right, however far it jumped.
@@ -107,13 +107,13 @@ pub enum ClockConfirmation {
 }
 
 /// The last eight digits of an event's id, as people see them.
-pub fn short(event: &Value) -> String {
+pub(crate) fn short(event: &Value) -> String {
     let id = text(event, "event");
     id.get(id.len().saturating_sub(8)..).unwrap_or(id).to_owned()
 }
 
 /// A member that is text; empty if it is none.
-pub fn text<'v>(document: &'v Value, member: &str) -> &'v str {
+pub(crate) fn text<'v>(document: &'v Value, member: &str) -> &'v str {
     document[member].as_str().unwrap_or("")
 }
 

@@ -20,7 +20,7 @@ const NEWS_BYTES_MAX: usize = 1 << 20;
 
 /// The admin port of a running node.
 #[derive(Clone, Debug)]
-pub struct AdminClient {
+pub(crate) struct AdminClient {
     base: Url,
     client: Client,
 }
@@ -33,7 +33,7 @@ struct ApiResponse {
 
 impl AdminClient {
     /// The port at this address: `http://127.0.0.1:3143`, or only `127.0.0.1:3143`.
-    pub fn new(address: &str, token: Option<&str>) -> Result<Self, CommandError> {
+    pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self, CommandError> {
         let cannot = |why: &str| CommandError::unknown(format!("`{address}` is no address of an admin port: {why}"));
         let whole = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         let base = Url::parse(&whole).map_err(|error| cannot(&error.to_string()))?;
@@ -103,13 +103,13 @@ impl AdminClient {
     }
 
     /// What runs of this source.
-    pub async fn running(&self, source: &str) -> Result<Vec<Value>, CommandError> {
+    pub(crate) async fn running(&self, source: &str) -> Result<Vec<Value>, CommandError> {
         let (source, state) = (Some(source.to_owned()), Some("running".to_owned()));
         self.list(EventQuery { source, state, limit: LIST_MAX, ..EventQuery::default() }).await
     }
 
     /// All that is known of the one event of this name.
-    pub async fn show(&self, name: &str) -> Result<Value, CommandError> {
+    pub(crate) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         let mut heard = self.request(Method::GET, self.url(&["api", "events", name])).await?;
         if let Some(told) = heard.body.as_object_mut() {
             told.shift_remove("identities_in_words"); // only a config can tell, and a store has none
@@ -156,7 +156,7 @@ impl AdminClient {
     }
 
     /// What happens, from now on.
-    pub async fn tail(&self) -> Result<SseReader, CommandError> {
+    pub(crate) async fn tail(&self) -> Result<SseReader, CommandError> {
         let response =
             self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.unreachable(&error))?;
         if response.status() != StatusCode::OK {
@@ -244,14 +244,14 @@ pub(in crate::cli) fn root_cause(error: &reqwest::Error) -> String {
 }
 
 /// Server-sent events, one after another.
-pub struct SseReader {
+pub(crate) struct SseReader {
     response: Response,
     heard: Vec<u8>,
 }
 
 impl SseReader {
     /// The next: its kind (`state`, `output`, `delivery`, `missed`) and its document. `None`: the node has stopped.
-    pub async fn next(&mut self) -> Result<Option<(String, Value)>, CommandError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(String, Value)>, CommandError> {
         loop {
             if let Some(end) = self.heard.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.heard.drain(..end + 2).collect();

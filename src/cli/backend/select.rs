@@ -18,7 +18,7 @@ const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
 
 /// Where to ask about events; with neither a store nor an address, the config decides
 #[derive(Args, Debug, Default)]
-pub struct BackendArgs {
+pub(crate) struct BackendArgs {
     /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub struct BackendArgs {
 
 /// What a desk is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BackendAccess {
+pub(crate) enum BackendAccess {
     /// To look.
     Read,
     /// To change an event.
@@ -46,7 +46,7 @@ pub enum BackendAccess {
 
 impl BackendArgs {
     /// Opens the desk.
-    pub async fn open(&self, purpose: BackendAccess, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
+    pub(crate) async fn open(&self, purpose: BackendAccess, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
         if let Some(address) = &self.admin {
             return AdminClient::new(address, self.token(env)?.as_deref()).map(EventBackend::Admin);
         }
@@ -70,7 +70,7 @@ impl BackendArgs {
     }
 
     /// The admin port of a running node: a store alone cannot tell what happens.
-    pub async fn admin_client(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
+    pub(crate) async fn admin_client(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
         if self.store.is_some() {
             return Err(CommandError::unknown(
                 "only a running node tells what happens; name it with --admin, not its store",

@@ -20,7 +20,7 @@ const BUSY: Duration = Duration::from_secs(5);
 
 /// All that steakpie has done.
 #[derive(Clone, PartialEq, Debug)]
-pub struct SteakpieEvents {
+pub(crate) struct SteakpieEvents {
     /// What each row is known by.
     pub shape: SteakpieSchema,
     /// Each row.
@@ -31,7 +31,7 @@ pub struct SteakpieEvents {
 
 /// What a row is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SteakpieSchema {
+pub(crate) enum SteakpieSchema {
     /// Its delivery id.
     Id,
     /// Its delivery id, tag, version id and sha.
@@ -40,7 +40,7 @@ pub enum SteakpieSchema {
 
 /// One event.
 #[derive(Clone, PartialEq, Debug)]
-pub struct SteakpieEvent {
+pub(crate) struct SteakpieEvent {
     /// GitHub's id of the delivery.
     pub delivery_id: String,
     /// What was deployed, by the names of our fields; empty in the older shape.
@@ -49,7 +49,7 @@ pub struct SteakpieEvent {
 
 /// Why a database was not read.
 #[derive(Debug)]
-pub struct SteakpieReadError {
+pub(crate) struct SteakpieReadError {
     path: PathBuf,
     why: SteakpieReadErrorKind,
 }
@@ -99,7 +99,7 @@ impl std::error::Error for SteakpieReadError {
 }
 
 /// Reads all of it; steakpie may be running.
-pub fn read(path: &Path) -> Result<SteakpieEvents, SteakpieReadError> {
+pub(crate) fn read(path: &Path) -> Result<SteakpieEvents, SteakpieReadError> {
     let unread = |why| SteakpieReadError { path: path.to_owned(), why };
     if path.is_dir() {
         return Err(unread(SteakpieReadErrorKind::Folder));

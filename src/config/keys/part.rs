@@ -2,7 +2,7 @@
 
 /// A part of the config that has keys of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SectionKind {
+pub(crate) enum SectionKind {
     /// Outside of every table.
     Top,
     /// `[admin]`

@@ -31,6 +31,7 @@ pub use standard::is_standard_header;
 
 /// How a source's deliveries are verified.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum VerificationScheme {
     /// GitHub: HMAC-SHA256 of the body, in hex, in `X-Hub-Signature-256`.
     Github(SourceSecrets),

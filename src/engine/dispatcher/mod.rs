@@ -82,7 +82,7 @@ impl DispatcherState {
 }
 
 /// What is to be acted on, held by this node.
-pub struct LeasedEvent {
+pub(crate) struct LeasedEvent {
     /// Running, by this node.
     event: Event,
     /// Its body, where this node still has it.

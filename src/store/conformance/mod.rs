@@ -1,12 +1,12 @@
 //! What every store must do: one suite for all of them. A new store begins by making this green.
 //!
 //! ```no_run
-//! # use hookonce::store::{clock::Clock, contract, memory::Memory};
+//! # use hookonce::store::{clock::StoreClock, conformance, memory::MemoryStore};
 //! # use hookonce::decide::time::Timestamp;
 //! # async fn check() {
-//! contract::run(async || {
-//!     let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-//!     contract::Fresh::by(Memory::new(clock.clone()), &clock)
+//! conformance::run(async || {
+//!     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+//!     conformance::StoreUnderTest::by(MemoryStore::new(clock.clone()), &clock)
 //! }).await;
 //! # }
 //! ```

@@ -151,6 +151,7 @@ type CopyResult<T> = Result<T, CopyError>;
 
 /// Why a store was not copied.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum CopyError {
     /// Both addresses lead to one store.
     Same,

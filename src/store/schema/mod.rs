@@ -78,6 +78,7 @@ pub struct MigrationStatus {
 
 /// Why a schema is left as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum MigrationRejection {
     /// The store is ahead of this binary, by a version that says that it may not work beside it.
     Newer {
