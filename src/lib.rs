@@ -77,7 +77,7 @@ mod ingress;
 #[doc(hidden)]
 pub mod internals;
 #[cfg(feature = "layer")]
-mod layer;
+pub mod layer;
 #[cfg(feature = "store")]
 mod lease;
 #[cfg(feature = "node")]

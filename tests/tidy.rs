@@ -121,7 +121,7 @@ fn no_node_runs_on_a_config_without_its_secrets() {
 fn the_public_interface_is_the_layer_the_store_and_the_rules() {
     let lib = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let modules: Vec<_> = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
-    assert_eq!(modules, ["decide", "internals", "store"]);
+    assert_eq!(modules, ["decide", "internals", "layer", "store"]);
     assert!(lib.contains("#[doc(hidden)]\npub mod internals;"), "`internals` is not for others");
     assert!(std::fs::read_to_string(root().join("Cargo.toml")).unwrap().contains("unreachable_pub = \"warn\""));
 }

@@ -135,7 +135,7 @@ impl AdminState {
     }
 }
 
-/// The routes of the admin port. What is added to it is closed as the rest is: see [`door`].
+/// The routes of the admin port. What is added to it is closed as the rest is: see [`auth`].
 pub(crate) fn router(desk: AdminState) -> Router {
     let guarded = Router::new()
         .route("/api/openapi.json", get(info::openapi))

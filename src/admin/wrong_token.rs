@@ -1,5 +1,5 @@
 //! Wrong tokens: each is counted, logged and held back for a while before it is refused, whichever way it came. How long
-//! is decided in [`throttle`](crate::decide::throttle).
+//! is decided in [`throttle`](crate::decide::auth_throttle).
 
 use super::AdminState;
 use crate::decide::auth_throttle::AuthThrottle;

@@ -23,7 +23,7 @@ pub(crate) const UNKNOWN_URL: &str = "http://unknown.invalid/";
 pub enum SecretRequirement {
     /// A secret or URL that is not there is an error: for who runs on it.
     Required,
-    /// It is left out, and noted in [`ExternalValue::lack`]: for who only wants to know what the config says. Nothing is
+    /// It is left out, and noted in `ExternalValue::error`: for who only wants to know what the config says. Nothing is
     /// believed with a secret that is not there.
     Optional,
 }

@@ -6,7 +6,7 @@
 //!   wrapper ────────────▶ shell ──────▶ text: refused        └─ positional: fine
 //! ```
 //!
-//! Pure, over tables ([`table`]). The names are looked for in every argument, so that a wrapper nobody listed does not
+//! Pure, over tables ([`programs`]). The names are looked for in every argument, so that a wrapper nobody listed does not
 //! hide a shell. Right behind a program that is in no table, a listed name is taken for the program. No list is complete:
 //! with all other arguments such a program is trusted.
 pub(crate) mod programs;

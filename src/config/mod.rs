@@ -206,7 +206,7 @@ pub fn load(path: &Path, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     load_with(path, SecretRequirement::Required, env)
 }
 
-/// Reads the config in this file; with [`Secrets::Optional`] for who only wants to know what it says.
+/// Reads the config in this file; with [`SecretRequirement::Optional`] for who only wants to know what it says.
 pub fn load_with(path: &Path, secrets: SecretRequirement, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     read(path, |text, file, folder| resolve::resolve(text, file, folder, secrets, env))
 }

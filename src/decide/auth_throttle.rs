@@ -38,7 +38,7 @@ struct ThrottledAddress {
 /// What is to be done about one refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThrottleDecision {
-    /// How long it is held back; until [`AuthThrottle::answered`] it counts as waiting. `None`: too many wait already, and
+    /// How long it is held back; until [`AuthThrottle::release`] it counts as waiting. `None`: too many wait already, and
     /// the connection is closed without an answer.
     pub delay: Option<Duration>,
     /// How many refusals of this address a line of the log is to tell of now; `None`: no line.

@@ -66,7 +66,7 @@ pub enum CircuitTransition {
 }
 
 impl CircuitBreaker {
-    /// Whether an attempt may begin now. [`Ready::Once`] is said to one, who has `lasts` to come back.
+    /// Whether an attempt may begin now. [`CircuitAdmission::Probe`] is said to one, who has `lasts` to come back.
     pub fn try_acquire(&mut self, now: Duration, lasts: Duration) -> CircuitAdmission {
         match self.state {
             CircuitState::Closed => CircuitAdmission::Now,

@@ -216,7 +216,7 @@ pub enum MatchRelation {
 /// What a duplicate does to the event it repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatEffect {
-    /// Has it published once more ([`Step::PublishAgain`](super::event::Step::PublishAgain)).
+    /// Has it published once more ([`Step::PublishAgain`](super::event::EventStep::PublishAgain)).
     PublishesAgain,
     /// Gives it another attempt.
     Rearms,

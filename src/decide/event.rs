@@ -73,7 +73,7 @@ pub struct Event {
     pub published_again: Option<RepublishState>,
     /// Digest of the body.
     pub body_digest: Digest,
-    /// Digest of all that never changes by itself; see [`Event::seal`].
+    /// Digest of all that never changes by itself; see [`Event::immutable_digest`].
     pub digest: Digest,
 }
 

@@ -79,7 +79,7 @@ impl std::error::Error for BodyError {}
 ///
 /// A body that announces more than it may have is refused before it is read (a client that sent `Expect: 100-continue`
 /// never sends it), and so is one for which no room can be made. Room is taken as the bytes arrive, so that announcing
-/// bytes takes none from others. While room is short, the slowest body makes way: see [`budget`](crate::decide::budget).
+/// bytes takes none from others. While room is short, the slowest body makes way: see [`budget`](crate::decide::body_budget).
 pub async fn read<B>(mut body: B, limits: BodyLimits, flight: &Arc<BodiesInFlight>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,

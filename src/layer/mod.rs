@@ -167,7 +167,7 @@ struct ResolvedOnce {
     identities: RequestIdentities,
 }
 
-/// Something that is a store: one of your own, or one that was [opened](crate::store::open).
+/// Something that is a store: one of your own, or one that was [opened](crate::store::open()).
 pub trait IntoStore {
     /// The store.
     fn into_store(self) -> Arc<dyn Store>;

@@ -5,7 +5,7 @@
 //! server's time, as it was last told, brought forward by what the store's nodes have agreed on
 //! ([`decide`](crate::decide::store_clock)).
 //!
-//! Beside it is the time by which events expire ([`StoreClock::expiry`], worked out in [`decide`](crate::decide::expiry)),
+//! Beside it is the time by which events expire ([`StoreClock::expiry`], worked out in [`decide`](crate::decide::expiry_clock)),
 //! which follows the wall's or the server's clock wherever it is set, but not into a jump; and the wall's clock itself
 //! ([`StoreClock::wall_time`]), by which the age of a signature is measured.
 
@@ -91,7 +91,7 @@ impl StoreClock {
         Self { kind, expiry: Arc::default() }
     }
 
-    /// A server's time, which [`StoreClock::told`] tells; between two answers it moves on by itself. No clock of this
+    /// A server's time, which [`StoreClock::observe_server_time`] tells; between two answers it moves on by itself. No clock of this
     /// machine counts.
     pub fn server() -> Self {
         let said = ClockReading { wall: Timestamp::default(), uptime: uptime() };

@@ -108,7 +108,7 @@ pub trait Ledger {
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
-    /// Removes the headers of an event that were only kept to be passed on ([`Payload::shed`]), so that they cannot be
+    /// Removes the headers of an event that were only kept to be passed on ([`Payload::drop_transient_headers`]), so that they cannot be
     /// read again.
     fn drop_transient_headers(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.

@@ -21,7 +21,7 @@ pub struct StartDueRequest {
     pub route: Arc<Route>,
     /// For this of its receivers.
     pub part: u16,
-    /// By this step, a [`Step::Start`].
+    /// By this step, a [`EventStep::Start`].
     pub step: EventStep,
     /// The first so many that are due. Of those, whatever needs an ordinary step is left as it is.
     pub limit: usize,

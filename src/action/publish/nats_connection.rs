@@ -1,7 +1,7 @@
 //! Connections to NATS, one for each server: made when first needed, kept, and made again when they break.
 //!
 //! What is asked for while there is no connection is not queued here: the client would send it whenever there is one
-//! again, long after who asked has gone. So everybody waits for [`NatsConnection::up`] first.
+//! again, long after who asked has gone. So everybody waits for [`NatsConnection::connected`] first.
 
 use crate::action::ActionError;
 use crate::action::plan::{NatsCredentials, NatsServer};

@@ -32,7 +32,7 @@ const FOREIGN: [(&str, &str); 5] = [
     ("$", "fields are written by their bare names"),
 ];
 
-/// Cuts a text into words and signs. The last one is always [`Kind::End`].
+/// Cuts a text into words and signs. The last one is always [`FilterTokenKind::End`].
 pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;

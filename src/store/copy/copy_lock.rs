@@ -1,7 +1,7 @@
 //! Marks of a copy: registers of its own, in the source and in the target, that no subject of a source can have.
 //!
 //! A register is what every store has, and what nodes of the first release heed: on PostgreSQL and Redis they write
-//! nothing where [`MARK`] is, and do not start.
+//! nothing where `MARK` is, and do not start.
 
 use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::time::Timestamp;

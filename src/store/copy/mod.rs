@@ -7,7 +7,7 @@
 //!                                       target unmarked ◀─ source retired ◀─ turns go on after the highest
 //! ```
 //!
-//! A store that is marked ([`mark`]) is used by no node, so that at every moment at most one of the two can be: what was
+//! A store that is marked ([`copy_lock`]) is used by no node, so that at every moment at most one of the two can be: what was
 //! done is not done again. Everything is idempotent: a copy that was killed is simply made again, and goes on where it was.
 
 pub mod copy_lock;
@@ -39,7 +39,7 @@ use tokio::time::Instant;
 /// A store that can be copied: read to its end, or filled from another one. Each store implements it once.
 pub trait CopyStore: Send + Sync {
     /// Up to `limit` entries from there on, and no more after [`limits::BATCH_BYTES_MAX`] of bodies. Registers of the
-    /// copy's own are left out ([`mark::is_own`]).
+    /// copy's own are left out (`copy_lock::is_own`).
     ///
     /// [`limits::BATCH_BYTES_MAX`]: crate::decide::limits::BATCH_BYTES_MAX
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage>;

@@ -1,6 +1,6 @@
 //! A store that many nodes write at once.
 //!
-//! The rules are the ledger's, run over a [`draft`](mod@draft): copies of the cells they ask for. What they come to is
+//! The rules are the ledger's, run over a [`txn`](mod@txn): copies of the cells they ask for. What they come to is
 //! written only if every cell they read is still as it was read; otherwise it is drafted anew. So a backend knows no
 //! rule at all: it is a [`VersionedBackend`] that reads cells and swaps them.
 //!

@@ -65,7 +65,7 @@ pub enum RecordWrite {
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     SetReceipt(EventId, Option<Receipt>),
     /// Removes the headers that were only kept to be passed on: those whose kept name says so
-    /// ([`goes_at_the_end`](crate::decide::claim::goes_at_the_end)). The body may be gone.
+    /// ([`goes_at_the_end`](crate::decide::claim::is_transient_header)). The body may be gone.
     Shed(EventId),
     /// Keeps what an attempt came to.
     SetTried(EventId, AttemptRecord),
@@ -88,13 +88,13 @@ pub struct ReadBatch {
 
 /// A store reduced to cells, for many to read and write at once.
 pub trait VersionedBackend: Send + Sync + 'static {
-    /// Reads these cells, then takes so many turns, at most [`TURNS_AT_ONCE`]. Each cell is whole; together they need not be of one moment.
+    /// Reads these cells, then takes so many turns, at most `TURNS_AT_ONCE`. Each cell is whole; together they need not be of one moment.
     fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch>;
 
     /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
     fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>>;
 
-    /// Waits for a place to run a statement: see [`Store::place`](crate::store::Store::place).
+    /// Waits for a place to run a statement: see [`Store::sql_permit`](crate::store::Store::sql_permit).
     fn place(&self) -> SqlPermitFuture<'_> {
         SqlPermit::anywhere()
     }
@@ -114,7 +114,7 @@ pub trait VersionedBackend: Send + Sync + 'static {
         text.into()
     }
 
-    /// Writes one swap, then runs a statement, and commits both; see [`Store::effect`](crate::store::Store::effect).
+    /// Writes one swap, then runs a statement, and commits both; see [`Store::advance_with_sql`](crate::store::Store::advance_with_sql).
     fn write_with<'a>(&'a self, _: ConditionalWrite, _: &'a BoundStatement) -> StoreFuture<'a, SqlWriteOutcome> {
         Box::pin(std::future::ready(Ok(SqlWriteOutcome::Refused(sql::no_statements()))))
     }
@@ -149,23 +149,23 @@ pub trait VersionedBackend: Send + Sync + 'static {
     fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>>;
     /// See [`Store::page`](crate::store::Store::page).
     fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage>;
-    /// See [`Store::census`](crate::store::Store::census).
+    /// See [`Store::counts`](crate::store::Store::counts).
     fn census(&self) -> StoreFuture<'_, EventCounts>;
-    /// See [`Store::story`](crate::store::Store::story).
+    /// See [`Store::details`](crate::store::Store::details).
     fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
-    /// See [`Store::named`](crate::store::Store::named).
+    /// See [`Store::find_by_name`](crate::store::Store::find_by_name).
     fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
-    /// See [`Store::note`](crate::store::Store::note).
+    /// See [`Store::note_duplicates`](crate::store::Store::note_duplicates).
     fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
     /// See [`Store::retention`](crate::store::Store::retention).
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>>;
-    /// See [`Store::retain`](crate::store::Store::retain).
+    /// See [`Store::set_retention`](crate::store::Store::set_retention).
     fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
     /// See [`Store::other_sources`](crate::store::Store::other_sources).
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>>;
     /// See [`Store::recipes`](crate::store::Store::recipes).
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>>;
-    /// See [`Store::remember`](crate::store::Store::remember).
+    /// See [`Store::set_recipes`](crate::store::Store::set_recipes).
     fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
     /// See [`Store::quarantine`](crate::store::Store::quarantine).
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()>;
@@ -191,7 +191,7 @@ pub trait VersionedBackend: Send + Sync + 'static {
     fn begin_fence(&self, _: Vec<KnownStore>) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// See [`Store::found`](crate::store::Store::found).
+    /// See [`Store::compare_history`](crate::store::Store::compare_history).
     fn found(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }

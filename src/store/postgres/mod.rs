@@ -95,7 +95,7 @@ pub enum SchemaMode {
     Read,
 }
 
-/// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::shared::OptimisticStore) over it.
+/// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::optimistic::OptimisticStore) over it.
 pub struct PostgresBackend {
     pool: Arc<PgPool>,
     clock: StoreClock,

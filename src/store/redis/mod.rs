@@ -7,7 +7,7 @@
 //!                 made anew, and now and then                                           link.rs, check.rs, sentinel.rs
 //! ```
 //!
-//! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::shared)). No key has a TTL: what
+//! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::optimistic)). No key has a TTL: what
 //! may be forgotten is decided by the rules, by the server's time.
 //!
 //! The whole store lies under one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of
@@ -104,7 +104,7 @@ pub struct RedisOptions {
     pub access: RedisAccess,
 }
 
-/// A store in Redis or Valkey: a shelf of cells; [`Shared`](super::shared::OptimisticStore) makes the store of it.
+/// A store in Redis or Valkey: a shelf of cells; [`Shared`](super::optimistic::OptimisticStore) makes the store of it.
 #[derive(Debug)]
 pub struct RedisBackend {
     core: Arc<RedisInner>,
