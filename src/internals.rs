@@ -38,7 +38,6 @@ pub mod engine {
 
 pub mod ingress {
     pub use crate::ingress::accept::{self, ConnectionLimits, raise_file_limit, serve};
-    pub use crate::ingress::bare::bare;
     pub use crate::ingress::http::IngestState;
     pub use crate::ingress::http_response::{self, no_body};
     pub use crate::ingress::readiness::Readiness;

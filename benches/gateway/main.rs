@@ -14,6 +14,8 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "places in a list of waits")]
 
+#[path = "../../tests/support/bare_handler.rs"]
+mod bare_handler;
 mod deck;
 mod figures;
 mod limit;

@@ -1,5 +1,6 @@
 //! The servers: each a process of its own, this very program started again, so that its time and memory can be read.
 
+use crate::bare_handler::bare;
 use crate::deck::SECRET;
 use hookonce::decide::source::Sources;
 use hookonce::internals::action::GuardProgram;
@@ -12,7 +13,6 @@ use hookonce::internals::ingress::ConnectionLimits;
 use hookonce::internals::ingress::IngestState;
 use hookonce::internals::ingress::Readiness;
 use hookonce::internals::ingress::accept;
-use hookonce::internals::ingress::bare;
 use hookonce::internals::node::RunningNode;
 use hookonce::internals::observe::{LogFormat, Logger};
 use hookonce::store::batch::Batcher;

@@ -9,10 +9,9 @@
 //! body.rs     reads a body, bounded in size, time and memory
 //! health.rs   whether a node takes deliveries
 //! dashboard.rs the page for people, inside the binary
-//! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured
+//! reply.rs    an answer on its way out
 //! ```
 pub mod accept;
-pub(crate) mod bare;
 pub(crate) mod conn_limit;
 pub(crate) mod conn_timeout;
 pub(crate) mod http;

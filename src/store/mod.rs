@@ -9,6 +9,7 @@ pub mod clock;
 pub mod clock_monitor;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub(crate) mod compression;
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod copy;
 pub mod inspect;

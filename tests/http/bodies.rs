@@ -1,9 +1,9 @@
 //! Limits of a body, and of all bodies together.
 
+use crate::bare_handler::bare;
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
 use bytes::Bytes;
 use hookonce::internals::ingress::ConnectionLimits;
-use hookonce::internals::ingress::bare;
 use hookonce::internals::ingress::no_body;
 use hookonce::internals::ingress::{BodiesInFlight, BodyError, BodyLimits, read};
 use http_body_util::Full;
