@@ -15,7 +15,7 @@ pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, SucceededBlocks};
 use crate::decide::sql_template::BoundStatement;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::Timestamp;
 use crate::decide::trace_context;
 use crate::decide::trace_context::{PARENT, STATE, TraceContext};
 pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime, margin};
@@ -161,16 +161,6 @@ pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result
     }
 }
 
-/// A length of time as the config writes it: `10m`, `1500ms`.
-fn format_duration(length: Duration) -> String {
-    let millis = length.as_millis();
-    let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
-    match units.into_iter().find(|(unit, _)| millis >= *unit && millis.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{}{name}", millis / unit),
-        None => format!("{millis}ms"),
-    }
-}
-
 /// The headers with an attempt's place in its trace: its own span, else a new one of the sender's trace or of its event's.
 pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
     let payload = attempt.payload;
@@ -196,12 +186,5 @@ mod tests {
         done.mark_done(63);
         done.changed().await;
         assert_eq!(done.blocks(), SucceededBlocks(1 << 63 | 1));
-    }
-
-    #[test]
-    fn lengths_of_time_are_spoken_as_the_config_writes_them() {
-        for (millis, words) in [(600_000, "10m"), (90_000, "90s"), (1500, "1500ms"), (7_200_000, "2h"), (0, "0ms")] {
-            assert_eq!(format_duration(Duration::from_millis(millis)), words);
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! Sources that the store holds events of and no node has: how many events, how long they are kept, and ending them.
 
 use super::{AdminState, refuse, unavailable};
-use crate::config::duration_text;
 use crate::decide::source::Keep;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
 use crate::store::retention::{self, ForgetSourceCounts, NodeTopology, OrphanedSource};

@@ -10,13 +10,13 @@ use crate::config::describe::{
 };
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, ConfigError, ConfigErrorKind, count};
 use crate::config::{
-    AdminPermission, Config, EnvLookup, Provenance, SecretRequirement, SourceProvenance, StoreAddress, duration_text,
-    size_text, view,
+    AdminPermission, Config, EnvLookup, Provenance, SecretRequirement, SourceProvenance, StoreAddress, size_text, view,
 };
 use crate::decide::event::Retrier;
 use crate::decide::github_kind::{EventKindUse, HEADER};
 use crate::decide::identity::recipe;
 use crate::decide::source::{ApiStyle, Fanout, Keep, ResponseMode, Route, Source};
+use crate::decide::time::duration_text;
 #[cfg(feature = "sqlite")]
 use crate::store::status_text;
 use std::fmt::Write as _;

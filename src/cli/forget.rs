@@ -7,8 +7,8 @@ use super::terminal::confirm;
 use super::terminal::{OutputFormat, Terminal, one_line};
 use crate::config::EnvLookup;
 use crate::decide::time::Duration;
+use crate::decide::time::approximate_duration;
 use crate::store::EventQuery;
-use crate::store::clock_monitor::in_words;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
@@ -106,12 +106,13 @@ async fn old(desk: &EventBackend, says: ClockConfirmation) -> Result<(Value, Str
     let document = desk.forget(says).await?;
     let many = |member: &str, one: &str, several: &str| count(document[member].as_u64().unwrap_or(0), one, several);
     let said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
-    let said = match document["waiting"]["jump"].as_u64().map(Duration::from_secs).map(in_words) {
-        None => said,
-        Some(jump) => format!(
-            "{said}\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
+    let said =
+        match document["waiting"]["jump"].as_u64().map(Duration::from_secs).map(|jump| approximate_duration(jump, 2)) {
+            None => said,
+            Some(jump) => format!(
+                "{said}\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
              hint: if it is right, run `hookonce forget --now`"
-        ),
-    };
+            ),
+        };
     Ok((document, said))
 }

@@ -6,7 +6,7 @@ use super::list::{state, times, value};
 use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
 use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
-use crate::store::status_text::length;
+use crate::decide::time::approximate_duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
@@ -144,7 +144,7 @@ impl<W: Write> EventPrinter<'_, W> {
 
     fn attempt_line(&self, tried: &Value, lives: bool) -> String {
         let time = |member: &str| Timestamp::parse(text(tried, member)).unwrap_or_default();
-        let took = length(time("ended_at").since(time("started_at")));
+        let took = approximate_duration(time("ended_at").since(time("started_at")), 1);
         let life = if lives { format!("life {}, ", tried["life"]) } else { String::new() };
         let why = strip_control_chars(text(tried, "why")).replace('\n', " ");
         let why = if why.is_empty() { why } else { format!(": {why}") };

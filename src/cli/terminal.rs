@@ -4,8 +4,8 @@
 use super::error::CommandError;
 use crate::config::diagnostic::ColorChoice;
 use crate::decide::time::Timestamp;
+use crate::decide::time::approximate_duration;
 use crate::store::clock::StoreClock;
-use crate::store::status_text::length;
 use serde_json::Value;
 use std::io;
 use std::io::{IsTerminal, Write};
@@ -82,8 +82,8 @@ fn width(out: &io::Stdout) -> usize {
 pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     match (now.since(at), at.since(now)) {
         (past, future) if past.as_secs() == 0 && future.as_secs() == 0 => "just now".into(),
-        (past, future) if past > future => format!("{} ago", length(past)),
-        (_, future) => format!("in {}", length(future)),
+        (past, future) if past > future => format!("{} ago", approximate_duration(past, 1)),
+        (_, future) => format!("in {}", approximate_duration(future, 1)),
     }
 }
 

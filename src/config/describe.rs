@@ -1,6 +1,6 @@
 //! What a config means, in words for people: for `check`, `explain` and the port for people.
 
-use super::{StoreAddress, duration_text};
+use super::StoreAddress;
 use crate::action::plan::EnvEntry;
 use crate::decide::event::Retrier;
 use crate::decide::field::FieldIndex;
@@ -8,6 +8,7 @@ use crate::decide::source::{
     ChangeRule, Group, Identity, InDoubtPolicy, RedeliveryPolicy, Route, Source, TimeoutAccounting,
 };
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use std::io::{self, Write};
 
 /// One line: a name, and a text beside it.

@@ -37,7 +37,7 @@ pub(crate) mod view;
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
 pub(crate) use node_addresses::NodeAddresses;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
-pub(crate) use units::{duration_text, size_text};
+pub(crate) use units::size_text;
 
 use crate::action::plan::ActionPlan;
 use crate::decide::identity::recipe::IdentityRecipe;

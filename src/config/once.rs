@@ -5,11 +5,11 @@ use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::units::duration_text;
 use super::{Provenance, SourceProvenance};
 use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::{SignedPiece, VerificationScheme};
 
 const DAY: Duration = Duration::from_hours(24);

@@ -5,7 +5,6 @@ use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::units::duration_text;
 use crate::action::plan::ActionPlan;
 use crate::action::plan::PublishMode;
 use crate::decide::event::Retrier;
@@ -16,6 +15,7 @@ use crate::decide::source::{
     TimeoutAccounting,
 };
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
 use std::thread::available_parallelism;
 

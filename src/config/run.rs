@@ -8,13 +8,13 @@ use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::units::duration_text;
 use crate::action::plan::{
     ActionPlan, CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
 };
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use std::ops::Range;
 
 /// What a route can do; one of them.

@@ -7,11 +7,11 @@ use super::keys::SectionKind;
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::units::duration_text;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::sql_template::{OWN_NAMES, SqlDialect, SqlParamSource, SqlTemplate};
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use std::sync::Arc;
 
 /// What statements of this store are written in; `None`: it runs none.

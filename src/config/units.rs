@@ -1,20 +1,19 @@
 //! Durations, sizes and addresses: how they are written, and how they are shown again. An error is what was expected.
 
-use crate::decide::time::Duration;
+use crate::decide::time::{DURATION_UNITS, Duration};
 use std::net::SocketAddr;
 
 /// A hundred years: what is longer is a slip, and would overflow somewhere.
 const DURATION_MAX: Duration = Duration::from_hours(36_500 * 24);
 
 /// Longest first, so that what is shown uses the largest unit that fits.
-const LENGTHS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 const SIZES: [(&str, usize); 3] = [("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)];
 
 /// Reads a whole number with `ms s m h d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let expected = || "expected a whole number with ms, s, m, h or d, such as \"30s\"".to_owned();
     let (number, unit) = split(text).ok_or_else(expected)?;
-    let (_, length) = LENGTHS.iter().find(|(name, _)| *name == unit).ok_or_else(expected)?;
+    let (_, length) = DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(expected)?;
     let long = || "longer than a hundred years".to_owned();
     let milliseconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(*length)).ok_or_else(long)?;
     let found = Duration::from_millis(milliseconds);
@@ -40,18 +39,6 @@ fn split(text: &str) -> Option<(&str, &str)> {
 }
 
 /// As it would be written in the config.
-pub(crate) fn duration_text(length: Duration) -> String {
-    let milliseconds = length.as_millis();
-    if milliseconds == 0 {
-        return "0s".to_owned();
-    }
-    LENGTHS.iter().find(|(_, unit)| milliseconds.is_multiple_of(u128::from(*unit))).map_or_else(
-        || format!("{milliseconds}ms"),
-        |(name, unit)| format!("{}{name}", milliseconds / u128::from(*unit)),
-    )
-}
-
-/// As it would be written in the config.
 pub(crate) fn size_text(bytes: usize) -> String {
     SIZES
         .iter()
@@ -62,6 +49,7 @@ pub(crate) fn size_text(bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::time::duration_text;
 
     fn check(text: &str, expected: Option<u64>) {
         assert_eq!(duration(text).ok().map(|d| u64::try_from(d.as_millis()).unwrap()), expected, "{text}");

@@ -2,7 +2,7 @@
 
 use super::describe::{change_text, env_name, identity_text, in_doubt_word, store_text};
 use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
-use super::{AdminPermission, Config, Provenance, duration_text};
+use super::{AdminPermission, Config, Provenance};
 use crate::action::plan::PublishMode;
 use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, Http2Mode, OutputDestination, ReceiverPlan};
 use crate::decide::claim::MatchedBy;
@@ -12,6 +12,7 @@ use crate::decide::field::FieldIndex;
 use crate::decide::filter::Filter;
 use crate::decide::github_kind::EventKindUse;
 use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMode, Route, Source};
+use crate::decide::time::duration_text;
 use serde_json::{Value, json};
 
 /// A config that is right.

@@ -61,6 +61,35 @@ impl serde::Serialize for Timestamp {
     }
 }
 
+/// The units of a duration in a config, longest first, in milliseconds.
+pub const DURATION_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// A duration exactly, as a config writes it: `10m`, `1500ms`.
+pub fn duration_text(length: Duration) -> String {
+    let milliseconds = length.as_millis();
+    let fits = |(_, unit): &&(&str, u64)| milliseconds > 0 && milliseconds.is_multiple_of(u128::from(*unit));
+    DURATION_UNITS
+        .iter()
+        .find(fits)
+        .map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", milliseconds / u128::from(*unit)))
+}
+
+/// A duration in its largest units, at most so many: `829ms`, `12m`, `2d 5h`.
+pub fn approximate_duration(length: Duration, units: usize) -> String {
+    let whole = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    let units_shown = DURATION_UNITS.iter().filter(|(name, _)| whole < 1000 || *name != "ms");
+    let mut left = whole;
+    let mut parts = Vec::new();
+    for (name, unit) in units_shown.skip_while(|(name, unit)| whole < *unit && *name != "ms").take(units) {
+        if left >= *unit || parts.is_empty() {
+            parts.push(format!("{}{name}", left / unit));
+        }
+        left %= unit;
+    }
+    parts.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +113,24 @@ mod tests {
         assert_eq!(Timestamp(i64::MIN) - Duration::MAX, Timestamp(i64::MIN));
         assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
         assert_eq!(Timestamp(130).shifted(Timestamp(100), Timestamp(7)), Timestamp(37));
+    }
+
+    #[test]
+    fn a_duration_is_shown_exactly_or_in_its_largest_units() {
+        let check = |millis, exact: &str, one: &str, two: &str| {
+            let length = Duration::from_millis(millis);
+            let shown = (duration_text(length), approximate_duration(length, 1), approximate_duration(length, 2));
+            assert_eq!(shown, (exact.into(), one.into(), two.into()), "{millis}");
+        };
+        check(0, "0s", "0ms", "0ms");
+        check(829, "829ms", "829ms", "829ms");
+        check(1_500, "1500ms", "1s", "1s");
+        check(59_999, "59999ms", "59s", "59s");
+        check(600_000, "10m", "10m", "10m");
+        check(719_000, "719s", "11m", "11m 59s");
+        check(7_200_000, "2h", "2h", "2h");
+        check(2_678_400_000, "31d", "31d", "31d");
+        check((2 * 86_400 + 5 * 3_600 + 7) * 1000, "190807s", "2d", "2d 5h");
+        check((2 * 86_400 + 7) * 1000, "172807s", "2d", "2d");
     }
 }

@@ -4,7 +4,7 @@
 use super::{Store, StoreError};
 use crate::decide::expiry_clock::PendingClockJump;
 use crate::decide::limits;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::{Duration, Timestamp, approximate_duration};
 use crate::observe::log;
 use crate::observe::log::LogLevel;
 
@@ -99,9 +99,9 @@ fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
     let why = format!(
         "the clock is {} ahead of the time this store last saw; it counts for expiry once it has stood for {}, in {}. \
          It would forget {many} events. If it is right, `hookonce forget --now` makes it count at once",
-        in_words(jump.jump),
-        in_words(limits::CLOCK_JUMP_STANDS_FOR),
-        in_words(jump.left),
+        approximate_duration(jump.jump, 2),
+        approximate_duration(limits::CLOCK_JUMP_STANDS_FOR, 2),
+        approximate_duration(jump.left, 2),
     );
     let would = would.map(|would| would.to_string()).unwrap_or_default();
     log::log(LogLevel::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
@@ -112,39 +112,15 @@ fn say_far(ahead: ClockSkew) {
         "the store's clock is {} {} this machine's; leases and the order of events go by the store's, the age of \
          signatures by this machine's; check which of them is wrong. If none is, the store's was once ahead and goes on \
          from there",
-        in_words(ahead.length()),
+        approximate_duration(ahead.length(), 2),
         if ahead.0 > 0 { "ahead of" } else { "behind" },
     );
     log::log(LogLevel::Warn, "clock", &[("why", &why)]);
 }
 
-/// A length of time with its two largest units.
-pub fn in_words(length: Duration) -> String {
-    let seconds = length.as_secs();
-    let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);
-    let mut left = seconds;
-    let mut words = Vec::new();
-    for (unit, word) in units.iter().skip(first).take(2) {
-        if left >= *unit || words.is_empty() {
-            words.push(format!("{}{word}", left / unit));
-        }
-        left %= unit;
-    }
-    words.join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_length_is_said_with_its_two_largest_units() {
-        for (seconds, words) in [(0, "0s"), (59, "59s"), (600, "10m"), (3_661, "1h 1m"), (2_678_400, "31d")] {
-            assert_eq!(in_words(Duration::from_secs(seconds)), words);
-        }
-        assert_eq!(in_words(Duration::from_secs(2 * 86_400 + 5 * 3_600 + 7)), "2d 5h");
-    }
 
     #[test]
     fn clocks_are_far_apart_when_they_differ_by_more_than_a_minute_either_way() {

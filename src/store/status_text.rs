@@ -3,7 +3,7 @@
 use super::{EventDetails, EventQuery};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState};
 use crate::decide::source::Source;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::{Timestamp, approximate_duration};
 use crate::decide::transition::AttemptRecord;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,25 +144,14 @@ fn attempt_text(tried: &AttemptRecord) -> String {
 }
 
 fn rough(later: Timestamp, earlier: Timestamp) -> String {
-    length(later.since(earlier))
-}
-
-/// A length of time in one unit, as people say it: `829ms`, `4s`, `12m`, `3h`, `9d`.
-pub fn length(length: Duration) -> String {
-    let seconds = length.as_secs();
-    match seconds {
-        0 => format!("{}ms", length.as_millis()),
-        1..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m", seconds / 60),
-        3_600..86_400 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
+    approximate_duration(later.since(earlier), 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::id::{EventId, Node};
+    use crate::decide::time::Duration;
     use crate::store::conformance::making;
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
@@ -246,14 +235,5 @@ mod tests {
         assert_eq!(status_text(&parked, NOW), "waiting: its group is busy with cdcdcdcd");
         parked.event.queue_state = QueueState::Suspended;
         assert_eq!(status_text(&parked, NOW), "waiting: no route `1` of source `source` is configured now");
-    }
-
-    #[test]
-    fn a_length_is_said_in_one_unit() {
-        for (millis, said) in
-            [(0, "0ms"), (829, "829ms"), (4_900, "4s"), (60_000, "1m"), (7_199_000, "1h"), (172_800_000, "2d")]
-        {
-            assert_eq!(length(Duration::from_millis(millis)), said);
-        }
     }
 }

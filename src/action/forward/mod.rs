@@ -23,12 +23,13 @@ pub(crate) mod url_template;
 use super::plan::ReceiverPlan;
 use ip_filter::{DnsResolver, ForbiddenAddressError};
 
-use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, format_duration};
+use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::circuit_breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
 use crate::decide::event::Outcome;
 use crate::decide::limits::BREAKER_FAILURES;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
 use crate::lease::boottime;
 use crate::observe::log;
@@ -144,7 +145,7 @@ impl ReceiverClient {
             }
             Ok(Err(error)) => classify_send_error(&error),
             Err(_) => {
-                let why = format!("no answer within {}", format_duration(receiver.timeout));
+                let why = format!("no answer within {}", duration_text(receiver.timeout));
                 Ok(ForwardResult { outcome: Outcome::TimedOut { why, answered: None }, health: ReceiverHealth::Down })
             }
         }
@@ -174,7 +175,7 @@ impl ReceiverClient {
             Some(CircuitTransition::Opened(wait)) => {
                 let why = format!(
                     "{BREAKER_FAILURES} failures in a row: it is left alone, tried again after {}, and its events wait",
-                    format_duration(wait)
+                    duration_text(wait)
                 );
                 log::log(LogLevel::Warn, "receiver", &[shown, ("why", &why)]);
             }

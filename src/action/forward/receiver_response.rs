@@ -1,12 +1,12 @@
 //! What a receiver's answer means, and what is kept of it.
 
-use crate::action::format_duration;
 use crate::action::plan::ReceiverPlan;
 use crate::decide::circuit_breaker::ReceiverHealth;
 use crate::decide::event::{Outcome, Receipt};
 use crate::decide::limits::RECEIPT_BYTES_MAX;
 use crate::decide::outcome::kept_headers;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::lease::{Lease, LeaseEnd};
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
@@ -58,7 +58,7 @@ pub(super) async fn read_response(
     let heard = if status.is_server_error() { ReceiverHealth::Down } else { ReceiverHealth::Up };
     let outcome = match status.as_u16() {
         200..=299 if cut == Some(ReceiptTruncation::TimedOut) => {
-            let why = format!("{why}, and the rest did not come within {}", format_duration(receiver.timeout));
+            let why = format!("{why}, and the rest did not come within {}", duration_text(receiver.timeout));
             Outcome::TimedOut { why, answered: receipt }
         }
         200..=299 => Outcome::Delivered(receipt),

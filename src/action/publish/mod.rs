@@ -18,13 +18,14 @@ pub(crate) use nats_connection::{NatsConnection, NatsConnections, round_trip};
 pub(crate) use stream_check::stream_warnings;
 
 use super::plan::{PublishMode, PublishPlan};
-use super::{Action, ActionError, ActionFuture, Attempt, format_duration};
+use super::{Action, ActionError, ActionFuture, Attempt};
 use crate::action;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::event::{Event, Outcome};
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
@@ -98,7 +99,7 @@ impl PublishAction {
             biased;
             over = lease.ended() => Outcome::Unknown { why: format!("{} before the stream answered", over.why()) },
             sent = timeout_at(until, sending) => sent.unwrap_or_else(|_| Outcome::TimedOut {
-                why: format!("sent, but not acknowledged within {}", format_duration(self.plan.timeout)),
+                why: format!("sent, but not acknowledged within {}", duration_text(self.plan.timeout)),
                 answered: None,
             }),
         }

@@ -6,9 +6,9 @@
 //! (`sync_interval: always`) it tells nobody but its administrators: that line says so.
 
 use super::{NatsConnection, NatsServerVersion};
-use crate::action::format_duration;
 use crate::action::plan::{PublishMode, PublishPlan, window};
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
 use async_nats::Client;
@@ -101,8 +101,8 @@ fn config_warnings(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
         let why = format!(
             "the stream {name} remembers ids for {}, and the last attempt may come {} after the first: what was lost in \
              between may be stored twice",
-            format_duration(stream.duplicate_window),
-            format_duration(plan.retry_horizon)
+            duration_text(stream.duplicate_window),
+            duration_text(plan.retry_horizon)
         );
         let hint = format!("nats stream edit {name} --dupe-window {}", window(plan.retry_horizon));
         warnings.push(StreamWarning::new(LogLevel::Warn, why, hint));

@@ -8,10 +8,11 @@ pub(crate) mod output_log;
 pub(crate) mod step;
 
 use super::plan::{CommandBlock, CommandLine, OutputDestination};
-use super::{Action, ActionEnvironment, ActionFuture, Attempt, format_duration};
+use super::{Action, ActionEnvironment, ActionFuture, Attempt};
 use crate::action;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Outcome;
+use crate::decide::time::duration_text;
 use guard_client::{OutputSinks, StepEnd};
 use output_log::OutputLog;
 use tokio::time::Instant;
@@ -102,7 +103,7 @@ impl StepLocation<'_> {
                 outcome_of_exit_code(code, self.failure_message(&format!("could not be started, {why}")))
             }
             StepEnd::TimedOut => {
-                let why = self.failure_message(&format!("timed out after {}", format_duration(block.timeout)));
+                let why = self.failure_message(&format!("timed out after {}", duration_text(block.timeout)));
                 Outcome::TimedOut { why, answered: None }
             }
             StepEnd::LeaseEnded(over) => unknown(self.failure_message(&format!("was ended because {}", over.why()))),

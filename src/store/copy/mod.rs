@@ -23,12 +23,12 @@ pub use copy_lock::{CopyLock, CopyLockCheck};
 pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};
 pub use optimistic::{CopySideData, ExportBackend, mark_of};
 
-use super::clock_monitor::in_words;
 use super::ledger::Register;
 use super::optimistic::txn;
 use super::{StoreError, StoreFuture};
 use crate::decide::id::{Digest, Key, QueueTurn};
 use crate::decide::limits;
+use crate::decide::time::approximate_duration;
 use crate::decide::time::{Duration, Timestamp};
 use copy_lock::{PLACE, STORE_ID, own};
 use std::borrow::Cow;
@@ -197,7 +197,7 @@ impl fmt::Display for CopyError {
             ),
             Self::Target(mark) => f.write_str(&mark.refusal(&"the target")),
             Self::ClockBehind { source, target, open } => {
-                let behind = in_words(source.since(*target));
+                let behind = approximate_duration(source.since(*target), 2);
                 write!(
                     f,
                     "the clock of the target is {behind} behind the clock of the source: it shows {target}, the source \
