@@ -11,8 +11,7 @@ use hookonce::decide::claim::{Claim, NewEvent};
 use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;
@@ -99,7 +98,7 @@ fn shares(mut batches: Vec<Vec<NewEvent>>) -> Vec<Vec<Vec<NewEvent>>> {
         .collect()
 }
 
-async fn claimed(store: &Arc<OptimisticStore<PostgresBackend>>, batches: Vec<Vec<NewEvent>>) -> f64 {
+async fn claimed(store: &Arc<PostgresStore>, batches: Vec<Vec<NewEvent>>) -> f64 {
     let total: usize = batches.iter().map(Vec::len).sum();
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
@@ -150,7 +149,7 @@ async fn claims_beside_plain_inserts() {
         let (mut ours, mut plain, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let database = server.database().await;
         let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
-        let store = Arc::new(OptimisticStore(PostgresBackend::open(&server.url(&database), options).await.unwrap()));
+        let store = Arc::new(PostgresStore::open(&server.url(&database), options).await.unwrap());
         // One round that nobody counts: connections, statements, pages.
         let all = |round: usize, half: usize| -> Vec<Vec<NewEvent>> {
             let from = (round * 2 + half) * batches * size;

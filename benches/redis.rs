@@ -10,11 +10,10 @@ use hookonce::decide::claim::NewEvent;
 use hookonce::decide::id::Digest;
 use hookonce::decide::source::Retention;
 use hookonce::decide::time::Duration;
-use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::redis::{RedisAccess, RedisBackend, RedisOptions};
+use hookonce::store::redis::{RedisAccess, RedisOptions, RedisStore};
+use hookonce::store::{Store, StoreBackend};
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,13 +37,13 @@ fn body(seed: usize) -> Vec<u8> {
     body
 }
 
-async fn open(server: &Server) -> OptimisticStore<RedisBackend> {
+async fn open(server: &Server) -> RedisStore {
     let options = RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node };
-    OptimisticStore(RedisBackend::open(&server.url("bench"), options).await.unwrap())
+    RedisStore::open(&server.url("bench"), options).await.unwrap()
 }
 
 /// Two keys each, as a delivery id and a body make them.
-fn batch(store: &OptimisticStore<RedisBackend>, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<NewEvent> {
+fn batch(store: &RedisStore, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<NewEvent> {
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
         let made = match body_of {
@@ -56,12 +55,7 @@ fn batch(store: &OptimisticStore<RedisBackend>, from: usize, body_of: Option<fn(
     (from..from + BATCH).map(one).collect()
 }
 
-async fn claims(
-    store: &Arc<OptimisticStore<RedisBackend>>,
-    each: usize,
-    body: Option<fn(usize) -> Vec<u8>>,
-    from: usize,
-) -> f64 {
+async fn claims(store: &Arc<RedisStore>, each: usize, body: Option<fn(usize) -> Vec<u8>>, from: usize) -> f64 {
     let mut prepared = Vec::new();
     for task in 0..TASKS {
         prepared.push((0..each).map(|n| batch(store, from + (task * each + n) * BATCH, body)).collect::<Vec<_>>());

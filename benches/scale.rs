@@ -23,7 +23,7 @@ use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
-use hookonce::store::{EventQuery, RetentionPolicies, Store, StoreError};
+use hookonce::store::{EventQuery, Inspect, RetentionPolicies, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -66,7 +66,7 @@ impl Plan {
 
 /// A store, and how many bytes it takes.
 struct Place {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Inspect>,
     next: usize,
     url: String,
 }

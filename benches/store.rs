@@ -6,7 +6,7 @@ use hookonce::decide::claim::NewEvent;
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{DuplicateLookup, Store};
+use hookonce::store::{DuplicateLookup, Store, StoreBackend};
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::Instant;

@@ -30,7 +30,7 @@ use crate::observe::metrics::Metrics;
 use crate::store;
 use crate::store::batch::Batcher;
 use crate::store::open::OpenPurpose;
-use crate::store::{DeclaredFields, EventQuery, RetentionPolicies, Store, StoreError, StoreOpenError, status_text};
+use crate::store::{DeclaredFields, EventQuery, Inspect, RetentionPolicies, StoreError, StoreOpenError, status_text};
 use data_loss::{DataLossCheckError, DataLossDetector, StateFileWriter};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct RunningNode {
     /// Who acts.
     pub dispatcher: Dispatcher,
     /// Where events are.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Inspect>,
     failed: watch::Receiver<Option<String>>,
     draining: CancellationToken,
     ports: Vec<JoinHandle<()>>,
@@ -133,7 +133,7 @@ impl RunningNode {
             flight: flight.clone(),
             health: health.clone(),
         };
-        let desk = AdminState::new(config, (ingest, admin), dispatcher.clone(), health, flight);
+        let desk = AdminState::new(config, (ingest, admin), store.clone(), dispatcher.clone(), health, flight);
         let closing = desk.closing.clone();
         tokio::spawn(admin::overview::record_series(desk.clone()));
         if config.store.is_shared() {
@@ -301,7 +301,7 @@ fn streams(
 
 /// Says what would act again because a source was renamed or its identities changed, and what waits for a route that is
 /// gone.
-async fn warn_about_changes(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
+async fn warn_about_changes(store: &dyn Inspect, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
@@ -322,14 +322,14 @@ async fn warn_about_changes(store: &dyn Store, config: &Config) -> Result<(), St
 }
 
 /// Is there an event that was claimed before this time?
-async fn is_there_any(store: &dyn Store, until: Option<Timestamp>) -> Result<bool, StoreError> {
+async fn is_there_any(store: &dyn Inspect, until: Option<Timestamp>) -> Result<bool, StoreError> {
     let page = store.page(EventQuery { until, limit: 1, ..EventQuery::default() }).await?;
     Ok(!page.events.is_empty() || page.next.is_some())
 }
 
 /// Which sources' deliveries are looked for under keys that an earlier version or config made: those whose identities
 /// changed while there were events, as long as one of these is kept.
-async fn former_key_sources(store: &dyn Store, config: &Config) -> FormerKeyLookup {
+async fn former_key_sources(store: &dyn Inspect, config: &Config) -> FormerKeyLookup {
     let looked = async {
         let mut sources = HashMap::new();
         let recipes = store.recipes().await?;
@@ -359,7 +359,7 @@ fn retention_policies(config: &Config) -> RetentionPolicies {
 
 /// Writes into a shared store, as long as the node runs, which sources it has and how long their events are kept: other
 /// nodes may lack them.
-async fn publish_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, draining: CancellationToken) {
+async fn publish_retention(store: Arc<dyn Inspect>, keeps: RetentionPolicies, draining: CancellationToken) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
         if let Err(error) = store.set_retention(keeps.rows(store.now())).await {
             log::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
@@ -368,7 +368,7 @@ async fn publish_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, drai
 }
 
 /// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
-async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<dyn Store>, StoreOpenError> {
+async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     let cannot = |error: StoreError| match error {
         StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
             StoreOpenError::Temporary(format!("{}: {error}", config.store))
@@ -396,7 +396,7 @@ async fn open(
     config: &Config,
     accepts: Option<&str>,
     ports: impl Iterator<Item = &TcpListener>,
-) -> Result<(Arc<dyn Store>, DataLossDetector), NodeStartError> {
+) -> Result<(Arc<dyn Inspect>, DataLossDetector), NodeStartError> {
     let mut fence = DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError(cannot.to_string()))?;
     let mut wait = STORE_WAIT;
     let ports: Vec<_> = ports.collect();

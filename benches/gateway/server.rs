@@ -17,7 +17,7 @@ use hookonce::internals::node::RunningNode;
 use hookonce::internals::observe::{LogFormat, Logger};
 use hookonce::store::batch::Batcher;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{EventQuery, Store};
+use hookonce::store::{EventQuery, Inspect, Store};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -211,7 +211,7 @@ pub fn serve(kind: &str) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn Store>>) {
+async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn Inspect>>) {
     let env = |name: &str| std::env::var(name).ok();
     let config = config::load(Path::new("hookonce.toml"), &env).map_err(|problems| problems.render(ColorChoice::Plain));
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
@@ -254,10 +254,10 @@ where
 }
 
 /// A node put together by hand, whose store is asked for one claim at a time.
-async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Store>>) {
+async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Inspect>>) {
     let StoreAddress::Sqlite(path) = &config.store else { panic!("a commit per claim is SQLite's") };
-    let sqlite = SqliteStore::open(path, SqliteAccess::Node).expect("the store opens");
-    let store: Arc<dyn Store> = Arc::new(crate::per_row::PerRow(sqlite));
+    let sqlite = Arc::new(SqliteStore::open(path, SqliteAccess::Node).expect("the store opens"));
+    let store: Arc<dyn Store> = Arc::new(crate::per_row::PerRow(sqlite.clone()));
     let batch = Batcher::start(store.clone());
     let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
     let lanes = routes.map(|(source, route)| Lane::new(source.clone(), route.clone(), None)).collect();
@@ -269,5 +269,5 @@ async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Store>>) {
         gateway: Gateway::new(store.clone(), batch, dispatcher),
         flight: Arc::new(BodiesInFlight::default()),
     };
-    (listen(move |request| ingest.clone().answer(request)).await, Some(store))
+    (listen(move |request| ingest.clone().answer(request)).await, Some(sqlite))
 }

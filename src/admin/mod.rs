@@ -31,7 +31,9 @@ use crate::ingress::request_body::BodiesInFlight;
 use crate::observe::metrics::StoreOp;
 use crate::store::retention::NodeTopology;
 use crate::store::status_text::has_route;
-use crate::store::{AdvanceResult, EventDetails, EventPage, EventQuery, RemovalResult, Store, StoreError, StoredValue};
+use crate::store::{
+    AdvanceResult, EventDetails, EventPage, EventQuery, Inspect, RemovalResult, StoreError, StoredValue,
+};
 use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -60,7 +62,7 @@ const SUPERSEDES_MAX: usize = 16;
 #[derive(Clone)]
 pub(crate) struct AdminState {
     /// Where events are.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Inspect>,
     /// Who acts on them.
     pub dispatcher: Dispatcher,
     /// Who may ask.
@@ -90,6 +92,7 @@ impl AdminState {
     pub(crate) fn new(
         config: &Config,
         (ingest, admin): (Option<SocketAddr>, SocketAddr),
+        store: Arc<dyn Inspect>,
         dispatcher: Dispatcher,
         health: Readiness,
         flight: Arc<BodiesInFlight>,
@@ -118,9 +121,9 @@ impl AdminState {
             nodes: NodeTopology::of(&config.store),
             peers: peers.unwrap_or_default(),
             started: tokio::time::Instant::now(),
-            started_at: health.store.now(),
-            since: Arc::new(Mutex::new(health.store.now())),
-            store: health.store.clone(),
+            started_at: store.now(),
+            since: Arc::new(Mutex::new(store.now())),
+            store,
             dispatcher,
             health,
         }
@@ -242,7 +245,7 @@ async fn show(State(desk): State<AdminState>, EventNameParam(name): EventNamePar
 }
 
 /// The events that this one took the place of.
-pub(crate) async fn supersedes(store: &dyn Store, id: EventId) -> Result<Value, StoreError> {
+pub(crate) async fn supersedes(store: &dyn Inspect, id: EventId) -> Result<Value, StoreError> {
     let before = EventQuery { superseded_by: Some(id), limit: SUPERSEDES_MAX, ..EventQuery::default() };
     Ok(store.page(before).await?.events.iter().map(|event| json!(event.id)).collect())
 }

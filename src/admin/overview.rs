@@ -8,7 +8,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::{Metrics, OUTCOMES, SourceCounter, StoreOp};
 use crate::store::clock_monitor::ClockSkew;
-use crate::store::{EventCounts, EventQuery, Store, StoreError};
+use crate::store::{EventCounts, EventQuery, Inspect, StoreError};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -44,7 +44,7 @@ type TimedEventCounts = (Result<Arc<EventCounts>, String>, Duration);
 
 impl EventCountCache {
     /// The store's events, counted now or a moment ago.
-    pub(super) async fn census(&self, store: &dyn Store, meter: &Metrics) -> TimedEventCounts {
+    pub(super) async fn census(&self, store: &dyn Inspect, meter: &Metrics) -> TimedEventCounts {
         let mut last = self.0.lock().await;
         if let Some((at, count)) = &*last
             && at.elapsed() < COUNT_STANDS

@@ -10,7 +10,7 @@ use crate::decide::time::Timestamp;
 use crate::observe::delivery_log::DeliveryRecord;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::status_text::status_text;
-use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Store, StoreError, StoredValue};
+use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Inspect, StoreError, StoredValue};
 use axum::response::sse;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) fn quarantined(message: &QuarantinedMessage) -> Value {
 }
 
 /// What a sweep forgot, and what it waits for.
-pub(crate) fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Store) -> Value {
+pub(crate) fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Inspect) -> Value {
     let mut shown = json!({ "forgotten": events, "bodies": bodies });
     if let Some(waiting) = store.expiry().waiting {
         shown["waiting"] = self::waiting(&waiting);
@@ -134,7 +134,7 @@ pub(crate) fn event_story(story: &EventDetails, now: Timestamp) -> Value {
 }
 
 /// The same, with the headers that are kept until it ends, to be passed on: by name. What they say is not shown.
-pub(crate) async fn event_details(store: &dyn Store, story_of: &EventDetails) -> Result<Value, StoreError> {
+pub(crate) async fn event_details(store: &dyn Inspect, story_of: &EventDetails) -> Result<Value, StoreError> {
     let mut shown = event_story(story_of, store.now());
     if story_of.event.state.ended().is_none()
         && story_of.has_body

@@ -9,13 +9,13 @@ use crate::decide::judge::Verdict;
 use crate::decide::republish::RepublishState;
 use crate::decide::source::Fanout;
 use crate::decide::time::Timestamp;
-use crate::store::{Store, StoreError};
+use crate::store::{Inspect, StoreError};
 use std::sync::Arc;
 
 /// What is known of the past.
 pub(crate) enum ExplainHistory {
     /// All of it: this store, and how it is named.
-    Store(Arc<dyn Store>, String),
+    Store(Arc<dyn Inspect>, String),
     /// Nothing, because of this; and the time.
     Nothing(String, Timestamp),
 }

@@ -98,7 +98,7 @@ use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, QueueTurn, Revision};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
-use crate::store::{ForgetCounts, Store, StoreError};
+use crate::store::{ForgetCounts, Inspect, Store, StoreError};
 use acquire::{OnceEngine, ScopeRules};
 use http::{HeaderName, StatusCode};
 use request_identity::RequestIdentities;
@@ -180,6 +180,12 @@ impl<S: Store> IntoStore for S {
 }
 
 impl IntoStore for Arc<dyn Store> {
+    fn into_store(self) -> Arc<dyn Store> {
+        self
+    }
+}
+
+impl IntoStore for Arc<dyn Inspect> {
     fn into_store(self) -> Arc<dyn Store> {
         self
     }

@@ -10,7 +10,7 @@ use crate::decide::limits;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
 use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
-use crate::store::{Store, StoreError, StoreOpenError};
+use crate::store::{Inspect, StoreError, StoreOpenError};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -99,13 +99,13 @@ impl DataLossDetector {
 
     /// After it is opened, and before anything is done with it: does it hold what was known? From then on the store
     /// guards it by itself.
-    pub(super) async fn check_after_open(&mut self, store: &dyn Store) -> Result<(), DataLossCheckError> {
+    pub(super) async fn check_after_open(&mut self, store: &dyn Inspect) -> Result<(), DataLossCheckError> {
         let known = self.compare_all(store).await?;
         Ok(store.begin_fence(known).await?)
     }
 
     /// Compares the store with what each state file says of it; brings what it holds of that.
-    async fn compare_all(&mut self, store: &dyn Store) -> Result<Vec<KnownStore>, DataLossCheckError> {
+    async fn compare_all(&mut self, store: &dyn Inspect) -> Result<Vec<KnownStore>, DataLossCheckError> {
         let mut all = Vec::new();
         if self.file.is_none() {
             return Ok(all);
@@ -147,7 +147,7 @@ impl DataLossDetector {
     }
 
     /// The node starts. Says when what a person accepted was nothing.
-    pub(super) fn starts(self, store: Arc<dyn Store>) -> Option<StateFileWriter> {
+    pub(super) fn starts(self, store: Arc<dyn Inspect>) -> Option<StateFileWriter> {
         if let (Some(accepts), false) = (&self.accepts, self.accepted) {
             let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
             log::log(LogLevel::Warn, "accept_loss", &[("why", &why)]);
@@ -185,7 +185,7 @@ impl From<StoreOpenError> for DataLossCheckError {
 
 /// Keeps what a running node knows in its state file.
 pub(super) struct StateFileWriter {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Inspect>,
     file: StateFile,
     task: JoinHandle<()>,
 }
@@ -199,7 +199,7 @@ impl StateFileWriter {
     }
 }
 
-async fn keep(store: Arc<dyn Store>, file: StateFile) {
+async fn keep(store: Arc<dyn Inspect>, file: StateFile) {
     let mut last = None;
     loop {
         last = write(&*store, &file, last).await;
@@ -208,7 +208,7 @@ async fn keep(store: Arc<dyn Store>, file: StateFile) {
 }
 
 /// Writes what is known, if that has changed; brings what the file then holds of it.
-async fn write(store: &dyn Store, file: &StateFile, last: Option<KnownStore>) -> Option<KnownStore> {
+async fn write(store: &dyn Inspect, file: &StateFile, last: Option<KnownStore>) -> Option<KnownStore> {
     let Ok(Some(known)) = store.known().await else { return last };
     if last.as_ref() == Some(&known) {
         return last;

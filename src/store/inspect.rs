@@ -1,15 +1,117 @@
-//! Which events people ask for, and the page they get. What a filter means stands here once, for every store.
+//! What operators and the set-up of a node ask of a store: lists of events, counts, details, and a few changes. What a
+//! filter of events means is written here once, for every store.
 
-use super::{Store, StoreFuture};
+use super::{DeclaredFields, EventDetails, ImportCounts, RemovalResult, SourceCount, Store, StoreError, StoreFuture};
+use crate::decide::claim::{Claim, NewEvent};
+use crate::decide::data_loss::{KnownStore, ObservedStore};
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 use crate::decide::event::DeathCause;
 use crate::decide::event::{DoneReason, Event, EventState};
 use crate::decide::field::FieldValue;
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Key};
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What an operator does or previews, and the rules decide.
+pub trait Administer: Store {
+    /// Forgets these events now, each for itself and with all its keys: the same delivery then acts again. Only what is
+    /// over can be forgotten; a register whose current event it was goes with it.
+    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>>;
+
+    /// The same for one event.
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
+        Box::pin(async move { Ok(self.remove_all(vec![id]).await?.pop().unwrap_or(RemovalResult::Unknown)) })
+    }
+
+    /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts>;
+
+    /// What each of these would come to if it were claimed now, alone. Writes nothing.
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
+
+    /// Accepts the clock as it is, because an operator says that it is right: what it has jumped counts from now on.
+    fn confirm_time(&self) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// What operators and the set-up of a node ask of a store, and no rule decides. Each store implements it directly.
+pub trait Inspect: Administer {
+    /// Events, newest first.
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>>;
+
+    /// The same, a page at a time, looking through a bounded number of events. Unless a store knows better, it lists
+    /// by what it can and the rest is looked for here.
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
+        Box::pin(listing.page(self))
+    }
+
+    /// How many events there are.
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
+        EventCounts::listed(self)
+    }
+
+    /// All that is known of one event.
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
+
+    /// The events of this name: an id, a suffix of one, or a delivery id. At most `limit`.
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
+
+    /// The events that a person means by this name. A whole id means its event alone, whatever senders call theirs.
+    fn resolve(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(async move {
+            let whole = match name.parse() {
+                Ok(id) => self.get(id).await?,
+                Err(_) => None,
+            };
+            match whole {
+                Some(event) => Ok(vec![event]),
+                None => self.find_by_name(name, limit).await,
+            }
+        })
+    }
+
+    /// The messages in quarantine, the newest first: at most `limit`.
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>>;
+
+    /// How many events there are of each source but these, in the order of the names. At most
+    /// [`OTHER_SOURCES_MAX`](crate::decide::limits::OTHER_SOURCES_MAX) sources.
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>>;
+
+    /// What each scope's identities were made of, when a node last said so.
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>>;
+
+    /// Remembers these instead.
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
+
+    /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
+    /// cannot be.
+    fn declare(&self, _: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// What this process knows of the store's history, for its state file. It may leave a mark in the store first.
+    /// `None`: it has written nothing yet, or the store needs no fence.
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Begins to guard against lost data: compares the store with what earlier processes knew of it, and leaves a first
+    /// mark in it. From then on a server that lacks any of this is not used.
+    fn begin_fence(&self, _: Vec<KnownStore>) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// What the store holds of what is known of it; with nothing known, how far its history goes. `None`: the store
+    /// needs no fence.
+    fn compare_history(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
 
 /// Which events to list. What is left out does not matter.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -34,7 +136,7 @@ pub struct EventQuery {
     pub superseded_by: Option<EventId>,
     /// Older than this one.
     pub before: Option<EventId>,
-    /// At most so many.
+    /// The most events of one page.
     pub limit: usize,
 }
 
@@ -151,7 +253,7 @@ impl EventQuery {
     }
 
     /// One page of a store that lists by some of this, or by all of it.
-    pub(super) async fn page(mut self, store: &(impl Store + ?Sized)) -> Result<EventPage, crate::store::StoreError> {
+    pub(super) async fn page(mut self, store: &(impl Inspect + ?Sized)) -> Result<EventPage, StoreError> {
         let (wanted, mut page, mut looked) = (self.clone(), EventPage::default(), 0);
         self.limit = wanted.limit.max(CHUNK);
         loop {
@@ -179,7 +281,7 @@ impl EventQuery {
 
 impl EventCounts {
     /// Of a store that can only list.
-    pub(super) fn listed(store: &(impl Store + ?Sized)) -> StoreFuture<'_, Self> {
+    pub(super) fn listed(store: &(impl Inspect + ?Sized)) -> StoreFuture<'_, Self> {
         Box::pin(async move {
             let mut census = Self::default();
             for state in ["waiting", "running", "done", "dead"] {
@@ -251,6 +353,7 @@ pub fn head(body: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StoreBackend as _;
     use crate::store::clock::StoreClock;
     use crate::store::conformance::making;
     use crate::store::memory::MemoryStore;

@@ -5,13 +5,13 @@ use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
 use super::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger, parking};
 use super::{
-    AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventDetails,
-    EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,
-    SourceRetention, Store, StoreError, StoreFuture, StoredValue, SweepError,
+    Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting,
+    EventDetails, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult, RetentionPolicies,
+    SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreBackend, StoreError, StoreFuture,
+    StoredValue, SweepError,
 };
 use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
@@ -73,19 +73,7 @@ fn answer<'a, T: Send + 'a>(value: Result<T, StoreError>) -> StoreFuture<'a, T> 
     Box::pin(std::future::ready(value))
 }
 
-impl Store for MemoryStore {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        answer(self.with(|books, at| new.into_iter().map(|one| ledger::claim(books, one, at)).collect()))
-    }
-
-    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
-        answer(self.with(|books, at| changes.iter().map(|one| ledger::advance(books, one, at.now)).collect()))
-    }
-
-    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
-        answer(Ok(self.books().rows.get(&id).map(|row| row.event.clone())))
-    }
-
+impl StoreBackend for MemoryStore {
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         let books = self.books();
         answer(Ok(match (books.payloads.get(&id), books.rows.get(&id)) {
@@ -99,6 +87,61 @@ impl Store for MemoryStore {
 
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         answer(Ok(self.books().receipts.get(&id).cloned()))
+    }
+
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        let mut books = self.books();
+        for DuplicateNote { event, sighting } in notes {
+            if books.rows.contains_key(&event) {
+                let (count, seen) = books.sightings.entry(event).or_default();
+                *count += 1;
+                if seen.len() < limits::SIGHTINGS_MAX {
+                    seen.push(sighting);
+                }
+            }
+        }
+        answer(Ok(()))
+    }
+
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        answer(Ok(self.books().retention.values().cloned().collect()))
+    }
+
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        self.books().retention.extend(rows.into_iter().map(|row| (row.source.clone(), row)));
+        answer(Ok(()))
+    }
+
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        let mut books = self.books();
+        let same = |known: &QuarantinedMessage| known.source == message.source && known.message == message.message;
+        if !books.quarantine.iter().any(same) {
+            books.quarantine.push_front(message);
+            books.quarantine.truncate(limits::QUARANTINE_MAX);
+        }
+        answer(Ok(()))
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.clock
+    }
+
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
+        Box::pin(starts.by_steps(self))
+    }
+}
+
+impl Store for MemoryStore {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        answer(self.with(|books, at| new.into_iter().map(|one| ledger::claim(books, one, at)).collect()))
+    }
+
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
+        answer(self.with(|books, at| changes.iter().map(|one| ledger::advance(books, one, at.now)).collect()))
+    }
+
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
+        answer(Ok(self.books().rows.get(&id).map(|row| row.event.clone())))
     }
 
     fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
@@ -124,6 +167,40 @@ impl Store for MemoryStore {
         }))
     }
 
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
+        let forgotten = self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry));
+        Box::pin(std::future::ready(forgotten.map_err(Into::into)))
+    }
+
+    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
+        let by = self.clock.jumped();
+        answer(self.with(|books, _| ledger::would_forget(books, &keeps, limit, by)))
+    }
+}
+
+impl Administer for MemoryStore {
+    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
+        answer(self.with(|books, at| ids.into_iter().map(|id| ledger::remove(books, id, at.now)).collect()))
+    }
+
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
+        answer(self.with(|books, _| ledger::import(books, &keys)))
+    }
+
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        let books = self.books().clone();
+        let at = self.clock.moment();
+        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, at));
+        answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
+    }
+
+    fn confirm_time(&self) -> StoreFuture<'_, ()> {
+        self.clock.confirm();
+        answer(Ok(()))
+    }
+}
+
+impl Inspect for MemoryStore {
     fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         let books = self.books();
         let wanted = books.rows.values().rev().map(|row| &row.event).filter(|event| listing.finds(event));
@@ -162,38 +239,6 @@ impl Store for MemoryStore {
         answer(Ok(named.take(limit).cloned().collect()))
     }
 
-    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        let mut books = self.books();
-        for DuplicateNote { event, sighting } in notes {
-            if books.rows.contains_key(&event) {
-                let (count, seen) = books.sightings.entry(event).or_default();
-                *count += 1;
-                if seen.len() < limits::SIGHTINGS_MAX {
-                    seen.push(sighting);
-                }
-            }
-        }
-        answer(Ok(()))
-    }
-
-    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
-        let forgotten = self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry));
-        Box::pin(std::future::ready(forgotten.map_err(Into::into)))
-    }
-
-    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
-        answer(self.with(|books, at| ledger::remove(books, id, at.now)))
-    }
-
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        answer(Ok(self.books().retention.values().cloned().collect()))
-    }
-
-    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.books().retention.extend(rows.into_iter().map(|row| (row.source.clone(), row)));
-        answer(Ok(()))
-    }
-
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         let mut counts = BTreeMap::<Arc<str>, u64>::new();
         for row in self.books().rows.values().filter(|row| !known.contains(&row.event.source)) {
@@ -212,51 +257,8 @@ impl Store for MemoryStore {
         answer(Ok(()))
     }
 
-    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
-        answer(self.with(|books, _| ledger::import(books, &keys)))
-    }
-
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        let books = self.books().clone();
-        let at = self.clock.moment();
-        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, at));
-        answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
-    }
-
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        let mut books = self.books();
-        let same = |known: &QuarantinedMessage| known.source == message.source && known.message == message.message;
-        if !books.quarantine.iter().any(same) {
-            books.quarantine.push_front(message);
-            books.quarantine.truncate(limits::QUARANTINE_MAX);
-        }
-        answer(Ok(()))
-    }
-
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         answer(Ok(self.books().quarantine.iter().take(limit).cloned().collect()))
-    }
-
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    fn wall_time(&self) -> Timestamp {
-        self.clock.wall_time()
-    }
-
-    fn expiry(&self) -> ExpiryStatus {
-        self.clock.expiry()
-    }
-
-    fn confirm_time(&self) -> StoreFuture<'_, ()> {
-        self.clock.confirm();
-        answer(Ok(()))
-    }
-
-    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
-        let by = self.clock.jumped();
-        answer(self.with(|books, _| ledger::would_forget(books, &keeps, limit, by)))
     }
 }
 

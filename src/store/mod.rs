@@ -1,8 +1,16 @@
 //! The store: keys, registers, slots and events, and no policy. What `decide` worked out is written here, all of it
 //! or nothing, and is durable when the call returns.
 //!
+//! | trait | for | implemented |
+//! |---|---|---|
+//! | [`StoreBackend`] | the engine: clock, payloads, notes, health | by each store |
+//! | [`Store`] | the engine: what the rules decide | by memory and SQLite over a [`ledger::Ledger`]; for PostgreSQL and Redis by [`optimistic`] |
+//! | [`Administer`] | operators: what the rules decide | the same |
+//! | [`Inspect`] | operators and set-up: what is read, and what no rule decides | by each store |
+//!
 //! A new store begins by making [`conformance`] green. One that decides one event after another, such as memory and
-//! SQLite, only has to be a [`ledger::Ledger`]; one that many nodes write at once, only a [`optimistic::VersionedBackend`].
+//! SQLite, implements all four; one that many nodes write at once implements [`optimistic::VersionedBackend`] in place
+//! of the two that the rules decide.
 
 pub mod batch;
 pub mod clock;
@@ -33,7 +41,7 @@ pub mod start_due;
 pub mod status_text;
 pub mod url;
 
-pub use inspect::{EventCounts, EventPage, EventQuery};
+pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect};
 pub use open::open;
 pub use retention::{RetentionPolicies, SourceCount, SourceRetention};
 pub use retention::{SweepError, SweepPace};
@@ -41,16 +49,14 @@ pub use sql::{SqlPermit, SqlPermitFuture};
 pub use start_due::{StartDueRequest, StartDueResult};
 
 use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent, Payload};
-use crate::decide::data_loss::{KnownStore, ObservedStore};
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
 use crate::decide::expiry_clock::{ExpiryStatus, ExpiryTime};
-use crate::decide::id::{EventId, Key};
-use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::id::EventId;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{AttemptRecord, Transition};
+use clock::StoreClock;
 use inspect::QuarantinedMessage;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::ops::RangeInclusive;
@@ -61,19 +67,97 @@ use tokio::sync::{broadcast, watch};
 /// What a store answers, later. Stores are chosen at run time, so the future is boxed.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// Where events are kept.
-pub trait Store: Send + Sync + 'static {
+/// What a store does for the engine without deciding anything: its clock, payloads, receipts, notes, hints and health.
+/// Each store implements it directly.
+pub trait StoreBackend: Send + Sync + 'static {
+    /// The store's clock.
+    fn clock(&self) -> &StoreClock;
+
+    /// The store's time, for leases and for the order of things: it never runs backwards.
+    fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    /// The end, by the store's clock, of a lease that was written as ending then: later, for a while after a server's
+    /// clock was set forward, so that its holder can renew it.
+    fn lease_end(&self, until: Timestamp) -> Timestamp {
+        self.clock().lease_end(until)
+    }
+
+    /// Is a lease over that was written as ending then?
+    fn is_lease_over(&self, until: Timestamp) -> bool {
+        self.lease_end(until) <= self.now()
+    }
+
+    /// The time of this machine's wall clock, wherever it was set: the age of a signature is measured by it.
+    fn wall_time(&self) -> Timestamp {
+        self.clock().wall_time()
+    }
+
+    /// The time by which events expire, for claims, look-ups and the sweep alike, and what it waits for.
+    fn expiry(&self) -> ExpiryStatus {
+        self.clock().expiry()
+    }
+
+    /// Headers and body, compared with the event's digest.
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>>;
+
+    /// The kept answer.
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>>;
+
+    /// Starts what is due, many events in one write: those whose own row decides that they start. Nodes that do the
+    /// same at the same time get other events. A store that one node writes can do it
+    /// [by steps](StartDueRequest::by_steps).
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult>;
+
+    /// Notes sightings of duplicates. Not durable: written with the next batch.
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
+
+    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message of the
+    /// same source again changes nothing.
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()>;
+
+    /// How long each source's events are kept, as the nodes that have the source wrote it, in the order of the names.
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>>;
+
+    /// Writes this for these sources, in place of what was there. Rows of other sources stay.
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
+
+    /// The pace of the sweep.
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::default()
+    }
+
+    /// Waits for a permit to run a statement: there are few.
+    fn sql_permit(&self) -> SqlPermitFuture<'_> {
+        SqlPermit::anywhere()
+    }
+
+    /// Finds out whether the store can be written. What it keeps is the same afterwards.
+    fn probe(&self, _: WriteProbe) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Holds a sentence once the store has stopped for good. Most never do.
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        watch::Sender::new(None).subscribe()
+    }
+
+    /// What other nodes write, where the store can tell. A hint may be missed: only a look at the store is certain.
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
+        None
+    }
+}
+
+/// What the engine asks of a store and the rules decide. A store that one node writes implements it over a
+/// [ledger](ledger::Ledger); one that many nodes write has it through [`optimistic::VersionedBackend`].
+pub trait Store: StoreBackend {
     /// Claims each of these, as if one after another: all of one event or nothing of it. Durable when it returns,
     /// and idempotent by event id, so that after a lost answer the same claim is simply made again.
     fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
 
     /// Writes these changes: each swaps revision n-1 for n, or is lost.
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;
-
-    /// Waits for a place to run a statement: there are few.
-    fn sql_permit(&self) -> SqlPermitFuture<'_> {
-        SqlPermit::anywhere()
-    }
 
     /// Writes one change and runs a statement, in this order and in one transaction of their own: both or neither. For
     /// stores that are databases; the config lets no other come here.
@@ -90,12 +174,6 @@ pub trait Store: Send + Sync + 'static {
     /// The hot row alone.
     fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>>;
 
-    /// Headers and body, compared with the event's digest.
-    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>>;
-
-    /// The kept answer.
-    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>>;
-
     /// What a repeat would be told if it were claimed now, where that claim would write nothing. Read beside the
     /// claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
     fn find_duplicate(&self, _new: &NewEvent, _needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
@@ -105,185 +183,25 @@ pub trait Store: Send + Sync + 'static {
     /// What must be looked at now, oldest first. One route's backlog never hides another's.
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents>;
 
-    /// Starts what is due, many events in one write: those whose own row decides that they start. Others who do the
-    /// same at the same time get other events.
-    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
-        Box::pin(starts.by_steps(self))
-    }
-
-    /// Events for people, newest first.
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>>;
-
-    /// The same, a page at a time, looking through a bounded number of events. Unless a store knows better, it lists
-    /// by what it can and the rest is looked for here.
-    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        Box::pin(listing.page(self))
-    }
-
-    /// How many events there are.
-    fn counts(&self) -> StoreFuture<'_, EventCounts> {
-        EventCounts::listed(self)
-    }
-
-    /// All that is known of one event, for people.
-    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
-
-    /// The events of this name: an id, a suffix of one, or a delivery id. At most `limit`.
-    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
-
-    /// The events that a person means by this name. A whole id means its event alone, whatever senders call theirs.
-    fn resolve(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(async move {
-            let whole = match name.parse() {
-                Ok(id) => self.get(id).await?,
-                Err(_) => None,
-            };
-            match whole {
-                Some(event) => Ok(vec![event]),
-                None => self.find_by_name(name, limit).await,
-            }
-        })
-    }
-
-    /// Notes sightings of duplicates. Not durable: written with the next batch.
-    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
-
     /// Frees the space of what may be forgotten of these sources, a little at a time: at most `limit` events. Nothing
     /// freed means that nothing was left, also beside others who forget the same.
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError>;
-
-    /// How fast it is swept.
-    fn sweep_pace(&self) -> SweepPace {
-        SweepPace::default()
-    }
-
-    /// Forgets one event now, with all its keys, because a person says so: the same delivery then acts again. Only
-    /// what is over can be forgotten; a register whose current event it was goes with it.
-    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult>;
-
-    /// The same for several, each for itself.
-    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
-        Box::pin(async move {
-            let mut removals = Vec::with_capacity(ids.len());
-            for id in ids {
-                removals.push(self.remove(id).await?);
-            }
-            Ok(removals)
-        })
-    }
-
-    /// How long each source's events are kept, as the nodes that have the source wrote it, in the order of the names.
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>>;
-
-    /// Writes this for these sources, in place of what was there. Rows of other sources stay.
-    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
-
-    /// How many events there are of each source but these, in the order of the names. At most
-    /// [`OTHER_SOURCES_MAX`](crate::decide::limits::OTHER_SOURCES_MAX) sources.
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>>;
-
-    /// What each scope's identities were made of, when a node last said so.
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>>;
-
-    /// Remembers these instead.
-    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
-
-    /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
-    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts>;
-
-    /// What each of these would come to if it were claimed now, alone. Writes nothing.
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
-
-    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message of the
-    /// same source again changes nothing.
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()>;
-
-    /// What lies there, the newest first: at most `limit`.
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>>;
-
-    /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
-    /// cannot be.
-    fn declare(&self, _: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
-
-    /// Finds out whether it can be written. What it keeps is the same afterwards.
-    fn probe(&self, _: WriteProbe) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// How many batches of claims, and as many of changes, it takes at once. One that writes one after another
-    /// anyway takes one: the next forms meanwhile.
-    fn batches_at_once(&self) -> usize {
-        1
-    }
-
-    /// Holds a sentence once the store has stopped for good. Most never do.
-    fn failed(&self) -> watch::Receiver<Option<String>> {
-        watch::Sender::new(None).subscribe()
-    }
-
-    /// What this process knows of the store's history, for its state file. It may leave a mark in the store first.
-    /// `None`: it has written nothing yet, or the store needs no fence.
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    /// Begins to guard against lost data: compares the store with what earlier processes knew of it, and leaves a first
-    /// mark in it. From then on a server that lacks any of this is not used.
-    fn begin_fence(&self, _: Vec<KnownStore>) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// What the store holds of what is known of it; with nothing known, how far its history goes. `None`: the store
-    /// needs no fence.
-    fn compare_history(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    /// The store's clock, for leases and for the order of things: it never runs backwards.
-    fn now(&self) -> Timestamp;
-
-    /// When a lease ends, by the store's clock, that was written as ending then: later, for a while after a server's clock
-    /// was set forward, so that whoever holds it can renew it.
-    fn lease_end(&self, until: Timestamp) -> Timestamp {
-        until
-    }
-
-    /// Is a lease over that was written as ending then?
-    fn is_lease_over(&self, until: Timestamp) -> bool {
-        self.lease_end(until) <= self.now()
-    }
-
-    /// Looks at the clock of the store's server, where it has one, writes down what the nodes should know of it, and hears
-    /// what others wrote. Each node does so once a second.
-    fn look_at_clock(&self) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// What this machine's clock on the wall shows, wherever it was set: the age of a signature is measured by it.
-    fn wall_time(&self) -> Timestamp {
-        self.now()
-    }
-
-    /// The time by which events expire, for claims, look-ups and the sweep alike, and what it waits for.
-    fn expiry(&self) -> ExpiryStatus {
-        ExpiryStatus { time: ExpiryTime(self.now()), waiting: None }
-    }
-
-    /// Takes the clock for right as it is, because a person says so: what it has jumped counts from now on.
-    fn confirm_time(&self) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
 
     /// How many events the sweep would forget if a jump of the clock that is waited for counted now: at most `limit`.
     fn would_forget(&self, _: Arc<RetentionPolicies>, _limit: usize) -> StoreFuture<'_, u64> {
         Box::pin(std::future::ready(Ok(0)))
     }
 
-    /// What other nodes write, where the store can tell. Who hears nothing still looks: that is the truth.
-    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
-        None
+    /// Reads the clock of the store's server, where it has one, writes down what the nodes should know of it, and reads
+    /// what other nodes wrote. Each node does so once a second.
+    fn look_at_clock(&self) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// How many batches of claims, and as many of changes, it takes at once. A store that writes one after another
+    /// anyway takes one: the next forms meanwhile.
+    fn batches_at_once(&self) -> usize {
+        1
     }
 }
 

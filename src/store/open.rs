@@ -4,9 +4,9 @@ use super::clock::StoreClock;
 use super::copy::{CopySide, CopyStore};
 use super::memory::MemoryStore;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-use super::optimistic::{OptimisticStore, VersionedBackend};
+use super::optimistic::VersionedBackend;
 use super::url::StoreUrl;
-use super::{Store, StoreOpenError};
+use super::{Inspect, StoreOpenError};
 use crate::decide::time::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
         StoreUrl::Postgres(url) => Ok(Box::new(postgres(url, OpenPurpose::Copy(side)).await?)),
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => {
-            if side == CopySide::Source && super::redis::RedisBackend::is_empty(url.expose()).await? {
+            if side == CopySide::Source && super::redis::RedisStore::is_empty(url.expose()).await? {
                 return Err(StoreOpenError::Permanent(format!(
                     "{address} holds no store; check the URL and its `prefix`"
                 )));
@@ -69,16 +69,14 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
 /// A store that is part of a copy is not used. One that was copied away may still be looked at.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 async fn whole(
-    shelf: impl VersionedBackend,
+    shelf: impl VersionedBackend + Inspect,
     address: &StoreUrl,
     to: OpenPurpose,
-) -> Result<Arc<dyn Store>, StoreOpenError> {
+) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     use super::copy::{self, CopyLock};
     match copy::mark_of(&shelf).await {
-        Ok(None) => Ok(Arc::new(OptimisticStore(shelf))),
-        Ok(Some(CopyLock::Source { .. } | CopyLock::Retired { .. })) if to == OpenPurpose::Look => {
-            Ok(Arc::new(OptimisticStore(shelf)))
-        }
+        Ok(None) => Ok(Arc::new(shelf)),
+        Ok(Some(CopyLock::Source { .. } | CopyLock::Retired { .. })) if to == OpenPurpose::Look => Ok(Arc::new(shelf)),
         Ok(Some(mark)) => Err(StoreOpenError::Permanent(mark.refusal(address))),
         Err(error) => Err(StoreOpenError::Temporary(format!("{address}: {error}"))),
     }
@@ -88,8 +86,8 @@ async fn whole(
 async fn postgres(
     url: &crate::store::url::ServerUrl,
     to: OpenPurpose,
-) -> Result<super::postgres::PostgresBackend, StoreOpenError> {
-    use super::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+) -> Result<super::postgres::PostgresStore, StoreOpenError> {
+    use super::postgres::{PostgresOptions, PostgresStore, SchemaMode};
     let schema = match to {
         OpenPurpose::Node(MigrationMode::Auto) | OpenPurpose::Copy(CopySide::Target) => SchemaMode::Auto,
         OpenPurpose::Node(MigrationMode::Manual) | OpenPurpose::Tool | OpenPurpose::Copy(CopySide::Source) => {
@@ -99,9 +97,9 @@ async fn postgres(
     };
     let options = PostgresOptions { clock: StoreClock::server(), schema };
     match to {
-        OpenPurpose::Copy(_) => PostgresBackend::open_to_copy(url.expose(), options).await,
+        OpenPurpose::Copy(_) => PostgresStore::open_to_copy(url.expose(), options).await,
         OpenPurpose::Node(_) | OpenPurpose::Tool | OpenPurpose::Look => {
-            PostgresBackend::open(url.expose(), options).await
+            PostgresStore::open(url.expose(), options).await
         }
     }
 }
@@ -110,14 +108,14 @@ async fn postgres(
 async fn redis(
     url: &crate::store::url::ServerUrl,
     to: OpenPurpose,
-) -> Result<super::redis::RedisBackend, StoreOpenError> {
-    use super::redis::{RedisAccess, RedisBackend, RedisOptions};
+) -> Result<super::redis::RedisStore, StoreOpenError> {
+    use super::redis::{RedisAccess, RedisOptions, RedisStore};
     let access = match to {
         OpenPurpose::Node(_) | OpenPurpose::Tool => RedisAccess::Node,
         OpenPurpose::Copy(_) => RedisAccess::Copy,
         OpenPurpose::Look => RedisAccess::Read,
     };
-    RedisBackend::open(url.expose(), RedisOptions { clock: StoreClock::server(), access }).await
+    RedisStore::open(url.expose(), RedisOptions { clock: StoreClock::server(), access }).await
 }
 
 /// What tells a store from others, whoever connects to it: where it is, and what it is called there. `None` for one that
@@ -125,9 +123,9 @@ async fn redis(
 pub fn identity(address: &StoreUrl) -> Result<Option<(String, String)>, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
-        StoreUrl::Postgres(url) => super::postgres::PostgresBackend::identity(url.expose()).map(Some),
+        StoreUrl::Postgres(url) => super::postgres::PostgresStore::identity(url.expose()).map(Some),
         #[cfg(feature = "redis")]
-        StoreUrl::Redis(url) => super::redis::RedisBackend::identity(url.expose()).map(Some),
+        StoreUrl::Redis(url) => super::redis::RedisStore::identity(url.expose()).map(Some),
         _ => Ok(None),
     }
 }
@@ -137,11 +135,11 @@ pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
         StoreUrl::Postgres(url) => {
-            let behind = super::postgres::PostgresBackend::behind(url.expose()).await?;
+            let behind = super::postgres::PostgresStore::behind(url.expose()).await?;
             Ok(behind.first().is_some_and(|first| first.version == 1))
         }
         #[cfg(feature = "redis")]
-        StoreUrl::Redis(url) => super::redis::RedisBackend::is_empty(url.expose()).await,
+        StoreUrl::Redis(url) => super::redis::RedisStore::is_empty(url.expose()).await,
         _ => Ok(false),
     }
 }
@@ -154,7 +152,7 @@ pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
 /// let store = hookonce::store::open("memory:").await?;
 /// # drop(store); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 /// ```
-pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreOpenError> {
+pub async fn open(address: &str) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     match StoreUrl::parse(address, Path::new("")) {
         Ok(address) => {
             let store = open_for(&address, OpenPurpose::Node(MigrationMode::Auto)).await?;
@@ -175,7 +173,7 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, StoreOpenError> {
     not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
     expect(unused_variables, reason = "memory is the same for every use")
 )]
-pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Store>, StoreOpenError> {
+pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     match address {
         StoreUrl::Memory => Ok(Arc::new(MemoryStore::new(StoreClock::wall(Timestamp::default())))),
         #[cfg(feature = "sqlite")]
@@ -190,7 +188,7 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Sto
 }
 
 #[cfg(feature = "sqlite")]
-async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Store>, StoreOpenError> {
+async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     use super::schema::{self, sqlite as migrations};
     use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
     let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(error.to_string());

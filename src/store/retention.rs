@@ -4,7 +4,7 @@
 //! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
 
 use super::url::StoreUrl;
-use super::{AdvanceResult, EventPage, EventQuery, ForgetCounts, RemovalResult, Store, StoreError};
+use super::{AdvanceResult, EventPage, EventQuery, ForgetCounts, Inspect, RemovalResult, Store, StoreError};
 use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::source::{Keep, Retention, Route, Source};
@@ -132,7 +132,7 @@ impl NodeTopology {
 
 /// The sources that no node has, of a node that has these itself.
 pub async fn orphaned(
-    store: &dyn Store,
+    store: &dyn Inspect,
     own: &RetentionPolicies,
     nodes: NodeTopology,
 ) -> Result<Vec<OrphanedSource>, StoreError> {
@@ -171,7 +171,7 @@ pub struct ForgetSourceCounts {
 
 /// Forgets all events of a source with their keys, whatever `keep` says, because a person says so. What waits ends
 /// without acting. What runs is called off, and stays until its lease has ended.
-pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgetSourceCounts, StoreError> {
+pub async fn forget_source(store: &dyn Inspect, source: &str) -> Result<ForgetSourceCounts, StoreError> {
     let mut listing =
         EventQuery { source: Some(source.to_owned()), limit: limits::FORGET_BATCH, ..EventQuery::default() };
     let mut forgotten = ForgetSourceCounts::default();
@@ -311,6 +311,7 @@ impl ForgetCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StoreBackend as _;
     use crate::store::clock::StoreClock;
     use crate::store::conformance::making;
     use crate::store::memory::MemoryStore;

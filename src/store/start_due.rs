@@ -57,8 +57,8 @@ impl StartDueRequest {
         Some(EventRow { event: change.resolve(None, now), keep_from: None })
     }
 
-    /// The same with steps of the store's own that are there anyway, for a store that one node writes.
-    pub(super) async fn by_steps<S: Store + ?Sized>(self, store: &S) -> Result<StartDueResult, StoreError> {
+    /// Starts them with [`due`](Store::due) and [`advance`](Store::advance), for a store that one node writes.
+    pub async fn by_steps<S: Store + ?Sized>(self, store: &S) -> Result<StartDueResult, StoreError> {
         let due = store.due(self.look(), self.limit).await?.events;
         let now = store.now();
         let (was, changes): (Vec<_>, Vec<_>) =

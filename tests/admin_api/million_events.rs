@@ -3,7 +3,7 @@
 
 use hookonce::decide::time::Timestamp;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{DeclaredFields, EventQuery, Store};
+use hookonce::store::{DeclaredFields, EventQuery, Inspect, Store, StoreBackend};
 use std::time::{Duration, Instant};
 
 /// Fills the store with so many events, by SQL: nine in ten done, some dead, a few waiting.

@@ -5,8 +5,7 @@ use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
 use hookonce::decide::field::FieldSet;
-use hookonce::decide::id::{EventId, Key};
-use hookonce::decide::identity::recipe::IdentityRecipe;
+use hookonce::decide::id::EventId;
 use hookonce::decide::retry::RetryPolicy;
 use hookonce::decide::source::{
     ApiStyle, DeduplicationPolicy, Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode, Route, Source,
@@ -22,11 +21,9 @@ use hookonce::store::conformance::{TestEventBuilder, making};
 use hookonce::store::inspect::QuarantinedMessage;
 use hookonce::store::memory::MemoryStore;
 use hookonce::store::{
-    AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventDetails, EventQuery, ForgetCounts, ImportCounts,
-    RemovalResult, RetentionPolicies, SourceCount, SourceRetention, Store, StoreError, StoreFuture, StoredValue,
-    SweepError,
+    AdvanceResult, DueEvents, DueQuery, DuplicateNote, ForgetCounts, RetentionPolicies, SourceRetention,
+    StartDueRequest, StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError,
 };
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -124,6 +121,40 @@ impl Flaky {
     }
 }
 
+impl StoreBackend for Flaky {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
+        Box::pin(self.reads.answer(self.memory.payload(id)))
+    }
+
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
+        Box::pin(self.reads.answer(self.memory.receipt(id)))
+    }
+
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        self.memory.note_duplicates(notes)
+    }
+
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        self.memory.retention()
+    }
+
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        self.memory.set_retention(rows)
+    }
+
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        self.memory.quarantine(message)
+    }
+
+    fn clock(&self) -> &StoreClock {
+        self.memory.clock()
+    }
+
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
+        Box::pin(starts.by_steps(self))
+    }
+}
+
 impl Store for Flaky {
     fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
@@ -146,14 +177,6 @@ impl Store for Flaky {
         Box::pin(self.reads.answer(self.memory.get(id)))
     }
 
-    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(self.reads.answer(self.memory.payload(id)))
-    }
-
-    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        Box::pin(self.reads.answer(self.memory.receipt(id)))
-    }
-
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         if matches!(look, DueQuery::Route(..)) {
             self.looks.fetch_add(1, Ordering::SeqCst);
@@ -161,68 +184,8 @@ impl Store for Flaky {
         self.memory.due(look, limit)
     }
 
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        self.memory.list(listing)
-    }
-
-    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.memory.details(id)
-    }
-
-    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.memory.find_by_name(name, limit)
-    }
-
-    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        self.memory.note_duplicates(notes)
-    }
-
-    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
-        self.memory.remove(id)
-    }
-
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         self.memory.forget(keeps, limit)
-    }
-
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        self.memory.retention()
-    }
-
-    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.memory.set_retention(rows)
-    }
-
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        self.memory.other_sources(known)
-    }
-
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        self.memory.recipes()
-    }
-
-    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.memory.set_recipes(recipes)
-    }
-
-    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
-        self.memory.import(keys)
-    }
-
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        self.memory.quarantine(message)
-    }
-
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        self.memory.quarantined(limit)
-    }
-
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        self.memory.preview_claim(new)
-    }
-
-    fn now(&self) -> Timestamp {
-        self.memory.now()
     }
 }
 

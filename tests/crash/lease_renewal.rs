@@ -9,7 +9,7 @@ use hookonce::decide::source::InDoubtPolicy;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::{Store, StoreError};
+use hookonce::store::{Inspect, Store, StoreBackend, StoreError};
 use std::sync::atomic::Ordering;
 
 const fn ms(millis: u64) -> Duration {
@@ -54,7 +54,7 @@ async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands()
     store.advances.all(Mood::Fine);
     one.dispatcher.stop(ms(5_000)).await;
     assert_eq!(two.stands(id).await.revision, done, "a stale node wrote");
-    let told = store.details(id).await.unwrap().unwrap();
+    let told = store.memory.details(id).await.unwrap().unwrap();
     let outcomes: Vec<_> = told.attempts.iter().map(|tried| &*tried.outcome).collect();
     assert_eq!(outcomes, ["unknown", "delivered"], "the lost attempt left its result: {told:?}");
 }

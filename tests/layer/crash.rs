@@ -5,7 +5,7 @@ use hookonce::decide::time::Timestamp;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::memory::MemoryStore;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{EventQuery, Store};
+use hookonce::store::{EventQuery, Inspect};
 use hookonce::{Once, days, seconds};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn runtime() -> Runtime {
 }
 
 /// A process that is at the key `k` when it dies. Says in which attempt, and under which idempotency key.
-fn dies(store: &Arc<dyn Store>, live: &Runtime) -> (u32, String) {
+fn dies(store: &Arc<dyn Inspect>, live: &Runtime) -> (u32, String) {
     let (dead, service) = (runtime(), Service::slow());
     let client = dead.block_on(behind(&service, Once::new(store.clone()).lease(LEASE)));
     live.block_on(async {
@@ -32,7 +32,7 @@ fn dies(store: &Arc<dyn Store>, live: &Runtime) -> (u32, String) {
     service.last_attempt()
 }
 
-fn check(store: &Arc<dyn Store>, clock: &StoreClock) {
+fn check(store: &Arc<dyn Inspect>, clock: &StoreClock) {
     let live = runtime();
     let (_, first) = dies(store, &live);
     live.block_on(async {
@@ -63,17 +63,17 @@ fn check(store: &Arc<dyn Store>, clock: &StoreClock) {
 #[test]
 fn after_a_crash_the_next_request_runs_once_the_lease_is_over() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
-    check(&(Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Store>), &clock);
+    check(&(Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Inspect>), &clock);
     let dir = tempfile::tempdir().unwrap();
     let sqlite = SqliteStore::open_by(&dir.path().join("once.db"), SqliteAccess::Node, Some(clock.clone())).unwrap();
-    check(&(Arc::new(sqlite) as Arc<dyn Store>), &clock);
+    check(&(Arc::new(sqlite) as Arc<dyn Inspect>), &clock);
 }
 
 /// However often it happens: here the request is the retrier.
 #[test]
 fn after_many_crashes_the_next_request_still_runs() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
-    let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Store>;
+    let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Inspect>;
     let live = runtime();
     for _ in 0..5 {
         dies(&store, &live);
@@ -90,7 +90,7 @@ fn after_many_crashes_the_next_request_still_runs() {
 #[test]
 fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
-    let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Store>;
+    let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Inspect>;
     let live = runtime();
     let (_, first) = dies(&store, &live);
     clock.advance(LEASE + seconds(1));
@@ -123,13 +123,13 @@ fn a_restart_on_sqlite_does_not_wait_for_the_lease() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("once.db");
     let live = runtime();
-    let store = Arc::new(SqliteStore::open(&path, SqliteAccess::Node).unwrap()) as Arc<dyn Store>;
+    let store = Arc::new(SqliteStore::open(&path, SqliteAccess::Node).unwrap()) as Arc<dyn Inspect>;
     dies(&store, &live);
     drop(store);
     let store = loop {
         // The runtime that was shut down may hold it for another moment.
         match SqliteStore::open(&path, SqliteAccess::Node) {
-            Ok(store) => break Arc::new(store) as Arc<dyn Store>,
+            Ok(store) => break Arc::new(store) as Arc<dyn Inspect>,
             Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
         }
     };

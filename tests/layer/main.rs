@@ -28,7 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hookonce::Once;
 use hookonce::RequestAttempt;
-use hookonce::store::Store;
+use hookonce::store::Inspect;
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ enum Kind {
 
 /// A store of its own, and the folder or the server it is in.
 struct Place {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Inspect>,
     _home: Box<dyn Any + Send + Sync>,
 }
 

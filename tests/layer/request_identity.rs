@@ -2,7 +2,7 @@
 
 use super::{Client, Kind, STORES, Said, Service, behind};
 use axum::http::HeaderName;
-use hookonce::store::EventQuery;
+use hookonce::store::{EventQuery, Inspect};
 use hookonce::{Once, body, days, fields, header, json, query, seconds};
 
 async fn ask(client: &Client, path: &str, headers: &[(&str, &str)], body: &str) -> Said {
@@ -178,7 +178,7 @@ async fn a_key_counts_as_long_as_it_is_kept_and_an_answer_as_long_as_that_is() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
     let store = hookonce::store::memory::MemoryStore::new(clock.clone());
     let service = Service::new();
-    let once = Once::new(store).keep(seconds(100)).keep_body(seconds(50));
+    let once = Once::new(store.clone()).keep(seconds(100)).keep_body(seconds(50));
     let client = behind(&service, once.clone()).await;
     client.post("k", "a").await;
     clock.advance(seconds(60));
@@ -191,7 +191,7 @@ async fn a_key_counts_as_long_as_it_is_kept_and_an_answer_as_long_as_that_is() {
     assert_eq!((new.replayed(), service.calls()), (false, 2));
     clock.advance(seconds(101));
     assert_eq!(once.forget().await.unwrap().events, 1);
-    assert!(once.store().list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap().is_empty());
+    assert!(store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use crate::support::{House, Sent};
 use hookonce::decide::event::{DoneReason, EventState};
 use hookonce::store::open::{OpenPurpose, open_for};
 use hookonce::store::url::StoreUrl;
-use hookonce::store::{EventQuery, Store};
+use hookonce::store::{EventQuery, Inspect};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -259,12 +259,12 @@ pub(crate) async fn ends_when_quiet(url: &str) -> BTreeMap<String, usize> {
 }
 
 /// A look into the store at this address, beside the nodes.
-async fn look(url: &str) -> Arc<dyn Store> {
+async fn look(url: &str) -> Arc<dyn Inspect> {
     open_for(&StoreUrl::parse(url, std::path::Path::new("")).unwrap(), OpenPurpose::Look).await.unwrap()
 }
 
 /// Waits until every event is over.
-async fn over(store: &dyn Store) {
+async fn over(store: &dyn Inspect) {
     let until = Instant::now() + PATIENCE;
     // An event may go from one to the other between two looks: the first is looked at once more.
     let open = ["running", "waiting", "running"];
@@ -281,7 +281,7 @@ async fn over(store: &dyn Store) {
     }
 }
 
-async fn count(store: &dyn Store) -> BTreeMap<String, usize> {
+async fn count(store: &dyn Inspect) -> BTreeMap<String, usize> {
     let mut ends = BTreeMap::new();
     let mut before = None;
     loop {

@@ -10,7 +10,8 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::source::Keep;
 use hookonce::decide::transition::{ReceiptUpdate, TransientHeaders, Transition};
 use hookonce::store::{
-    AdvanceResult, DuplicateLookup, KnownDuplicate, RetentionPolicies, StartDueRequest, Store, StoreError, StoredValue,
+    AdvanceResult, DuplicateLookup, KnownDuplicate, RetentionPolicies, StartDueRequest, Store, StoreBackend,
+    StoreError, StoredValue,
 };
 use std::sync::Arc;
 

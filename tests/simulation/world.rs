@@ -15,7 +15,7 @@ use hookonce::decide::source::{Keep, Retention, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::memory::MemoryStore;
-use hookonce::store::{DueEvents, DueQuery, EventQuery, RetentionPolicies, Store, StoreFuture};
+use hookonce::store::{DueEvents, DueQuery, EventQuery, Inspect, RetentionPolicies, Store, StoreFuture};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

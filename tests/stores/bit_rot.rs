@@ -14,7 +14,7 @@ use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{AdvanceResult, DueQuery, EventQuery, Store, StoreError, StoredValue};
+use hookonce::store::{AdvanceResult, DueQuery, EventQuery, Inspect, Store, StoreBackend, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::io::Read as _;
 use std::path::Path;

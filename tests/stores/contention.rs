@@ -14,9 +14,8 @@ use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
-use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreError};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::{AdvanceResult, Inspect, RetentionPolicies, Store, StoreBackend, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -131,7 +130,7 @@ fn any(dice: &mut Random, keys: usize, subjects: usize) -> TestEventBuilder {
     made.kept(Retention { keys: Keep::For(Duration::from_millis(200)), body: Duration::ZERO })
 }
 
-async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, batches: usize, keys: usize) {
+async fn claimer(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Random, batches: usize, keys: usize) {
     for n in 0..batches {
         let size = [1, 8, 64][n % 3];
         let batch: Vec<NewEvent> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now())).collect();
@@ -147,7 +146,7 @@ async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random
 }
 
 /// Starts, ends, replays, removes and forgets whatever it meets, until all is claimed.
-async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, over: Arc<AtomicBool>) -> (u64, u64) {
+async fn mover(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Random, over: Arc<AtomicBool>) -> (u64, u64) {
     let (mut moved, mut contended, mut seen) = (0, 0, HashMap::new());
     while !over.load(Ordering::Relaxed) {
         let ids: Vec<EventId> = told.lock().unwrap().new.iter().copied().collect();
@@ -212,7 +211,7 @@ async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys(
         let mut movers = tokio::task::JoinSet::new();
         // Two nodes, each with connections of its own.
         for _ in 0..2 {
-            let store: Arc<dyn Store> = Arc::new(open(&server, &database, StoreClock::server()).await);
+            let store: Arc<dyn Inspect> = Arc::new(open(&server, &database, StoreClock::server()).await);
             for _ in 0..4 {
                 claimers.spawn(claimer(store.clone(), told.clone(), random.split(), batches, keys));
             }
@@ -245,7 +244,7 @@ async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
     let proxy = Cutter::before(server.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
     let options = PostgresOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
-    let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
+    let store = PostgresStore::open(&url, options).await.unwrap();
     for n in 0..rounds {
         let mut made = making().delivery(&format!("d{n}")).body(format!("b{n}"));
         if n % 2 == 0 {

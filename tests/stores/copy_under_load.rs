@@ -9,14 +9,17 @@ use hookonce::decide::identity::recipe::IdentityRecipe;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::conformance::making;
-use hookonce::store::copy::{self, CopyCursor, CopyEntry, CopyError, CopySide, CopyStore, ExportPage, copy};
+use hookonce::store::copy::{
+    self, CopyCursor, CopyEntry, CopyError, CopySide, CopyStore, ExportPage, ExportStore, copy,
+};
 use hookonce::store::inspect::QuarantinedMessage;
 use hookonce::store::ledger::Register;
 use hookonce::store::open::open_to_copy;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::url::StoreUrl;
 use hookonce::store::{
-    DuplicateNote, DuplicateSighting, EventQuery, SourceRetention, Store, StoreError, StoreFuture, open,
+    DuplicateNote, DuplicateSighting, EventQuery, Inspect, SourceRetention, Store, StoreBackend, StoreError,
+    StoreFuture, open,
 };
 use std::borrow::Cow;
 use std::path::Path;
@@ -34,11 +37,11 @@ async fn filled(path: &Path) -> SqliteStore {
     for n in 1..MOVED {
         let (id, body) = (format!("d{n}"), format!("b{n}"));
         let made = if n % 2 == 0 { making().unsigned(&id, body) } else { making().delivery(&id) };
-        store.claim(vec![made.made(Store::now(&store))]).await.unwrap();
+        store.claim(vec![made.made(StoreBackend::now(&store))]).await.unwrap();
     }
-    let odd = making().delivery(ODD).made(Store::now(&store));
+    let odd = making().delivery(ODD).made(StoreBackend::now(&store));
     let sighting =
-        DuplicateSighting { at: Store::now(&store), delivery_id: Some(ODD.into()), same: MatchedBy::Delivery };
+        DuplicateSighting { at: StoreBackend::now(&store), delivery_id: Some(ODD.into()), same: MatchedBy::Delivery };
     let note = DuplicateNote { event: odd.event.id, sighting };
     store.claim(vec![odd]).await.unwrap();
     store.note_duplicates(vec![note]).await.unwrap();
@@ -60,46 +63,61 @@ impl Unnoticing {
     }
 }
 
-impl CopyStore for Unnoticing {
+impl ExportStore for Unnoticing {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         self.0.export(from, limit)
     }
+
     fn entries(&self) -> StoreFuture<'_, u64> {
         self.0.entries()
     }
-    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<copy::CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
-        self.0.fill(entries, notes)
-    }
-    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
-        self.0.noted(key)
-    }
-    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
-        self.0.clear_recipes(mark)
-    }
+
     fn settled(&self) -> StoreFuture<'_, ()> {
         self.0.settled()
     }
-    fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()> {
-        self.0.pass_turns(highest)
-    }
-    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
-        self.0.last_seen()
-    }
-    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
-        self.0.set_last_seen(time)
-    }
-    fn in_use(&self) -> StoreFuture<'_, Option<String>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
+
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.0.text(text)
     }
+}
+
+impl CopyStore for Unnoticing {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<copy::CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+        self.0.fill(entries, notes)
+    }
+
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
+        self.0.noted(key)
+    }
+
+    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
+        self.0.clear_recipes(mark)
+    }
+
+    fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()> {
+        self.0.pass_turns(highest)
+    }
+
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
+        self.0.last_seen()
+    }
+
+    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
+        self.0.set_last_seen(time)
+    }
+
+    fn in_use(&self) -> StoreFuture<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     fn now(&self) -> Timestamp {
         self.0.now()
     }
+
     fn clock_follows_events(&self) -> bool {
         self.0.clock_follows_events()
     }
+
     fn open_events(&self) -> StoreFuture<'_, u64> {
         self.0.open_events()
     }
@@ -130,7 +148,7 @@ async fn copy_while<F: Future<Output = ()>>(
 }
 
 /// A claim and a start are refused.
-async fn check_writes_nothing(node: &dyn Store) {
+async fn check_writes_nothing(node: &dyn Inspect) {
     let claimed = node.claim(vec![making().delivery("refused").made(node.now())]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
     let waits = node.list(EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().remove(0);
@@ -284,7 +302,7 @@ async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_tar
     let dir = tempfile::tempdir().unwrap();
     let from = filled(&dir.path().join("a.db")).await;
     let grouped = making().delivery("grouped").change("subject", "v", Some(1)).group("g");
-    from.claim(vec![grouped.made(Store::now(&from))]).await.unwrap();
+    from.claim(vec![grouped.made(StoreBackend::now(&from))]).await.unwrap();
     let server = postgres_server::Server::start().await;
     let database = server.database().await;
     let to = Unnoticing::open(&server.url(&database), CopySide::Target).await;

@@ -6,9 +6,8 @@ use hookonce::decide::claim::Claim;
 use hookonce::decide::id::EventId;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
-use hookonce::store::{Store, StoreError};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::{Inspect, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -76,7 +75,7 @@ async fn once_another_server_is_the_primary_nothing_counts_that_is_written_on_th
     let switch = Switch::to(old.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", switch.port);
     let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
-    let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
+    let store = PostgresStore::open(&url, options).await.unwrap();
     let before = claim(&store, "before").await;
     store.known().await.unwrap(); // it is marked
     caught_up(&old).await;

@@ -11,11 +11,10 @@ use hookonce::internals::cli::migrate::{self, MigrationSettings};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::open::MigrationMode;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::url::{ServerUrl, StoreUrl};
-use hookonce::store::{DeclaredFields, DueQuery, EventQuery, StartDueRequest, Store};
+use hookonce::store::{DeclaredFields, DueQuery, EventQuery, Inspect, StartDueRequest, Store, StoreBackend};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,12 +45,12 @@ async fn first_store(server: &Server, events: i32) -> (String, Client) {
     (database, db)
 }
 
-async fn open(server: &Server, database: &str) -> OptimisticStore<PostgresBackend> {
+async fn open(server: &Server, database: &str) -> PostgresStore {
     open_as(&server.url(database), SchemaMode::Auto).await
 }
 
-async fn open_as(url: &str, schema: SchemaMode) -> OptimisticStore<PostgresBackend> {
-    OptimisticStore(PostgresBackend::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await.unwrap())
+async fn open_as(url: &str, schema: SchemaMode) -> PostgresStore {
+    PostgresStore::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await.unwrap()
 }
 
 fn address(url: &str) -> ServerUrl {
@@ -263,7 +262,7 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
     waits_for(&db, 1).await;
     let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Manual };
     let url = server.url(&database);
-    let node = tokio::spawn(async move { PostgresBackend::open(&url, options).await.err() });
+    let node = tokio::spawn(async move { PostgresStore::open(&url, options).await.err() });
     let waits = waits_for(&db, 2);
     tokio::select! {
         () = waits => {}

@@ -11,9 +11,8 @@ use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
-use hookonce::store::{AdvanceResult, Store, StoreError};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::{AdvanceResult, Store, StoreBackend, StoreError};
 use std::sync::{Arc, Mutex};
 
 fn start(event: &Event, store: &dyn Store) -> hookonce::decide::transition::Transition {
@@ -30,7 +29,7 @@ async fn a_commit_that_a_pooler_answers_with_an_error_may_be_written_and_the_sam
     let pooler = FailingPooler::before(server.port, move || next.lock().unwrap().take()).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", pooler.port);
     let options = PostgresOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
-    let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
+    let store = PostgresStore::open(&url, options).await.unwrap();
     let arm = |fails: Fails| *arm.lock().unwrap() = Some(fails);
     let mut events = 0;
     for (fails, locks) in FAULTS.into_iter().flat_map(|fails| [(fails, false), (fails, true)]) {

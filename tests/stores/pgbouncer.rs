@@ -3,10 +3,9 @@
 use crate::postgres_server::{Server, as_owner, write_as_owner};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
-use hookonce::store::{ChangeHint, Store, StoreOpenError};
+use hookonce::store::{ChangeHint, Store, StoreBackend, StoreOpenError};
 use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -55,9 +54,9 @@ impl PgBouncer {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    async fn open(&self, database: &str, parameters: &str) -> Result<PostgresBackend, StoreOpenError> {
+    async fn open(&self, database: &str, parameters: &str) -> Result<PostgresStore, StoreOpenError> {
         let url = format!("{}{parameters}", self.url(database));
-        PostgresBackend::open(&url, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto }).await
+        PostgresStore::open(&url, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto }).await
     }
 
     /// A connection of the application, which shares the pool.
@@ -80,8 +79,8 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     let server = Server::start().await;
     let database = server.database().await;
     let pool = PgBouncer::before(&server, "pool_mode = session\ndefault_pool_size = 28").await;
-    let here = OptimisticStore(pool.open(&database, "").await.unwrap());
-    let there = OptimisticStore(pool.open(&database, "").await.unwrap());
+    let here = pool.open(&database, "").await.unwrap();
+    let there = pool.open(&database, "").await.unwrap();
     let mut heard = here.hints().unwrap();
     let one = making().source("so").route("ro").delivery("d1");
     there.claim(vec![one.clone().made(there.now())]).await.unwrap();
@@ -156,14 +155,14 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     let pool = PgBouncer::before(server, &lines).await;
     let url = pool.url(&database);
     for schema in [SchemaMode::Auto, SchemaMode::Manual, SchemaMode::Read] {
-        let opened = PostgresBackend::open(&url, PostgresOptions { clock: StoreClock::server(), schema }).await;
+        let opened = PostgresStore::open(&url, PostgresOptions { clock: StoreClock::server(), schema }).await;
         check_refused(&format!("{schema:?}"), opened);
     }
     let options = || PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
-    check_refused("copy", PostgresBackend::open_to_copy(&url, options()).await);
-    check_refused("behind", PostgresBackend::behind(&url).await);
+    check_refused("copy", PostgresStore::open_to_copy(&url, options()).await);
+    check_refused("behind", PostgresStore::behind(&url).await);
     let name = SchemaName::parse("other").unwrap();
-    check_refused("relocate", PostgresBackend::relocate(&url, &name).await);
+    check_refused("relocate", PostgresStore::relocate(&url, &name).await);
     #[cfg(feature = "node")]
     {
         use hookonce::internals::cli::migrate::{DataLossConsent, MigrationSettings, postgres as migrate};
@@ -252,7 +251,7 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
     drop(again.open(&database, "").await.unwrap());
     let direct = format!("{}{PATH}", server.url(&database));
     drop(
-        PostgresBackend::open(&direct, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto })
+        PostgresStore::open(&direct, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto })
             .await
             .unwrap(),
     );

@@ -13,15 +13,16 @@ use hookonce::decide::transition::AttemptRecord;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance;
 use hookonce::store::conformance::{StoreUnderTest, TestEventBuilder, making};
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
-use hookonce::store::{AdvanceResult, ChangeHint, DuplicateNote, DuplicateSighting, Store, StoreError, StoredValue};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::{
+    AdvanceResult, ChangeHint, DuplicateNote, DuplicateSighting, Inspect, Store, StoreBackend, StoreError, StoredValue,
+};
 use tokio::sync::broadcast::Receiver;
 
 /// A store in this database, by this clock.
-pub(crate) async fn open(server: &Server, database: &str, clock: StoreClock) -> OptimisticStore<PostgresBackend> {
+pub(crate) async fn open(server: &Server, database: &str, clock: StoreClock) -> PostgresStore {
     let options = PostgresOptions { clock, schema: SchemaMode::Auto };
-    OptimisticStore(PostgresBackend::open(&server.url(database), options).await.unwrap())
+    PostgresStore::open(&server.url(database), options).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,7 +37,7 @@ async fn postgres_keeps_the_contract() {
         let url = format!("{}?schema={schema}&options=-c%20search_path%3D{schema}", server.url(&database));
         let clock = StoreClock::manual(START);
         let options = PostgresOptions { clock: clock.clone(), schema: SchemaMode::Auto };
-        let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
+        let store = PostgresStore::open(&url, options).await.unwrap();
         let database_url = server.url(&database);
         let spoil = move |id: EventId| {
             let sql = format!("update {schema}.payloads set body = 'As it came' where event = '{id}'");

@@ -6,15 +6,14 @@ use crate::postgres::open;
 use crate::postgres_server::Server;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
-use hookonce::store::{DeclaredFields, Store, StoreOpenError};
+use hookonce::store::{DeclaredFields, Inspect, Store, StoreBackend, StoreOpenError};
 use std::process::Command;
 use tokio_postgres::Client;
 
-async fn try_open(url: &str, schema: SchemaMode) -> Result<PostgresBackend, StoreOpenError> {
-    PostgresBackend::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await
+async fn try_open(url: &str, schema: SchemaMode) -> Result<PostgresStore, StoreOpenError> {
+    PostgresStore::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await
 }
 
 /// It cannot be opened until somebody does something, and these words say what.
@@ -85,7 +84,7 @@ async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
     store.claim(vec![made.clone().made(START)]).await.unwrap();
     let replica = server.replica().await;
     check(&replica.url(&database), &["replica", "primary"]).await;
-    let looks = OptimisticStore(try_open(&replica.url(&database), SchemaMode::Read).await.unwrap());
+    let looks = try_open(&replica.url(&database), SchemaMode::Read).await.unwrap();
     let seen = async {
         while looks.get(made.id()).await.unwrap().is_none() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -135,9 +134,7 @@ async fn tls_is_used_as_the_url_asks_and_verify_full_wants_to_know_the_server() 
     for mode in
         ["disable".to_owned(), "prefer".into(), "require".into(), format!("verify-full&sslrootcert={certificate}")]
     {
-        let store = OptimisticStore(
-            try_open(&url(&mode), SchemaMode::Auto).await.unwrap_or_else(|error| panic!("{mode}: {error}")),
-        );
+        let store = try_open(&url(&mode), SchemaMode::Auto).await.unwrap_or_else(|error| panic!("{mode}: {error}"));
         store.claim(vec![making().delivery(&mode).made(store.now())]).await.unwrap();
         let sql = "select bool_or(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'hookonce'";
         let encrypted: bool = server.client(&database).await.query_one(sql, &[]).await.unwrap().get(0);
@@ -297,7 +294,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     )
     .await
     .unwrap();
-    let poor = OptimisticStore(try_open(&server.url_of("poor", &database), SchemaMode::Manual).await.unwrap());
+    let poor = try_open(&server.url_of("poor", &database), SchemaMode::Manual).await.unwrap();
     assert_eq!(poor.declare(fields(&[("size", false)])).await.unwrap(), [""; 0]);
     poor.claim(vec![making().delivery("poor").made(START)]).await.unwrap();
 }

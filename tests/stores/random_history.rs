@@ -16,8 +16,8 @@ use hookonce::store::conformance::{TestEventBuilder, imported, making};
 use hookonce::store::memory::MemoryStore;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{
-    AdvanceResult, DueEvents, DuplicateNote, DuplicateSighting, EventDetails, EventQuery, RemovalResult,
-    RetentionPolicies, StartDueRequest, Store,
+    Administer, AdvanceResult, DueEvents, DuplicateNote, DuplicateSighting, EventDetails, EventQuery, Inspect,
+    RemovalResult, RetentionPolicies, StartDueRequest, Store, StoreBackend,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ struct All {
     memory: MemoryStore,
     sqlite: Option<SqliteStore>,
     /// Stores that many nodes share. Their turns are only worth their order.
-    shared: Vec<Box<dyn Store>>,
+    shared: Vec<Box<dyn Inspect>>,
     ids: Vec<EventId>,
     made: Vec<NewEvent>,
     seen: Vec<Event>,
@@ -100,7 +100,7 @@ impl All {
     async fn ask_all<T: Clone + PartialEq + std::fmt::Debug>(
         &self,
         ours: T,
-        ask: impl AsyncFn(&dyn Store) -> T,
+        ask: impl AsyncFn(&dyn Inspect) -> T,
         plain: impl Fn(T, Turns) -> T,
     ) {
         let theirs = ask(self.sqlite()).await;
@@ -253,7 +253,7 @@ impl All {
             change.payload = Some(arriving.payload);
         }
         let ours = self.memory.advance(vec![change.clone()]).await.unwrap().remove(0);
-        let advance = async |store: &dyn Store| store.advance(vec![change.clone()]).await.unwrap().remove(0);
+        let advance = async |store: &dyn Inspect| store.advance(vec![change.clone()]).await.unwrap().remove(0);
         self.ask_all(ours.clone(), advance, plain_advance).await;
         match ours {
             AdvanceResult::Written { event, .. } => {
@@ -273,7 +273,7 @@ impl All {
             limit: 1 + self.dice.index(5),
         };
         let ours = self.memory.start_due(starts.clone()).await.unwrap().events;
-        let start = async |store: &dyn Store| store.start_due(starts.clone()).await.unwrap().events;
+        let start = async |store: &dyn Inspect| store.start_due(starts.clone()).await.unwrap().events;
         self.ask_all(ours.clone(), start, plain_events).await;
         for event in ours {
             self.count("started together");
@@ -393,7 +393,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
 /// Lives through these histories, each in stores that are new, and says how often each answer came.
 pub(crate) async fn live_all(
     seeds: std::ops::RangeInclusive<u64>,
-    shared: impl AsyncFn(StoreClock) -> Vec<Box<dyn Store>>,
+    shared: impl AsyncFn(StoreClock) -> Vec<Box<dyn Inspect>>,
 ) -> BTreeMap<&'static str, u32> {
     let dir = folder();
     let mut answers = BTreeMap::new();
@@ -454,7 +454,7 @@ async fn the_same_history_gives_the_same_answers_in_every_store() {
     let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { SEEDS } else { 4 };
     let answers = live_all(1..=seeds, async |clock| {
         let database = server.database().await;
-        let store: Box<dyn Store> = Box::new(crate::postgres::open(&server, &database, clock).await);
+        let store: Box<dyn Inspect> = Box::new(crate::postgres::open(&server, &database, clock).await);
         vec![store]
     })
     .await;

@@ -12,20 +12,18 @@ use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance;
 use hookonce::store::conformance::{StoreUnderTest, TestEventBuilder, making};
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::redis::{RedisAccess, RedisBackend, RedisOptions};
+use hookonce::store::redis::{RedisAccess, RedisOptions, RedisStore};
 use hookonce::store::{
-    AdvanceResult, ChangeHint, DueQuery, ForgetCounts, RetentionPolicies, Store, StoreError, StoreOpenError,
+    AdvanceResult, ChangeHint, DueQuery, ForgetCounts, Inspect, RetentionPolicies, Store, StoreBackend, StoreError,
+    StoreOpenError,
 };
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(crate) async fn open(url: &str) -> Result<OptimisticStore<RedisBackend>, StoreOpenError> {
-    RedisBackend::open(url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node })
-        .await
-        .map(OptimisticStore)
+pub(crate) async fn open(url: &str) -> Result<RedisStore, StoreOpenError> {
+    RedisStore::open(url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node }).await
 }
 
 pub(crate) async fn claim(store: &impl Store, one: TestEventBuilder) -> Claim {
@@ -61,7 +59,7 @@ async fn keeps_the_contract(program: &Path) {
         let prefix = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
         let clock = StoreClock::manual(START);
         let options = RedisOptions { clock: clock.clone(), access: RedisAccess::Node };
-        let store = OptimisticStore(RedisBackend::open(&server.url(&prefix), options).await.unwrap());
+        let store = RedisStore::open(&server.url(&prefix), options).await.unwrap();
         let server = server.clone();
         let spoil = move |id: EventId| {
             let name = [format!("{{{prefix}}}b").as_bytes(), &id.0].concat();
@@ -96,8 +94,8 @@ async fn the_same_history_gives_the_same_answers_in_redis() {
     let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::random_history::SEEDS } else { 12 };
     let answers = crate::random_history::live_all(1..=seeds, async |clock| {
         let url = server.url(&format!("history{}", count.fetch_add(1, Ordering::Relaxed)));
-        let store = RedisBackend::open(&url, RedisOptions { clock, access: RedisAccess::Node }).await.unwrap();
-        let store: Box<dyn Store> = Box::new(OptimisticStore(store));
+        let store = RedisStore::open(&url, RedisOptions { clock, access: RedisAccess::Node }).await.unwrap();
+        let store: Box<dyn Inspect> = Box::new(store);
         vec![store]
     })
     .await;
@@ -184,17 +182,16 @@ async fn what_a_user_may_not_ask_must_be_written_into_the_url() {
 #[tokio::test]
 async fn a_reader_makes_no_store_and_writes_nothing() {
     let server = Server::start();
-    let read = || RedisBackend::open("", RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read });
+    let read = || RedisStore::open("", RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read });
     assert!(read().await.is_err());
     let url = server.url("a");
-    let read = async || {
-        RedisBackend::open(&url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read }).await
-    };
+    let read =
+        async || RedisStore::open(&url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read }).await;
     let why = read().await.unwrap_err().to_string();
     assert!(why.contains("holds no store under the prefix `a`"), "{why}");
     let store = open(&url).await.unwrap();
     let event = new(&store, making().delivery("d1")).await;
-    let reader = OptimisticStore(read().await.unwrap());
+    let reader = read().await.unwrap();
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event));
     let claimed = reader.claim(vec![making().delivery("d2").made(store.now())]).await;
     assert!(matches!(claimed, Err(StoreError::Down(_))), "{claimed:?}");

@@ -6,9 +6,8 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::redis::RedisBackend;
-use hookonce::store::{RetentionPolicies, Store};
+use hookonce::store::redis::RedisStore;
+use hookonce::store::{Inspect, RetentionPolicies, Store, StoreBackend};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +15,7 @@ use std::time::Instant;
 const EVENTS: usize = 6_000;
 
 /// Claims so many events that are over at once.
-async fn filled(store: &OptimisticStore<RedisBackend>) -> Vec<EventId> {
+async fn filled(store: &RedisStore) -> Vec<EventId> {
     let mut ids = Vec::new();
     for from in (0..EVENTS).step_by(500) {
         let made = (from..from + 500).map(|n| making().delivery(&format!("delivery {n}")).recorded().made(store.now()));
@@ -32,7 +31,7 @@ fn count(server: &Server, name: &str) -> usize {
 }
 
 /// How often a sorted list was read while this was looked for, and what was found.
-async fn look(server: &Server, store: &OptimisticStore<RedisBackend>, end: &str) -> (usize, Vec<EventId>) {
+async fn look(server: &Server, store: &RedisStore, end: &str) -> (usize, Vec<EventId>) {
     server.order(&["CONFIG", "RESETSTAT"]);
     let found = store.find_by_name(end.to_owned(), 2).await.unwrap();
     let stats: String = ::redis::cmd("INFO").arg("commandstats").query(&mut server.client()).unwrap();

@@ -6,7 +6,7 @@ use hookonce::decide::claim::Claim;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
-use hookonce::store::{EventQuery, RetentionPolicies, Store, StoreError};
+use hookonce::store::{EventQuery, Inspect, RetentionPolicies, Store, StoreBackend, StoreError};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,9 +12,8 @@ use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::redis::RedisBackend;
-use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreError};
+use hookonce::store::redis::RedisStore;
+use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreBackend, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -58,13 +57,7 @@ fn one(dice: &mut Random, keys: usize) -> hookonce::store::conformance::TestEven
     if dice.index(2) == 0 { made.recorded() } else { made }
 }
 
-async fn claims(
-    store: &OptimisticStore<RedisBackend>,
-    dice: &mut Random,
-    keys: usize,
-    size: usize,
-    seen: &mut Seen,
-) -> Vec<Event> {
+async fn claims(store: &RedisStore, dice: &mut Random, keys: usize, size: usize, seen: &mut Seen) -> Vec<Event> {
     let batch: Vec<NewEvent> = (0..size).map(|_| one(dice, keys).made(store.now())).collect();
     let claims = match store.claim(batch.clone()).await {
         Ok(claims) => claims,
@@ -92,12 +85,7 @@ async fn claims(
 }
 
 /// One step of an event's life, whatever comes of it.
-async fn live(
-    store: &OptimisticStore<RedisBackend>,
-    dice: &mut Random,
-    event: Event,
-    seen: &mut Seen,
-) -> Option<Event> {
+async fn live(store: &RedisStore, dice: &mut Random, event: Event, seen: &mut Seen) -> Option<Event> {
     let step = match dice.index(6) {
         0..2 => EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
         2..4 => EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) },
@@ -118,13 +106,7 @@ async fn live(
     }
 }
 
-async fn task(
-    store: Arc<OptimisticStore<RedisBackend>>,
-    mut dice: Random,
-    keys: usize,
-    size: usize,
-    total: usize,
-) -> Seen {
+async fn task(store: Arc<RedisStore>, mut dice: Random, keys: usize, size: usize, total: usize) -> Seen {
     let mut seen = Seen::default();
     let mut open: Vec<Event> = Vec::new();
     for round in 0..total / size {

@@ -7,9 +7,8 @@ use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::conformance::making;
-use hookonce::store::optimistic::OptimisticStore;
-use hookonce::store::redis::RedisBackend;
-use hookonce::store::{EventQuery, RetentionPolicies, Store};
+use hookonce::store::redis::RedisStore;
+use hookonce::store::{EventQuery, Inspect, RetentionPolicies, Store, StoreBackend};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -26,7 +25,7 @@ fn batch(source: &str, from: usize, now: Timestamp) -> Vec<NewEvent> {
 
 /// Claims until it is told to stop; says how many.
 async fn claims(
-    store: Arc<OptimisticStore<RedisBackend>>,
+    store: Arc<RedisStore>,
     source: &'static str,
     next: Arc<AtomicUsize>,
     enough: Arc<AtomicBool>,

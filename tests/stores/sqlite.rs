@@ -12,7 +12,9 @@ use hookonce::internals::cli::migrate::{self, DataLossConsent};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{DeclaredFields, DuplicateNote, DuplicateSighting, EventQuery, Store, StoreError, StoredValue};
+use hookonce::store::{
+    DeclaredFields, DuplicateNote, DuplicateSighting, EventQuery, Inspect, Store, StoreBackend, StoreError, StoredValue,
+};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use crate::sqlite::{new, node};
 use hookonce::internals::cli::migrate;
 use hookonce::store::conformance::making;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::{Store, StoreError};
+use hookonce::store::{Store, StoreBackend, StoreError};
 use rusqlite::Connection;
 use rustix::fs::{FlockOperation, flock};
 use std::os::unix::fs::PermissionsExt;

@@ -9,7 +9,7 @@ use hookonce::decide::id::Node;
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::{StartDueRequest, Store};
+use hookonce::store::{StartDueRequest, Store, StoreBackend};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Client;

@@ -6,14 +6,14 @@ use crate::cli::error::CommandError;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::source::Route;
 use crate::store::retention::{self, NodeTopology};
-use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue};
+use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionPolicies, StoredValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A store, opened here.
 pub(crate) struct LocalBackend {
     /// The store.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Inspect>,
     /// How long each source's events are kept, where that was asked for.
     pub keeps: Arc<RetentionPolicies>,
     /// Whether nodes may run on it meanwhile.

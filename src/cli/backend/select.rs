@@ -6,7 +6,7 @@ use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
 use crate::store::open::{OpenPurpose, open_for};
 use crate::store::retention::NodeTopology;
 use crate::store::url::StoreUrlError;
-use crate::store::{RetentionPolicies, Store};
+use crate::store::{Inspect, RetentionPolicies};
 use clap::Args;
 use reqwest::StatusCode;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -153,7 +153,11 @@ impl BackendArgs {
 
 /// One node at a time has a file's lock: a command that writes takes it, one that looks needs none.
 #[cfg(feature = "sqlite")]
-fn open_sqlite(path: &std::path::Path, purpose: BackendAccess, no_node: &str) -> Result<Arc<dyn Store>, CommandError> {
+fn open_sqlite(
+    path: &std::path::Path,
+    purpose: BackendAccess,
+    no_node: &str,
+) -> Result<Arc<dyn Inspect>, CommandError> {
     use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
     let cannot = |error: SqliteOpenError| {
         let running = format!(

@@ -179,7 +179,7 @@ async fn store_contents(address: &StoreAddress) -> Result<StoreContents, StoreOp
     match address {
         #[cfg(feature = "postgres")]
         StoreAddress::Postgres(url) => {
-            let behind = crate::store::postgres::PostgresBackend::behind(url.expose()).await?;
+            let behind = crate::store::postgres::PostgresStore::behind(url.expose()).await?;
             Ok(match behind.first() {
                 None => StoreContents::Store,
                 Some(first) if first.version == 1 => StoreContents::NoSchema,
@@ -187,7 +187,7 @@ async fn store_contents(address: &StoreAddress) -> Result<StoreContents, StoreOp
             })
         }
         #[cfg(feature = "redis")]
-        StoreAddress::Redis(url) if crate::store::redis::RedisBackend::is_empty(url.expose()).await? => {
+        StoreAddress::Redis(url) if crate::store::redis::RedisStore::is_empty(url.expose()).await? => {
             Ok(StoreContents::NoKeys)
         }
         _ => Ok(StoreContents::Store),

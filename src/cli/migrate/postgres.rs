@@ -3,7 +3,7 @@
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
 use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};
-use crate::store::postgres::{PostgresBackend, indexes};
+use crate::store::postgres::{PostgresStore, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
 use crate::store::url::ServerUrl;
 use std::io::Write;
@@ -71,12 +71,12 @@ async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Cli
     let Some(there) = SchemaName::parse(name) else {
         return Err(MigrateError::Server(format!("`{}` is no name of a schema", name.escape_debug())));
     };
-    let done = PostgresBackend::relocate(url.expose(), &there).await;
+    let done = PostgresStore::relocate(url.expose(), &there).await;
     let (db, from) = done.map_err(|cannot| MigrateError::Server(cannot.to_string()))?;
     if let Some(from) = from {
         writeln!(out, "moved from schema {from} to schema {there}")?;
     }
-    if !PostgresBackend::names(url.expose(), &there) {
+    if !PostgresStore::names(url.expose(), &there) {
         writeln!(out, "write `schema={}` into the store's URL before a node starts", there.as_str())?;
     }
     Ok((db, there))
@@ -104,7 +104,7 @@ pub async fn down(
 }
 
 async fn connect(url: &ServerUrl) -> Result<(Client, SchemaName), MigrateError> {
-    PostgresBackend::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(cannot.to_string()))
+    PostgresStore::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(cannot.to_string()))
 }
 
 fn left(url: &ServerUrl, problem: &schema::PgMigrationError) -> MigrateError {

@@ -24,7 +24,7 @@ pub(crate) mod start_due;
 pub use event_builder::{TestEventBuilder, imported, making};
 
 use super::clock::StoreClock;
-use super::{AdvanceResult, DueQuery, ImportCounts, Store};
+use super::{AdvanceResult, DueQuery, ImportCounts, Inspect};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep, Outcome, SucceededBlocks};
@@ -166,7 +166,7 @@ type TestStoreHook<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// An empty store, and what can be done to it from outside.
 pub struct StoreUnderTest {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Inspect>,
     wait: TestStoreHook<Duration>,
     set: Option<TestStoreHook<Timestamp>>,
     spoil: Option<TestStoreHook<EventId>>,
@@ -175,12 +175,12 @@ pub struct StoreUnderTest {
 
 impl StoreUnderTest {
     /// This store; `wait` moves its clock on.
-    pub fn of(store: impl Store, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+    pub fn of(store: impl Inspect, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         Self { store: Arc::new(store), wait: Box::new(wait), set: None, spoil: None, statements: None }
     }
 
     /// This store, which goes by a clock that is moved by hand.
-    pub fn by(store: impl Store, clock: &StoreClock) -> Self {
+    pub fn by(store: impl Inspect, clock: &StoreClock) -> Self {
         let (wait, set) = (clock.clone(), clock.clone());
         Self::of(store, move |length| wait.advance(length)).set_by(move |to| set.set(to))
     }

@@ -36,8 +36,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use tokio::time::Instant;
 
-/// A store that can be copied: read to its end, or filled from another one. Each store implements it once.
-pub trait CopyStore: Send + Sync {
+/// A store that can be read to its end.
+pub trait ExportStore: Send + Sync {
     /// Up to `limit` entries from there on, and no more after [`limits::BATCH_BYTES_MAX`] of bodies. Registers of the
     /// copy's own are left out (`copy_lock::is_own`).
     ///
@@ -47,6 +47,20 @@ pub trait CopyStore: Send + Sync {
     /// How many entries there are, as nearly as can be told at once: for the progress bar.
     fn entries(&self) -> StoreFuture<'_, u64>;
 
+    /// Waits until every write that may not have seen what is written by now is over.
+    fn settled(&self) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// This text as it comes back from here.
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        text.into()
+    }
+}
+
+/// A store that can be copied: read to its end, or filled from another one. SQLite implements it; a store that nodes
+/// share has it through [`ExportBackend`].
+pub trait CopyStore: ExportStore {
     /// Where all of these notes still read as they did, writes the entries that are not there yet, and then the notes. Says
     /// whether they did: if not, nothing was written. Durable when it returns.
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool>;
@@ -57,9 +71,6 @@ pub trait CopyStore: Send + Sync {
     /// Removes all recipes, and how long sources' events are kept: what a node left in a store that holds nothing else. Only
     /// where this is still its mark; says whether it was.
     fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool>;
-
-    /// Waits until every write that may not have seen what is written by now is over.
-    fn settled(&self) -> StoreFuture<'_, ()>;
 
     /// Makes the next turn higher than this one.
     fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()>;
@@ -73,10 +84,7 @@ pub trait CopyStore: Send + Sync {
     /// A sentence about who uses the store, if it can be told that somebody does.
     fn in_use(&self) -> StoreFuture<'_, Option<String>>;
 
-    /// This text as it comes back from here.
-    fn text<'t>(&self, text: &'t str) -> Cow<'t, str>;
-
-    /// The store's clock.
+    /// The store's time.
     fn now(&self) -> Timestamp;
 
     /// Whether that clock goes on from the latest time that the store holds. A server's clock does not.

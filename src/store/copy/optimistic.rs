@@ -1,7 +1,7 @@
 //! A store that nodes share, as one that can be copied: what is written goes through its swaps.
 
 use super::copy_lock::MARK;
-use super::{CompleteEvent, CopyCursor, CopyEntry, CopyLock, CopyRegisterUpdate, CopyStore, ExportPage, under_a_lease};
+use super::{CompleteEvent, CopyEntry, CopyLock, CopyRegisterUpdate, CopyStore, ExportStore, under_a_lease};
 use crate::decide::id::{Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::time::Timestamp;
@@ -11,15 +11,10 @@ use crate::store::optimistic::{
     ConditionalWrite, ExpectedVersion, Record, RecordId, RecordVersion, RecordWrite, TURNS_AT_ONCE, VersionedBackend,
     txn,
 };
-use crate::store::{DueQuery, EventQuery, SourceRetention, StoreError, StoreFuture};
-use std::borrow::Cow;
+use crate::store::{DueQuery, EventQuery, Inspect, SourceRetention, StoreBackend, StoreError, StoreFuture};
 
-/// A shelf that can be read to its end.
-pub trait ExportBackend: VersionedBackend {
-    /// See [`CopyStore::export`].
-    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage>;
-    /// See [`CopyStore::entries`].
-    fn entries(&self) -> StoreFuture<'_, u64>;
+/// A store that nodes share, as one that can be copied.
+pub trait ExportBackend: VersionedBackend + ExportStore + Inspect {
     /// A sentence about the nodes that are connected, where the server can tell.
     fn connected(&self) -> StoreFuture<'_, Option<String>>;
     /// Writes what is no cell, all of it or nothing, where the mark of a copy still has this version. Says whether it had.
@@ -54,14 +49,6 @@ const QUARANTINED_AT_ONCE: usize = 64;
 const LEASES_READ: usize = 10_000;
 
 impl<S: ExportBackend> CopyStore for S {
-    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
-        ExportBackend::export(self, from, limit)
-    }
-
-    fn entries(&self) -> StoreFuture<'_, u64> {
-        ExportBackend::entries(self)
-    }
-
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             let Some(note) = note(self, notes).await? else { return Ok(false) };
@@ -89,10 +76,6 @@ impl<S: ExportBackend> CopyStore for S {
                 CopySideData { recipes: Some(Vec::new()), retention: Some(Vec::new()), quarantined: Vec::new() };
             Ok(register == Some(mark) && self.fill_beside(nothing, version).await?)
         })
-    }
-
-    fn settled(&self) -> StoreFuture<'_, ()> {
-        VersionedBackend::settled(self)
     }
 
     /// Turns are taken in steps: a store gives only so many at once.
@@ -130,19 +113,15 @@ impl<S: ExportBackend> CopyStore for S {
             if let Some(who) = self.connected().await? {
                 return Ok(Some(who));
             }
-            let leases = self.due(DueQuery::Leases, LEASES_READ).await?.next;
-            let now = VersionedBackend::clock(self).now();
+            let leases = self.due_or_damaged(DueQuery::Leases, LEASES_READ).await?.next;
+            let now = StoreBackend::now(self);
             let held = leases.filter(|until| *until > now);
             Ok(held.map(under_a_lease))
         })
     }
 
-    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        VersionedBackend::text(self, text)
-    }
-
     fn now(&self) -> Timestamp {
-        VersionedBackend::clock(self).now()
+        StoreBackend::now(self)
     }
 
     fn clock_follows_events(&self) -> bool {
@@ -151,7 +130,7 @@ impl<S: ExportBackend> CopyStore for S {
 
     fn open_events(&self) -> StoreFuture<'_, u64> {
         Box::pin(async move {
-            let census = self.census().await?;
+            let census = self.counts().await?;
             Ok(census.waiting + census.running)
         })
     }

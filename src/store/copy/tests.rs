@@ -14,7 +14,9 @@ use crate::store::conformance;
 use crate::store::conformance::making;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
-use crate::store::{AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, Store};
+use crate::store::{
+    Administer, AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, Inspect, Store, StoreBackend,
+};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -123,7 +125,7 @@ impl<'s> FaultyCopyStore<'s> {
     }
 }
 
-impl CopyStore for FaultyCopyStore<'_> {
+impl ExportStore for FaultyCopyStore<'_> {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         Box::pin(async move {
             if !self.at_the_end {
@@ -132,9 +134,13 @@ impl CopyStore for FaultyCopyStore<'_> {
             self.store.export(from, limit).await
         })
     }
+
     fn entries(&self) -> StoreFuture<'_, u64> {
         self.store.entries()
     }
+}
+
+impl CopyStore for FaultyCopyStore<'_> {
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
         if self.fills.fetch_sub(1, Ordering::Relaxed) == 0 {
             return Box::pin(std::future::ready(Err(StoreError::Down("it was told to".into()))));
@@ -147,36 +153,39 @@ impl CopyStore for FaultyCopyStore<'_> {
             self.store.fill(entries, notes).await
         })
     }
+
     fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
         self.store.noted(key)
     }
+
     fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
         self.store.clear_recipes(mark)
     }
-    fn settled(&self) -> StoreFuture<'_, ()> {
-        self.store.settled()
-    }
+
     fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()> {
         self.store.pass_turns(highest)
     }
+
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         self.store.last_seen()
     }
+
     fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
         self.store.set_last_seen(time)
     }
+
     fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         self.store.in_use()
     }
-    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        CopyStore::text(self.store, text)
-    }
+
     fn now(&self) -> Timestamp {
         CopyStore::now(self.store)
     }
+
     fn clock_follows_events(&self) -> bool {
         self.store.clock_follows_events()
     }
+
     fn open_events(&self) -> StoreFuture<'_, u64> {
         self.store.open_events()
     }

@@ -2,7 +2,8 @@
 //!
 //! The rules are the ledger's, run over a [`txn`](mod@txn): copies of the cells they ask for. What they come to is
 //! written only if every cell they read is still as it was read; otherwise it is drafted anew. So a backend knows no
-//! rule at all: it is a [`VersionedBackend`] that reads cells and swaps them.
+//! rule at all: it is a [`VersionedBackend`] that reads cells and swaps them, and has [`Store`] and [`Administer`] from
+//! here.
 //!
 //! ```text
 //! claim, advance, … ─▶ read cells ─▶ draft (ledger.rs) ─missing─▶ read those too
@@ -12,33 +13,27 @@
 //!
 //! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
 pub(crate) mod record;
-pub(crate) mod shelf;
 pub(crate) mod sql;
 pub(crate) mod sweep;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod txn;
+pub(crate) mod versioned_backend;
 
 pub use record::{ExpectedVersion, PARKED_READ, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
-pub use shelf::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 pub use sql::SqlWriteOutcome;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) use sweep::{ClockAccess, begin};
+pub use versioned_backend::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 
-use super::inspect::QuarantinedMessage;
 use super::ledger::{self, Ledger as _};
 use super::{
-    AdvanceResult, ChangeHint, ClockSnapshot, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts,
-    EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, RemovalResult, RetentionPolicies, SourceCount,
-    SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest, StartDueResult, Store, StoreError,
-    StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe,
+    Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, ForgetCounts, ImportCounts, RemovalResult,
+    RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, SweepError,
 };
-use crate::decide::claim::{Claim, NewEvent, Payload};
-use crate::decide::data_loss::{KnownStore, ObservedStore};
-use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry_clock::ExpiryStatus;
+use crate::decide::claim::{Claim, NewEvent};
+use crate::decide::event::Event;
 use crate::decide::id::{EventId, Key};
-use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
@@ -46,15 +41,13 @@ use crate::observe::log;
 use crate::observe::log::LogLevel;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::{broadcast, watch};
 use txn::{NotReadError, OptimisticTxn, ReadSet};
 
 /// Batches in flight: while one waits for its commit, another is drafted.
 const BATCHES_AT_ONCE: usize = 4;
 
-/// The store made of a shelf.
-#[derive(Debug)]
-pub struct OptimisticStore<S>(pub S);
+/// Runs the rules over a backend.
+struct OptimisticRunner<'b, B>(&'b B);
 
 /// How often something is drafted anew because others wrote first, before whoever asked is told to ask again.
 const TRIES: u32 = 16;
@@ -73,7 +66,7 @@ struct PreparedWrite<T> {
     depends_on_batch: bool,
 }
 
-impl<S: VersionedBackend> OptimisticStore<S> {
+impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     /// The times that count when the store's clock shows this.
     fn at(&self, now: Timestamp) -> ClockSnapshot {
         ClockSnapshot { now, expiry: self.0.clock().expiry().time }
@@ -200,13 +193,14 @@ fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
     cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
 }
 
-impl<S: VersionedBackend> Store for OptimisticStore<S> {
+impl<B: VersionedBackend> Store for B {
     fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
-            let claims = self
-                .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), self.at(now)))
+            let rules = OptimisticRunner(self);
+            let claims = rules
+                .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), rules.at(now)))
                 .await?;
-            self.agree_on_clock().await;
+            rules.agree_on_clock().await;
             Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Undecided)).collect())
         })
     }
@@ -214,14 +208,11 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         Box::pin(async move {
             let begins_with = |change: &Transition| cells_of(&change.event);
-            let written =
-                self.run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now)).await?;
+            let written = OptimisticRunner(self)
+                .run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now))
+                .await?;
             written.into_iter().map(|advance| advance.ok_or_else(contended)).collect()
         })
-    }
-
-    fn sql_permit(&self) -> SqlPermitFuture<'_> {
-        self.0.place()
     }
 
     fn advance_with_sql<'a>(
@@ -230,12 +221,12 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         statement: BoundStatement,
         _: &'a SqlPermit,
     ) -> StoreFuture<'a, SqlOutcome> {
-        Box::pin(self.effect_of(change, statement))
+        Box::pin(async move { OptimisticRunner(self).advance_with_sql(change, statement).await })
     }
 
     fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
         Box::pin(async move {
-            let cells = self.0.read(vec![RecordId::Event(id)], 0).await?.cells;
+            let cells = self.read(vec![RecordId::Event(id)], 0).await?.cells;
             Ok(cells.into_iter().find_map(|(_, found)| match found {
                 Record::Event(row, _) if row.event.id == id => Some(row.event),
                 _ => None,
@@ -243,19 +234,12 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         })
     }
 
-    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        self.0.payload(id)
-    }
-
-    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        self.0.receipt(id)
-    }
-
     /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(async move {
-            self.write_clock().await;
-            let mut due = self.0.due(look, limit).await?;
+            let rules = OptimisticRunner(self);
+            rules.write_clock().await;
+            let mut due = self.due_or_damaged(look, limit).await?;
             let is_over = |event: &mut Event| event.state.ended().is_some();
             for Event { id, .. } in due.events.extract_if(.., is_over) {
                 log::log(LogLevel::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
@@ -263,93 +247,45 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
                     Some(row) => ledger::end_damaged(draft, row, now).map(drop),
                     None => Ok(()),
                 };
-                self.run_one(vec![RecordId::Event(id)], bury).await?;
+                rules.run_one(vec![RecordId::Event(id)], bury).await?;
             }
             Ok(due)
         })
     }
 
-    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
-        self.0.start_due(starts)
-    }
-
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        self.0.list(listing)
-    }
-
-    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        self.0.page(listing)
-    }
-
-    fn counts(&self) -> StoreFuture<'_, EventCounts> {
-        self.0.census()
-    }
-
-    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.0.story(id)
-    }
-
-    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.0.named(name, limit)
-    }
-
-    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        self.0.note(notes)
-    }
-
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         Box::pin(async move {
-            self.write_clock().await;
-            self.sweep(&keeps, limit).await
+            let rules = OptimisticRunner(self);
+            rules.write_clock().await;
+            rules.sweep(&keeps, limit).await
         })
     }
 
-    fn sweep_pace(&self) -> SweepPace {
-        self.0.sweep_pace()
+    fn batches_at_once(&self) -> usize {
+        BATCHES_AT_ONCE
     }
 
-    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
-        Box::pin(self.run_one(vec![RecordId::Event(id)], move |draft, now| ledger::remove(draft, id, now)))
+    fn look_at_clock(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move { OptimisticRunner(self).ask_clock().await })
     }
 
+    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
+        Box::pin(async move { OptimisticRunner(self).count_forgettable(&keeps, limit, self.clock().jumped()).await })
+    }
+}
+
+impl<B: VersionedBackend> Administer for B {
     fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
         Box::pin(async move {
             let mut removals = Vec::with_capacity(ids.len());
-            for some in ids.chunks(self.0.swept_at_once(ids.len())) {
+            for some in ids.chunks(self.swept_at_once(ids.len())) {
                 let cells = |id: &EventId| vec![RecordId::Event(*id)];
-                let gone = self.run(some, cells, |draft, id, now| ledger::remove(draft, *id, now)).await?;
+                let gone =
+                    OptimisticRunner(self).run(some, cells, |draft, id, now| ledger::remove(draft, *id, now)).await?;
                 removals.extend(gone);
             }
             removals.into_iter().map(|removal| removal.ok_or_else(contended)).collect()
         })
-    }
-
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        self.0.retention()
-    }
-
-    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.0.retain(rows)
-    }
-
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        self.0.other_sources(known)
-    }
-
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        self.0.recipes()
-    }
-
-    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.0.remember(recipes)
-    }
-
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        self.0.quarantine(message)
-    }
-
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        self.0.quarantined(limit)
     }
 
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
@@ -357,7 +293,7 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
             let mut imported = ImportCounts::default();
             for some in keys.chunks(IMPORT_BATCH) {
                 let cells = some.iter().map(|key| RecordId::Imported(*key)).collect();
-                let more = self.run_one(cells, |draft, _| ledger::import(draft, some)).await?;
+                let more = OptimisticRunner(self).run_one(cells, |draft, _| ledger::import(draft, some)).await?;
                 imported.new += more.new;
                 imported.known += more.known;
             }
@@ -367,13 +303,13 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
 
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
-            let mut claims = Vec::new();
+            let (rules, mut claims) = (OptimisticRunner(self), Vec::new());
             for one in new {
                 let begins_with = |one: &NewEvent| cells_to_claim(one);
                 let rule = |draft: &mut OptimisticTxn<'_>, one: &NewEvent, now| {
-                    ledger::claim(draft, one.clone(), self.at(now))
+                    ledger::claim(draft, one.clone(), rules.at(now))
                 };
-                let drafts = self.draft(&[one], &[0], &begins_with, &rule).await?;
+                let drafts = rules.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();
                 claims.push(drafted.map_or(Claim::Undecided, |drafted| drafted.answer));
             }
@@ -381,64 +317,8 @@ impl<S: VersionedBackend> Store for OptimisticStore<S> {
         })
     }
 
-    fn declare(&self, declared: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
-        self.0.declare(declared)
-    }
-
-    fn batches_at_once(&self) -> usize {
-        BATCHES_AT_ONCE
-    }
-
-    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
-        self.0.probe(probe)
-    }
-
-    fn failed(&self) -> watch::Receiver<Option<String>> {
-        self.0.failed()
-    }
-
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
-        self.0.known()
-    }
-
-    fn begin_fence(&self, known: Vec<KnownStore>) -> StoreFuture<'_, ()> {
-        self.0.begin_fence(known)
-    }
-
-    fn compare_history(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
-        self.0.found(known)
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.clock().now()
-    }
-
-    fn lease_end(&self, until: Timestamp) -> Timestamp {
-        self.0.clock().lease_end(until)
-    }
-
-    fn look_at_clock(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.ask_clock())
-    }
-
-    fn wall_time(&self) -> Timestamp {
-        self.0.clock().wall_time()
-    }
-
-    fn expiry(&self) -> ExpiryStatus {
-        self.0.clock().expiry()
-    }
-
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.confirm())
-    }
-
-    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
-        Box::pin(async move { self.count_forgettable(&keeps, limit, self.0.clock().jumped()).await })
-    }
-
-    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
-        self.0.hints()
+        Box::pin(async move { OptimisticRunner(self).confirm().await })
     }
 }
 

@@ -2,7 +2,7 @@
 //! transaction with nobody else's event.
 
 use super::{
-    BACK_OFF, BACK_OFF_MAX, OptimisticStore, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, txn,
+    BACK_OFF, BACK_OFF_MAX, OptimisticRunner, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, txn,
 };
 use crate::decide::event::Outcome;
 use crate::decide::sql_template::BoundStatement;
@@ -22,8 +22,8 @@ pub enum SqlWriteOutcome {
     Refused(Outcome),
 }
 
-impl<S: VersionedBackend> OptimisticStore<S> {
-    pub(super) async fn effect_of(
+impl<B: VersionedBackend> OptimisticRunner<'_, B> {
+    pub(super) async fn advance_with_sql(
         &self,
         change: Transition,
         statement: BoundStatement,

@@ -1,6 +1,6 @@
 //! Forgetting beside others who forget the same.
 
-use super::{OptimisticStore, RecordId, VersionedBackend};
+use super::{OptimisticRunner, RecordId, VersionedBackend};
 use crate::decide::expiry_clock::ExpiryTime;
 use crate::decide::id::EventId;
 use crate::decide::limits;
@@ -40,7 +40,7 @@ impl SweepTally {
     }
 }
 
-impl<S: VersionedBackend> OptimisticStore<S> {
+impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     pub(super) async fn sweep(&self, keeps: &RetentionPolicies, limit: usize) -> Result<ForgetCounts, SweepError> {
         let freed = SweepTally::default();
         let swept = self.free_all(keeps, limit, &freed).await;
@@ -152,7 +152,7 @@ impl<S: VersionedBackend> OptimisticStore<S> {
     }
 }
 
-impl<S: VersionedBackend> OptimisticStore<S> {
+impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     /// Writes down what time it is, where that is due, and takes what other nodes wrote while a jump is waited for.
     /// What fails is tried again.
     pub(super) async fn write_clock(&self) {
@@ -187,7 +187,7 @@ impl<S: VersionedBackend> OptimisticStore<S> {
     }
 
     async fn write_last_seen(&self) -> Result<(), StoreError> {
-        write_last_seen(&self.0).await
+        write_last_seen(self.0).await
     }
 }
 
@@ -217,7 +217,10 @@ const ASKS: usize = 2;
 /// Begins at what the store last saw; one that nobody wrote it down for saw its newest event, and that is written down
 /// before anything else: an event that is stored under a wrong clock would be the newest.
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(in crate::store) async fn begin(shelf: &impl VersionedBackend, begins: ClockAccess) -> Result<(), StoreError> {
+pub(in crate::store) async fn begin(
+    shelf: &(impl VersionedBackend + crate::store::Inspect),
+    begins: ClockAccess,
+) -> Result<(), StoreError> {
     let seen = shelf.last_seen().await?;
     let newest = match seen {
         Some(_) => None,

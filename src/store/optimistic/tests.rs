@@ -2,8 +2,8 @@
 pub(crate) mod queue;
 
 use super::{
-    ConditionalWrite, ExpectedVersion, OptimisticStore, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion,
-    RecordWrite, Slot, VersionedBackend,
+    ConditionalWrite, ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, RecordWrite, Slot,
+    VersionedBackend,
 };
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, NewEvent, Payload};
@@ -21,8 +21,8 @@ use crate::store::ledger::{Ledger, SweepLedger};
 use crate::store::memory::{MemoryStore, MemoryTables};
 use crate::store::{
     AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, ForgetCounts,
-    RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreFuture, StoredValue,
-    retention,
+    Inspect, RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreBackend,
+    StoreFuture, StoredValue, retention,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,6 +104,40 @@ impl MemoryBackend {
     }
 }
 
+impl StoreBackend for MemoryBackend {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
+        self.memory.payload(id)
+    }
+
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
+        self.memory.receipt(id)
+    }
+
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
+        self.memory.start_due(starts)
+    }
+
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        self.memory.note_duplicates(notes)
+    }
+
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        self.memory.retention()
+    }
+
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        self.memory.set_retention(rows)
+    }
+
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        self.memory.quarantine(message)
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.memory.clock
+    }
+}
+
 impl VersionedBackend for MemoryBackend {
     fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch> {
         let mut books = self.memory.books();
@@ -157,63 +191,14 @@ impl VersionedBackend for MemoryBackend {
         Box::pin(async move { Ok(self.memory.books().old_bodies(source, before, limit)) })
     }
 
-    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        self.memory.payload(id)
-    }
-    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        self.memory.receipt(id)
-    }
-    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+    fn due_or_damaged(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         self.memory.due(look, limit)
     }
-    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
-        self.memory.start_due(starts)
-    }
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        self.memory.list(listing)
-    }
-    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        self.memory.page(listing)
-    }
-    fn census(&self) -> StoreFuture<'_, EventCounts> {
-        self.memory.counts()
-    }
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.memory.details(id)
-    }
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.memory.find_by_name(name, limit)
-    }
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        self.memory.note_duplicates(notes)
-    }
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        self.memory.retention()
-    }
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        self.memory.set_retention(rows)
-    }
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        self.memory.other_sources(known)
-    }
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        self.memory.recipes()
-    }
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.memory.set_recipes(recipes)
-    }
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        self.memory.quarantine(message)
-    }
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        self.memory.quarantined(limit)
-    }
-    fn clock(&self) -> &StoreClock {
-        &self.memory.clock
-    }
+
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         Box::pin(std::future::ready(Ok(*self.seen.lock().unwrap())))
     }
+
     fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()> {
         let mut seen = self.seen.lock().unwrap();
         if *seen == was {
@@ -223,19 +208,57 @@ impl VersionedBackend for MemoryBackend {
     }
 }
 
+impl Inspect for MemoryBackend {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
+        self.memory.list(listing)
+    }
+
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
+        self.memory.page(listing)
+    }
+
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
+        self.memory.counts()
+    }
+
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        self.memory.details(id)
+    }
+
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        self.memory.find_by_name(name, limit)
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
+        self.memory.other_sources(known)
+    }
+
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
+        self.memory.recipes()
+    }
+
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        self.memory.set_recipes(recipes)
+    }
+
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
+        self.memory.quarantined(limit)
+    }
+}
+
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
 #[tokio::test]
 async fn a_draft_keeps_the_contract() {
     conformance::run(async || {
         let clock = StoreClock::manual(START);
-        StoreUnderTest::by(OptimisticStore(MemoryBackend::new(clock.clone(), 0)), &clock)
+        StoreUnderTest::by(MemoryBackend::new(clock.clone(), 0), &clock)
     })
     .await;
 }
 
 /// Claims and acts, as one of many nodes: everything collides with everything.
-async fn node(store: Arc<OptimisticStore<MemoryBackend>>, mut seed: u64) -> Vec<(NewEvent, Claim)> {
+async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(NewEvent, Claim)> {
     let mut roll = |sides: u64| {
         seed ^= seed << 13;
         seed ^= seed >> 7;
@@ -270,7 +293,7 @@ async fn node(store: Arc<OptimisticStore<MemoryBackend>>, mut seed: u64) -> Vec<
 }
 
 /// One attempt of each that is due, as far as nobody else was faster.
-async fn act(store: &OptimisticStore<MemoryBackend>) {
+async fn act(store: &MemoryBackend) {
     let step = async |event: &Event, step| {
         let change = event.transition(step, &Route::default(), store.now()).expect("it is possible");
         match store.advance(vec![change]).await.expect("it writes").remove(0) {
@@ -294,10 +317,8 @@ async fn act(store: &OptimisticStore<MemoryBackend>) {
 #[tokio::test]
 async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_what_is_there() {
     for seed in 1..=20_u64 {
-        let store = Arc::new(OptimisticStore(MemoryBackend::new(
-            StoreClock::manual(START),
-            1 + usize::try_from(seed % 3).expect("small"),
-        )));
+        let store =
+            Arc::new(MemoryBackend::new(StoreClock::manual(START), 1 + usize::try_from(seed % 3).expect("small")));
         let nodes = (0..6).map(|n| tokio::spawn(node(store.clone(), seed * 1_000 + n)));
         let mut claims = Vec::new();
         for node in nodes.collect::<Vec<_>>() {
@@ -325,7 +346,7 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
                 other => panic!("{other:?}"),
             }
         }
-        let mut books = store.0.memory.books();
+        let mut books = store.memory.books();
         for (key, event) in holders {
             let held = books.key_owner(&key).unwrap_or_else(|never| match never {});
             assert_eq!(held.map(|held| held.event), Some(event), "seed {seed}: a key lost its event");
@@ -336,7 +357,7 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
 #[tokio::test]
 async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
     let clock = StoreClock::manual(START);
-    let store = OptimisticStore(MemoryBackend::new(clock.clone(), 0));
+    let store = MemoryBackend::new(clock.clone(), 0);
     for source in ["a", "b"] {
         let one = |n| making().source(source).delivery(&format!("{source}{n}")).recorded().made(START);
         store.claim((0..3).map(one).collect()).await.expect("it claims");
@@ -346,7 +367,7 @@ async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
     let kept = Retention { keys: Keep::For(day), body: 365 * day };
     let keeps = Arc::new(RetentionPolicies { sources: [("a".into(), kept), ("b".into(), kept)].into() });
     // The events of each source go in one write. The second one fails.
-    store.0.fails_after.store(1, Ordering::Relaxed);
+    store.fails_after.store(1, Ordering::Relaxed);
     let failed = retention::sweep_all(&store, &keeps).await.expect_err("it was told to");
     let left = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await.expect("it reads");
     assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));

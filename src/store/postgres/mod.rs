@@ -1,11 +1,11 @@
 //! PostgreSQL: a store that many nodes share.
 //!
 //! ```text
-//! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
-//!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs, beside.rs, mark.rs
-//! effect             ─▶ the same with a statement    ▶ a transaction of its own      effect.rs
-//! get, due, list, …  ─────────────────────────────────▶ look          look.rs, listed.rs
-//! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
+//! claim, advance, … ─▶ optimistic (the rules) ─▶ read records              read.rs
+//!                                             └▶ conditional writes        write.rs, batch_writes.rs, rows.rs
+//! advance_with_sql  ─▶ the same with a statement ─▶ a transaction of its own   sql.rs
+//! due, list, …      ─────────────────────────────▶ queries                 queries.rs, list.rs
+//! other nodes       ◀──── listen, notify ────────▶ other nodes             notify.rs
 //! ```
 //!
 //! Every statement of ours names the schema that the store lives in (`{schema}.events`); sessions keep the user's own
@@ -37,7 +37,7 @@ pub(crate) mod url;
 mod write;
 
 use super::clock::StoreClock;
-use super::copy::{CopyCursor, CopyLockCheck, CopySideData, ExportBackend, ExportPage};
+use super::copy::{CopyCursor, CopyLockCheck, CopySideData, ExportBackend, ExportPage, ExportStore};
 use super::inspect::QuarantinedMessage;
 use super::optimistic;
 use super::optimistic::{
@@ -47,8 +47,8 @@ use super::schema::postgres::{SchemaConflictError, SchemaLocation, SchemaName};
 use super::schema::{self, postgres as migrations};
 use super::{
     ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
-    SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult, StoreError, StoreFuture,
-    StoreOpenError, StoredValue, WriteProbe,
+    Inspect, SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult, StoreBackend, StoreError,
+    StoreFuture, StoreOpenError, StoredValue, WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{KnownStore, ObservedStore};
@@ -95,8 +95,8 @@ pub enum SchemaMode {
     Read,
 }
 
-/// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::optimistic::OptimisticStore) over it.
-pub struct PostgresBackend {
+/// A store in tables of a PostgreSQL database.
+pub struct PostgresStore {
     pool: Arc<PgPool>,
     clock: StoreClock,
     hints: PostgresNotifier,
@@ -108,7 +108,7 @@ pub struct PostgresBackend {
     _marker: Option<PgMarkTask>,
 }
 
-impl PostgresBackend {
+impl PostgresStore {
     /// Opens the database that this URL names: `postgres://user:password@host:5432/database?sslmode=…`.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreOpenError> {
         let session = match options.schema {
@@ -321,7 +321,77 @@ fn left(pool: &PgPool, problem: migrations::PgMigrationError) -> StoreOpenError 
     }
 }
 
-impl VersionedBackend for PostgresBackend {
+impl StoreBackend for PostgresStore {
+    fn sql_permit(&self) -> SqlPermitFuture<'_> {
+        self.pool.effects.next()
+    }
+
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::payload(link, id).await))
+    }
+
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::receipt(link, id).await))
+    }
+
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
+        Box::pin(async move {
+            let mut lent = self.lend(PgConnPurpose::Write).await?;
+            let started = start_due::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
+            lent.give_back();
+            Ok(started)
+        })
+    }
+
+    /// Those that come while others are written wait, and are written together.
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        let held = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        held().extend(notes);
+        Box::pin(async move {
+            let _pen = self.pen.lock().await;
+            let notes = std::mem::take(&mut *held());
+            if notes.is_empty() {
+                return Ok(());
+            }
+            self.look(PgConnPurpose::Look, async |link| queries::note(link, &notes).await).await
+        })
+    }
+
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| retention::retention(link).await))
+    }
+
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| retention::retain(link, &rows).await))
+    }
+
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| queries::lay(link, &message).await))
+    }
+
+    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
+        match probe {
+            WriteProbe::Look => Box::pin(std::future::ready(Ok(()))),
+            WriteProbe::Write => {
+                Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| queries::probe(link).await))
+            }
+        }
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.pool.fence.failed()
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.clock
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
+        Some(self.hints.listen())
+    }
+}
+
+impl VersionedBackend for PostgresStore {
     fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch> {
         Box::pin(async move {
             read::fits(turns)?;
@@ -335,18 +405,6 @@ impl VersionedBackend for PostgresBackend {
 
     fn fill(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
         Box::pin(self.swap(swaps, CopyLockCheck::Nothing))
-    }
-
-    fn settled(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| write::settled(link).await))
-    }
-
-    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        rows::text(text)
-    }
-
-    fn place(&self) -> SqlPermitFuture<'_> {
-        self.pool.effects.next()
     }
 
     fn write_with<'a>(
@@ -383,132 +441,10 @@ impl VersionedBackend for PostgresBackend {
         }))
     }
 
-    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::payload(link, id).await))
-    }
-
-    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::receipt(link, id).await))
-    }
-
-    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+    fn due_or_damaged(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
             queries::due(link, &look, limit, &self.clock).await
         }))
-    }
-
-    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
-        Box::pin(async move {
-            let mut lent = self.lend(PgConnPurpose::Write).await?;
-            let started = start_due::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
-            lent.give_back();
-            Ok(started)
-        })
-    }
-
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::list(link, &listing).await))
-    }
-
-    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| list::page(link, &listing).await))
-    }
-
-    fn census(&self) -> StoreFuture<'_, EventCounts> {
-        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| list::census(link).await))
-    }
-
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::story(link, id).await))
-    }
-
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(
-            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::named(link, &name, limit).await),
-        )
-    }
-
-    /// Those that come while others are written wait, and are written together.
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        let held = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        held().extend(notes);
-        Box::pin(async move {
-            let _pen = self.pen.lock().await;
-            let notes = std::mem::take(&mut *held());
-            if notes.is_empty() {
-                return Ok(());
-            }
-            self.look(PgConnPurpose::Look, async |link| queries::note(link, &notes).await).await
-        })
-    }
-
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| retention::retention(link).await))
-    }
-
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| retention::retain(link, &rows).await))
-    }
-
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        Box::pin(
-            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| retention::other_sources(link, &known).await),
-        )
-    }
-
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| queries::recipes(link).await))
-    }
-
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::remember(link, &recipes).await))
-    }
-
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| queries::lay(link, &message).await))
-    }
-
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::newest(link, limit).await))
-    }
-
-    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
-        match probe {
-            WriteProbe::Look => Box::pin(std::future::ready(Ok(()))),
-            WriteProbe::Write => {
-                Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| queries::probe(link).await))
-            }
-        }
-    }
-
-    fn declare(&self, sources: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
-        // Who may change the schema by itself may also build its indexes; else `hookonce migrate up` does.
-        if self.schema == SchemaMode::Auto {
-            self.builder.begin(self.pool.clone(), &sources);
-        }
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| columns::declare(link, &sources).await))
-    }
-
-    fn failed(&self) -> watch::Receiver<Option<String>> {
-        self.pool.fence.failed()
-    }
-
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
-        Box::pin(async move { Ok(self.pool.fence.marked(&self.pool).await) })
-    }
-
-    fn begin_fence(&self, known: Vec<KnownStore>) -> StoreFuture<'_, ()> {
-        Box::pin(self.pool.fence.begin(&self.pool, known))
-    }
-
-    fn found(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
-            Ok(Some(self.pool.fence.found(link, known).await?))
-        }))
-    }
-
-    fn clock(&self) -> &StoreClock {
-        &self.clock
     }
 
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
@@ -528,13 +464,73 @@ impl VersionedBackend for PostgresBackend {
             self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::agree_on_clock(link, was, is).await),
         )
     }
+}
 
-    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
-        Some(self.hints.listen())
+impl Inspect for PostgresStore {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::list(link, &listing).await))
+    }
+
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| list::page(link, &listing).await))
+    }
+
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| list::census(link).await))
+    }
+
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::story(link, id).await))
+    }
+
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::named(link, &name, limit).await),
+        )
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
+        Box::pin(
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| retention::other_sources(link, &known).await),
+        )
+    }
+
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| queries::recipes(link).await))
+    }
+
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::remember(link, &recipes).await))
+    }
+
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::newest(link, limit).await))
+    }
+
+    fn declare(&self, sources: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
+        // Who may change the schema by itself may also build its indexes; else `hookonce migrate up` does.
+        if self.schema == SchemaMode::Auto {
+            self.builder.begin(self.pool.clone(), &sources);
+        }
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| columns::declare(link, &sources).await))
+    }
+
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
+        Box::pin(async move { Ok(self.pool.fence.marked(&self.pool).await) })
+    }
+
+    fn begin_fence(&self, known: Vec<KnownStore>) -> StoreFuture<'_, ()> {
+        Box::pin(self.pool.fence.begin(&self.pool, known))
+    }
+
+    fn compare_history(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            Ok(Some(self.pool.fence.found(link, known).await?))
+        }))
     }
 }
 
-impl ExportBackend for PostgresBackend {
+impl ExportStore for PostgresStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| export::export(link, from, limit).await))
     }
@@ -543,6 +539,16 @@ impl ExportBackend for PostgresBackend {
         Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| export::entries(link).await))
     }
 
+    fn settled(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| write::settled(link).await))
+    }
+
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        rows::text(text)
+    }
+}
+
+impl ExportBackend for PostgresStore {
     fn connected(&self) -> StoreFuture<'_, Option<String>> {
         Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| {
             let nodes = sessions::nodes_beside_a_copy(&link.client, &link.schema()).await?;

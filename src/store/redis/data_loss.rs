@@ -5,7 +5,7 @@ use super::client::RedisClient;
 use super::key_names::RedisKeyNames;
 use super::script_args::ScriptArgs;
 use super::url::RedisUrl;
-use super::{RedisAccess, RedisBackend, RedisInner, odd_answer, read};
+use super::{RedisAccess, RedisInner, RedisStore, odd_answer, read};
 use crate::decide::data_loss::{KnownStore, LossKind, ObservedStore, StoreCounter, StoreLoss, StoreMark, WriterMark};
 use crate::store::{StoreError, StoreOpenError};
 use ::redis::{Pipeline, Value};
@@ -169,7 +169,7 @@ impl RedisInner {
     }
 }
 
-impl RedisBackend {
+impl RedisStore {
     /// What tells this store from others, whoever connects to it: the server's address and database, and the prefix.
     pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
         let address = RedisUrl::parse(url)?;

@@ -8,18 +8,18 @@ use super::key_names::RedisKeyKind;
 use super::list::{seen, tries};
 use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
 use super::script_args::ScriptArgs;
-use super::{RedisBackend, RedisInner};
+use super::{RedisInner, RedisStore};
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::store::StoreResult;
 use crate::store::copy::copy_lock::is_own;
 use crate::store::copy::{
-    CompleteEvent, CopyCursor, CopyEntry, CopySideData, ExportBackend, ExportPage, PageContinuation,
+    CompleteEvent, CopyCursor, CopyEntry, CopySideData, ExportBackend, ExportPage, ExportStore, PageContinuation,
 };
 use crate::store::ledger::KeyOwner;
-use crate::store::optimistic::{RecordVersion, VersionedBackend};
+use crate::store::optimistic::RecordVersion;
 use crate::store::row::DecodedRow;
-use crate::store::{StoreFuture, StoredValue};
+use crate::store::{Inspect, StoreBackend, StoreFuture, StoredValue};
 use ::redis::{Pipeline, Value};
 
 /// Names that one step of a scan looks at.
@@ -44,7 +44,7 @@ enum KeyScanMode {
     Before,
 }
 
-impl ExportBackend for RedisBackend {
+impl ExportStore for RedisStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         Box::pin(async move {
             match from {
@@ -65,11 +65,11 @@ impl ExportBackend for RedisBackend {
                     Ok(ExportPage::page(from, keys.into_iter().map(CopyEntry::Imported).collect(), more))
                 }
                 CopyCursor::Recipes => {
-                    let recipes = VersionedBackend::recipes(self).await?.into_iter().map(CopyEntry::Recipe);
+                    let recipes = self.recipes().await?.into_iter().map(CopyEntry::Recipe);
                     Ok(ExportPage::page(from, recipes.collect(), PageContinuation::No))
                 }
                 CopyCursor::Retention => {
-                    let kept = VersionedBackend::retention(self).await?.into_iter().map(CopyEntry::Retention);
+                    let kept = self.retention().await?.into_iter().map(CopyEntry::Retention);
                     Ok(ExportPage::page(from, kept.collect(), PageContinuation::No))
                 }
                 CopyCursor::Quarantine => {
@@ -81,14 +81,6 @@ impl ExportBackend for RedisBackend {
         })
     }
 
-    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
-        Box::pin(async move {
-            let mut words = ScriptArgs::new(&self.core.names);
-            words.beside(&beside, mark);
-            Ok(self.core.send(words).await?.first() == Some(&true))
-        })
-    }
-
     fn entries(&self) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let mut questions = Pipeline::new();
@@ -96,6 +88,16 @@ impl ExportBackend for RedisBackend {
             questions.cmd("SCARD").arg(self.core.names.imported());
             let (answers, _) = self.core.ask(questions).await?;
             Ok(answers.iter().filter_map(number).map(i64::unsigned_abs).sum())
+        })
+    }
+}
+
+impl ExportBackend for RedisStore {
+    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            let mut words = ScriptArgs::new(&self.core.names);
+            words.beside(&beside, mark);
+            Ok(self.core.send(words).await?.first() == Some(&true))
         })
     }
 
@@ -112,7 +114,7 @@ impl ExportBackend for RedisBackend {
     }
 }
 
-impl RedisBackend {
+impl RedisStore {
     /// Up to `limit` of these names after this one, and whether there are more.
     async fn scanned(
         &self,

@@ -1,10 +1,10 @@
 //! Redis or Valkey: one server, or one slot of a cluster, for many nodes.
 //!
 //! ```text
-//! cells, lists ─▶ one pipeline: TIME, what is asked, the marks                          read.rs
-//! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                write.rs, write.lua, hints.rs
-//!                 over one connection for all; the server is looked at whenever it is
-//!                 made anew, and now and then                                           link.rs, check.rs, sentinel.rs
+//! records, lists     ─▶ one pipeline: TIME, the queries, the marks                      read.rs, list.rs
+//! conditional writes ─▶ one script call: check all, then write; PUBLISH a hint          script_args.rs, write.lua, notify.rs
+//!                       over one connection for all; the server is checked whenever
+//!                       it is made anew, and now and then                               client.rs, server_check.rs, sentinel.rs
 //! ```
 //!
 //! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::optimistic)). No key has a TTL: what
@@ -42,9 +42,9 @@ use super::inspect::QuarantinedMessage;
 use super::optimistic;
 use super::optimistic::{ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
 use super::{
-    ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, SourceCount,
-    SourceRetention, StartDueRequest, StartDueResult, StoreError, StoreFuture, StoreOpenError, StoredValue, SweepPace,
-    WriteProbe,
+    ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, Inspect,
+    SourceCount, SourceRetention, StartDueRequest, StartDueResult, StoreBackend, StoreError, StoreFuture,
+    StoreOpenError, StoredValue, SweepPace, WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{KnownStore, ObservedStore};
@@ -104,9 +104,9 @@ pub struct RedisOptions {
     pub access: RedisAccess,
 }
 
-/// A store in Redis or Valkey: a shelf of cells; [`Shared`](super::optimistic::OptimisticStore) makes the store of it.
+/// A store in Redis or Valkey.
 #[derive(Debug)]
-pub struct RedisBackend {
+pub struct RedisStore {
     core: Arc<RedisInner>,
     tasks: Vec<JoinHandle<()>>,
     /// Names without an order, gathered for a copy.
@@ -145,7 +145,7 @@ struct ReplyStamp {
     now: Timestamp,
 }
 
-impl RedisBackend {
+impl RedisStore {
     /// Opens the store at this URL: `redis://`, `rediss://`, `valkey://`, `valkeys://` or `redis+unix://`, with the
     /// parameters `prefix`, `roots` (a file of certificates to trust), `durable=no` and `evicts=yes`.
     pub async fn open(url: &str, options: RedisOptions) -> Result<Self, StoreOpenError> {
@@ -189,7 +189,7 @@ impl RedisBackend {
     }
 }
 
-impl Drop for RedisBackend {
+impl Drop for RedisStore {
     /// What is held back is still written, if there is time.
     fn drop(&mut self) {
         for task in &self.tasks {
@@ -373,7 +373,68 @@ fn server_time(value: &Value) -> Option<Timestamp> {
     Some(Timestamp(read::number(seconds)?.checked_mul(1_000_000)?.checked_add(read::number(micros)?)?))
 }
 
-impl VersionedBackend for RedisBackend {
+impl StoreBackend for RedisStore {
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::SHORT_WRITES
+    }
+
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
+        Box::pin(self.core.payload_of(id))
+    }
+
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
+        Box::pin(self.core.receipt_of(id))
+    }
+
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
+        Box::pin(async move { self.core.start_due(&starts).await })
+    }
+
+    fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        let mut held = self.core.notes();
+        let room = NOTES_HELD.saturating_sub(held.len());
+        held.extend(notes.into_iter().take(room));
+        drop(held);
+        Box::pin(std::future::ready(self.core.works()))
+    }
+
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        Box::pin(self.core.retention())
+    }
+
+    fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.core.retain(&rows).await })
+    }
+
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.core.lay(&message).await })
+    }
+
+    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            if probe == WriteProbe::Write {
+                let mut words = ScriptArgs::new(&self.core.names);
+                words.probe();
+                self.core.send(words).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.core.failed.subscribe()
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
+        Some(self.core.hints.subscribe())
+    }
+
+    fn clock(&self) -> &StoreClock {
+        &self.core.clock
+    }
+}
+
+impl VersionedBackend for RedisStore {
     fn read(&self, cells: Vec<RecordId>, _turns: usize) -> StoreFuture<'_, ReadBatch> {
         // Turns are not taken but seen: whoever lines up writes the slot, and moves the turn on in the same write, so
         // that nobody else's write of that slot counts who saw the same turn. What only looks writes nothing.
@@ -406,123 +467,8 @@ impl VersionedBackend for RedisBackend {
         (many / 4).clamp(SWEPT_AT_ONCE_MIN, SWEPT_AT_ONCE_MAX)
     }
 
-    fn sweep_pace(&self) -> SweepPace {
-        SweepPace::SHORT_WRITES
-    }
-
-    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(self.core.payload_of(id))
-    }
-
-    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
-        Box::pin(self.core.receipt_of(id))
-    }
-
-    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+    fn due_or_damaged(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(self.core.due_at(look, limit))
-    }
-
-    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
-        Box::pin(async move { self.core.start_due(&starts).await })
-    }
-
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(self.core.listed(listing))
-    }
-
-    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        Box::pin(self.core.paged(listing))
-    }
-
-    fn census(&self) -> StoreFuture<'_, EventCounts> {
-        Box::pin(self.core.counted())
-    }
-
-    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        Box::pin(self.core.story_of(id))
-    }
-
-    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        Box::pin(async move { self.core.called(&name, limit).await })
-    }
-
-    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
-        let mut held = self.core.notes();
-        let room = NOTES_HELD.saturating_sub(held.len());
-        held.extend(notes.into_iter().take(room));
-        drop(held);
-        Box::pin(std::future::ready(self.core.works()))
-    }
-
-    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
-        Box::pin(self.core.retention())
-    }
-
-    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.core.retain(&rows).await })
-    }
-
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        Box::pin(async move { self.core.other_sources(&known).await })
-    }
-
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        Box::pin(async move {
-            let mut questions = Pipeline::new();
-            questions.cmd("HGETALL").arg(self.core.names.scopes());
-            let (answers, _) = self.core.ask(questions).await?;
-            let pairs = answers.first().map(read::pairs).unwrap_or_default();
-            let mut recipes: Vec<_> = pairs.into_iter().map(|(scope, once)| codec::read_recipe(scope, once)).collect();
-            recipes.sort();
-            Ok(recipes)
-        })
-    }
-
-    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let mut words = ScriptArgs::new(&self.core.names);
-            words.recipes(&recipes);
-            self.core.send(words).await.map(drop)
-        })
-    }
-
-    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.core.lay(&message).await })
-    }
-
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        Box::pin(self.core.laid(limit))
-    }
-
-    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            if probe == WriteProbe::Write {
-                let mut words = ScriptArgs::new(&self.core.names);
-                words.probe();
-                self.core.send(words).await?;
-            }
-            Ok(())
-        })
-    }
-
-    fn failed(&self) -> watch::Receiver<Option<String>> {
-        self.core.failed.subscribe()
-    }
-
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
-        Box::pin(std::future::ready(Ok(Some(self.core.known()))))
-    }
-
-    fn found(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
-        Box::pin(async move { self.core.found(known.as_ref()).await.map(Some) })
-    }
-
-    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
-        Some(self.core.hints.subscribe())
-    }
-
-    fn clock(&self) -> &StoreClock {
-        &self.core.clock
     }
 
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
@@ -549,5 +495,63 @@ impl VersionedBackend for RedisBackend {
             }
             Ok(())
         })
+    }
+}
+
+impl Inspect for RedisStore {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(self.core.listed(listing))
+    }
+
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
+        Box::pin(self.core.paged(listing))
+    }
+
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
+        Box::pin(self.core.counted())
+    }
+
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        Box::pin(self.core.story_of(id))
+    }
+
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(async move { self.core.called(&name, limit).await })
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
+        Box::pin(async move { self.core.other_sources(&known).await })
+    }
+
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
+        Box::pin(async move {
+            let mut questions = Pipeline::new();
+            questions.cmd("HGETALL").arg(self.core.names.scopes());
+            let (answers, _) = self.core.ask(questions).await?;
+            let pairs = answers.first().map(read::pairs).unwrap_or_default();
+            let mut recipes: Vec<_> = pairs.into_iter().map(|(scope, once)| codec::read_recipe(scope, once)).collect();
+            recipes.sort();
+            Ok(recipes)
+        })
+    }
+
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let mut words = ScriptArgs::new(&self.core.names);
+            words.recipes(&recipes);
+            self.core.send(words).await.map(drop)
+        })
+    }
+
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
+        Box::pin(self.core.laid(limit))
+    }
+
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
+        Box::pin(std::future::ready(Ok(Some(self.core.known()))))
+    }
+
+    fn compare_history(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+        Box::pin(async move { self.core.found(known.as_ref()).await.map(Some) })
     }
 }

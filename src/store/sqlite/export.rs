@@ -15,17 +15,19 @@ use crate::decide::time::Timestamp;
 use crate::store::copy::copy_lock;
 use crate::store::copy::copy_lock::{CopyLock, MARK};
 use crate::store::copy::{
-    self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, PageContinuation,
+    self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, ExportStore,
+    PageContinuation,
 };
 use crate::store::ledger::{EventRow, KeyOwner, Ledger as _, Register};
 use crate::store::row;
 use crate::store::row::{DecodedRow, columns};
-use crate::store::{Store, StoreFuture, StoredValue};
+use crate::store::{StoreBackend, StoreFuture, StoredValue};
 use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension, Params};
-use std::borrow::Cow;
 
-impl CopyStore for SqliteStore {
+/// Every write is durable when it is answered, and there is one writer: [`settled`](ExportStore::settled) has nothing to
+/// wait for.
+impl ExportStore for SqliteStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         self.read(move |db| export(db, from, limit))
     }
@@ -37,7 +39,9 @@ impl CopyStore for SqliteStore {
             db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
         })
     }
+}
 
+impl CopyStore for SqliteStore {
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
         let bytes = |entry: &CopyEntry| if let CopyEntry::Event(whole) = entry { whole.bytes() } else { 0 };
         self.ask(entries.len(), entries.iter().map(bytes).sum(), move |rows| fill(rows, entries, &notes))
@@ -55,11 +59,6 @@ impl CopyStore for SqliteStore {
             remember(rows, &[])?;
             rows.db.execute("delete from retention", []).map(|_| true)
         })
-    }
-
-    /// There is one writer, and it is ours.
-    fn settled(&self) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Whoever opens the file goes on after the highest turn in it.
@@ -80,16 +79,12 @@ impl CopyStore for SqliteStore {
 
     /// The lock tells of a node, before anything else. One that was killed may have left a receiver at work.
     fn in_use(&self) -> StoreFuture<'_, Option<String>> {
-        let now = Store::now(self);
+        let now = StoreBackend::now(self);
         self.read(move |db| Ok(leased_until(db, now)?.map(copy::under_a_lease)))
     }
 
-    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        text.into()
-    }
-
     fn now(&self) -> Timestamp {
-        Store::now(self)
+        StoreBackend::now(self)
     }
 
     fn clock_follows_events(&self) -> bool {

@@ -40,14 +40,13 @@ use super::schema::{self, sqlite as migrations};
 use super::sql::SqlPermits;
 use super::status_text::those_that_wait;
 use super::{
-    AdvanceResult, DeclaredFields, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, EventCounts, EventDetails,
-    EventPage, EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,
-    SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, Store, StoreError, StoreFuture, StoredValue, SweepError,
-    WriteProbe,
+    Administer, AdvanceResult, DeclaredFields, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, EventCounts,
+    EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult,
+    RetentionPolicies, SourceCount, SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest,
+    StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, WriteProbe,
 };
 use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
@@ -271,45 +270,9 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-impl Store for SqliteStore {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        for one in &new {
-            self.recent.put(&one.keys);
-        }
-        let bytes = new.iter().map(|one| one.payload.body.len()).sum();
-        self.ask(new.len(), bytes, |rows| {
-            let at = rows.at;
-            new.into_iter().map(|one| ledger::claim(rows, one, at)).collect()
-        })
-    }
-
-    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
-        self.ask(changes.len(), 0, move |rows| {
-            let now = rows.at.now;
-            changes.iter().map(|one| ledger::advance(rows, one, now)).collect()
-        })
-    }
-
+impl StoreBackend for SqliteStore {
     fn sql_permit(&self) -> SqlPermitFuture<'_> {
         self.places.next()
-    }
-
-    fn advance_with_sql<'a>(
-        &'a self,
-        change: Transition,
-        statement: BoundStatement,
-        _: &'a SqlPermit,
-    ) -> StoreFuture<'a, SqlOutcome> {
-        let (to, answer) = oneshot::channel();
-        let sent = self.send(WriterJob::Effect { change: Box::new(change), statement, to });
-        Box::pin(async move {
-            sent?;
-            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
-        })
-    }
-
-    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
-        self.read_inline(move |db| queries::get(db, id))
     }
 
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
@@ -320,70 +283,9 @@ impl Store for SqliteStore {
         self.read_inline(move |db| queries::receipt(db, id))
     }
 
-    fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
-        let recall = |db: &Connection| duplicates::recall(db, new, needs, self.clock.moment());
-        let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
-        let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
-        Box::pin(std::future::ready(found))
-    }
-
-    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
-        let now = self.clock.now();
-        Box::pin(async move {
-            let looked = self.stop_if_broken(self.read(move |db| queries::due(db, &look, limit, now)).await)?;
-            if !looked.damaged.is_empty() {
-                self.bury(looked.damaged).await?;
-            }
-            Ok(looked.due)
-        })
-    }
-
-    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
-        self.read(move |db| list::list(db, &listing))
-    }
-
-    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
-        self.read(move |db| list::page(db, &listing))
-    }
-
-    fn counts(&self) -> StoreFuture<'_, EventCounts> {
-        self.read(list::census)
-    }
-
-    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
-        self.read(move |db| queries::story(db, id))
-    }
-
-    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.read(move |db| queries::named(db, &name, limit))
-    }
-
     fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let told = self.works().and_then(|()| if self.notes.add(notes) { self.send(WriterJob::Noted) } else { Ok(()) });
         Box::pin(std::future::ready(told))
-    }
-
-    /// In one transaction: where it fails, nothing is freed.
-    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
-        let forgotten = self.ask(limit, 0, move |rows| {
-            let by = rows.at.expiry;
-            ledger::forget(rows, &keeps, limit, by)
-        });
-        Box::pin(async move { Ok(forgotten.await?) })
-    }
-
-    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
-        self.ask(1, 0, move |rows| {
-            let now = rows.at.now;
-            ledger::remove(rows, id, now)
-        })
-    }
-
-    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
-        self.ask(ids.len(), 0, move |rows| {
-            let now = rows.at.now;
-            ids.iter().map(|id| ledger::remove(rows, *id, now)).collect()
-        })
     }
 
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
@@ -394,45 +296,8 @@ impl Store for SqliteStore {
         self.ask(rows.len(), 0, move |ledger| queries::retain(ledger.db, &rows))
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
-        self.read(move |db| queries::other_sources(db, &known))
-    }
-
-    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
-        self.read(queries::recipes)
-    }
-
-    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
-        self.ask(recipes.len(), 0, move |rows| export::remember(rows, &recipes))
-    }
-
-    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
-        self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
-    }
-
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        let at = self.clock.moment();
-        self.read(move |db| duplicates::foresee(db, new, at))
-    }
-
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.ask(1, message.head.len(), move |rows| queries::lay(rows.db, &message))
-    }
-
-    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
-        self.read(move |db| queries::newest(db, limit))
-    }
-
-    /// Fields of the same name share a column; one that an identity of any source is made of has an index.
-    fn declare(&self, declared: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
-        let mut columns: Vec<(String, bool)> = Vec::new();
-        for (name, identifies) in declared.into_iter().flat_map(|source| source.fields) {
-            match columns.iter_mut().find(|(known, _)| *known == name) {
-                Some(known) => known.1 |= identifies,
-                None => columns.push((name, identifies)),
-            }
-        }
-        self.ask(columns.len(), 0, move |rows| columns::declare(rows.db, &columns))
     }
 
     fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
@@ -453,26 +318,155 @@ impl Store for SqliteStore {
         self.failed.subscribe()
     }
 
-    fn now(&self) -> Timestamp {
-        self.clock.now()
+    fn clock(&self) -> &StoreClock {
+        &self.clock
     }
 
-    fn wall_time(&self) -> Timestamp {
-        self.clock.wall_time()
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
+        Box::pin(starts.by_steps(self))
+    }
+}
+
+impl Store for SqliteStore {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        for one in &new {
+            self.recent.put(&one.keys);
+        }
+        let bytes = new.iter().map(|one| one.payload.body.len()).sum();
+        self.ask(new.len(), bytes, |rows| {
+            let at = rows.at;
+            new.into_iter().map(|one| ledger::claim(rows, one, at)).collect()
+        })
     }
 
-    fn expiry(&self) -> ExpiryStatus {
-        self.clock.expiry()
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
+        self.ask(changes.len(), 0, move |rows| {
+            let now = rows.at.now;
+            changes.iter().map(|one| ledger::advance(rows, one, now)).collect()
+        })
+    }
+
+    fn advance_with_sql<'a>(
+        &'a self,
+        change: Transition,
+        statement: BoundStatement,
+        _: &'a SqlPermit,
+    ) -> StoreFuture<'a, SqlOutcome> {
+        let (to, answer) = oneshot::channel();
+        let sent = self.send(WriterJob::Effect { change: Box::new(change), statement, to });
+        Box::pin(async move {
+            sent?;
+            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
+        })
+    }
+
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
+        self.read_inline(move |db| queries::get(db, id))
+    }
+
+    fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
+        let recall = |db: &Connection| duplicates::recall(db, new, needs, self.clock.moment());
+        let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
+        let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
+        Box::pin(std::future::ready(found))
+    }
+
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+        let now = self.clock.now();
+        Box::pin(async move {
+            let looked = self.stop_if_broken(self.read(move |db| queries::due(db, &look, limit, now)).await)?;
+            if !looked.damaged.is_empty() {
+                self.bury(looked.damaged).await?;
+            }
+            Ok(looked.due)
+        })
+    }
+
+    /// In one transaction: where it fails, nothing is freed.
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
+        let forgotten = self.ask(limit, 0, move |rows| {
+            let by = rows.at.expiry;
+            ledger::forget(rows, &keeps, limit, by)
+        });
+        Box::pin(async move { Ok(forgotten.await?) })
+    }
+
+    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
+        let by = self.clock.jumped();
+        self.ask(1, 0, move |rows| ledger::would_forget(rows, &keeps, limit, by))
+    }
+}
+
+impl Administer for SqliteStore {
+    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
+        self.ask(ids.len(), 0, move |rows| {
+            let now = rows.at.now;
+            ids.iter().map(|id| ledger::remove(rows, *id, now)).collect()
+        })
+    }
+
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
+        self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
+    }
+
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+        let at = self.clock.moment();
+        self.read(move |db| duplicates::foresee(db, new, at))
     }
 
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
         self.clock.confirm();
         self.ask(1, 0, |_| Ok(())) // it is written down in the next transaction, which is this one
     }
+}
 
-    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
-        let by = self.clock.jumped();
-        self.ask(1, 0, move |rows| ledger::would_forget(rows, &keeps, limit, by))
+impl Inspect for SqliteStore {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
+        self.read(move |db| list::list(db, &listing))
+    }
+
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
+        self.read(move |db| list::page(db, &listing))
+    }
+
+    fn counts(&self) -> StoreFuture<'_, EventCounts> {
+        self.read(list::census)
+    }
+
+    fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        self.read(move |db| queries::story(db, id))
+    }
+
+    fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        self.read(move |db| queries::named(db, &name, limit))
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
+        self.read(move |db| queries::other_sources(db, &known))
+    }
+
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
+        self.read(queries::recipes)
+    }
+
+    fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        self.ask(recipes.len(), 0, move |rows| export::remember(rows, &recipes))
+    }
+
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
+        self.read(move |db| queries::newest(db, limit))
+    }
+
+    /// Fields of the same name share a column; one that an identity of any source is made of has an index.
+    fn declare(&self, declared: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
+        let mut columns: Vec<(String, bool)> = Vec::new();
+        for (name, identifies) in declared.into_iter().flat_map(|source| source.fields) {
+            match columns.iter_mut().find(|(known, _)| *known == name) {
+                Some(known) => known.1 |= identifies,
+                None => columns.push((name, identifies)),
+            }
+        }
+        self.ask(columns.len(), 0, move |rows| columns::declare(rows.db, &columns))
     }
 }
 

@@ -5,7 +5,7 @@ use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
 use crate::decide::claim::{MatchRelation, MatchedBy};
 use crate::store::conformance::making;
-use crate::store::{DuplicateLookup, Store, StoreError, StoredValue};
+use crate::store::{DuplicateLookup, Store, StoreBackend, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::path::Path;
 

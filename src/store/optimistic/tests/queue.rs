@@ -2,6 +2,7 @@
 
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::DeathCause;
+use crate::store::Administer;
 use crate::store::RemovalResult;
 use crate::store::optimistic::tests::*;
 
@@ -12,7 +13,7 @@ enum QueueExit {
     Forgotten,
 }
 
-async fn claimed(store: &OptimisticStore<MemoryBackend>) -> Event {
+async fn claimed(store: &MemoryBackend) -> Event {
     let new = making().group("g").made(store.now());
     match store.claim(vec![new]).await.expect("it claims").remove(0) {
         Claim::New { event, .. } => *event,
@@ -20,7 +21,7 @@ async fn claimed(store: &OptimisticStore<MemoryBackend>) -> Event {
     }
 }
 
-async fn write(store: &OptimisticStore<MemoryBackend>, event: &Event, step: EventStep) -> Option<Event> {
+async fn write(store: &MemoryBackend, event: &Event, step: EventStep) -> Option<Event> {
     let change = event.transition(step, &Route::default(), store.now()).expect("it is possible");
     match store.advance(vec![change]).await.expect("it writes").remove(0) {
         AdvanceResult::Written { event, .. } => Some(*event),
@@ -37,7 +38,7 @@ async fn pass(moments: usize) {
 /// The first of three ends, and the second leaves so many moments after the beginning; says whether it did while it was
 /// parked.
 async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
-    let store = OptimisticStore(MemoryBackend::new(StoreClock::manual(START), 10));
+    let store = MemoryBackend::new(StoreClock::manual(START), 10);
     let (first, second, third) = (claimed(&store).await, claimed(&store).await, claimed(&store).await);
     let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
     let first = write(&store, &first, start).await.expect("it starts");
@@ -48,7 +49,7 @@ async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
     };
     let leaves = async {
         pass(moments).await;
-        store.0.dawdles.store(0, Ordering::Relaxed); // it is done while the other still waits for a reading
+        store.dawdles.store(0, Ordering::Relaxed); // it is done while the other still waits for a reading
         let gone = write(&store, &second, EventStep::Cancel).await.is_some();
         if gone && left == QueueExit::Forgotten {
             assert_eq!(store.remove(second.id).await.expect("it writes"), RemovalResult::Removed);
