@@ -29,6 +29,15 @@ impl ExpiryTime {
     }
 }
 
+/// The times that count at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockSnapshot {
+    /// The store's clock.
+    pub now: Timestamp,
+    /// The time by which events expire.
+    pub expiry: ExpiryTime,
+}
+
 /// Two clocks, read at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockReading {

@@ -30,6 +30,7 @@ pub mod id;
 pub mod identity;
 pub(crate) mod json_walk;
 pub mod judge;
+pub mod ledger;
 pub mod limits;
 pub mod outcome;
 pub mod republish;

@@ -146,7 +146,7 @@ impl Store for MemoryStore {
 
     fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         answer(self.with(|books, at| {
-            let mut found = ledger::recall(books, new, at)?;
+            let mut found = ledger::find_duplicate(books, new, at)?;
             if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
                 found.receipt = books.receipts.get(&found.event.id).cloned();
             }

@@ -21,7 +21,6 @@ pub(crate) mod compression;
 pub mod conformance;
 pub mod copy;
 pub mod inspect;
-pub mod ledger;
 pub mod memory;
 pub mod open;
 pub mod optimistic;
@@ -33,7 +32,6 @@ pub mod retention;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub(crate) mod row;
 pub mod schema;
-mod sought;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -41,14 +39,18 @@ pub mod start_due;
 pub mod status_text;
 pub mod url;
 
+pub use crate::decide::expiry_clock::ClockSnapshot;
+pub use crate::decide::ledger::{
+    self, AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
+};
 pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect};
 pub use open::open;
-pub use retention::{RetentionPolicies, SourceCount, SourceRetention};
+pub use retention::{SourceCount, SourceRetention};
 pub use retention::{SweepError, SweepPace};
 pub use sql::{SqlPermit, SqlPermitFuture};
 pub use start_due::{StartDueRequest, StartDueResult};
 
-use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent, Payload};
+use crate::decide::claim::{Claim, MatchedBy, NewEvent, Payload};
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
 use crate::decide::expiry_clock::{ExpiryStatus, ExpiryTime};
 use crate::decide::id::EventId;
@@ -205,15 +207,6 @@ pub trait Store: StoreBackend {
     }
 }
 
-/// The times that count at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClockSnapshot {
-    /// The store's clock.
-    pub now: Timestamp,
-    /// The time by which events expire.
-    pub expiry: ExpiryTime,
-}
-
 /// How it is found out whether a store can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteProbe {
@@ -238,20 +231,6 @@ pub enum ChangeHint {
     Ended(EventId),
     /// More than fits into a hint.
     Missed,
-}
-
-/// What came of a change.
-#[derive(Clone, PartialEq, Debug)]
-pub enum AdvanceResult {
-    /// It is written.
-    Written {
-        /// As it was written: it may have been parked, or superseded instead.
-        event: Box<Event>,
-        /// The store's clock.
-        now: Timestamp,
-    },
-    /// Somebody else wrote first.
-    Lost,
 }
 
 /// What came of a change with a statement.
@@ -341,21 +320,6 @@ impl DuplicateLookup {
     }
 }
 
-/// What a repeat is told: what [`Claim::Duplicate`] has, and the kept answer.
-#[derive(Clone, PartialEq, Debug)]
-pub struct KnownDuplicate {
-    /// The event; it is not dead, unless it stands in the place of another.
-    pub event: Box<Event>,
-    /// Which identity matched.
-    pub same: MatchedBy,
-    /// Whether that event is the one that matched, and whether it is still its subject's current one.
-    pub stands: MatchRelation,
-    /// Its kept answer, where it is needed and there is one.
-    pub receipt: Option<Receipt>,
-    /// The store's clock.
-    pub now: Timestamp,
-}
-
 /// Where to look for what is due.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -442,33 +406,4 @@ pub struct DeclaredFields {
     pub source: Arc<str>,
     /// Its fields, and whether an identity is made of them.
     pub fields: Vec<(String, bool)>,
-}
-
-/// How much was imported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ImportCounts {
-    /// Keys that were not there.
-    pub new: u64,
-    /// Keys that were.
-    pub known: u64,
-}
-
-/// What came of removing one event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RemovalResult {
-    /// It is gone, and so are its keys.
-    Removed,
-    /// It waits or runs, and stays.
-    NotOver,
-    /// There is no such event.
-    Unknown,
-}
-
-/// How much was forgotten.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ForgetCounts {
-    /// Events with their keys.
-    pub events: u64,
-    /// Bodies with receipts and output.
-    pub bodies: u64,
 }

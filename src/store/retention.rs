@@ -4,39 +4,15 @@
 //! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
 
 use super::url::StoreUrl;
-use super::{AdvanceResult, EventPage, EventQuery, ForgetCounts, Inspect, RemovalResult, Store, StoreError};
+use super::{AdvanceResult, EventPage, EventQuery, ForgetCounts, Inspect, RemovalResult, RetentionPolicies, Store, StoreError};
 use crate::decide::event::Event;
 use crate::decide::limits;
-use crate::decide::source::{Keep, Retention, Route, Source};
+use crate::decide::source::{Keep, Retention, Route};
 use crate::decide::time::{Duration, Timestamp};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How long each source's events are kept. Those of a source that is not here are not forgotten.
-#[derive(Clone, Debug, Default)]
-pub struct RetentionPolicies {
-    /// By the source's name.
-    pub sources: HashMap<Arc<str>, Retention>,
-}
-
 impl RetentionPolicies {
-    /// What a config says. The events of a source that was renamed stand under its old name, which is its scope now;
-    /// where that is another source's name, the longer of the two counts.
-    pub fn of_sources<'s>(sources: impl Iterator<Item = &'s Source>) -> Self {
-        Self::under(sources.map(|source| ([&source.scope, &source.name], source.once.kept())))
-    }
-
-    fn under<'s>(sources: impl Iterator<Item = ([&'s Arc<str>; 2], Retention)>) -> Self {
-        let mut keeps = Self::default();
-        for (names, kept) in sources {
-            for name in names {
-                keeps.sources.entry(name.clone()).and_modify(|other| *other = other.longest(kept)).or_insert(kept);
-            }
-        }
-        keeps
-    }
-
     /// The rows that a node writes into the store.
     pub fn rows(&self, seen_at: Timestamp) -> Vec<SourceRetention> {
         let row =
@@ -320,18 +296,6 @@ mod tests {
 
     fn kept(days: Option<u32>, body: u32) -> Retention {
         Retention { keys: days.map_or(Keep::Forever, |days| Keep::For(DAY * days)), body: DAY * body }
-    }
-
-    #[test]
-    fn a_source_is_kept_under_its_name_and_its_scope_and_where_both_meet_the_longer_counts() {
-        let names: [[Arc<str>; 2]; 3] =
-            [["old", "new"], ["older", "old"], ["x", "x"]].map(|names| names.map(Into::into));
-        let each = [kept(Some(365), 1), kept(Some(3), 7), kept(None, 1)];
-        let keeps = RetentionPolicies::under(names.iter().zip(each).map(|([scope, name], kept)| ([scope, name], kept)));
-        let mut all: Vec<_> = keeps.sources.iter().map(|(name, kept)| (&**name, *kept)).collect();
-        all.sort_by_key(|(name, _)| *name);
-        let [new, old, older, x] = [kept(Some(365), 1), kept(Some(365), 7), kept(Some(3), 7), kept(None, 1)];
-        assert_eq!(all, [("new", new), ("old", old), ("older", older), ("x", x)]);
     }
 
     #[tokio::test]

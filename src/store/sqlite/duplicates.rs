@@ -32,7 +32,7 @@ pub(super) fn recall(
 ) -> Result<Option<KnownDuplicate>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
-        let mut found = ledger::recall(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), new, at)?;
+        let mut found = ledger::find_duplicate(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), new, at)?;
         if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
             found.receipt = crate::store::sqlite::queries::receipt(db, found.event.id)?;
         }

@@ -1,0 +1,151 @@
+//! Advancing: one change of one event, written over the revision it was worked out for, with what follows from it for
+//! the event's register and its group's slot.
+
+use super::{EventRow, Ledger, Register, current_of};
+use crate::decide::event::{DeathCause, Event, EventState, QueueState};
+use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::decide::time::Timestamp;
+use crate::decide::transition::{QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
+
+/// The result of writing a change.
+#[derive(Clone, PartialEq, Debug)]
+pub enum AdvanceResult {
+    /// It is written.
+    Written {
+        /// As it was written: it may have been parked, or superseded instead.
+        event: Box<Event>,
+        /// The store's clock.
+        now: Timestamp,
+    },
+    /// Another write came first.
+    Lost,
+}
+
+/// Writes one change, if nobody else wrote first.
+pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -> Result<AdvanceResult, L::Error> {
+    let Some(row) = ledger.row(change.event.id)? else { return Ok(AdvanceResult::Lost) };
+    if row.event.revision.next() != change.event.revision {
+        return Ok(AdvanceResult::Lost);
+    }
+    let current = current_of(ledger, &row.event)?;
+    if change.place == QueueUpdate::RequireCurrent && current.is_some_and(|current| current != row.event.id) {
+        return Ok(AdvanceResult::Lost);
+    }
+    let mut event = change.resolve(current, now);
+    if let (Some(next), Some(was)) = (&mut event.change, row.event.change) {
+        next.order = was.order; // a repeat may have moved it forward meanwhile
+    }
+    if event.state.ended().is_none() {
+        if matches!(change.place, QueueUpdate::MoveToEnd | QueueUpdate::BecomeCurrent) {
+            event.turn = ledger.next_turn();
+        }
+        if change.place == QueueUpdate::BecomeCurrent {
+            make_current(ledger, &event, now)?;
+        }
+        if let Some(payload) = &change.payload {
+            ledger.set_payload(&event, payload)?;
+        }
+    }
+    if let Some(tried) = &change.attempt {
+        ledger.add_attempt(event.id, tried)?;
+    }
+    if let ReceiptUpdate::Replace(receipt) = &change.receipt {
+        ledger.set_receipt(event.id, receipt.as_ref())?;
+    }
+    let event = write(ledger, &row, event, now)?;
+    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == TransientHeaders::Drop {
+        ledger.drop_transient_headers(event.id)?;
+    }
+    Ok(AdvanceResult::Written { event: Box::new(event), now })
+}
+
+/// Makes an event its subject's current one, because a person replays it. The highest order seen stays.
+fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    let Some(change) = event.change else { return Ok(()) };
+    let was = ledger.register(&change.subject)?;
+    let order = was.and_then(|r| r.order).max(change.order);
+    let register = Register { value: change.value, order, strict: order.is_some(), event: event.id };
+    ledger.set_register(&change.subject, &register)?;
+    match was {
+        Some(was) if was.event != event.id => replace(ledger, was.event, event.id, now),
+        _ => Ok(()),
+    }
+}
+
+/// `old` is no longer its subject's current event, now that `by` is. If it waits and is owed nothing, it ends.
+pub(super) fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
+    let Some(mut row) = ledger.row(old)? else { return Ok(()) };
+    if let Some(event) = row.event.supersede(by, now) {
+        write(ledger, &row, event, now)?;
+        ledger.drop_transient_headers(old)?;
+    } else if row.event.state.ended().is_some() {
+        row.keep_from = Some(now);
+        ledger.update(&row)?;
+    }
+    Ok(())
+}
+
+/// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
+fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp) -> Result<Event, L::Error> {
+    let event = take_slot_or_park(ledger, event)?;
+    let ended = event.state.ended();
+    let keep_from = match (ended, old.event.state.ended()) {
+        (None, _) => None,
+        (Some(_), Some(_)) if old.keep_from.is_some() => old.keep_from,
+        // Published again, it is kept from its first end; replaced meanwhile, from then.
+        (Some(ended), _) => match current_of(ledger, &event)? {
+            Some(current) => (current != event.id).then_some(now),
+            None => Some(ended),
+        },
+    };
+    ledger.update(&EventRow { event: event.clone(), keep_from })?;
+    if !event.wants_slot() {
+        release_slot(ledger, &event, now)?;
+    }
+    Ok(event)
+}
+
+/// Where an event is parked: its group, its turn and itself.
+pub fn parking(event: &Event) -> Option<(Key, QueueTurn, EventId)> {
+    let parked = matches!(event.state, EventState::Waiting { due: None }) && event.queue_state != QueueState::Suspended;
+    event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
+}
+
+/// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
+pub fn end_damaged<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> Result<EventRow, L::Error> {
+    let state = EventState::Dead { cause: DeathCause::Damaged, at: now };
+    let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
+    let event = write(ledger, &EventRow { keep_from: None, ..row }, event, now)?;
+    Ok(EventRow { event, keep_from: None })
+}
+
+/// An event that wants its group's slot has it after this, or is parked.
+pub(super) fn take_slot_or_park<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
+    let Some(group) = event.group.filter(|_| event.wants_slot()) else { return Ok(event) };
+    match ledger.slot(&group)? {
+        Some(holder) if holder == event.id => Ok(event),
+        Some(_) => Ok(event.park()),
+        None => {
+            ledger.set_slot(&group, Some(event.id))?;
+            Ok(event)
+        }
+    }
+}
+
+/// An event that no longer wants its group's slot hands it on.
+pub(super) fn release_slot<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    let Some(group) = event.group else { return Ok(()) };
+    if ledger.slot(&group)? == Some(event.id) { hand_slot_on(ledger, &group, now) } else { Ok(()) }
+}
+
+/// Gives a group's slot to the parked event with the lowest turn, and makes that due; with none parked, it is free.
+pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> Result<(), L::Error> {
+    let next = ledger.parked(group)?;
+    ledger.set_slot(group, next.as_ref().map(|row| row.event.id))?;
+    if let Some(mut row) = next {
+        row.event.revision = row.event.revision.next();
+        row.event.state = EventState::Waiting { due: Some(now) };
+        ledger.update(&row)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Claiming: is a delivery new, a duplicate, already imported or stale? The answer, and the write that makes it so.
+
+use super::advancing::{replace, take_slot_or_park};
+use super::forgetting::has_expired;
+use super::{EventRow, KeyOwner, Ledger, Register};
+use crate::decide::claim::{Claim, IdentityKey, ImportedKey, ImportedKeyValidity, MatchRelation, MatchedBy, NewEvent};
+use crate::decide::event::{DoneReason, Event, EventState, Receipt, SubjectChange};
+use crate::decide::expiry_clock::{ClockSnapshot, ExpiryTime};
+use crate::decide::id::Key;
+use crate::decide::time::{Duration, Timestamp};
+
+/// A duplicate that was recognised without a claim: what [`Claim::Duplicate`] has, and the receipt.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KnownDuplicate {
+    /// The event; it is not dead, unless it is the successor of the one that matched.
+    pub event: Box<Event>,
+    /// Which identity matched.
+    pub same: MatchedBy,
+    /// Whether that event is the one that matched, and whether it is still its subject's current one.
+    pub stands: MatchRelation,
+    /// Its receipt, where that is needed and there is one.
+    pub receipt: Option<Receipt>,
+    /// The store's clock.
+    pub now: Timestamp,
+}
+
+/// How many keys were imported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ImportCounts {
+    /// Keys that were not there.
+    pub new: u64,
+    /// Keys that were.
+    pub known: u64,
+}
+
+/// Why a key is looked up.
+#[derive(Clone, Copy)]
+enum KeyLookupKind {
+    /// It is this delivery's own.
+    Own,
+    /// An earlier version or config would have claimed it.
+    Former,
+}
+
+impl KeyLookupKind {
+    /// Does it count that this key is held? A former key of a body only where it was claimed under the same id.
+    fn counts(self, identity: &IdentityKey, held: &KeyOwner) -> bool {
+        match self {
+            Self::Own => true,
+            Self::Former => identity.id_digest.is_none() || identity.id_digest == held.id_digest,
+        }
+    }
+}
+
+/// The keys to look up for a delivery, in the order in which they count.
+fn keys_to_look_up(new: &NewEvent) -> impl Iterator<Item = (&IdentityKey, KeyLookupKind)> {
+    let own = new.keys.iter().map(|identity| (identity, KeyLookupKind::Own));
+    own.chain(new.former_keys.iter().map(|identity| (identity, KeyLookupKind::Former)))
+}
+
+/// The identity that a delivery shares with the owner of one of its keys. A key that stands for a delivery id too is
+/// compared by that id: of what the first release wrote, by the id of its event.
+fn matched_by(identity: &IdentityKey, held: &KeyOwner, row: &EventRow, new: &NewEvent) -> MatchedBy {
+    let same_id = match (identity.id_digest, held.id_digest) {
+        (None, _) => false,
+        (Some(arriving), Some(first)) => arriving == first,
+        (Some(_), None) => row.event.delivery_id == new.event.delivery_id,
+    };
+    if same_id { MatchedBy::Delivery } else { identity.matched_by.clone() }
+}
+
+/// Claims one event: all its keys or none.
+pub fn claim<L: Ledger>(ledger: &mut L, new: NewEvent, at: ClockSnapshot) -> Result<Claim, L::Error> {
+    let now = at.now;
+    if let Some(row) = ledger.row(new.event.id)? {
+        return Ok(Claim::New { event: Box::new(row.event), now });
+    }
+    if let Some((row, same)) = find_match(ledger, &new, at.expiry)? {
+        let same = same_delivery(ledger, &new, &row, same)?;
+        let (event, relation) = event_for_duplicate(ledger, row)?;
+        return Ok(Claim::Duplicate { event, same, relation, now });
+    }
+    if let Some(same) = find_imported(ledger, &new)? {
+        return Ok(Claim::Imported { same });
+    }
+    if let Some(change) = new.event.change {
+        let was = ledger.register(&change.subject)?;
+        if let Some(register) = was {
+            if register.value == change.value
+                && let Some(current) = ledger.row(register.event)?
+            {
+                return repeat_change(ledger, &new, &change, register, current, now);
+            }
+            if is_stale(&register, change.order) {
+                return Ok(Claim::Stale { of: register.event });
+            }
+        }
+        let register = Register { value: change.value, order: change.order, strict: false, event: new.event.id };
+        ledger.set_register(&change.subject, &register)?;
+        if let Some(was) = was {
+            replace(ledger, was.event, new.event.id, now)?;
+        }
+    }
+    write_new(ledger, new, now)
+}
+
+/// The event that holds one of these keys: the first, in their order, that is not dead, else the first. A dead one
+/// that has the delivery's id is matched through it, wherever `per` names it: the same id re-arms sooner.
+/// An expired owner is forgotten on the way.
+fn find_match<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    by: ExpiryTime,
+) -> Result<Option<(EventRow, MatchedBy)>, L::Error> {
+    let mut dead: Option<(EventRow, MatchedBy)> = None;
+    for (identity, how) in keys_to_look_up(new) {
+        let Some(held) = ledger.key_owner(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
+        let Some(row) = ledger.row(held.event)? else {
+            ledger.remove(held.event)?; // only rot parts a key from its event; freed, it can be held again
+            continue;
+        };
+        let same = matched_by(identity, &held, &row, new);
+        if has_expired(ledger, &row, new.kept.keys, by)? {
+            ledger.remove(row.event.id)?;
+        } else if !row.event.is_dead() {
+            return Ok(Some((row, same)));
+        } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && same == MatchedBy::Delivery) {
+            dead = Some((row, same));
+        }
+    }
+    // A later key may have forgotten an event, but never the one found: that one had not expired.
+    Ok(dead)
+}
+
+/// A duplicate whose claim would write nothing: the first of its keys that is held is held by an event that is kept and
+/// not dead. A dead event may be re-armed and an expired one is forgotten; both take a claim.
+pub fn find_duplicate<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    at: ClockSnapshot,
+) -> Result<Option<KnownDuplicate>, L::Error> {
+    for (identity, how) in keys_to_look_up(new) {
+        let Some(held) = ledger.key_owner(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
+        let Some(row) = ledger.row(held.event)?.filter(|row| row.event.id != new.event.id) else { return Ok(None) };
+        if row.event.is_dead() || has_expired(ledger, &row, new.kept.keys, at.expiry)? {
+            return Ok(None);
+        }
+        let same = same_delivery(ledger, new, &row, matched_by(identity, &held, &row, new))?;
+        let (event, stands) = event_for_duplicate(ledger, row)?;
+        return Ok(Some(KnownDuplicate { event, same, stands, receipt: None, now: at.now }));
+    }
+    Ok(None)
+}
+
+/// The identity by which a delivery repeats an event that is done: its id, where the event has that too, wherever `per`
+/// names it. A repeat of the same delivery may have it published again.
+fn same_delivery<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    row: &EventRow,
+    same: MatchedBy,
+) -> Result<MatchedBy, L::Error> {
+    if same == MatchedBy::Delivery || !matches!(row.event.state, EventState::Done { .. }) {
+        return Ok(same);
+    }
+    for (identity, how) in keys_to_look_up(new) {
+        let own = |held: &KeyOwner| held.event == row.event.id && how.counts(identity, held);
+        let Some(held) = ledger.key_owner(&identity.key)?.filter(own) else { continue };
+        if matched_by(identity, &held, row, new) == MatchedBy::Delivery {
+            return Ok(MatchedBy::Delivery);
+        }
+    }
+    Ok(same)
+}
+
+/// The identity by which a delivery was done before there was this store.
+fn find_imported<L: Ledger>(ledger: &mut L, new: &NewEvent) -> Result<Option<MatchedBy>, L::Error> {
+    for ImportedKey { same, key, counts } in &new.imported {
+        if !ledger.is_imported(key)? {
+            continue;
+        }
+        let changed_since = match (counts, new.event.change) {
+            (ImportedKeyValidity::WhileRegisterEmpty, Some(change)) => ledger.register(&change.subject)?.is_some(),
+            (ImportedKeyValidity::WhileRegisterEmpty, None) | (ImportedKeyValidity::Always, _) => false,
+        };
+        if !changed_since {
+            return Ok(Some(same.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes keys of what was done before there was this store. A key that is there stays as it is.
+pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L::Error> {
+    let mut imported = ImportCounts::default();
+    for key in keys {
+        if ledger.set_imported(key)? {
+            imported.new += 1;
+        } else {
+            imported.known += 1;
+        }
+    }
+    Ok(imported)
+}
+
+/// The event that a duplicate is answered with: the owner of its key, or where that was superseded, its subject's current
+/// event; and how the two are related.
+fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, MatchRelation), L::Error> {
+    let itself = |event: Event| (Box::new(event), MatchRelation::Direct);
+    let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
+    let Some(register) = ledger.register(&change.subject)?.filter(|register| register.event != row.event.id) else {
+        return Ok(itself(row.event));
+    };
+    if !matches!(row.event.state, EventState::Done { how: DoneReason::Superseded { .. }, .. }) {
+        return Ok((Box::new(row.event), MatchRelation::DirectNotCurrent));
+    }
+    match ledger.row(register.event)? {
+        Some(current) => Ok((Box::new(current.event), MatchRelation::ViaSuccessor)),
+        None => Ok(itself(row.event)),
+    }
+}
+
+/// Claims a delivery whose subject is already what it changes it to. Its delivery and body keys become aliases, so that
+/// its own redelivery after the next change is still a repeat; a newer order moves the register's forward.
+fn repeat_change<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    change: &SubjectChange,
+    mut register: Register,
+    mut row: EventRow,
+    now: Timestamp,
+) -> Result<Claim, L::Error> {
+    for identity in new.keys.iter().filter(|k| k.matched_by.aliased()) {
+        ledger.set_key_owner(&identity.key, &KeyOwner { alias: true, ..KeyOwner::of(register.event, identity) })?;
+    }
+    if change.order > register.order {
+        (register.order, register.strict) = (change.order, false);
+        ledger.set_register(&change.subject, &register)?;
+        // No new revision: the node that runs it must not lose its swap to a repeat.
+        row.event.change = row.event.change.map(|was| SubjectChange { order: change.order, ..was });
+        ledger.update(&row)?;
+    }
+    Ok(Claim::Duplicate { event: Box::new(row.event), same: MatchedBy::Change, relation: MatchRelation::Direct, now })
+}
+
+fn is_stale(register: &Register, order: Option<i64>) -> bool {
+    match (register.order, order) {
+        (Some(seen), Some(arriving)) => arriving < seen || (register.strict && arriving == seen),
+        _ => false,
+    }
+}
+
+/// Writes a new event with its keys, in its group's slot or parked behind it.
+fn write_new<L: Ledger>(ledger: &mut L, new: NewEvent, now: Timestamp) -> Result<Claim, L::Error> {
+    let mut event = new.event;
+    event.state = event.state.shifted(event.received_at, now);
+    event.turn = ledger.next_turn();
+    event = take_slot_or_park(ledger, event)?;
+    for identity in &new.keys {
+        ledger.set_key_owner(&identity.key, &KeyOwner::of(event.id, identity))?;
+    }
+    let ended = event.state.ended();
+    let keep_from = if event.change.is_some() { None } else { ended };
+    let body_is_kept = ended.is_none() || new.kept.body > Duration::ZERO;
+    let row = EventRow { event, keep_from };
+    ledger.insert(&row, body_is_kept.then_some(&new.payload))?;
+    Ok(Claim::New { event: Box::new(row.event), now })
+}

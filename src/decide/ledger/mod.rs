@@ -1,0 +1,132 @@
+//! The rules of claiming, advancing and forgetting events: one function for each write that a store makes.
+//!
+//! A [`Ledger`] is a store reduced to reads and writes of single rows inside one transaction. The rules are written over
+//! that trait, once, so that no two stores can disagree. They take no locks: the caller is the only writer, or works on a
+//! copy that is written only if every row is still as it was read.
+//!
+//! Whether an event is still its subject's current one, and which event holds a group's slot, is read in the write that
+//! depends on it.
+
+mod advancing;
+mod claiming;
+mod forgetting;
+
+pub use advancing::{AdvanceResult, advance, end_damaged, hand_slot_on, parking};
+pub use claiming::{ImportCounts, KnownDuplicate, claim, find_duplicate, import};
+pub use forgetting::{ForgetCounts, RemovalResult, RetentionPolicies, forget, forget_one, remove, would_forget};
+
+use super::claim::{IdentityKey, MatchedBy, Payload};
+use super::event::{Event, Receipt};
+use super::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
+use super::time::Timestamp;
+use super::transition::AttemptRecord;
+
+/// An event, and the time from which its retention counts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EventRow {
+    /// The event.
+    pub event: Event,
+    /// Since when it is over and not its subject's current event.
+    pub keep_from: Option<Timestamp>,
+}
+
+/// The event that holds a key, and how it came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KeyOwner {
+    /// The event.
+    pub event: EventId,
+    /// Through which identity.
+    pub same: MatchedBy,
+    /// Left behind by a later delivery that was matched through its register.
+    pub alias: bool,
+    /// The delivery id it was claimed under, where that id has no key of its own. None in what the first release wrote.
+    pub id_digest: Option<DeliveryIdDigest>,
+}
+
+impl KeyOwner {
+    /// The owner of a key that an event claims for itself.
+    fn of(event: EventId, identity: &IdentityKey) -> Self {
+        Self { event, same: identity.matched_by.clone(), alias: false, id_digest: identity.id_digest }
+    }
+
+    /// The identities of the event that this key stands for; none where it is an alias.
+    pub fn identities(&self) -> impl Iterator<Item = MatchedBy> + use<> {
+        let id = self.id_digest.map(|_| MatchedBy::Delivery);
+        [self.same.clone()].into_iter().chain(id).filter(|_| !self.alias).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// The last change of a subject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Register {
+    /// The digest of what it was changed to.
+    pub value: Digest,
+    /// The highest order seen.
+    pub order: Option<i64>,
+    /// A person's replay set it: an equal order is stale too, until a newer one comes.
+    pub strict: bool,
+    /// The event that changed it: the subject's current event.
+    pub event: EventId,
+}
+
+/// A store reduced to single rows. Every call is part of one transaction.
+pub trait Ledger {
+    /// Why a read or write failed.
+    type Error;
+
+    /// The row of this event.
+    fn row(&mut self, id: EventId) -> Result<Option<EventRow>, Self::Error>;
+    /// Writes a new event with its body; `None` where the body is not to be kept.
+    fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> Result<(), Self::Error>;
+    /// Writes the columns of an existing event that its steps change.
+    fn update(&mut self, row: &EventRow) -> Result<(), Self::Error>;
+    /// Removes an event with its keys, body, attempts, receipt and sightings.
+    fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
+    /// The owner of this key.
+    fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>, Self::Error>;
+    /// Gives this key to an event; a key that has an owner keeps it.
+    fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Self::Error>;
+    /// Was this key imported?
+    fn is_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
+    /// Writes an imported key, for ever. Returns whether it is new.
+    fn set_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
+    /// The register of this subject.
+    fn register(&mut self, subject: &Key) -> Result<Option<Register>, Self::Error>;
+    /// Sets the register of this subject.
+    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Self::Error>;
+    /// Removes the register, as if the subject was never changed.
+    fn remove_register(&mut self, subject: &Key) -> Result<(), Self::Error>;
+    /// The event that holds this group's slot.
+    fn slot(&mut self, group: &Key) -> Result<Option<EventId>, Self::Error>;
+    /// Gives the slot to an event, or frees it.
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<(), Self::Error>;
+    /// The event parked in this group with the lowest turn.
+    fn parked(&mut self, group: &Key) -> Result<Option<EventRow>, Self::Error>;
+    /// The next turn.
+    fn next_turn(&mut self) -> QueueTurn;
+    /// Replaces an event's body, and the columns that belong to it: delivery id, fields and digests.
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
+    /// Replaces an event's receipt; `None` removes it.
+    fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
+    /// Removes the headers of an event that were kept only to be passed on
+    /// ([`Payload::drop_transient_headers`]), so that they cannot be read again.
+    fn drop_transient_headers(&mut self, id: EventId) -> Result<(), Self::Error>;
+    /// Adds the record of an attempt that has ended.
+    fn add_attempt(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Self::Error>;
+}
+
+/// A ledger that can also look for rows by their age.
+pub trait SweepLedger: Ledger {
+    /// At most `limit` events of this source that may be forgotten since before then.
+    fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
+    /// Removes the bodies, receipts and outputs of at most `limit` events that ended before then. Returns how many.
+    fn remove_bodies(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
+}
+
+/// The current event of the subject that this event changes; `None` where it changes none.
+fn current_of<L: Ledger>(ledger: &mut L, event: &Event) -> Result<Option<EventId>, L::Error> {
+    match event.change {
+        Some(change) => Ok(ledger.register(&change.subject)?.map(|register| register.event)),
+        None => Ok(None),
+    }
+}
