@@ -4,15 +4,15 @@
 //!
 //! ```text
 //! Delivery ─verify─▶ Verified ─fields, filter, route, keys─▶ Verdict       judge.rs
-//! Event ─after(step)─▶ Event                                               event.rs
-//! Claim, Event ─▶ Reply                                                    answer.rs
+//! NewEvent ─claim─▶ Claim; Transition ─advance─▶ the rows of a store       ledger/
+//! Event ─after(step)─▶ Event                                               event_step.rs
+//! Claim, Event ─▶ Reply                                                    response/
 //! ```
 //!
-//! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
+//! `decide` uses no other part of the crate. It builds without the rest: `cargo check --no-default-features --lib`.
 
 pub mod action_kind;
 pub mod auth_throttle;
-pub mod blocks;
 pub mod body_budget;
 pub mod circuit_breaker;
 pub mod claim;
@@ -21,6 +21,7 @@ mod decimal;
 pub mod delivery;
 pub mod envelope;
 pub mod event;
+pub mod event_step;
 pub mod expiry_clock;
 pub mod field;
 pub mod filter;

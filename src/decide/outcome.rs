@@ -1,5 +1,96 @@
-//! What of an answer's headers is kept with it, and given again to who repeats the request. Cookies, dates and whatever
-//! else is meant for one moment, one caller or one connection is not.
+//! The outcome of an attempt: what it came to, the receiver's answer, and which headers of that answer are kept.
+
+use super::time::Duration;
+
+/// What an attempt came to. Not a `Result`: an unknown is an answer.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It acted.
+    Delivered(Option<Receipt>),
+    /// It did not act, and may later.
+    Failed {
+        /// In a sentence.
+        why: String,
+        /// The receiver asked for this much time.
+        retry_after: Option<Duration>,
+        /// What the receiver answered.
+        receipt: Option<Receipt>,
+    },
+    /// It never will.
+    Rejected {
+        /// In a sentence.
+        why: String,
+        /// What the receiver answered.
+        receipt: Option<Receipt>,
+    },
+    /// It may have acted, and its end was lost: a crash, a lost lease, a drain, a connection that broke after sending.
+    /// Counted as a doubt.
+    Unknown {
+        /// In a sentence.
+        why: String,
+    },
+    /// It may have acted, and our own timeout ended it. Counted against `attempts`.
+    TimedOut {
+        /// In a sentence.
+        why: String,
+        /// The receiver said that it acted, but the rest of its answer did not come in time.
+        answered: Option<Receipt>,
+    },
+}
+
+impl Outcome {
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Delivered(_) => "delivered",
+            Self::Failed { .. } => "failed",
+            Self::Rejected { .. } => "rejected",
+            Self::Unknown { .. } | Self::TimedOut { .. } => "unknown",
+        }
+    }
+
+    /// The sentence behind it, where there is one.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Delivered(_) => "",
+            Self::Failed { why, .. }
+            | Self::Rejected { why, .. }
+            | Self::Unknown { why }
+            | Self::TimedOut { why, .. } => why,
+        }
+    }
+
+    /// What was answered, if anything was.
+    pub fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::Delivered(receipt) | Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => {
+                receipt.as_ref()
+            }
+            Self::Unknown { .. } | Self::TimedOut { .. } => None,
+        }
+    }
+}
+
+/// What the action answered; kept, and given again to duplicates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// The HTTP status.
+    pub status: u16,
+    /// Headers that may be given again.
+    pub headers: Vec<(String, String)>,
+    /// The body, up to the limit.
+    pub body: Vec<u8>,
+    /// The body was longer than the limit and is not whole.
+    pub truncated: bool,
+}
+
+impl Receipt {
+    /// Does it say that the receiver acted?
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
 
 /// Kept without being named.
 const KEPT_HEADERS: [&str; 13] = [

@@ -4,7 +4,7 @@
 //! to write, and what to write instead if another event has changed the subject meanwhile.
 
 use super::claim::{NewEvent, Payload};
-use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, Receipt};
+use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
 use super::id::EventId;
 use super::source::{InDoubtPolicy, Route};
 use super::time::Timestamp;
@@ -202,9 +202,7 @@ impl Transition {
         let mut event = match (&self.if_superseded, current) {
             (Some(overtaken), Some(current)) if current != self.event.id => {
                 let mut event = overtaken.clone();
-                if let EventState::Done { how: crate::decide::event::DoneReason::Superseded { by }, .. } =
-                    &mut event.state
-                {
+                if let EventState::Done { how: DoneReason::Superseded { by }, .. } = &mut event.state {
                     *by = current;
                 }
                 event
@@ -214,43 +212,5 @@ impl Transition {
         event.state = event.state.shifted(self.now, at);
         event.restore_first_end_time(at);
         event
-    }
-}
-
-impl Event {
-    /// The same event with its group's slot taken by another: it waits until the slot is handed to it.
-    #[must_use]
-    pub fn park(mut self) -> Self {
-        if let EventState::Running { .. } = self.state {
-            self.attempt -= 1;
-        }
-        self.state = EventState::Waiting { due: None };
-        self
-    }
-
-    /// Does it need its group's slot, to run or to wait for its turn?
-    pub fn wants_slot(&self) -> bool {
-        self.state.ended().is_none() && self.queue_state != QueueState::Suspended
-    }
-
-    /// An event's first attempt always runs, in its turn. After that, or once passed, it must still be its
-    /// subject's current one.
-    pub fn owed_first_attempt(&self) -> bool {
-        self.attempt == 0 && self.queue_state == QueueState::Queued
-    }
-
-    /// The event with its superseded life ended by the claim or replay of `by`: only one that waits and is owed
-    /// nothing ends at once; any other finds out by itself.
-    pub fn supersede(&self, by: EventId, now: Timestamp) -> Option<Self> {
-        let waits = matches!(self.state, EventState::Waiting { .. });
-        (waits && !self.owed_first_attempt()).then(|| {
-            let mut ended = Self {
-                revision: self.revision.next(),
-                state: self.done_without(DoneReason::Superseded { by }, now),
-                ..self.clone()
-            };
-            ended.restore_first_end_time(now);
-            ended
-        })
     }
 }

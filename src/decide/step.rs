@@ -1,0 +1,282 @@
+//! The steps of an event's life: everything that moves an event from one state to another.
+//!
+//! ```text
+//!              ┌─────────── Settle (failed), HandBack, Expire ────────────┐
+//!              ▼                                                          │
+//!   claim ─▶ waiting ───────────────────── Start ───────────────────▶ running
+//!    │ │       │ ▲                                                    ▲   │
+//!    │ └───────│─│───────────── Start, in the same write ─────────────┘   │
+//!    │         │ └──── Rearm, Resume, PublishAgain, Replay ────┐          │
+//!    │         │                                               │          │
+//!    │         └─ Supersede, Record, Cancel, Damage ─▶ done or dead ◀─────┘ Settle, Expire, Supersede, Cancel, Damage
+//!    │                                                    ▲  └─┘ Supersede
+//!    └──────── nothing to do: recorded ───────────────────┘
+//!
+//!   still waiting: Suspend, Unsuspend (its route is gone, is back), Accept
+//!   still running: Renew, Accept, CancelRemote, Orphan
+//! ```
+//!
+//! `Event::apply` is the only function that does so. It owns no clock and no register: whether an event is still its
+//! subject's current one, and whether its group's slot is free, is found out by the ledger, in the write itself.
+
+use super::action_kind::ActionKind;
+use super::event::{DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SucceededBlocks};
+use super::id::{EventId, Node};
+use super::limits;
+use super::outcome::Outcome;
+use super::retry::{self, Jitter};
+use super::source::{InDoubtPolicy, Route, TimeoutAccounting};
+use super::time::{Duration, Timestamp};
+use std::fmt;
+
+/// One step in an event's life.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EventStep {
+    /// A node begins an attempt.
+    Start {
+        /// How long it may act before it must renew.
+        lasts: Duration,
+        /// Which node.
+        by: Node,
+        /// As what kind of action.
+        action: ActionKind,
+    },
+    /// The node is still acting, and its lease is prolonged.
+    Renew {
+        /// How much longer.
+        lasts: Duration,
+        /// The blocks that have succeeded so far.
+        blocks: SucceededBlocks,
+    },
+    /// The node stops before the attempt's first step: nothing has happened.
+    HandBack,
+    /// The attempt has ended.
+    Settle {
+        /// With this outcome.
+        outcome: Outcome,
+        /// The blocks that have succeeded so far.
+        blocks: SucceededBlocks,
+        /// Spreads the next attempt.
+        jitter: Jitter,
+    },
+    /// The lease ran out: the same as an unknown outcome, unless a person has cancelled the event.
+    Expire {
+        /// Spreads the next attempt.
+        jitter: Jitter,
+    },
+    /// Its node, the only one there was, has ended. Where its action ended with it, so does the lease.
+    Orphan,
+    /// Another event is its subject's current one.
+    Supersede {
+        /// That event.
+        by: EventId,
+    },
+    /// A repeat of a dead event gives it another attempt.
+    Rearm,
+    /// A repeat takes a dead event over, whatever it died of, where its sender is the retrier: the same life, and so the
+    /// same idempotency key. A gateway does this only to what is in doubt, under `respond = "done"` and
+    /// `in_doubt = "retry"`: else `hold` would mean nothing.
+    Resume,
+    /// A sender that waits for the end is answered 202 instead: from now on a node tries the event again.
+    Accept,
+    /// A repeat of an event that was already published has it published once more, under a message id of its own: the
+    /// worker, which knows the result of the first message, decides. No new life and no new turn.
+    PublishAgain,
+    /// A person gives it another life.
+    Replay,
+    /// A person ends it.
+    Cancel,
+    /// A person ends it while another node runs it: that node loses its lease, and no other gets the event or its slot
+    /// before the lease would have been over.
+    CancelRemote,
+    /// What is stored is not what was received.
+    Damage,
+    /// There is nothing to do on its route any more: it is only recorded.
+    Record,
+    /// Its route is gone; look again later.
+    Suspend {
+        /// How much later.
+        lasts: Duration,
+    },
+    /// Its route is back.
+    Unsuspend,
+}
+
+/// A step that the event's state does not allow: nothing is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InvalidStepError;
+
+impl fmt::Display for InvalidStepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the event's state does not allow this step")
+    }
+}
+
+impl std::error::Error for InvalidStepError {}
+
+impl Event {
+    /// The event after this step, at its next revision, or [`InvalidStepError`].
+    pub fn after(&self, step: EventStep, route: &Route, now: Timestamp) -> Result<Self, InvalidStepError> {
+        let mut next = Self { revision: self.revision.next(), ..self.clone() };
+        next.apply(step, route, now)?;
+        Ok(next)
+    }
+
+    /// Takes a step within the write that is being made; where the state does not allow it, nothing has changed.
+    fn apply(&mut self, step: EventStep, route: &Route, now: Timestamp) -> Result<(), InvalidStepError> {
+        match (step, self.state.clone()) {
+            (EventStep::Start { lasts, by, action }, EventState::Waiting { due: Some(_) })
+                if self.queue_state != QueueState::Suspended =>
+            {
+                self.attempt += 1;
+                self.state = EventState::Running { until: now + lasts, by, action: Some(action) };
+            }
+            (EventStep::Renew { lasts, blocks }, EventState::Running { by, action, .. }) => {
+                self.blocks = blocks;
+                self.state = EventState::Running { until: now + lasts, by, action };
+            }
+            (EventStep::HandBack, EventState::Running { .. }) => {
+                self.take_attempt_back();
+                self.state = EventState::Waiting { due: Some(now) };
+            }
+            (EventStep::Settle { outcome, blocks, jitter }, EventState::Running { .. }) => {
+                self.blocks = blocks;
+                self.settle(&outcome, jitter, route, now);
+            }
+            (EventStep::Expire { .. }, EventState::Running { until, by, .. }) if until <= now && by.is_nobody() => {
+                self.state = EventState::Dead { cause: DeathCause::Cancelled, at: now };
+            }
+            (EventStep::Expire { jitter }, EventState::Running { until, .. }) if until <= now => {
+                self.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
+            }
+            (EventStep::Orphan, EventState::Running { until, by, action: Some(action) })
+                if until > now && action.ends_with_its_node() =>
+            {
+                self.state = EventState::Running { until: now, by, action: Some(action) };
+            }
+            (
+                EventStep::Supersede { by },
+                EventState::Waiting { .. } | EventState::Running { .. } | EventState::Dead { .. },
+            ) => {
+                self.state = self.done_without(DoneReason::Superseded { by }, now);
+            }
+            (step @ (EventStep::Rearm | EventStep::Resume), EventState::Dead { cause, .. })
+                if step == EventStep::Resume || cause.rearmable() =>
+            {
+                self.queue_state = QueueState::Queued;
+                self.state = EventState::Waiting { due: Some(now) };
+            }
+            (EventStep::Accept, EventState::Waiting { .. } | EventState::Running { .. })
+                if self.retrier == Retrier::Sender =>
+            {
+                self.retrier = Retrier::Node;
+            }
+            (EventStep::PublishAgain, EventState::Done { at, .. } | EventState::Dead { at, .. })
+                if self.may_publish_again() =>
+            {
+                self.published_again = Some(self.next_message(at));
+                (self.doubts, self.queue_state) = (0, QueueState::Queued);
+                self.state = EventState::Waiting { due: Some(now) };
+            }
+            (EventStep::Replay, EventState::Done { .. } | EventState::Dead { .. }) => {
+                self.life += 1;
+                self.published_again = None;
+                (self.attempt, self.doubts, self.blocks, self.queue_state) =
+                    (0, 0, SucceededBlocks::default(), QueueState::Queued);
+                self.state = EventState::Waiting { due: Some(now) };
+            }
+            (EventStep::Cancel, EventState::Waiting { .. } | EventState::Running { .. }) => {
+                self.state = EventState::Dead { cause: DeathCause::Cancelled, at: now };
+            }
+            (EventStep::CancelRemote, EventState::Running { until, action, .. }) => {
+                self.state = EventState::Running { until, by: Node::unowned(), action };
+            }
+            (EventStep::Damage, EventState::Waiting { .. } | EventState::Running { .. }) => {
+                self.state = EventState::Dead { cause: DeathCause::Damaged, at: now };
+            }
+            (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.queue_state != QueueState::Suspended => {
+                self.state = self.done_without(DoneReason::Recorded, now);
+            }
+            (EventStep::Suspend { lasts }, EventState::Waiting { due: Some(_) }) => {
+                self.queue_state = QueueState::Suspended;
+                self.state = EventState::Waiting { due: Some(now + lasts) };
+            }
+            (EventStep::Unsuspend, EventState::Waiting { .. }) if self.queue_state == QueueState::Suspended => {
+                self.queue_state = QueueState::Requeued;
+                self.state = EventState::Waiting { due: Some(now) };
+            }
+            _ => return Err(InvalidStepError),
+        }
+        self.restore_first_end_time(now);
+        Ok(())
+    }
+
+    /// The attempt did not take its first step. A life without an attempt has no blocks that succeeded.
+    fn take_attempt_back(&mut self) {
+        self.attempt -= 1;
+        if self.attempt == 0 {
+            self.blocks = SucceededBlocks::default();
+        }
+    }
+
+    /// `attempts` limits what failed and what our own timeout ended. What was lost is counted apart, so that a crash is
+    /// followed by another attempt even with `attempts = 1`, and a payload that kills its node still ends.
+    fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
+        let dead = |cause| EventState::Dead { cause, at: now };
+        let again = |count| EventState::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
+        let before = self.published_again.map_or(0, |again| again.attempts_before);
+        let failures = self.attempt.saturating_sub(before + self.doubts);
+        let (attempts, doubts_max) = (route.attempts(self.retrier), route.doubts_max(self.retrier));
+        self.state = match outcome {
+            Outcome::Delivered(_) => EventState::Done { how: DoneReason::Acted, at: now },
+            Outcome::Rejected { .. } => dead(DeathCause::Rejected),
+            Outcome::Failed { .. } if failures >= attempts => dead(DeathCause::Failed),
+            Outcome::Failed { retry_after, .. } => {
+                let wait = retry::delay(&route.retry, failures, jitter);
+                let asked = retry_after.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
+                EventState::Waiting { due: Some(now + wait.max(asked)) }
+            }
+            Outcome::TimedOut { .. } if route.timeouts == TimeoutAccounting::Attempts => {
+                let last = route.in_doubt == InDoubtPolicy::Hold || failures >= attempts;
+                if last { dead(route.in_doubt.cause()) } else { again(failures) }
+            }
+            Outcome::Unknown { .. } | Outcome::TimedOut { .. } => {
+                self.doubts += 1;
+                if self.doubts < doubts_max { again(self.doubts) } else { dead(route.in_doubt.cause()) }
+            }
+        };
+    }
+
+    /// The same new event, claimed by a node that begins at once: one write less than claiming and starting it.
+    #[must_use]
+    pub fn start_at_claim(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
+        self.attempt = 1;
+        self.state = EventState::Running { until: self.received_at + lasts, by, action: Some(action) };
+        self
+    }
+
+    /// The same event with its group's slot taken by another: it waits until the slot is handed to it.
+    #[must_use]
+    pub fn park(mut self) -> Self {
+        if let EventState::Running { .. } = self.state {
+            self.attempt -= 1;
+        }
+        self.state = EventState::Waiting { due: None };
+        self
+    }
+
+    /// The event, ended because the claim or replay of `by` has superseded it: only one that waits and is owed nothing
+    /// ends at once; any other ends when it comes up.
+    pub fn supersede(&self, by: EventId, now: Timestamp) -> Option<Self> {
+        let waits = matches!(self.state, EventState::Waiting { .. });
+        (waits && !self.owed_first_attempt()).then(|| {
+            let mut ended = Self {
+                revision: self.revision.next(),
+                state: self.done_without(DoneReason::Superseded { by }, now),
+                ..self.clone()
+            };
+            ended.restore_first_end_time(now);
+            ended
+        })
+    }
+}
