@@ -1,7 +1,7 @@
 //! The steps of an event's life: everything that moves an event from one state to another.
 //!
 //! ```text
-//!              ┌─────────── Settle (failed), HandBack, Expire ────────────┐
+//!              ┌──────── Settle (failed), HandBack, Expire, Park ─────────┐
 //!              ▼                                                          │
 //!   claim ─▶ waiting ───────────────────── Start ───────────────────▶ running
 //!    │ │       │ ▲                                                    ▲   │
@@ -9,10 +9,11 @@
 //!    │         │ └──── Rearm, Resume, PublishAgain, Replay ────┐          │
 //!    │         │                                               │          │
 //!    │         └─ Supersede, Record, Cancel, Damage ─▶ done or dead ◀─────┘ Settle, Expire, Supersede, Cancel, Damage
-//!    │                                                    ▲  └─┘ Supersede
+//!    │                                                    ▲  └─┘ Supersede, Damage
 //!    └──────── nothing to do: recorded ───────────────────┘
 //!
-//!   still waiting: Suspend, Unsuspend (its route is gone, is back), Accept
+//!   still waiting: Park, Unpark (its group's slot is another's, is its own), Suspend, Unsuspend (its route is gone, is
+//!                  back), Accept
 //!   still running: Renew, Accept, CancelRemote, Orphan
 //! ```
 //!
@@ -20,8 +21,8 @@
 //! subject's current one, and whether its group's slot is free, is found out by the ledger, in the write itself.
 
 use super::action_kind::ActionKind;
-use super::event::{DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SucceededBlocks};
-use super::id::{EventId, Node};
+use super::event::{DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
+use super::id::{EventId, Node, QueueTurn};
 use super::limits;
 use super::outcome::Outcome;
 use super::retry::{self, Jitter};
@@ -89,10 +90,15 @@ pub enum EventStep {
     /// A person ends it while another node runs it: that node loses its lease, and no other gets the event or its slot
     /// before the lease would have been over.
     CancelRemote,
-    /// What is stored is not what was received.
+    /// What is stored is not what was received. An event whose row cannot be read is taken for dead of it on sight; this
+    /// writes it.
     Damage,
     /// There is nothing to do on its route any more: it is only recorded.
     Record,
+    /// Another event holds its group's slot: it waits until the slot is handed to it. If it was about to start, it has not.
+    Park,
+    /// Its group's slot is handed to it: it is due.
+    Unpark,
     /// Its route is gone; look again later.
     Suspend {
         /// How much later.
@@ -191,11 +197,27 @@ impl Event {
             (EventStep::CancelRemote, EventState::Running { until, action, .. }) => {
                 self.state = EventState::Running { until, by: Node::unowned(), action };
             }
-            (EventStep::Damage, EventState::Waiting { .. } | EventState::Running { .. }) => {
+            (
+                EventStep::Damage,
+                EventState::Waiting { .. }
+                | EventState::Running { .. }
+                | EventState::Dead { cause: DeathCause::Damaged, .. },
+            ) => {
                 self.state = EventState::Dead { cause: DeathCause::Damaged, at: now };
             }
             (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.queue_state != QueueState::Suspended => {
                 self.state = self.done_without(DoneReason::Recorded, now);
+            }
+            (EventStep::Park, state @ (EventState::Waiting { .. } | EventState::Running { .. }))
+                if self.wants_slot() =>
+            {
+                if let EventState::Running { .. } = state {
+                    self.take_attempt_back();
+                }
+                self.state = EventState::Waiting { due: None };
+            }
+            (EventStep::Unpark, EventState::Waiting { due: None }) => {
+                self.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Suspend { lasts }, EventState::Waiting { due: Some(_) }) => {
                 self.queue_state = QueueState::Suspended;
@@ -211,7 +233,7 @@ impl Event {
         Ok(())
     }
 
-    /// The attempt did not take its first step. A life without an attempt has no blocks that succeeded.
+    /// Takes back an attempt that did not take its first step. A life without an attempt has no blocks that succeeded.
     fn take_attempt_back(&mut self) {
         self.attempt -= 1;
         if self.attempt == 0 {
@@ -247,21 +269,25 @@ impl Event {
         };
     }
 
-    /// The same new event, claimed by a node that begins at once: one write less than claiming and starting it.
-    #[must_use]
-    pub fn start_at_claim(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
-        self.attempt = 1;
-        self.state = EventState::Running { until: self.received_at + lasts, by, action: Some(action) };
+    /// The new event as its claim writes it: by the store's clock, at the end of its group's queue.
+    pub(super) fn at_claim(mut self, turn: QueueTurn, now: Timestamp) -> Self {
+        self.state = self.state.shifted(self.received_at, now);
+        self.turn = turn;
         self
     }
 
-    /// The same event with its group's slot taken by another: it waits until the slot is handed to it.
+    /// The new event, started in the write that claims it: one write less than claiming and starting it. An event with
+    /// nothing to do stays recorded.
     #[must_use]
-    pub fn park(mut self) -> Self {
-        if let EventState::Running { .. } = self.state {
-            self.attempt -= 1;
-        }
-        self.state = EventState::Waiting { due: None };
+    pub fn start_at_claim(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
+        let now = self.received_at;
+        self.apply(EventStep::Start { lasts, by, action }, &Route::default(), now).ok();
+        self
+    }
+
+    /// The event, parked in the write that is being made: another event holds its group's slot.
+    pub(super) fn park(mut self, now: Timestamp) -> Self {
+        self.apply(EventStep::Park, &Route::default(), now).expect("an event that wants its slot can wait for it");
         self
     }
 
@@ -269,14 +295,14 @@ impl Event {
     /// ends at once; any other ends when it comes up.
     pub fn supersede(&self, by: EventId, now: Timestamp) -> Option<Self> {
         let waits = matches!(self.state, EventState::Waiting { .. });
-        (waits && !self.owed_first_attempt()).then(|| {
-            let mut ended = Self {
-                revision: self.revision.next(),
-                state: self.done_without(DoneReason::Superseded { by }, now),
-                ..self.clone()
-            };
-            ended.restore_first_end_time(now);
-            ended
-        })
+        let ends = waits && !self.owed_first_attempt();
+        if ends { self.after(EventStep::Supersede { by }, &Route::default(), now).ok() } else { None }
+    }
+
+    /// The event with its subject's order as a repeat has moved it forward. The revision stays: the node that runs the
+    /// event must not lose its next write to a repeat.
+    pub(super) fn with_order(mut self, order: Option<i64>) -> Self {
+        self.change = self.change.map(|change| SubjectChange { order, ..change });
+        self
     }
 }

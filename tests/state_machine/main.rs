@@ -49,6 +49,11 @@ fn event() -> Event {
     event
 }
 
+/// Another event holds its group's slot.
+fn parked() -> Event {
+    Event { state: EventState::Waiting { due: None }, ..event() }
+}
+
 fn route(attempts: u32, in_doubt: InDoubtPolicy) -> Route {
     let retry = RetryPolicy { attempts, first: Duration::from_secs(10), longest: Duration::from_mins(1) };
     Route { name: "deploy".into(), retry, in_doubt, ..Route::default() }
@@ -259,7 +264,7 @@ fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_w
     let running = event().after(start(), &route, NOW).expect("it is due");
     for (state, accepted) in [
         ("running", running.after(EventStep::Accept, &route, NOW)),
-        ("waiting", event().park().after(EventStep::Accept, &route, NOW)),
+        ("waiting", parked().after(EventStep::Accept, &route, NOW)),
     ] {
         let accepted = accepted.expect("it is not over");
         assert_eq!((accepted.state.word(), accepted.retrier), (state, Retrier::Node));
@@ -328,15 +333,59 @@ fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_r
 #[test]
 fn what_is_parked_or_set_aside_does_not_start() {
     let route = route(1, InDoubtPolicy::Retry);
-    assert_eq!(event().park().after(start(), &route, NOW), Err(InvalidStepError));
+    assert_eq!(parked().after(start(), &route, NOW), Err(InvalidStepError));
     let aside = event().after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
     assert_eq!((aside.queue_state, aside.wants_slot()), (QueueState::Suspended, false));
     assert_eq!(aside.after(start(), &route, NOW), Err(InvalidStepError));
     let back = aside.after(EventStep::Unsuspend, &route, NOW).expect("it is aside");
     assert!(back.wants_slot() && !back.owed_first_attempt());
     assert!(back.after(start(), &route, NOW).is_ok());
+}
+
+#[test]
+fn a_parked_event_was_not_tried_and_is_due_once_the_slot_is_its_own() {
+    let route = route(1, InDoubtPolicy::Hold);
     let running = event().after(start(), &route, NOW).expect("it is due");
-    assert_eq!((running.attempt, running.park().attempt), (1, 0));
+    let renew = EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks(1) };
+    for event in [event(), parked(), running.clone(), running.after(renew, &route, NOW).expect("it runs")] {
+        let parked = event.after(EventStep::Park, &route, NOW).expect("it wants its slot");
+        assert_eq!((&parked.state, parked.attempt), (&EventState::Waiting { due: None }, 0));
+        assert!(parked.owed_first_attempt() && parked.has_consistent_counts());
+        let later = NOW + LEASE;
+        let due = parked.after(EventStep::Unpark, &route, later).expect("it is parked");
+        assert_eq!(due.state, EventState::Waiting { due: Some(later) });
+        assert_eq!(due.after(EventStep::Unpark, &route, later), Err(InvalidStepError), "it has the slot");
+    }
+    assert_eq!(running.after(EventStep::Unpark, &route, NOW), Err(InvalidStepError));
+    let aside = event().after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
+    assert_eq!(aside.after(EventStep::Park, &route, NOW), Err(InvalidStepError), "it waits without its slot");
+    let done = tried(event(), [Outcome::Delivered(None)], &route);
+    assert_eq!(done.after(EventStep::Park, &route, NOW), Err(InvalidStepError));
+}
+
+#[test]
+fn an_event_that_starts_with_its_claim_is_as_if_it_was_started_at_once() {
+    let route = route(1, InDoubtPolicy::Retry);
+    let at_once = event().start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
+    let started = event().after(start(), &route, NOW).expect("it is due");
+    assert_eq!(at_once, Event { revision: Revision::FIRST, ..started });
+    let recorded = Event { state: EventState::Done { how: DoneReason::Recorded, at: NOW }, ..event() };
+    assert_eq!(recorded.clone().start_at_claim(LEASE, Node("n1".into()), ActionKind::Run), recorded);
+}
+
+#[test]
+fn what_cannot_be_read_ends_damaged_and_what_is_over_otherwise_stays_so() {
+    let route = route(1, InDoubtPolicy::Retry);
+    let damaged = |at| EventState::Dead { cause: DeathCause::Damaged, at };
+    let on_sight = Event { state: damaged(NOW), ..event() };
+    let ended = on_sight.after(EventStep::Damage, &route, NOW + LEASE).expect("it is taken for dead, and not written");
+    assert_eq!((ended.state, ended.revision), (damaged(NOW + LEASE), Revision::FIRST.next()));
+    for cause in DeathCause::ALL {
+        let dead = Event { state: EventState::Dead { cause, at: NOW }, ..event() };
+        assert_eq!(dead.after(EventStep::Damage, &route, NOW).is_ok(), cause == DeathCause::Damaged, "{cause:?}");
+    }
+    let done = tried(event(), [Outcome::Delivered(None)], &route);
+    assert_eq!(done.after(EventStep::Damage, &route, NOW), Err(InvalidStepError));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
 use hookonce::decide::event::{
-    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Retrier, SucceededBlocks,
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, Retrier,
+    SucceededBlocks,
 };
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
@@ -13,7 +14,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 18] = [
+const ARROWS: [(&str, &[&str], &[&str]); 20] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -27,11 +28,13 @@ const ARROWS: [(&str, &[&str], &[&str]); 18] = [
     ("publish again", &["done", "dead"], &["waiting"]),
     ("replay", &["done", "dead"], &["waiting"]),
     ("cancel", &["waiting", "running"], &["dead"]),
-    ("call off", &["running"], &["running"]),
-    ("damage", &["waiting", "running"], &["dead"]),
+    ("cancel remote", &["running"], &["running"]),
+    ("damage", &["waiting", "running", "dead"], &["dead"]),
     ("record", &["waiting"], &["done"]),
-    ("set aside", &["waiting"], &["waiting"]),
-    ("rejoin", &["waiting"], &["waiting"]),
+    ("park", &["waiting", "running"], &["waiting"]),
+    ("unpark", &["waiting"], &["waiting"]),
+    ("suspend", &["waiting"], &["waiting"]),
+    ("unsuspend", &["waiting"], &["waiting"]),
 ];
 
 fn word(step: &EventStep) -> &'static str {
@@ -49,11 +52,13 @@ fn word(step: &EventStep) -> &'static str {
         EventStep::PublishAgain => "publish again",
         EventStep::Replay => "replay",
         EventStep::Cancel => "cancel",
-        EventStep::CancelRemote => "call off",
+        EventStep::CancelRemote => "cancel remote",
         EventStep::Damage => "damage",
         EventStep::Record => "record",
-        EventStep::Suspend { .. } => "set aside",
-        EventStep::Unsuspend => "rejoin",
+        EventStep::Park => "park",
+        EventStep::Unpark => "unpark",
+        EventStep::Suspend { .. } => "suspend",
+        EventStep::Unsuspend => "unsuspend",
     }
 }
 
@@ -89,6 +94,8 @@ fn steps() -> impl Strategy<Value = EventStep> {
         1 => Just(EventStep::CancelRemote),
         1 => Just(EventStep::Damage),
         1 => Just(EventStep::Record),
+        1 => Just(EventStep::Park),
+        2 => Just(EventStep::Unpark),
         1 => Just(EventStep::Suspend { lasts: LEASE }),
         2 => Just(EventStep::Unsuspend),
     ]
@@ -117,10 +124,17 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     assert_eq!(is.life, was.life + u32::from(*name == "replay"));
     if was.state.ended().is_some() {
         assert!(
-            matches!(*name, "rearm" | "resume" | "publish again" | "replay" | "supersede"),
+            matches!(*name, "rearm" | "resume" | "publish again" | "replay" | "supersede" | "damage"),
             "{name} from {:?}",
             was.state
         );
+    }
+    if *name == "damage" && was.is_dead() {
+        assert!(matches!(was.state, EventState::Dead { cause: DeathCause::Damaged, .. }), "{:?}", was.state);
+    }
+    if matches!(*name, "park" | "unpark") {
+        assert_ne!(was.queue_state, QueueState::Suspended, "it waits without its slot");
+        assert_eq!((is.queue_state, is.state.wake_at().is_some()), (was.queue_state, *name == "unpark"));
     }
     let doubted = match step {
         EventStep::Expire { .. } => !was.is_called_off(),
@@ -131,6 +145,7 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     let counted = match *name {
         "start" => (was.attempt + 1, was.doubts),
         "hand back" => (was.attempt - 1, was.doubts),
+        "park" => (was.attempt - u32::from(was.state.word() == "running"), was.doubts),
         "replay" => (0, 0),
         "publish again" => (was.attempt, 0),
         _ => (was.attempt, was.doubts + u32::from(doubted)),

@@ -2,8 +2,9 @@
 //! the event's register and its group's slot.
 
 use super::{EventRow, Ledger, Register, current_of};
-use crate::decide::event::{DeathCause, Event, EventState, QueueState};
+use crate::decide::event::{Event, EventState, EventStep, QueueState};
 use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
 
@@ -21,7 +22,7 @@ pub enum AdvanceResult {
     Lost,
 }
 
-/// Writes one change, if nobody else wrote first.
+/// Writes one change, unless another write came first.
 pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -> Result<AdvanceResult, L::Error> {
     let Some(row) = ledger.row(change.event.id)? else { return Ok(AdvanceResult::Lost) };
     if row.event.revision.next() != change.event.revision {
@@ -32,8 +33,8 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
-    if let (Some(next), Some(was)) = (&mut event.change, row.event.change) {
-        next.order = was.order; // a repeat may have moved it forward meanwhile
+    if let Some(was) = row.event.change {
+        event = event.with_order(was.order);
     }
     if event.state.ended().is_none() {
         if matches!(change.place, QueueUpdate::MoveToEnd | QueueUpdate::BecomeCurrent) {
@@ -59,7 +60,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     Ok(AdvanceResult::Written { event: Box::new(event), now })
 }
 
-/// Makes an event its subject's current one, because a person replays it. The highest order seen stays.
+/// Makes an event that a person replays its subject's current one. The register keeps the highest order seen.
 fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(change) = event.change else { return Ok(()) };
     let was = ledger.register(&change.subject)?;
@@ -72,7 +73,8 @@ fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Res
     }
 }
 
-/// `old` is no longer its subject's current event, now that `by` is. If it waits and is owed nothing, it ends.
+/// Ends `old`, which is no longer its subject's current event now that `by` is, if it waits and is owed nothing. If it is
+/// over already, its retention begins.
 pub(super) fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
     if let Some(event) = row.event.supersede(by, now) {
@@ -87,7 +89,7 @@ pub(super) fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now:
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
 fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp) -> Result<Event, L::Error> {
-    let event = take_slot_or_park(ledger, event)?;
+    let event = take_slot_or_park(ledger, event, now)?;
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {
         (None, _) => None,
@@ -105,26 +107,26 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
     Ok(event)
 }
 
-/// Where an event is parked: its group, its turn and itself.
+/// The place of a parked event: its group, its turn and its id.
 pub fn parking(event: &Event) -> Option<(Key, QueueTurn, EventId)> {
     let parked = matches!(event.state, EventState::Waiting { due: None }) && event.queue_state != QueueState::Suspended;
     event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
 }
 
-/// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
+/// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on. An event
+/// that is over and can be read after all stays as it is.
 pub fn end_damaged<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> Result<EventRow, L::Error> {
-    let state = EventState::Dead { cause: DeathCause::Damaged, at: now };
-    let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
+    let Ok(event) = row.event.after(EventStep::Damage, &Route::default(), now) else { return Ok(row) };
     let event = write(ledger, &EventRow { keep_from: None, ..row }, event, now)?;
     Ok(EventRow { event, keep_from: None })
 }
 
-/// An event that wants its group's slot has it after this, or is parked.
-pub(super) fn take_slot_or_park<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
+/// Gives an event its group's slot, if it wants it and the slot is free, else parks it.
+pub(super) fn take_slot_or_park<L: Ledger>(ledger: &mut L, event: Event, now: Timestamp) -> Result<Event, L::Error> {
     let Some(group) = event.group.filter(|_| event.wants_slot()) else { return Ok(event) };
     match ledger.slot(&group)? {
         Some(holder) if holder == event.id => Ok(event),
-        Some(_) => Ok(event.park()),
+        Some(_) => Ok(event.park(now)),
         None => {
             ledger.set_slot(&group, Some(event.id))?;
             Ok(event)
@@ -132,7 +134,7 @@ pub(super) fn take_slot_or_park<L: Ledger>(ledger: &mut L, event: Event) -> Resu
     }
 }
 
-/// An event that no longer wants its group's slot hands it on.
+/// Hands the group's slot on, if this event, which no longer wants it, holds it.
 pub(super) fn release_slot<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(group) = event.group else { return Ok(()) };
     if ledger.slot(&group)? == Some(event.id) { hand_slot_on(ledger, &group, now) } else { Ok(()) }
@@ -142,10 +144,10 @@ pub(super) fn release_slot<L: Ledger>(ledger: &mut L, event: &Event, now: Timest
 pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> Result<(), L::Error> {
     let next = ledger.parked(group)?;
     ledger.set_slot(group, next.as_ref().map(|row| row.event.id))?;
-    if let Some(mut row) = next {
-        row.event.revision = row.event.revision.next();
-        row.event.state = EventState::Waiting { due: Some(now) };
-        ledger.update(&row)?;
+    if let Some(EventRow { event, keep_from }) = next
+        && let Ok(event) = event.after(EventStep::Unpark, &Route::default(), now)
+    {
+        ledger.update(&EventRow { event, keep_from })?;
     }
     Ok(())
 }

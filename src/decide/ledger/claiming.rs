@@ -227,20 +227,20 @@ fn repeat_change<L: Ledger>(
     new: &NewEvent,
     change: &SubjectChange,
     mut register: Register,
-    mut row: EventRow,
+    current: EventRow,
     now: Timestamp,
 ) -> Result<Claim, L::Error> {
     for identity in new.keys.iter().filter(|k| k.matched_by.aliased()) {
         ledger.set_key_owner(&identity.key, &KeyOwner { alias: true, ..KeyOwner::of(register.event, identity) })?;
     }
+    let mut event = current.event;
     if change.order > register.order {
         (register.order, register.strict) = (change.order, false);
         ledger.set_register(&change.subject, &register)?;
-        // No new revision: the node that runs it must not lose its swap to a repeat.
-        row.event.change = row.event.change.map(|was| SubjectChange { order: change.order, ..was });
-        ledger.update(&row)?;
+        event = event.with_order(change.order);
+        ledger.update(&EventRow { event: event.clone(), ..current })?;
     }
-    Ok(Claim::Duplicate { event: Box::new(row.event), same: MatchedBy::Change, relation: MatchRelation::Direct, now })
+    Ok(Claim::Duplicate { event: Box::new(event), same: MatchedBy::Change, relation: MatchRelation::Direct, now })
 }
 
 fn is_stale(register: &Register, order: Option<i64>) -> bool {
@@ -252,10 +252,8 @@ fn is_stale(register: &Register, order: Option<i64>) -> bool {
 
 /// Writes a new event with its keys, in its group's slot or parked behind it.
 fn write_new<L: Ledger>(ledger: &mut L, new: NewEvent, now: Timestamp) -> Result<Claim, L::Error> {
-    let mut event = new.event;
-    event.state = event.state.shifted(event.received_at, now);
-    event.turn = ledger.next_turn();
-    event = take_slot_or_park(ledger, event)?;
+    let event = new.event.at_claim(ledger.next_turn(), now);
+    let event = take_slot_or_park(ledger, event, now)?;
     for identity in &new.keys {
         ledger.set_key_owner(&identity.key, &KeyOwner::of(event.id, identity))?;
     }

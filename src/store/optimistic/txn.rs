@@ -264,16 +264,17 @@ impl Ledger for OptimisticTxn<'_> {
         Ok(())
     }
 
-    /// A row may be newer than the queue that names it: who has left since, or is gone, is passed over. One that cannot
-    /// be read has its turn all the same, and is ended when it comes up.
+    /// A row may be newer than the queue that names it: an event that has left since, or is gone, is passed over. One that
+    /// cannot be read is taken for parked, as the queue says: it has its turn, and is ended when it comes up.
     fn parked(&mut self, group: &Key) -> TxnResult<Option<EventRow>> {
         let Record::Slot(Slot { parked, more, .. }, _) = self.look(RecordId::Slot(*group))? else { return Ok(None) };
         for (turn, id) in parked {
-            let waits = |row: &EventRow| {
-                let is_damaged = matches!(row.event.state, EventState::Dead { cause: DeathCause::Damaged, .. });
-                is_damaged || ledger::parking(&row.event) == Some((*group, turn, id))
-            };
-            if let Some(row) = self.row(id)?.filter(waits) {
+            let Some(mut row) = self.row(id)? else { continue };
+            if let EventState::Dead { cause: DeathCause::Damaged, .. } = row.event.state {
+                row.event.state = EventState::Waiting { due: None };
+                return Ok(Some(row));
+            }
+            if ledger::parking(&row.event) == Some((*group, turn, id)) {
                 return Ok(Some(row));
             }
         }
