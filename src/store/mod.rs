@@ -52,7 +52,7 @@ pub use start_due::{StartDueRequest, StartDueResult};
 
 use crate::decide::claim::{Claim, MatchedBy, NewEvent, Payload};
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
-use crate::decide::expiry_clock::{ExpiryStatus, ExpiryTime};
+use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::EventId;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;

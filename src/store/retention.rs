@@ -4,7 +4,9 @@
 //! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
 
 use super::url::StoreUrl;
-use super::{AdvanceResult, EventPage, EventQuery, ForgetCounts, Inspect, RemovalResult, RetentionPolicies, Store, StoreError};
+use super::{
+    AdvanceResult, EventPage, EventQuery, ForgetCounts, Inspect, RemovalResult, RetentionPolicies, Store, StoreError,
+};
 use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::source::{Keep, Retention, Route};
