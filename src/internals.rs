@@ -50,6 +50,6 @@ pub mod node {
 
 pub mod observe {
     pub use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
-    pub use crate::observe::log::{LogFormat, Logger};
+    pub use crate::observe::log_layer::{LogFormat, Logger};
     pub use crate::observe::metrics::{Metrics, StoreOp};
 }

@@ -25,7 +25,6 @@ use crate::ingress::http_response;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::observe::metrics::Metrics;
 use crate::store;
 use crate::store::batch::Batcher;
@@ -41,6 +40,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+use tracing::warn;
 
 /// A node that runs.
 pub struct RunningNode {
@@ -210,7 +210,7 @@ fn connections() -> (usize, usize) {
     if connections < limits::CONNECTIONS_MAX {
         let files = files.unwrap_or_default();
         let why = format!("this process may open only {files} files, so it takes at most {connections} connections");
-        log::log(LogLevel::Warn, "files", &[("why", &why)]);
+        warn!(target: "hookonce", why, "files");
     }
     (connections, admin)
 }
@@ -305,11 +305,11 @@ async fn warn_about_changes(store: &dyn Inspect, config: &Config) -> Result<(), 
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
-        log::log(LogLevel::Warn, "once", &[("why", &change)]);
+        warn!(target: "hookonce", why = change, "once");
     }
     let waiting = store.page(status_text::those_that_wait()).await?.events;
     for stranded in status_text::stranded(&waiting, &config.sources) {
-        log::log(LogLevel::Warn, "route", &[("why", &stranded)]);
+        warn!(target: "hookonce", why = stranded, "route");
     }
     let lines =
         |recipes: &[IdentityRecipe]| recipes.iter().map(|recipe| (recipe.scope.clone(), recipe.once.clone())).collect();
@@ -362,7 +362,7 @@ fn retention_policies(config: &Config) -> RetentionPolicies {
 async fn publish_retention(store: Arc<dyn Inspect>, keeps: RetentionPolicies, draining: CancellationToken) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
         if let Err(error) = store.set_retention(keeps.rows(store.now())).await {
-            log::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
+            log::store_warning(&error);
         }
     }
 }
@@ -384,7 +384,7 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
     fence.check_after_open(&*store).await.map_err(closed)?;
     for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
         let why = format!("the field {name} is no column of its own: `events` has one of that name");
-        log::log(LogLevel::Warn, "columns", &[("why", &why)]);
+        warn!(target: "hookonce", why, "columns");
     }
     warn_about_changes(&*store, config).await.map_err(cannot)?;
     store.set_retention(retention_policies(config).rows(store.now())).await.map_err(cannot)?;
@@ -409,8 +409,8 @@ async fn open(
                 if closed.is_none() {
                     closed = Some(UnavailablePorts::at(&ports)?);
                 }
-                let again = format!("{}ms", wait.as_millis());
-                log::log_store_error(LogLevel::Warn, &why, &[("again_in", &again)]);
+                let again_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                log::rate_limited("store", &why, |times| warn!(target: "hookonce", why, again_in_ms, times, "store"));
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);
             }

@@ -27,7 +27,7 @@ pub(crate) mod vacuum;
 
 use crate::config::diagnostic::ColorChoice;
 use crate::node::NodeRole;
-use crate::observe::log::LogFormat;
+use crate::observe::log_layer::LogFormat;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use error::{CommandError, print_error};
 use std::io::{self, IsTerminal, Write};
@@ -56,9 +56,9 @@ enum CliCommand {
     Serve {
         #[command(flatten)]
         which: ConfigArgs,
-        /// How the log is written
-        #[arg(long, value_enum, default_value = "text")]
-        log: LogFormatArg,
+        /// How the log is written; else `HOOKONCE_LOG`, else `log` of the config, else text
+        #[arg(long, value_enum)]
+        log: Option<LogFormatArg>,
         /// Only receive, or only act; another node on the same store does the rest
         #[arg(long, value_enum)]
         only: Option<NodeRoleArg>,
@@ -270,11 +270,11 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
                 Some(NodeRoleArg::Ingest) => NodeRole::Ingest,
                 Some(NodeRoleArg::Work) => NodeRole::Work,
             };
-            let format = match log {
+            let log = log.map(|log| match log {
                 LogFormatArg::Text => LogFormat::Text,
                 LogFormatArg::Json => LogFormat::Json,
-            };
-            let how = serve::ServeOptions { does, format, accepts: accept_loss };
+            });
+            let how = serve::ServeOptions { does, log, accepts: accept_loss };
             serve::serve(which.config.as_deref(), &how, color_choice(&io::stderr()), &env, out).map(|end| end as u8)
         }
         CliCommand::Check { which, json, live } => {

@@ -1,17 +1,18 @@
 //! `hookonce serve`: run a node until it is told to stop.
 
 use crate::action::GuardProgram;
-use crate::config::diagnostic::ColorChoice;
+use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
 use crate::config::{self, Config, EnvLookup};
 use crate::decide::source::{Fanout, Source};
 use crate::node::{NodeRole, RunningNode};
-use crate::observe::log;
-use crate::observe::log::{LogFormat, LogLevel, Logger};
+use crate::observe::log_layer::{LogFormat, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::field::display;
+use tracing::{error, info, warn};
 
 /// How a node ended; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +29,8 @@ pub(crate) enum ServeExit {
 pub(crate) struct ServeOptions {
     /// What it does.
     pub does: NodeRole,
-    /// How its log is written.
-    pub format: LogFormat,
+    /// How its log is written, if the command line says so.
+    pub log: Option<LogFormat>,
     /// The loss of data that it goes on in spite of, as `EPOCH:COUNTER`.
     pub accepts: Option<String>,
 }
@@ -42,9 +43,47 @@ pub(crate) fn serve(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<ServeExit> {
-    hide_environment();
+    let asked = match how.log.map_or_else(|| log_of_environment(env), |log| Ok(Some(log))) {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!("error: {why}");
+            return Ok(ServeExit::Failed);
+        }
+    };
+    if asked == Some(LogFormat::Json) {
+        start_json_log();
+    }
+    let end = find_and_run((explicit, asked), how, ink, env, out);
+    Logger::flush();
+    end
+}
+
+/// The format that `HOOKONCE_LOG` names.
+fn log_of_environment(env: EnvLookup<'_>) -> Result<Option<LogFormat>, String> {
+    let Some(name) = env("HOOKONCE_LOG").filter(|name| !name.is_empty()) else { return Ok(None) };
+    let format = LogFormat::parse(&name);
+    format.map(Some).ok_or_else(|| format!("HOOKONCE_LOG is {name:?}, which is no format of the log: use text or json"))
+}
+
+/// Writes the log as JSON, and panics with it: nothing else may be on its stream.
+fn start_json_log() {
+    Logger::start(LogFormat::Json, Box::new(io::stderr()));
+    std::panic::set_hook(Box::new(|panic| error!(target: "hookonce", why = %panic, "panic")));
+}
+
+fn find_and_run(
+    (explicit, asked): (Option<&Path>, Option<LogFormat>),
+    how: &ServeOptions,
+    ink: ColorChoice,
+    env: EnvLookup<'_>,
+    out: &mut impl Write,
+) -> io::Result<ServeExit> {
     let path = match config::find(explicit, env) {
         Ok(path) => path,
+        Err(problem) if asked == Some(LogFormat::Json) => {
+            log_problem(&problem);
+            return Ok(ServeExit::Failed);
+        }
         Err(problem) => {
             eprint!("{}", problem.render(ink));
             return Ok(ServeExit::Failed);
@@ -52,15 +91,26 @@ pub(crate) fn serve(
     };
     let config = match config::load(&path, env) {
         Ok(config) => config,
+        Err(problems) if asked == Some(LogFormat::Json) => {
+            problems.list.iter().for_each(log_problem);
+            return Ok(ServeExit::Failed);
+        }
         Err(problems) => {
             eprint!("{}", problems.render(ink));
             return Ok(ServeExit::Failed);
         }
     };
-    for warning in &config.warnings {
-        eprintln!("{}", warning.render(ink));
+    let log = asked.unwrap_or(config.log);
+    if log == LogFormat::Json {
+        start_json_log();
+        config.warnings.iter().for_each(log_problem);
+    } else {
+        config.warnings.iter().for_each(|warning| eprintln!("{}", warning.render(ink)));
+        let dated = if io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::DatedText };
+        Logger::start(dated, Box::new(io::stderr()));
     }
-    Logger::start(how.format, Box::new(io::stderr()));
+    hide_environment(log);
+    let how = &ServeOptions { log: Some(log), ..how.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())?;
@@ -72,15 +122,29 @@ pub(crate) fn serve(
     });
     // A read that hangs must not keep the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    Logger::flush();
     end
 }
 
 /// Keeps other processes of the same user, commands among them, from reading the secrets in this one's environment and
 /// memory through `/proc`. The system writes no core dump of it then.
-fn hide_environment() {
-    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        eprintln!("warning: commands may be able to read the node's environment: {error}");
+fn hide_environment(log: LogFormat) {
+    let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) else { return };
+    let why = format!("commands may be able to read the node's environment: {error}");
+    if log == LogFormat::Json {
+        warn!(target: "hookonce", why, "environment");
+    } else {
+        eprintln!("warning: {why}");
+    }
+}
+
+/// Logs a problem of the config.
+fn log_problem(problem: &ConfigDiagnostic) {
+    let ConfigDiagnostic { level, title: why, place, hint } = problem;
+    let (file, line) = (place.as_ref().map(|place| &*place.file), place.as_ref().map(|place| place.line));
+    let (label, hint) = (place.as_ref().map(|place| &*place.label), hint.as_deref());
+    match level {
+        DiagnosticSeverity::Error => error!(target: "hookonce", file, line, why, label, hint, "config"),
+        DiagnosticSeverity::Warning => warn!(target: "hookonce", file, line, why, label, hint, "config"),
     }
 }
 
@@ -92,7 +156,7 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
         }
         let why = "there is no reload: SIGHUP does nothing";
         let hint = "run `hookonce check`, then restart";
-        log::log(LogLevel::Warn, "hangup", &[("why", why), ("hint", hint)]);
+        warn!(target: "hookonce", why, hint, "hangup");
     }
 }
 
@@ -107,21 +171,29 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
     let node = match started {
         Ok(node) => node,
         Err(cannot) => {
-            eprintln!("error: {cannot}");
+            if how.log == Some(LogFormat::Json) {
+                error!(target: "hookonce", why = %cannot, "start");
+            } else {
+                eprintln!("error: {cannot}");
+            }
             return Ok(ServeExit::Failed);
         }
     };
     trace(&node, env);
-    print_sources(config, &node, out)?;
+    if how.log == Some(LogFormat::Json) {
+        log_sources(config, &node);
+    } else {
+        print_sources(config, &node, out)?;
+    }
     let end = tokio::select! {
         _ = term.recv() => ServeExit::Stopped,
         _ = int.recv() => ServeExit::Stopped,
         why = node.store_failed() => {
-            log::log(LogLevel::Error, "broken", &[("why", &why)]);
+            error!(target: "hookonce", why, "broken");
             ServeExit::Failed
         }
     };
-    log::log(LogLevel::Info, "draining", &[("hint", "once more to stop at once")]);
+    info!(target: "hookonce", hint = "once more to stop at once", "draining");
     node.stop(async {
         tokio::select! {
             _ = term.recv() => {}
@@ -139,7 +211,7 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
 
 /// Says that it was told to stop, and did.
 fn stopped() -> ServeExit {
-    log::log(LogLevel::Info, "stopped", &[]);
+    info!(target: "hookonce", "stopped");
     ServeExit::Stopped
 }
 
@@ -147,7 +219,7 @@ fn stopped() -> ServeExit {
 #[cfg(feature = "otel")]
 fn trace(node: &RunningNode, env: EnvLookup<'_>) {
     if let Some(to) = crate::observe::otlp::start(env, &node.dispatcher.node().0) {
-        log::log(LogLevel::Info, "traces", &[("to", &to)]);
+        info!(target: "hookonce", to, "traces");
     }
 }
 
@@ -156,7 +228,7 @@ fn trace(node: &RunningNode, env: EnvLookup<'_>) {
 fn trace(_: &RunningNode, env: EnvLookup<'_>) {
     if env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some() {
         let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
-        log::log(LogLevel::Warn, "traces", &[("why", why)]);
+        warn!(target: "hookonce", why, "traces");
     }
 }
 
@@ -171,12 +243,20 @@ async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
         tokio::time::sleep(WATCH_EVERY).await;
         let now = read();
         if now != known && now.is_some() {
-            let shown = path.display().to_string();
             let hint = "it was not read; check it, then restart";
-            log::log(LogLevel::Warn, "config", &[("changed", &shown), ("hint", hint)]);
+            warn!(target: "hookonce", changed = %path.display(), hint, "config");
         }
         known = now.or(known);
     }
+}
+
+/// Logs where each source and the admin port listen.
+fn log_sources(config: &Config, node: &RunningNode) {
+    for source in config.sources.iter().filter(|_| node.ingest.is_some()) {
+        let ingest = node.ingest.filter(|_| source.stream.is_none()).map(display);
+        info!(target: "hookonce", source = &*source.name, ingest, path = &*source.path, "listening");
+    }
+    info!(target: "hookonce", admin = %node.admin, node = %node.dispatcher.node(), "listening");
 }
 
 /// One line per source: where it listens, who signs, what it acts on, where it goes.

@@ -6,7 +6,7 @@ use super::list::{state, value};
 use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
 use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
-use crate::observe::log::detail;
+use crate::observe::log::text_field;
 use crate::store::clock::StoreClock;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -162,7 +162,7 @@ impl TailPrinter {
                 Value::Number(status) if turned_away => status.to_string(),
                 _ => return None,
             };
-            Some(detail(name, &said))
+            Some(text_field(name, &said))
         });
         told.extend(said);
         told.join(" ")
@@ -187,7 +187,7 @@ impl TailPrinter {
         }
         let why = text(event, "why").trim_start_matches(text(event, "state")).trim_start_matches(": ");
         if !why.is_empty() {
-            told.push(detail("why", why));
+            told.push(text_field("why", why));
         }
         told.join(" ")
     }

@@ -7,8 +7,6 @@
 use crate::decide::limits::{CALLER_FILE_BYTES_MAX, CALLERS_AT_HAND, SECRETS_MAX};
 use crate::decide::time::Duration;
 use crate::decide::verify::{CallerDirectory, VerificationScheme};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -17,6 +15,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tracing::warn;
 
 /// Two writes this close together may look the same from outside, so what was read in between is read again.
 const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
@@ -92,7 +91,7 @@ impl CallerFolder {
         let look = FileFingerprint::of(&file.metadata().ok()?);
         let scheme = self.inside(&path).and_then(|()| secrets(file)).and_then(|all| self.pattern.with_secrets(all));
         if let Err(why) = &scheme {
-            log::log(LogLevel::Warn, "caller", &[("file", &path.display().to_string()), ("why", why)]);
+            warn!(target: "hookonce", file = %path.display(), why, "caller");
         }
         Some((look, scheme.ok().map(Arc::new)))
     }

@@ -148,6 +148,13 @@ const OWN: &[ConfigKey] = {
         ),
         key(
             Top,
+            "log",
+            ConfigValueType::Word(&["text", "json"]),
+            "text",
+            "How `serve` writes its log, unless `--log` or HOOKONCE_LOG says so; json is one object per line.",
+        ),
+        key(
+            Top,
             "admin",
             ConfigValueType::Table(Admin),
             "loopback, no token",

@@ -70,6 +70,8 @@ pub struct Config {
     pub migrate: MigrationMode,
     /// Where this machine remembers what it knows of the store.
     pub state: StateFolder,
+    /// How a node writes its log, unless its command line or its environment says so.
+    pub log: LogFormat,
     /// The port for people.
     pub admin: AdminConfig,
     /// The senders we believe, in the order of the file.
@@ -97,6 +99,7 @@ impl Config {
     }
 }
 
+pub(crate) use crate::observe::log_layer::LogFormat;
 pub(crate) use crate::store::open::MigrationMode;
 pub use crate::store::url::StoreUrl as StoreAddress;
 

@@ -5,7 +5,7 @@ use super::keys::SectionKind;
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use super::{
-    AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, MigrationMode,
+    AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, LogFormat, MigrationMode,
     SecretRequirement, StateFolder, StoreAddress, presets, sql, validate,
 };
 use crate::decide::limits;
@@ -110,6 +110,7 @@ impl<'a> ConfigResolver<'a> {
             listen,
             store,
             migrate: if top.text("migrate") == Some("manual") { MigrationMode::Manual } else { MigrationMode::Auto },
+            log: if top.text("log") == Some("json") { LogFormat::Json } else { LogFormat::Text },
             state: self.state(&top),
             admin,
             sources: Vec::new(),

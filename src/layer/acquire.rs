@@ -403,10 +403,10 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(all(test, feature = "sqlite", feature = "node"))]
 mod tests {
     use super::*;
-    use crate::observe::log::{LogFormat, Logger};
+    use crate::observe::log_layer::{LogFormat, Logger};
     use crate::store::sqlite::{SqliteAccess, SqliteStore};
     use std::io::Write;
 

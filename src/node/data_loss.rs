@@ -8,11 +8,11 @@ use crate::decide::data_loss;
 use crate::decide::data_loss::{KnownStore, ObservedStore, StoreLoss};
 use crate::decide::limits;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
 use crate::store::{Inspect, StoreError, StoreOpenError};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 /// The fence of one store.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl DataLossDetector {
             Err(why) => {
                 let hint = "until then lost data is noticed only while the node runs, not after a restart; let hookonce \
                             write the folder, name another with `state` in the config, or StateDirectory= in the unit";
-                log::log(LogLevel::Warn, "state", &[("why", &why), ("hint", hint)]);
+                warn!(target: "hookonce", why, hint, "state");
                 None
             }
         };
@@ -50,7 +50,7 @@ impl DataLossDetector {
             StateRead::Record(record) => Ok(Some(record)),
             StateRead::Damaged(why) => {
                 let hint = "what this machine knew of its store is unknown; it is written anew";
-                log::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 Ok(None)
             }
             StateRead::Unreadable(why) => Err(StoreOpenError::Permanent(format!(
@@ -68,7 +68,7 @@ impl DataLossDetector {
             StateRead::Record(record) => Some(record),
             StateRead::Unreadable(why) => {
                 let hint = "if it is of the same store at another address, what it says is not compared";
-                log::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 None
             }
             StateRead::None | StateRead::Damaged(_) => None,
@@ -150,7 +150,7 @@ impl DataLossDetector {
     pub(super) fn starts(self, store: Arc<dyn Inspect>) -> Option<StateFileWriter> {
         if let (Some(accepts), false) = (&self.accepts, self.accepted) {
             let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
-            log::log(LogLevel::Warn, "accept_loss", &[("why", &why)]);
+            warn!(target: "hookonce", why, "accept_loss");
         }
         let file = self.file?;
         let task = tokio::spawn(keep(store.clone(), file.clone()));
@@ -161,8 +161,7 @@ impl DataLossDetector {
 fn said(loss: &StoreLoss) {
     let found = loss.found.as_ref().map_or("nothing".to_owned(), ToString::to_string);
     let why = "a person accepted that the store has lost data: what it lacks is done again if it is delivered again";
-    let details = [("known", &*loss.known.to_string()), ("found", &*found), ("why", why)];
-    log::log(LogLevel::Warn, "accept_loss", &details);
+    warn!(target: "hookonce", known = %loss.known, found, why, "accept_loss");
 }
 
 /// Why the fence could not be looked at, or is closed.
@@ -227,5 +226,5 @@ async fn write(store: &dyn Inspect, file: &StateFile, last: Option<KnownStore>) 
 fn not_written(file: &StateFile, error: &std::io::Error) {
     let path = file.path().display().to_string();
     let why = format!("the state file {path} cannot be written: {error}");
-    log::log_rate_limited(LogLevel::Warn, "state", &why, &[("why", &why)]);
+    log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, times, "state"));
 }

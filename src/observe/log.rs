@@ -1,310 +1,219 @@
-//! What is said while running: one line per change of state, duplicate and ignored delivery, with the word itself.
+//! Log lines, as events of `tracing` with the target `hookonce`: the message is the word, such as `done` or `duplicate`.
+//! A service that uses [`Once`](crate::Once) gets them in its own subscriber; `log_layer.rs` is the binary's.
 //!
 //! ```text
-//! 09:12:04.118 INFO running   event=3fa9c01e source=ghcr package=jamiec_ts tag=latest attempt=1
-//! 09:12:04.951 INFO done      event=3fa9c01e attempt=1 took=829ms
+//! 2026-11-15 09:12:04.118 INFO running   event=3fa9c01e source=ghcr package=jamiec_ts tag=latest attempt=1
+//! 2026-11-15 09:12:04.951 INFO done      event=3fa9c01e source=ghcr attempt=1 took=829ms
 //! ```
 //!
-//! Bodies, secrets and signatures are never said. Values from outside are cut and escaped: one event, one line.
-//! Lines go through a thread of their own, so that a slow terminal delays nobody; what does not fit is counted.
+//! Bodies, secrets and signatures are never logged. Names of fields are static; those that a source declares are one
+//! field, `fields`. A name's ending tells its unit: `took_ms` is `took=829ms` in a line of text, `age_seconds` is
+//! `age=1.1s`.
+
 use crate::decide::event::{DoneReason, Event, EventState};
-use crate::decide::field::FieldValue;
-use crate::decide::limits::LOGGED_LINE_BYTES_MAX;
+use crate::decide::field::{FieldValue, Fields};
 use crate::decide::time::Duration;
-use std::io::Write;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::fmt::{self, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+use tracing::field::display;
+use tracing::{error, info, warn};
 
-/// How much it matters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LogLevel {
-    /// As it should be.
-    Info,
-    /// Somebody may want to look.
-    Warn,
-    /// Somebody must look.
-    Error,
-}
+/// The most characters of a value in a log line.
+pub(super) const VALUE_CHARS_MAX: usize = 400;
 
-/// How lines are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// For machines: one JSON object per line.
-    Json,
-}
+/// The name under which an event's declared fields are one field.
+#[cfg(feature = "node")]
+pub(super) const FIELDS: &str = "fields";
 
-/// Lines that wait for the writer; one more is dropped and counted.
-const LINES_WAITING_MAX: usize = 8192;
-/// How many of these may be output of commands, so that they leave room for what the node has to say.
-const OUTPUT_LINES_WAITING_MAX: usize = LINES_WAITING_MAX / 2;
-/// How long lines gather after some were written: to be woken for each of them costs more than to write it.
-const LINES_GATHER: Duration = Duration::from_millis(2);
-/// The longest value that is said.
-const VALUE_CHARS_MAX: usize = 400;
+/// An event's declared fields: a JSON object as `{:?}`, ` name=value` for each as `{:#?}`.
+struct EventFields<'a>(&'a Fields);
 
-/// Where lines go.
-#[derive(Clone, Debug)]
-pub struct Logger {
-    to: Option<SyncSender<LogMessage>>,
-    format: LogFormat,
-    dropped: Arc<AtomicU64>,
-    /// Lines of commands' output that wait.
-    output_waiting: Arc<AtomicUsize>,
-}
-
-#[derive(Debug)]
-enum LogMessage {
-    Line(String),
-    /// A line of a command's output.
-    Output(String),
-    Flush(SyncSender<()>),
-}
-
-static LOG: OnceLock<Logger> = OnceLock::new();
-
-impl Logger {
-    /// Starts writing lines to `out`, for the whole process. Without this nothing is said.
-    pub fn start(format: LogFormat, out: Box<dyn Write + Send>) {
-        let (to, from) = sync_channel(LINES_WAITING_MAX);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let output_waiting = Arc::new(AtomicUsize::new(0));
-        let log = Self { to: Some(to), format, dropped: dropped.clone(), output_waiting: output_waiting.clone() };
-        if LOG.set(log).is_ok() {
-            let write = move || write_lines(&from, out, &dropped, &output_waiting);
-            std::thread::Builder::new().name("log".into()).spawn(write).ok();
+impl fmt::Debug for EventFields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return f.write_str(&self.0.to_json());
         }
-    }
-
-    /// Waits until everything said so far is written.
-    pub fn flush() {
-        let (done, wait) = sync_channel(1);
-        if let Some(to) = LOG.get().and_then(|log| log.to.as_ref())
-            && to.send(LogMessage::Flush(done)).is_ok()
-        {
-            wait.recv().ok();
-        }
-    }
-}
-
-fn write_lines(
-    from: &Receiver<LogMessage>,
-    out: Box<dyn Write + Send>,
-    dropped: &AtomicU64,
-    output_waiting: &AtomicUsize,
-) {
-    let mut out = std::io::BufWriter::new(out);
-    while let Ok(first) = from.recv() {
-        let mut next = Some(first);
-        while let Some(message) = next {
-            // Nobody is left to be told that the log cannot be written.
-            match message {
-                LogMessage::Line(line) => out.write_all(line.as_bytes()).unwrap_or_default(),
-                LogMessage::Output(line) => {
-                    out.write_all(line.as_bytes()).unwrap_or_default();
-                    output_waiting.fetch_sub(1, Ordering::Relaxed);
-                }
-                LogMessage::Flush(done) => {
-                    out.flush().unwrap_or_default();
-                    done.send(()).unwrap_or_default();
-                }
-            }
-            next = from.try_recv().ok();
-        }
-        let lost = dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            writeln!(out, "{lost} lines were not written: the log is too slow").unwrap_or_default();
-        }
-        out.flush().unwrap_or_default();
-        std::thread::sleep(LINES_GATHER);
+        self.0.iter().try_for_each(|(name, value)| {
+            let value = match value {
+                FieldValue::Text(text) | FieldValue::Number(text) => text,
+                FieldValue::Bool(true) => "true",
+                FieldValue::Bool(false) => "false",
+            };
+            f.write_char(' ')?;
+            write_field(f, name, value, VALUE_CHARS_MAX)
+        })
     }
 }
 
-/// Is anybody listening? Saves making a line for nobody.
-pub(crate) fn is_on() -> bool {
-    LOG.get().is_some()
-}
-
-/// Says one word with its details.
-pub(crate) fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
-    let Some(Logger { to: Some(to), format, dropped, .. }) = LOG.get() else { return };
-    let line = line(*format, level, word, details, VALUE_CHARS_MAX);
-    if let Err(TrySendError::Full(_)) = to.try_send(LogMessage::Line(line)) {
-        dropped.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Logs a line of a command's output, with values up to the limit of such a line. False: there is no room for it now.
-pub(crate) fn say_output(details: &[(&str, &str)]) -> bool {
-    let Some(Logger { to: Some(to), format, output_waiting, .. }) = LOG.get() else { return true };
-    if output_waiting.fetch_add(1, Ordering::Relaxed) < OUTPUT_LINES_WAITING_MAX {
-        let line = line(*format, LogLevel::Info, "output", details, LOGGED_LINE_BYTES_MAX);
-        if to.try_send(LogMessage::Output(line)).is_ok() {
-            return true;
-        }
-    }
-    output_waiting.fetch_sub(1, Ordering::Relaxed);
-    false
-}
-
-fn line(format: LogFormat, level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
-    match format {
-        LogFormat::Text => text(level, word, details, chars_max),
-        LogFormat::Json => json(level, word, details, chars_max),
-    }
-}
-
-fn text(level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
-    let level = match level {
-        LogLevel::Info => "INFO",
-        LogLevel::Warn => "WARN",
-        LogLevel::Error => "ERROR",
-    };
-    let mut line = format!("{} {level} {word:<9}", wall().strftime("%H:%M:%S%.3f"));
-    for (name, value) in details {
-        line.push(' ');
-        line += &cut_detail(name, value, chars_max);
-    }
-    line.truncate(line.trim_end().len());
-    line.push('\n');
-    line
-}
-
-/// One detail as a line tells it: `name=value`, quoted where it must be, so that nothing in it can end the line.
-pub(crate) fn detail(name: &str, value: &str) -> String {
-    cut_detail(name, value, VALUE_CHARS_MAX)
-}
-
-fn cut_detail(name: &str, value: &str, chars_max: usize) -> String {
+/// Writes `name=value`, quoted where it must be, so that nothing in it can end the line, and cut where it is too long.
+pub(super) fn write_field(to: &mut dyn Write, name: &str, value: &str, chars_max: usize) -> fmt::Result {
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
-    let quotable = value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
-    let cut: String = value.chars().take(chars_max).collect();
-    match (plain, quotable) {
-        (true, _) => format!("{name}={cut}"),
-        (_, true) => format!("{name}='{cut}'"),
-        _ => format!("{name}={cut:?}"),
+    let quotable = || value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
+    let cut = cut(value, chars_max);
+    if plain {
+        write!(to, "{name}={cut}")
+    } else if quotable() {
+        write!(to, "{name}='{cut}'")
+    } else {
+        write!(to, "{name}={cut:?}")
     }
 }
 
-fn json(level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
-    let level = match level {
-        LogLevel::Info => "info",
-        LogLevel::Warn => "warn",
-        LogLevel::Error => "error",
-    };
-    let mut line = serde_json::Map::new();
-    line.insert("at".into(), wall().to_string().into());
-    line.insert("level".into(), level.into());
-    line.insert("word".into(), word.into());
-    for (name, value) in details {
-        line.insert((*name).into(), value.chars().take(chars_max).collect::<String>().into());
-    }
-    escaped(&format!("{}\n", serde_json::Value::Object(line)))
+/// One field as a line of text has it.
+#[cfg(feature = "node")]
+pub(crate) fn text_field(name: &str, value: &str) -> String {
+    let mut text = String::new();
+    write_field(&mut text, name, value, VALUE_CHARS_MAX).expect("a string takes everything");
+    text
 }
 
-/// The same JSON without characters that a terminal obeys: C1 controls, and those that turn the direction of writing.
-fn escaped(json: &str) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let obeyed = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || turns(c);
-    if !json.contains(obeyed) {
-        return json.to_owned();
+/// The first characters of a text.
+pub(super) fn cut(text: &str, chars_max: usize) -> &str {
+    if text.len() <= chars_max {
+        return text;
     }
-    let escape = |c: char| if obeyed(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    json.chars().map(escape).collect()
+    text.char_indices().nth(chars_max).map_or(text, |(end, _)| &text[..end])
 }
 
-#[expect(clippy::disallowed_methods, reason = "a line tells people the wall's time; it decides nothing")]
-fn wall() -> jiff::Timestamp {
-    jiff::Timestamp::now()
+/// What a state's line tells beside the event.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct StateDetails<'a> {
+    /// How long the attempt took.
+    pub took: Option<Duration>,
+    /// How long the event waits for its next attempt.
+    pub wait: Option<Duration>,
+    /// Why it is in this state.
+    pub why: Option<&'a str>,
 }
 
-/// Says what an event's state now is.
-pub(crate) fn log_state(event: &Event, details: &[(&str, &str)]) {
-    if !is_on() {
-        return;
-    }
-    let attempt = event.attempt.to_string();
-    let id = event.id.short();
-    let mut all: Vec<(&str, &str)> = vec![("event", &id), ("source", &event.source)];
+/// Logs the state that an event has come to.
+pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
     let begins = match event.state {
         EventState::Waiting { .. } => event.attempt == 0,
         EventState::Running { .. } => event.attempt == 1,
         EventState::Done { .. } | EventState::Dead { .. } => false,
     };
-    if begins {
-        all.extend(event.fields.iter().map(|(name, value)| (name, said(value))));
-    }
-    if event.attempt > 0 {
-        all.push(("attempt", &attempt));
-    }
-    let by;
-    let level = match &event.state {
-        EventState::Dead { cause, .. } => {
-            all.push(("cause", cause.word()));
-            LogLevel::Error
-        }
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (mut cause, mut how, mut by, mut wait) = (None, None, None, None);
+    match &event.state {
+        EventState::Dead { cause: dead, .. } => cause = Some(dead.word()),
         EventState::Done { how: DoneReason::Superseded { by: other }, .. } => {
-            by = other.short();
-            all.extend([("how", "superseded"), ("by", &*by)]);
-            LogLevel::Info
+            (how, by) = (Some("superseded"), Some(display(other)));
         }
-        EventState::Done { how: how @ DoneReason::Recorded, .. } => {
-            all.push(("how", how.word()));
-            LogLevel::Info
-        }
-        EventState::Waiting { due: None } => {
-            all.push(("wait", "slot"));
-            LogLevel::Info
-        }
-        EventState::Waiting { .. } if details.iter().any(|(name, _)| *name == "why") => LogLevel::Warn,
-        _ => LogLevel::Info,
-    };
-    all.extend_from_slice(details);
-    log(level, event.state.word(), &all);
-}
-
-fn said(value: &FieldValue) -> &str {
-    match value {
-        FieldValue::Text(text) | FieldValue::Number(text) => text,
-        FieldValue::Bool(true) => "true",
-        FieldValue::Bool(false) => "false",
+        EventState::Done { how: recorded @ DoneReason::Recorded, .. } => how = Some(recorded.word()),
+        EventState::Waiting { due: None } => wait = Some("slot"),
+        EventState::Waiting { due: Some(_) } | EventState::Running { .. } | EventState::Done { .. } => {}
+    }
+    macro_rules! line {
+        ($level:ident) => {
+            $level!(
+                target: "hookonce",
+                event = %event.id,
+                source = &*event.source,
+                fields = begins.then(|| tracing::field::debug(EventFields(&event.fields))),
+                attempt = Some(event.attempt).filter(|attempt| *attempt > 0),
+                cause,
+                how,
+                by,
+                wait,
+                took_ms = details.took.map(millis),
+                wait_ms = details.wait.map(millis),
+                why = details.why,
+                "{}",
+                event.state.word()
+            )
+        };
+    }
+    match event.state {
+        EventState::Dead { .. } => line!(error),
+        EventState::Waiting { .. } if details.why.is_some() => line!(warn),
+        EventState::Waiting { .. } | EventState::Running { .. } | EventState::Done { .. } => line!(info),
     }
 }
 
-/// For how long the same sentence is not said again.
-const HELD: Duration = Duration::from_secs(10);
-/// Sentences that are told apart; the one that was said longest ago makes room for the next.
-const SENTENCES_MAX: usize = 16;
+// SHIM
+/// How much a line matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogLevel {
+    Info,
+    Warn,
+    Error,
+}
 
-static SAID: Mutex<LogRateLimiter> = Mutex::new(LogRateLimiter(Vec::new()));
+struct Listed<'a>(&'a [(&'a str, &'a str)]);
 
-/// Says why the store did not do what it was asked.
+impl fmt::Debug for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return f.debug_map().entries(self.0.iter().copied()).finish();
+        }
+        self.0.iter().try_for_each(|(name, value)| {
+            f.write_char(' ')?;
+            write_field(f, name, value, VALUE_CHARS_MAX)
+        })
+    }
+}
+
+pub(crate) fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
+    let fields = Listed(details);
+    match level {
+        LogLevel::Info => info!(target: "hookonce", ?fields, "{word}"),
+        LogLevel::Warn => warn!(target: "hookonce", ?fields, "{word}"),
+        LogLevel::Error => error!(target: "hookonce", ?fields, "{word}"),
+    }
+}
+
 pub(crate) fn log_store_error(level: LogLevel, why: &str, more: &[(&str, &str)]) {
     log_rate_limited(level, "store", why, &[&[("why", why)], more].concat());
 }
 
-/// Says one word with its details; what is `same` as before only now and then.
 pub(crate) fn log_rate_limited(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
-    let sentence = format!("{word} {same}");
-    let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).should_log(&sentence, Instant::now());
-    let Some(times) = times else { return };
-    let count = times.to_string();
-    let counted: &[(&str, &str)] = if times > 1 { &[("times", &count)] } else { &[] };
-    log(level, word, &[details, counted].concat());
+    rate_limited(word, same, |times| {
+        let count = times.map(|times| times.to_string()).unwrap_or_default();
+        let counted: &[(&str, &str)] = if times.is_some() { &[("times", &count)] } else { &[] };
+        log(level, word, &[details, counted].concat());
+    });
 }
 
-/// What was said, and when; how often it came since.
+// END SHIM
+
+/// How long the same line is held back after it was logged.
+const HELD: Duration = Duration::from_secs(10);
+/// How many lines are told apart; the one that was logged longest ago makes room for the next.
+const LINES_KEPT_MAX: usize = 16;
+
+static LOGGED: Mutex<LogRateLimiter> = Mutex::new(LogRateLimiter(Vec::new()));
+
+/// Logs an error of the store, the same one only every few seconds.
+pub(crate) fn store_error(error: &dyn fmt::Display) {
+    let why = error.to_string();
+    rate_limited("store", &why, |times| error!(target: "hookonce", why, times, "store"));
+}
+
+/// Logs what the store could not do, where that is tried again anyway; the same only every few seconds.
+pub(crate) fn store_warning(error: &dyn fmt::Display) {
+    let why = error.to_string();
+    rate_limited("store", &why, |times| warn!(target: "hookonce", why, times, "store"));
+}
+
+/// Calls `log` unless the same was logged within the last few seconds, with how often it has come since, if more than
+/// once.
+pub(crate) fn rate_limited(word: &str, same: &str, log: impl FnOnce(Option<u64>)) {
+    let line = format!("{word} {same}");
+    let times = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).should_log(&line, Instant::now());
+    if let Some(times) = times {
+        log(Some(times).filter(|times| *times > 1));
+    }
+}
+
+/// Lines that were logged, when, and how often each has come since.
 struct LogRateLimiter(Vec<(String, Instant, u64)>);
 
 impl LogRateLimiter {
-    /// How often this came since it was last said, with this time; `None`: it is not to be said now.
-    fn should_log(&mut self, why: &str, now: Instant) -> Option<u64> {
-        if let Some((_, at, since)) = self.0.iter_mut().find(|(said, ..)| said == why) {
+    /// How often this line has come since it was last logged, with this time; `None`: it is held back.
+    fn should_log(&mut self, line: &str, now: Instant) -> Option<u64> {
+        if let Some((_, at, since)) = self.0.iter_mut().find(|(logged, ..)| logged == line) {
             *since += 1;
             if now.saturating_duration_since(*at) < HELD {
                 return None;
@@ -312,36 +221,12 @@ impl LogRateLimiter {
             *at = now;
             return Some(std::mem::take(since));
         }
-        if self.0.len() == SENTENCES_MAX {
+        if self.0.len() == LINES_KEPT_MAX {
             let oldest = self.0.iter().enumerate().min_by_key(|(_, (_, at, _))| *at).map(|(place, _)| place);
             oldest.map(|place| self.0.swap_remove(place));
         }
-        self.0.push((why.to_owned(), now, 0));
+        self.0.push((line.to_owned(), now, 0));
         Some(1)
-    }
-}
-
-#[cfg(test)]
-mod trouble_tests {
-    use super::*;
-
-    #[test]
-    fn a_sentence_is_said_at_once_and_then_now_and_then_with_how_often_it_came() {
-        let (mut said, begun) = (LogRateLimiter(Vec::new()), Instant::now());
-        assert_eq!(said.should_log("away", begun), Some(1));
-        assert!((0..5_000).all(|n| said.should_log("away", begun + Duration::from_millis(n)).is_none()));
-        assert_eq!(said.should_log("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
-        assert_eq!(said.should_log("away", begun + HELD), Some(5_001));
-        assert_eq!(said.should_log("away", begun + HELD + HELD), Some(1));
-    }
-
-    #[test]
-    fn so_many_sentences_are_kept_and_no_more() {
-        let (mut said, begun) = (LogRateLimiter(Vec::new()), Instant::now());
-        for n in 0..1_000 {
-            assert_eq!(said.should_log(&n.to_string(), begun + Duration::from_millis(n)), Some(1));
-        }
-        assert_eq!(said.0.len(), SENTENCES_MAX);
     }
 }
 
@@ -349,31 +234,38 @@ mod trouble_tests {
 mod tests {
     use super::*;
 
-    fn check(details: &[(&str, &str)], expected: &str) {
-        let line = text(LogLevel::Info, "done", details, VALUE_CHARS_MAX);
-        assert_eq!(line.split_once(' ').map(|(_, rest)| rest), Some(expected));
+    #[test]
+    fn a_line_is_logged_at_once_and_then_every_few_seconds_with_how_often_it_came() {
+        let (mut lines, begun) = (LogRateLimiter(Vec::new()), Instant::now());
+        assert_eq!(lines.should_log("away", begun), Some(1));
+        assert!((0..5_000).all(|n| lines.should_log("away", begun + Duration::from_millis(n)).is_none()));
+        assert_eq!(lines.should_log("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
+        assert_eq!(lines.should_log("away", begun + HELD), Some(5_001));
+        assert_eq!(lines.should_log("away", begun + HELD + HELD), Some(1));
     }
 
     #[test]
-    fn a_line_is_one_line_whatever_is_said() {
-        check(&[("event", "3fa9c01e"), ("took", "829ms")], "INFO done      event=3fa9c01e took=829ms\n");
-        check(&[("why", "tag was \"a\"")], "INFO done      why='tag was \"a\"'\n");
-        check(&[("why", "it's \"a\"")], "INFO done      why=\"it's \\\"a\\\"\"\n");
-        // Whole: people look for what the sender calls it, and the first digits of a UUIDv7 are only its time.
-        let id = "f168a0a0-0440-11f1-9b3f-a185afe7eea8";
-        check(&[("delivery", id)], &format!("INFO done      delivery={id}\n"));
-        check(&[], "INFO done\n");
-        check(&[("tag", "")], "INFO done      tag=\"\"\n");
-        check(&[("why", "a b\n\u{1b}[31m\"")], "INFO done      why=\"a b\\n\\u{1b}[31m\\\"\"\n");
-        check(&[("v", &"y".repeat(5000))], &format!("INFO done      v={}\n", "y".repeat(VALUE_CHARS_MAX)));
+    fn only_the_last_few_lines_are_told_apart() {
+        let (mut lines, begun) = (LogRateLimiter(Vec::new()), Instant::now());
+        for n in 0..1_000 {
+            assert_eq!(lines.should_log(&n.to_string(), begun + Duration::from_millis(n)), Some(1));
+        }
+        assert_eq!(lines.0.len(), LINES_KEPT_MAX);
     }
 
     #[test]
-    fn a_json_line_can_be_read_back() {
-        let why = "\n\"\u{1b}[31m\u{9b}\u{202e}é";
-        let line = json(LogLevel::Error, "dead", &[("why", why)], VALUE_CHARS_MAX);
-        assert!(!line.trim_end().contains(['\u{1b}', '\u{9b}', '\u{202e}', '\n']), "{line}");
-        let value: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-        assert_eq!((&value["level"], &value["word"], &value["why"]), (&"error".into(), &"dead".into(), &why.into()));
+    fn a_field_is_one_word_of_one_line_whatever_its_value() {
+        let check = |value: &str, expected: &str| {
+            let mut line = String::new();
+            write_field(&mut line, "why", value, VALUE_CHARS_MAX).expect("a string takes everything");
+            assert_eq!(line, format!("why={expected}"));
+        };
+        check("829ms", "829ms");
+        check("tag was \"a\"", "'tag was \"a\"'");
+        check("it's \"a\"", "\"it's \\\"a\\\"\"");
+        check("", "\"\"");
+        check("a b\n\u{1b}[31m\"", "\"a b\\n\\u{1b}[31m\\\"\"");
+        check(&"y".repeat(5000), &"y".repeat(VALUE_CHARS_MAX));
+        check(&"é".repeat(5000), &format!("{:?}", "é".repeat(VALUE_CHARS_MAX)));
     }
 }

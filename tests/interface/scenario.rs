@@ -95,12 +95,13 @@ async fn deliveries(house: &House) -> BTreeSet<String> {
 fn log_lines(log: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in log.lines() {
-        let mut parts = line.splitn(3, ' ');
-        let (Some(_), Some(level @ ("INFO" | "WARN" | "ERROR")), Some(rest)) =
-            (parts.next(), parts.next(), parts.next())
+        let mut parts = line.splitn(4, ' ');
+        let (Some(date), Some(_), Some(level @ ("INFO" | "WARN" | "ERROR")), Some(rest)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             continue;
         };
+        assert!(date.len() == "2026-11-15".len() && date.starts_with("20"), "{line}");
         let word = rest.split_whitespace().next().unwrap_or_default();
         found.insert(format!("{level} {word}"));
         let (mut quote, mut name) = (None, String::new());

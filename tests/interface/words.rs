@@ -29,6 +29,22 @@ fn the_headers_that_we_send_and_read_are_as_they_were() {
     check("headers.txt", sources().iter().flat_map(quoted));
 }
 
+/// The last text between quotes before the macro ends: the message of an event.
+fn last_text(arguments: &str) -> Option<String> {
+    let (mut depth, mut last, mut open) = (0, None, None);
+    for (at, c) in arguments.char_indices() {
+        match (open, c) {
+            (Some(from), '"') => (last, open) = (Some(&arguments[from..at]), None),
+            (None, '"') => open = Some(at + 1),
+            (None, '(') => depth += 1,
+            (None, ')') if depth == 0 => break,
+            (None, ')') => depth -= 1,
+            _ => {}
+        }
+    }
+    last.map(str::to_owned)
+}
+
 #[test]
 fn the_words_of_the_log_are_as_they_were() {
     let words = |text: &String| -> Vec<String> {
@@ -37,7 +53,10 @@ fn the_words_of_the_log_are_as_they_were() {
             let rests = text.split(level).skip(1);
             rests.filter_map(|rest| Some(rest.strip_prefix('"')?.split('"').next()?.to_owned())).collect()
         };
-        ["Level::Info, ", "Level::Warn, ", "Level::Error, "].into_iter().flat_map(after).collect()
+        let events = ["target: \"hookonce\",", "target: OUTPUT_TARGET,"].into_iter().flat_map(|target| {
+            text.split(target).skip(1).filter_map(last_text).filter(|word| !word.contains('{')).collect::<Vec<_>>()
+        });
+        ["Level::Info, ", "Level::Warn, ", "Level::Error, "].into_iter().flat_map(after).chain(events).collect()
     };
     check("log-words.txt", sources().iter().flat_map(words));
 }

@@ -32,14 +32,13 @@ use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
 use crate::lease::boottime;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use receiver_response::{ReceiverResponse, read_response};
 use reqwest::{Client, Url};
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
 
 /// How much later than its time an attempt that sees whether a receiver is back may come back itself.
 const PROBE_LATE: Duration = Duration::from_secs(5);
@@ -139,7 +138,7 @@ impl ReceiverClient {
                     read_response(response, receiver, until, lease).await;
                 if let Some(why) = cut {
                     let why = format!("the answer is not kept whole: {}", why.reason());
-                    log::log(LogLevel::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
+                    warn!(target: "hookonce", event = %attempt.event.id, why, "receipt");
                 }
                 Ok(ForwardResult { outcome, health: heard })
             }
@@ -170,17 +169,17 @@ impl ReceiverClient {
     fn record_health(&self, heard: ReceiverHealth) {
         let Some(breaker) = &self.breaker else { return };
         let turned = lock(breaker).on_result(heard, boottime().0);
-        let shown = ("url", &*self.receiver.display);
+        let url = &*self.receiver.display;
         match turned {
             Some(CircuitTransition::Opened(wait)) => {
                 let why = format!(
                     "{BREAKER_FAILURES} failures in a row: it is left alone, tried again after {}, and its events wait",
                     duration_text(wait)
                 );
-                log::log(LogLevel::Warn, "receiver", &[shown, ("why", &why)]);
+                warn!(target: "hookonce", url, why, "receiver");
             }
             Some(CircuitTransition::Closed) => {
-                log::log(LogLevel::Info, "receiver", &[shown, ("why", "it answers again")]);
+                info!(target: "hookonce", url, why = "it answers again", "receiver");
             }
             None => {}
         }

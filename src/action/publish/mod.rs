@@ -27,8 +27,6 @@ use crate::decide::event::{Event, Outcome};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use async_nats::client::{PublishErrorKind, Request, RequestErrorKind};
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use async_nats::{Client, Message};
@@ -37,6 +35,7 @@ use serde::Deserialize;
 use std::borrow::Cow;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
+use tracing::info;
 
 /// Waiting for a connection takes at most half of the time there is: so what was never sent (failed) is told from what
 /// was never answered (unknown).
@@ -225,8 +224,7 @@ fn parse_ack(answer: &Message, event: &Event) -> Outcome {
         }
         Ok(PublishAck { stream: Some(stream), seq: Some(seq), duplicate, .. }) => {
             if duplicate {
-                let (event, message) = (event.id.short(), format!("{stream}:{seq}"));
-                log::log(LogLevel::Info, "published before", &[("event", &event), ("message", &message)]);
+                info!(target: "hookonce", event = %event.id, message_id = %format_args!("{stream}:{seq}"), "published before");
             }
             Outcome::Delivered(None)
         }

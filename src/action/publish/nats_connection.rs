@@ -7,7 +7,6 @@ use crate::action::ActionError;
 use crate::action::plan::{NatsCredentials, NatsServer};
 use crate::decide::time::Duration;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use async_nats::client::{Request, RequestError, RequestErrorKind};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
@@ -18,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
+use tracing::{info, warn};
 
 /// To connect: name, TCP, TLS and who we are.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -157,14 +157,15 @@ fn reconnect_delay(tries: usize) -> Duration {
 }
 
 fn log_event(server: &str, event: &Event, is: &str) {
-    let details = [("server", server), ("is", is)];
     match event {
-        Event::Connected | Event::Draining => log::log(LogLevel::Info, "nats", &details),
+        Event::Connected | Event::Draining => info!(target: "hookonce", server, is, "nats"),
         // Each try to connect again has the same to tell.
         Event::ClientError(_) | Event::ServerError(_) => {
-            log::log_rate_limited(LogLevel::Warn, "nats", &format!("{server} {is}"), &details);
+            log::rate_limited("nats", &format!("{server} {is}"), |times| {
+                warn!(target: "hookonce", server, is, times, "nats");
+            });
         }
-        _ => log::log(LogLevel::Warn, "nats", &details),
+        _ => warn!(target: "hookonce", server, is, "nats"),
     }
 }
 

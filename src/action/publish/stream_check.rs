@@ -9,12 +9,11 @@ use super::{NatsConnection, NatsServerVersion};
 use crate::action::plan::{PublishMode, PublishPlan, window};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use async_nats::Client;
 use async_nats::jetstream::stream::{Config, PersistenceMode, StorageType};
 use async_nats::jetstream::{self, Context};
 use std::sync::Arc;
+use tracing::{Level, error, warn};
 
 /// How often a connection that is not there is looked for.
 const LOOK: Duration = Duration::from_secs(10);
@@ -22,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// What about a stream makes a promise smaller.
 pub(crate) struct StreamWarning {
     /// An error: nothing can be published. Else it is worth knowing.
-    pub level: LogLevel,
+    pub level: Level,
     /// What it is.
     pub why: String,
     /// What to do about it.
@@ -30,7 +29,7 @@ pub(crate) struct StreamWarning {
 }
 
 impl StreamWarning {
-    fn new(level: LogLevel, why: impl Into<String>, hint: impl Into<String>) -> Self {
+    fn new(level: Level, why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { level, why: why.into(), hint: hint.into() }
     }
 }
@@ -41,7 +40,7 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
             Ok(client) => break client,
             Err(why) => {
                 let hint = "it is tried again; events wait meanwhile";
-                say(&server, &plan, &StreamWarning::new(LogLevel::Warn, why, hint));
+                say(&server, &plan, &StreamWarning::new(Level::WARN, why, hint));
                 // An error may come at once: a file that cannot be read.
                 tokio::time::sleep(LOOK).await;
             }
@@ -60,7 +59,7 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
         } else {
             format!("{config}, with nats-server 2.10 or newer; it is {version}")
         };
-        say(&server, &plan, &StreamWarning::new(LogLevel::Warn, why, hint));
+        say(&server, &plan, &StreamWarning::new(Level::WARN, why, hint));
     }
 }
 
@@ -68,7 +67,7 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
 pub(crate) async fn stream_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
     let old = NatsServerVersion::of(client).too_old();
     let mut warnings: Vec<_> =
-        old.map(|why| StreamWarning::new(LogLevel::Warn, why, "install a newer one")).into_iter().collect();
+        old.map(|why| StreamWarning::new(Level::WARN, why, "install a newer one")).into_iter().collect();
     warnings.extend(delivery_warnings(client, plan).await);
     warnings
 }
@@ -76,11 +75,11 @@ pub(crate) async fn stream_warnings(client: &Client, plan: &PublishPlan) -> Vec<
 async fn delivery_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
     if plan.keeper == PublishMode::Core {
         let why = "core = true: who does not listen right now never gets it; at most once";
-        return vec![StreamWarning::new(LogLevel::Warn, why, plan.create_stream_command())];
+        return vec![StreamWarning::new(Level::WARN, why, plan.create_stream_command())];
     }
     match stream(client, &plan.subjects()).await {
         Ok(config) => config_warnings(plan, &config),
-        Err(why) => vec![StreamWarning::new(LogLevel::Error, why, plan.create_stream_command())],
+        Err(why) => vec![StreamWarning::new(Level::ERROR, why, plan.create_stream_command())],
     }
 }
 
@@ -105,25 +104,28 @@ fn config_warnings(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
             duration_text(plan.retry_horizon)
         );
         let hint = format!("nats stream edit {name} --dupe-window {}", window(plan.retry_horizon));
-        warnings.push(StreamWarning::new(LogLevel::Warn, why, hint));
+        warnings.push(StreamWarning::new(Level::WARN, why, hint));
     }
     if stream.no_ack {
         let why = format!("the stream {name} acknowledges nothing, so every attempt ends in doubt");
-        warnings.push(StreamWarning::new(LogLevel::Error, why, "make it anew without --no-ack"));
+        warnings.push(StreamWarning::new(Level::ERROR, why, "make it anew without --no-ack"));
     }
     if stream.storage == StorageType::Memory {
         let why = format!("the stream {name} is kept in memory: a server that restarts has lost it");
-        warnings.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with --storage file"));
+        warnings.push(StreamWarning::new(Level::WARN, why, "make it anew with --storage file"));
     }
     if stream.persist_mode == Some(PersistenceMode::Async) {
         let why = format!("the stream {name} acknowledges before it writes");
-        warnings.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with the default persist mode"));
+        warnings.push(StreamWarning::new(Level::WARN, why, "make it anew with the default persist mode"));
     }
     warnings
 }
 
 fn say(server: &NatsConnection, plan: &PublishPlan, doubt: &StreamWarning) {
-    let subject = plan.subject.to_string();
-    let said = [("server", server.shown()), ("subject", &subject), ("why", &doubt.why), ("hint", &doubt.hint)];
-    log::log(doubt.level, "publish", &said);
+    let (server, subject, StreamWarning { level, why, hint }) = (server.shown(), &plan.subject, doubt);
+    if *level == Level::ERROR {
+        error!(target: "hookonce", server, %subject, why, hint, "publish");
+    } else {
+        warn!(target: "hookonce", server, %subject, why, hint, "publish");
+    }
 }

@@ -5,15 +5,18 @@
 //! never waits for the log; lines that do not fit are counted, and the count is logged.
 
 use crate::decide::event::Event;
+use crate::decide::id::EventId;
 use crate::decide::limits::{LOGGED_LINE_BYTES_MAX, LOGGED_LINES_BURST, LOGGED_LINES_PER_SECOND};
 use crate::decide::time::Duration;
-use crate::observe::log;
+use crate::observe::log_layer::{self, OUTPUT_TARGET};
+use std::sync::Arc;
 use std::time::Instant;
+use tracing::info;
 
 /// The lines that one block of one attempt writes to the log.
 pub(super) struct OutputLog {
-    event: String,
-    source: String,
+    event: EventId,
+    source: Arc<str>,
     lines: LineBuffer,
     bucket: TokenBucket,
     dropped: u64,
@@ -22,8 +25,8 @@ pub(super) struct OutputLog {
 impl OutputLog {
     pub(super) fn new(event: &Event) -> Self {
         Self {
-            event: event.id.short(),
-            source: event.source.to_string(),
+            event: event.id,
+            source: event.source.clone(),
             lines: LineBuffer::default(),
             bucket: TokenBucket::full(now()),
             dropped: 0,
@@ -53,21 +56,19 @@ impl OutputLog {
             return;
         }
         self.log_dropped();
-        if self.dropped > 0 || !self.say(&[("line", line)]) {
+        if self.dropped > 0 || !log_layer::has_room_for_output() {
             self.dropped += 1;
+            return;
         }
+        info!(target: OUTPUT_TARGET, event = %self.event, source = &*self.source, line, "output");
     }
 
     fn log_dropped(&mut self) {
-        if self.dropped > 0 && self.say(&[("dropped", &format!("{} lines", self.dropped))]) {
+        if self.dropped > 0 && log_layer::has_room_for_output() {
+            let dropped = format_args!("{} lines", self.dropped);
+            info!(target: OUTPUT_TARGET, event = %self.event, source = &*self.source, %dropped, "output");
             self.dropped = 0;
         }
-    }
-
-    fn say(&self, detail: &[(&str, &str)]) -> bool {
-        let mut details = vec![("event", &*self.event), ("source", &*self.source)];
-        details.extend_from_slice(detail);
-        log::say_output(&details)
     }
 }
 
@@ -77,9 +78,8 @@ impl Drop for OutputLog {
     fn drop(&mut self) {
         self.end_step();
         if self.dropped > 0 {
-            let dropped = format!("{} lines", self.dropped);
-            let details = [("event", &*self.event), ("source", &*self.source), ("dropped", &*dropped)];
-            log::log(log::LogLevel::Info, "output", &details);
+            let dropped = format_args!("{} lines", self.dropped);
+            info!(target: "hookonce", event = %self.event, source = &*self.source, %dropped, "output");
         }
     }
 }

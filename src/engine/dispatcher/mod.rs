@@ -27,6 +27,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
 use crate::observe::log;
 use crate::observe::log::LogLevel;
+use crate::observe::log::StateDetails;
 use crate::observe::metrics::{Metrics, StoreOp};
 use crate::store::batch::Batcher;
 use crate::store::{AdvanceResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue};
@@ -205,7 +206,7 @@ impl Dispatcher {
     /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
     /// spot, and is still as it was claimed.
     pub fn adopt(&self, event: Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
-        self.publish_state(&event, &[]);
+        self.publish_state(&event, StateDetails::default());
         match to_run {
             Some((spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
                 let payload = payload.map(StoredValue::Whole);
@@ -275,20 +276,17 @@ impl Dispatcher {
             if let Some(outcome) = outcome {
                 self.meter().attempt(event, outcome);
             }
-            let millis = |time: Duration| format!("{}ms", time.as_millis());
-            let took = took.map(millis).unwrap_or_default();
             let wait = match event.state {
-                EventState::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
-                _ => String::new(),
+                EventState::Waiting { due: Some(due) } if due > *now => Some(due.since(*now)),
+                _ => None,
             };
-            let details = [("took", &*took), ("wait", &*wait), ("why", why)];
-            let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-            self.publish_state(event, &details);
+            let why = Some(why).filter(|why| !why.is_empty());
+            self.publish_state(event, StateDetails { took, wait, why });
             self.wake(event);
         }
     }
 
-    fn publish_state(&self, event: &Event, details: &[(&str, &str)]) {
+    fn publish_state(&self, event: &Event, details: StateDetails<'_>) {
         log::log_state(event, details);
         self.meter().state(event);
         self.0.ends.tell(event);
@@ -470,7 +468,7 @@ impl Dispatcher {
         let now = self.look_up(was.id).await?;
         let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.is_running_on(&self.0.node);
         if ours {
-            self.publish_state(&now, &[]);
+            self.publish_state(&now, StateDetails::default());
         }
         ours.then_some(now)
     }

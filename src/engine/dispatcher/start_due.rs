@@ -6,6 +6,7 @@ use crate::action::boottime;
 use crate::decide::event::EventStep;
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
+use crate::observe::log::StateDetails;
 use crate::observe::metrics::StoreOp;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
 use tokio::sync::OwnedSemaphorePermit;
@@ -78,7 +79,7 @@ impl Dispatcher {
         let StartDueResult { events, mut payloads, unsure } = started?;
         let (mut spots, many) = (spots.into_iter(), events.len());
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
-            self.publish_state(&event, &[]);
+            self.publish_state(&event, StateDetails::default());
             let payload = payloads.remove(&event.id);
             self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
         }

@@ -7,7 +7,6 @@ use crate::action::publish::{NatsConnections, stream_warnings};
 use crate::config::{Config, StreamPlan, UNKNOWN_URL};
 use crate::decide::time::Duration;
 use crate::ingress::nats::check_consumer;
-use crate::observe::log::LogLevel;
 use async_nats::Client;
 use std::io;
 
@@ -47,7 +46,7 @@ async fn connected(servers: &NatsConnections, server: &NatsServer) -> Result<Cli
 async fn published(servers: &NatsConnections, plan: &PublishPlan) -> Result<String, (String, String)> {
     let client = connected(servers, &plan.server).await?;
     let warnings = stream_warnings(&client, plan).await;
-    if let Some(doubt) = warnings.iter().find(|doubt| doubt.level == LogLevel::Error) {
+    if let Some(doubt) = warnings.iter().find(|doubt| doubt.level == tracing::Level::ERROR) {
         return failed_check(&doubt.why, &doubt.hint);
     }
     let said = warnings.iter().map(|doubt| format!("{}: {}", doubt.why, doubt.hint)).collect::<Vec<_>>().join("; ");
