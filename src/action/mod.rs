@@ -54,6 +54,11 @@ pub trait Action: Send + Sync {
         CircuitAdmission::Now
     }
 
+    /// How many of its receivers are left alone because they did not answer.
+    fn open_circuits(&self) -> usize {
+        0
+    }
+
     /// The attempt that was let begin did not.
     fn release_probe(&self, _part: u16) {}
 

@@ -9,13 +9,14 @@ use crate::explain::prediction::ExplainHistory;
 use crate::explain::saved_delivery::{SavedDelivery, deliveries};
 use crate::explain::{self, ExplainError, ExplainErrorKind};
 use crate::ingress::request_body::{BodyLimits, read};
-use crate::observe::exposition::{Gauges, exposition};
+use crate::observe;
+use crate::observe::exposition::{Gauges, MetricsFormat, exposition};
 use crate::observe::otlp;
 use crate::store::clock_monitor::ClockSkew;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use serde::Deserialize;
@@ -142,7 +143,7 @@ fn cannot(cannot: &ExplainError) -> Response {
 }
 
 /// What is counted, for Prometheus.
-pub(super) async fn metrics(State(desk): State<AdminState>) -> Response {
+pub(super) async fn metrics(State(desk): State<AdminState>, headers: HeaderMap) -> Response {
     let meter = desk.dispatcher.meter();
     let counted: &EventCountCache = &desk.counted;
     let (census, _) = counted.census(&*desk.store, meter).await;
@@ -151,17 +152,18 @@ pub(super) async fn metrics(State(desk): State<AdminState>) -> Response {
     let age = |at| desk.store.now().since(at).as_secs_f64();
     let gauges = Gauges {
         bodies_in_flight: desk.flight.used(),
-        waiting: census.as_ref().map(|census| census.waiting),
-        running: census.as_ref().map(|census| census.running),
-        dead: census.as_ref().map(|census| census.dead),
+        events: census.as_ref().map(|census| [census.waiting, census.running, census.dead]),
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
         clock_ahead: ClockSkew::of(&*desk.store).seconds(),
         expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.held_for(), waiting.jump)),
         orphaned: orphaned.map(|all| crate::admin::orphans::total(&all)),
-        uptime: desk.started.elapsed().as_secs_f64(),
+        open_circuits: desk.dispatcher.open_circuits(),
         listeners: limits::LISTENERS_MAX - desk.listeners.available_permits(),
         spans_dropped: otlp::dropped(),
     };
-    let page = exposition(meter, &desk.dispatcher.node().0, &gauges);
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+    let node = observe::node_name(desk.admin.listen);
+    let format =
+        MetricsFormat::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
+    let page = exposition(meter, (&node, &desk.dispatcher.node().0), &gauges, format);
+    ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
 }

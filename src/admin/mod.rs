@@ -82,7 +82,6 @@ pub(crate) struct AdminState {
     orphans: Arc<OrphanCountCache>,
     nodes: NodeTopology,
     peers: reqwest::Client,
-    started: tokio::time::Instant,
     started_at: Timestamp,
     since: Arc<Mutex<Timestamp>>,
 }
@@ -120,7 +119,6 @@ impl AdminState {
             orphans: Arc::default(),
             nodes: NodeTopology::of(&config.store),
             peers: peers.unwrap_or_default(),
-            started: tokio::time::Instant::now(),
             started_at: store.now(),
             since: Arc::new(Mutex::new(store.now())),
             store,

@@ -66,6 +66,11 @@ pub enum CircuitTransition {
 }
 
 impl CircuitBreaker {
+    /// Whether the receiver is left alone, or only probed.
+    pub fn is_open(&self) -> bool {
+        self.state != CircuitState::Closed
+    }
+
     /// Whether an attempt may begin now. [`CircuitAdmission::Probe`] is said to one, who has `lasts` to come back.
     pub fn try_acquire(&mut self, now: Duration, lasts: Duration) -> CircuitAdmission {
         match self.state {

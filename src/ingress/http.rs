@@ -113,6 +113,7 @@ impl IngestState {
     }
 
     async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> HttpResponse {
+        let began = std::time::Instant::now();
         let named =
             |(name, value): (&http::HeaderName, &http::HeaderValue)| (name.to_string(), value.as_bytes().to_vec());
         let headers: Vec<_> = parts.headers.iter().map(named).collect();
@@ -126,7 +127,9 @@ impl IngestState {
         };
         let judged = self.gateway.judge(source, &delivery);
         drop(body);
-        self.gateway.claim_and_respond(source, judged).await.0
+        let reply = self.gateway.claim_and_respond(source, judged).await.0;
+        self.gateway.meter().ingest(&source.name, began.elapsed());
+        reply
     }
 }
 

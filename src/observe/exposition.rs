@@ -1,206 +1,303 @@
-//! What is counted, as Prometheus reads it. The names of all metrics stand here, once.
+//! `/metrics`: what a node counts, encoded by `prometheus-client`. The names of all metrics are here.
+//!
+//! To count is one addition in memory (`metrics.rs`); a request for `/metrics` reads the counters into a registry of its
+//! own. Every sample has the label `node`, which is the same after a restart.
 
 use super::delivery_log::DeliveryVerdict;
-use super::metrics::{Histogram, Metrics, OUTCOMES, SourceCounter, StoreOp};
+use super::histogram::HistogramSnapshot;
+use super::metrics::{Metrics, OUTCOMES, SourceCounter, SourceMetrics, StoreOp};
+use super::process_stats::ProcessStats;
 use crate::decide::time::Duration;
-use std::fmt::{Display, Write as _};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Registry;
+use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What only others know, when it is asked.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+/// The format of a page of metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MetricsFormat {
+    /// Prometheus' text format.
+    Text,
+    /// OpenMetrics, for collectors that ask for it.
+    OpenMetrics,
+}
+
+impl MetricsFormat {
+    /// The best format that this `Accept` header allows.
+    pub(crate) fn accepted(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// Values that are read when `/metrics` is asked for.
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Gauges {
-    /// Bytes of bodies in flight.
+    /// Bytes of request bodies in flight.
     pub bodies_in_flight: usize,
-    /// Events that wait, if the store says so.
-    pub waiting: Option<u64>,
-    /// Events that run.
-    pub running: Option<u64>,
-    /// Events that are dead.
-    pub dead: Option<u64>,
-    /// Seconds since the one was received that waits longest; 0: none waits.
+    /// Waiting, running and dead events of the whole store; `None`: it does not respond.
+    pub events: Option<[u64; 3]>,
+    /// The age in seconds of the event that has waited longest; 0: none waits.
     pub oldest: Option<f64>,
     /// Seconds by which the store's clock is ahead of this machine's.
     pub clock_ahead: f64,
-    /// How long expiry has waited for a jump of the clock, and how far the clock jumped.
+    /// How long expiry has been paused because the clock jumped, and how far it jumped.
     pub expiry_waits: Option<(Duration, Duration)>,
     /// Events of sources that no node has.
     pub orphaned: Option<u64>,
-    /// Seconds since the node started.
-    pub uptime: f64,
-    /// Who looks on.
+    /// Receivers whose circuit is open, by source and route.
+    pub open_circuits: Vec<(Arc<str>, Arc<str>, u64)>,
+    /// Clients of the live streams.
     pub listeners: usize,
     /// Spans that could not be sent.
     pub spans_dropped: u64,
 }
 
-/// All of it, in Prometheus' text format.
-pub(crate) fn exposition(meter: &Metrics, node: &str, gauges: &Gauges) -> String {
-    let mut page = ExpositionWriter::default();
-    page.metric("build_info", "gauge", "Which binary this is.");
-    page.line(&[("version", env!("CARGO_PKG_VERSION")), ("node", node)], 1);
-    deliveries(&mut page, meter);
-    attempts(&mut page, meter);
-    page.one("leases_lost_total", "counter", "Attempts of this node that somebody else overtook.", load(&meter.lost));
-    page.one("leases_expired_total", "counter", "Leases that ran out, written by this node.", load(&meter.expired));
-    page.metric("batch_claims", "histogram", "Claims made together.");
-    page.histogram("batch_claims", &[], &meter.batches, |bound| bound.to_string());
-    page.metric("store_seconds", "histogram", "How long the store took, by what it was asked.");
-    for call in StoreOp::ALL {
-        let labels = [("call", call.word())];
-        page.histogram("store_seconds", &labels, &meter.calls[call as usize], seconds);
-    }
-    page.metric("store_errors_total", "counter", "Questions that the store did not answer.");
-    for call in StoreOp::ALL {
-        page.line(&[("call", call.word())], load(&meter.errors[call as usize]));
-    }
-    page.one("bodies_in_flight_bytes", "gauge", "Bytes of bodies that the node holds.", gauges.bodies_in_flight);
-    page.metric("events", "gauge", "Events of the whole store, by state; left out while the store does not answer.");
-    for (state, count) in [("waiting", gauges.waiting), ("running", gauges.running), ("dead", gauges.dead)] {
-        if let Some(count) = count {
-            page.line(&[("state", state)], count);
-        }
-    }
-    page.metric("oldest_waiting_seconds", "gauge", "The age of the event that waits longest; 0: none waits.");
-    if let Some(oldest) = gauges.oldest {
-        page.line(&[], oldest);
-    }
-    page.metric("admin_refused_total", "counter", "Wrong tokens at the admin port, by how they were shown.");
-    for (way, count) in ["header", "login"].into_iter().zip(&meter.admin_refused) {
-        page.line(&[("way", way)], load(count));
-    }
-    let ahead = "By how much the store's clock is ahead of this machine's; negative: behind.";
-    page.one("clock_ahead_seconds", "gauge", ahead, gauges.clock_ahead);
-    let (waits, jump) = gauges.expiry_waits.unwrap_or_default();
-    let waited = "How long expiry has waited for the clock to stand after a jump; 0: it does not wait.";
-    page.one("expiry_waiting_seconds", "gauge", waited, waits.as_secs_f64());
-    let behind = "How far the time by which events expire is behind the clock that jumped; 0: it does not wait.";
-    page.one("expiry_behind_seconds", "gauge", behind, jump.as_secs_f64());
-    sweeps(&mut page, meter, gauges);
-    page.one("listeners", "gauge", "Who follows what happens, at /api/live and /api/tail.", gauges.listeners);
-    page.one("spans_dropped_total", "counter", "Spans that could not be sent.", gauges.spans_dropped);
-    page.one("uptime_seconds", "gauge", "Since the node started.", gauges.uptime);
-    page.text
+type Labels = Vec<(&'static str, String)>;
+
+/// The samples of one metric.
+#[derive(Debug)]
+enum Samples {
+    Counter(Vec<(Labels, u64)>),
+    FloatCounter(Vec<(Labels, f64)>),
+    Gauge(Vec<(Labels, f64)>),
+    Histogram(Vec<(Labels, HistogramSnapshot)>),
 }
 
-fn deliveries(page: &mut ExpositionWriter, meter: &Metrics) {
-    page.metric("deliveries_total", "counter", "Deliveries, by what came of them.");
-    for source in &meter.sources {
-        for verdict in DeliveryVerdict::ALL {
-            let labels = [("source", &*source.name), ("verdict", verdict.word())];
-            page.line(&labels, source.count(SourceCounter::Delivery(verdict)));
+impl EncodeMetric for Samples {
+    fn encode(&self, mut encoder: MetricEncoder) -> std::fmt::Result {
+        let exemplar = None::<&Exemplar<NoLabelSet, f64>>;
+        match self {
+            Self::Counter(all) => all.iter().try_for_each(|(labels, value)| {
+                encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(value, exemplar)
+            }),
+            Self::FloatCounter(all) => all.iter().try_for_each(|(labels, value)| {
+                encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(value, exemplar)
+            }),
+            Self::Gauge(all) => all.iter().try_for_each(|(labels, value)| {
+                let mut encoder = encoder.encode_family(labels)?;
+                match whole(*value) {
+                    Some(value) => encoder.encode_gauge(&value),
+                    None => encoder.encode_gauge(value),
+                }
+            }),
+            Self::Histogram(all) => all.iter().try_for_each(|(labels, HistogramSnapshot { sum, count, buckets })| {
+                encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
+            }),
         }
     }
-    page.metric("duplicates_total", "counter", "Duplicates, by the identity that matched.");
-    for source in &meter.sources {
-        for (at, same) in source.same.iter().enumerate() {
-            page.line(&[("source", &source.name), ("same", same)], source.count(SourceCounter::Same(at)));
-        }
-    }
-    page.metric("published_again_total", "counter", "Events published again because their delivery came again.");
-    for source in &meter.sources {
-        page.line(&[("source", &source.name)], load(&source.published_again));
-    }
-    page.metric("delivery_id_conflict_total", "counter", "Delivery ids that came with another body.");
-    for source in &meter.sources {
-        page.line(&[("source", &source.name)], load(&source.conflicts));
-    }
-    page.metric("secret_matched_total", "counter", "Deliveries believed, by the place of the secret in the config.");
-    for source in &meter.sources {
-        for (at, secret) in source.secrets.iter().enumerate().filter(|(_, secret)| load(secret) > 0) {
-            page.line(&[("source", &source.name), ("secret", &at.to_string())], load(secret));
+
+    fn metric_type(&self) -> MetricType {
+        match self {
+            Self::Counter(_) | Self::FloatCounter(_) => MetricType::Counter,
+            Self::Gauge(_) => MetricType::Gauge,
+            Self::Histogram(_) => MetricType::Histogram,
         }
     }
 }
 
-fn sweeps(page: &mut ExpositionWriter, meter: &Metrics, gauges: &Gauges) {
-    let (events, bodies, failures) = meter.sweeps.totals();
-    page.one("forgotten_events_total", "counter", "Events that the sweep of this node has freed.", events);
-    page.one("forgotten_bodies_total", "counter", "Bodies that it has freed, with receipts and output.", bodies);
-    page.one("sweep_failures_total", "counter", "Sweeps that the store did not let come to their end.", failures);
-    page.metric("sweep_last_timestamp_seconds", "gauge", "When the last sweep came to its end; 0: none has.");
-    page.line(&[], meter.sweeps.last().finished.map_or(0, |(at, _)| at.0.div_euclid(1_000_000)));
-    page.metric(
-        "orphaned_events",
-        "gauge",
-        "Events of sources that no node has; left out while the store does not answer.",
+/// A page with every metric of this node.
+pub(crate) fn exposition(meter: &Metrics, (node, id): (&str, &str), gauges: &Gauges, format: MetricsFormat) -> String {
+    let mut all = Registry::with_labels(std::iter::once(("node".into(), node.to_owned().into())));
+    process(&mut all, &ProcessStats::read());
+    let own = all.sub_registry_with_prefix("hookonce");
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("node_id", id.to_owned())];
+    own.register(
+        "build_info",
+        "The version of the binary, and the id of this run",
+        Samples::Gauge(vec![(version, 1.0)]),
     );
-    if let Some(orphaned) = gauges.orphaned {
-        page.line(&[], orphaned);
+    deliveries(own, meter);
+    events(own, meter, gauges);
+    store(own, meter, gauges);
+    sweeps(own, meter, gauges);
+    let circuits = gauges.open_circuits.iter().map(|(source, route, open)| {
+        (vec![("source", source.to_string()), ("route", route.to_string())], float(*open))
+    });
+    own.register("receivers_circuit_open", "Receivers that are left alone", Samples::Gauge(circuits.collect()));
+    let refused = ["header", "login"].into_iter().zip(&meter.admin_refused);
+    let refused = refused.map(|(way, count)| (vec![("way", way.to_owned())], load(count)));
+    own.register("admin_auth_failures", "Wrong tokens at the admin port", Samples::Counter(refused.collect()));
+    gauge(
+        own,
+        "request_bodies_bytes",
+        "Request bodies that the node holds",
+        Some(float(gauges.bodies_in_flight as u64)),
+    );
+    gauge(own, "live_clients", "Clients of /api/live and /api/tail", Some(float(gauges.listeners as u64)));
+    counter(own, "spans_dropped", "Spans that could not be sent", gauges.spans_dropped);
+    let mut page = String::new();
+    text::encode(&mut page, &all).expect("a string takes everything");
+    match format {
+        MetricsFormat::OpenMetrics => page,
+        MetricsFormat::Text => text_format(&page),
     }
 }
 
-fn attempts(page: &mut ExpositionWriter, meter: &Metrics) {
-    page.metric("events_ended_total", "counter", "Events that came to their end on this node.");
-    for source in &meter.sources {
-        for (state, count) in [("done", SourceCounter::Done), ("dead", SourceCounter::Dead)] {
-            page.line(&[("source", &source.name), ("state", state)], source.count(count));
-        }
-    }
-    page.metric("attempts_total", "counter", "Attempts, by outcome.");
-    for source in &meter.sources {
-        for (route, outcomes) in &source.routes {
-            for (outcome, count) in OUTCOMES.iter().zip(outcomes) {
-                page.line(&[("source", &source.name), ("route", route), ("outcome", outcome)], load(count));
-            }
-        }
-    }
+fn deliveries(own: &mut Registry, meter: &Metrics) {
+    let of = |source: &str, name, value: &str| vec![("source", source.to_owned()), (name, value.to_owned())];
+    let verdicts = meter.sources.iter().flat_map(|source| {
+        let count = |verdict| source.count(SourceCounter::Delivery(verdict));
+        DeliveryVerdict::ALL.map(|verdict| (of(&source.name, "verdict", verdict.word()), count(verdict)))
+    });
+    own.register("deliveries", "Deliveries by verdict", Samples::Counter(verdicts.collect()));
+    let same = meter.sources.iter().flat_map(|source| {
+        let count = |at| source.count(SourceCounter::Same(at));
+        source.same.iter().enumerate().map(move |(at, same)| (of(&source.name, "same", same), count(at)))
+    });
+    own.register("duplicates", "Duplicates by the identity that matched", Samples::Counter(same.collect()));
+    let again = by_source(meter, |source| load(&source.published_again));
+    own.register("events_republished", "Events published again because of a repeat", Samples::Counter(again));
+    let conflicts = by_source(meter, |source| load(&source.conflicts));
+    own.register("delivery_id_conflicts", "Delivery ids that came with another body", Samples::Counter(conflicts));
+    let secrets = meter.sources.iter().flat_map(|source| {
+        let used = source.secrets.iter().map(load).enumerate().filter(|(_, count)| *count > 0);
+        used.map(|(at, count)| (of(&source.name, "secret", &at.to_string()), count))
+    });
+    own.register("secret_matches", "Verified deliveries by the secret's position", Samples::Counter(secrets.collect()));
+    let ingest = by_source(meter, |source| source.ingest.seconds());
+    own.register("ingest_duration_seconds", "From a request to its response", Samples::Histogram(ingest));
+}
+
+fn events(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
+    let states = meter.sources.iter().flat_map(|source| {
+        let states = ["waiting", "running", "done", "dead"].into_iter().zip(source.state_counts());
+        states.map(|(state, count)| (vec![("source", source.name.to_string()), ("state", state.to_owned())], count))
+    });
+    own.register("event_states", "Events that came to a state on this node", Samples::Counter(states.collect()));
+    let route = |source: &str, route: &str| vec![("source", source.to_owned()), ("route", route.to_owned())];
+    let attempts = meter.sources.iter().flat_map(|source| {
+        source.routes.iter().flat_map(|of| {
+            OUTCOMES.iter().zip(&of.outcomes).map(|(outcome, count)| {
+                let mut labels = route(&source.name, &of.name);
+                labels.push(("outcome", (*outcome).to_owned()));
+                (labels, load(count))
+            })
+        })
+    });
+    own.register("attempts", "Attempts by outcome", Samples::Counter(attempts.collect()));
+    let took = meter
+        .sources
+        .iter()
+        .flat_map(|source| source.routes.iter().map(|of| (route(&source.name, &of.name), of.took.seconds())));
+    own.register("attempt_duration_seconds", "How long attempts took", Samples::Histogram(took.collect()));
+    let done = by_source(meter, |source| source.done.seconds());
+    own.register("event_duration_seconds", "From a delivery to its event's end as done", Samples::Histogram(done));
+    counter(own, "leases_lost", "Attempts whose event was changed elsewhere first", load(&meter.lost));
+    counter(own, "leases_expired", "Expired leases that this node recorded", load(&meter.expired));
+    let states = gauges.events.into_iter().flat_map(|counts| ["waiting", "running", "dead"].into_iter().zip(counts));
+    let states = states.map(|(state, count)| (vec![("state", state.to_owned())], float(count)));
+    own.register(
+        "events",
+        "Events of the whole store; absent while it does not respond",
+        Samples::Gauge(states.collect()),
+    );
+    gauge(
+        own,
+        "oldest_waiting_event_seconds",
+        "Age of the event that has waited longest; 0: none waits",
+        gauges.oldest,
+    );
+    let orphaned = gauges.orphaned.map(float);
+    gauge(
+        own,
+        "orphaned_events",
+        "Events of sources that no node has; absent while the store does not respond",
+        orphaned,
+    );
+}
+
+fn store(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
+    let batches = Samples::Histogram(vec![(Labels::new(), meter.batches.snapshot())]);
+    own.register("claim_batch_size", "Claims made together", batches);
+    let call = |call: StoreOp| vec![("call", call.word().to_owned())];
+    let took = StoreOp::ALL.map(|op| (call(op), meter.calls[op as usize].seconds()));
+    own.register("store_call_duration_seconds", "How long store calls took", Samples::Histogram(took.into()));
+    let errors = StoreOp::ALL.map(|op| (call(op), load(&meter.errors[op as usize])));
+    own.register("store_call_errors", "Store calls that failed", Samples::Counter(errors.into()));
+    let ahead = "By how much the store's clock is ahead of this machine's; negative: behind";
+    gauge(own, "store_clock_ahead_seconds", ahead, Some(gauges.clock_ahead));
+}
+
+fn sweeps(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
+    let (events, bodies, failures) = meter.sweeps.totals();
+    counter(own, "forgotten_events", "Events that this node's sweep deleted", events);
+    counter(own, "forgotten_bodies", "Bodies that it deleted, with receipts and output", bodies);
+    counter(own, "sweep_failures", "Sweeps that failed", failures);
+    let last = meter.sweeps.last().finished.map_or(0, |(at, _)| at.0.div_euclid(1_000_000));
+    let last = float(u64::try_from(last).unwrap_or_default());
+    gauge(own, "last_sweep_timestamp_seconds", "When the last sweep finished; 0: none has", Some(last));
+    let (paused, behind) = gauges.expiry_waits.unwrap_or_default();
+    let help = "How long expiry has been paused because the clock jumped; 0: it is not";
+    gauge(own, "expiry_paused_seconds", help, Some(paused.as_secs_f64()));
+    let help = "How far the time used for expiry is behind the clock that jumped; 0: expiry is not paused";
+    gauge(own, "expiry_behind_seconds", help, Some(behind.as_secs_f64()));
+}
+
+/// The metrics that every process has, under the names that other programs use.
+fn process(all: &mut Registry, stats: &ProcessStats) {
+    let cpu = stats.cpu.map(|cpu| cpu.as_secs_f64());
+    let cpu = Samples::FloatCounter(cpu.into_iter().map(|cpu| (Labels::new(), cpu)).collect());
+    all.register("process_cpu_seconds", "CPU time that the process has used", cpu);
+    gauge(all, "process_resident_memory_bytes", "Resident memory", stats.resident_bytes.map(float));
+    gauge(all, "process_virtual_memory_bytes", "Virtual memory", stats.virtual_bytes.map(float));
+    gauge(all, "process_open_fds", "Open file descriptors", stats.open_files.map(float));
+    gauge(all, "process_max_fds", "Limit of open file descriptors", stats.files_max.map(float));
+    gauge(all, "process_threads", "Threads", stats.threads.map(float));
+    gauge(all, "process_start_time_seconds", "When the process started, since the Unix epoch", stats.started);
+}
+
+fn by_source<V>(meter: &Metrics, value: impl Fn(&SourceMetrics) -> V) -> Vec<(Labels, V)> {
+    meter.sources.iter().map(|source| (vec![("source", source.name.to_string())], value(source))).collect()
+}
+
+fn counter(to: &mut Registry, name: &str, help: &str, value: u64) {
+    to.register(name, help, Samples::Counter(vec![(Labels::new(), value)]));
+}
+
+fn gauge(to: &mut Registry, name: &str, help: &str, value: Option<f64>) {
+    to.register(name, help, Samples::Gauge(value.into_iter().map(|value| (Labels::new(), value)).collect()));
 }
 
 fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-fn seconds(micros: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "a bound of our own, far below where that matters")]
-    let seconds = micros as f64 / 1e6;
-    seconds.to_string()
+#[expect(clippy::cast_precision_loss, reason = "far below where that matters")]
+fn float(count: u64) -> f64 {
+    count as f64
 }
 
-#[derive(Default)]
-struct ExpositionWriter {
-    text: String,
-    name: &'static str,
+/// The same number without a fraction, if it has none.
+#[expect(clippy::cast_possible_truncation, reason = "far below where that matters")]
+fn whole(value: f64) -> Option<i64> {
+    (value.fract() == 0.0 && value.abs() < 1e15).then_some(value as i64)
 }
 
-impl ExpositionWriter {
-    fn metric(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.name = name;
-        // Writing to a string cannot fail.
-        let _ = write!(self.text, "# HELP hookonce_{name} {help}\n# TYPE hookonce_{name} {kind}\n");
-    }
-
-    fn one(&mut self, name: &'static str, kind: &str, help: &str, value: impl Display) {
-        self.metric(name, kind, help);
-        self.line(&[], value);
-    }
-
-    fn line(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        let name = self.name;
-        self.named(name, labels, value);
-    }
-
-    fn named(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.text, "hookonce_{name}{labels} {value}");
-    }
-
-    fn histogram<const N: usize>(
-        &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        histogram: &Histogram<N>,
-        shown: impl Fn(u64) -> String,
-    ) {
-        let (each, all, sum) = histogram.read();
-        for (bound, below) in histogram.bounds.iter().zip(&each) {
-            self.named(&format!("{name}_bucket"), &[labels, &[("le", &shown(*bound))]].concat(), below);
+/// OpenMetrics as Prometheus' own text format: the name of a counter ends in `_total` where it is described, too.
+fn text_format(openmetrics: &str) -> String {
+    let (mut page, mut help) = (String::with_capacity(openmetrics.len()), "");
+    for line in openmetrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').map_or("", |(_, help)| help);
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            let total = if kind == "counter" { "_total" } else { "" };
+            write!(page, "# HELP {name}{total} {help}\n# TYPE {name}{total} {kind}\n").expect("a string takes it");
+        } else if line != "# EOF" {
+            page.push_str(line);
+            page.push('\n');
         }
-        self.named(&format!("{name}_bucket"), &[labels, &[("le", "+Inf")]].concat(), all);
-        self.named(&format!("{name}_sum"), labels, shown(sum));
-        self.named(&format!("{name}_count"), labels, all);
     }
+    page
 }
 
 #[cfg(test)]
@@ -208,13 +305,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_would_break_a_line_is_escaped() {
-        let mut page = ExpositionWriter::default();
-        page.metric("x", "gauge", "X.");
-        page.line(&[("source", "a\"b\\c\nd")], 1);
-        assert_eq!(
-            page.text,
-            "# HELP hookonce_x X.\n# TYPE hookonce_x gauge\nhookonce_x{source=\"a\\\"b\\\\c\\nd\"} 1\n"
-        );
+    fn every_sample_has_the_node_and_the_page_is_whole_in_both_formats() {
+        let gauges = Gauges { events: Some([3, 2, 1]), ..Gauges::default() };
+        let page = |format| exposition(&Metrics::default(), ("web \"1\"", "a1"), &gauges, format);
+        let (text, open) = (page(MetricsFormat::Text), page(MetricsFormat::OpenMetrics));
+        assert!(text.contains("# TYPE hookonce_leases_lost_total counter\n"), "{text}");
+        assert!(text.contains("hookonce_events{node=\"web \\\"1\\\"\",state=\"waiting\"} 3\n"), "{text}");
+        let bare = |line: &&str| !line.starts_with('#') && !line.contains("node=\"web \\\"1\\\"\"");
+        assert_eq!(text.lines().find(bare), None);
+        assert!(open.contains("# TYPE hookonce_leases_lost counter\n") && open.ends_with("# EOF\n"), "{open}");
+        let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(samples(&text), samples(&open));
+    }
+
+    #[test]
+    fn openmetrics_is_for_those_who_ask_for_it() {
+        let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+        assert_eq!(MetricsFormat::accepted(accept), MetricsFormat::OpenMetrics);
+        assert_eq!(MetricsFormat::accepted("*/*"), MetricsFormat::Text);
     }
 }

@@ -2,6 +2,7 @@
 //! that by who looks (`series.rs`). Every label is a name of the config or a word of the design, so there are few.
 
 use super::delivery_log::{DeliveryRecord, DeliveryVerdict, RecentDeliveries};
+use super::histogram::{Histogram, LONG_TIMES, SIZES, TIMES};
 use super::time_series::CounterSeries;
 use crate::decide::claim::MatchedBy;
 use crate::decide::event::{Event, EventState};
@@ -68,8 +69,25 @@ pub struct SourceMetrics {
     /// Events that a redelivery had published again.
     pub(super) published_again: AtomicU64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
-    pub(super) routes: Vec<(Arc<str>, [AtomicU64; 4])>,
+    /// Events that came to wait, and to run.
+    waiting: AtomicU64,
+    running: AtomicU64,
+    /// From a request to its response.
+    pub(super) ingest: Histogram<14>,
+    /// From a delivery to its event's end as done.
+    pub(super) done: Histogram<15>,
+    pub(super) routes: Vec<RouteMetrics>,
     remembered: RecentDeliveries,
+}
+
+/// What is counted of one route.
+#[derive(Debug)]
+pub(super) struct RouteMetrics {
+    pub(super) name: Arc<str>,
+    /// By place in [`OUTCOMES`].
+    pub(super) outcomes: [AtomicU64; 4],
+    /// How long attempts took.
+    pub(super) took: Histogram<15>,
 }
 
 impl SourceMetrics {
@@ -99,7 +117,14 @@ impl SourceMetrics {
             conflicts: AtomicU64::new(0),
             published_again: AtomicU64::new(0),
             secrets: Default::default(),
-            routes: routes.into_iter().map(|name| (name, Default::default())).collect(),
+            waiting: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            ingest: Histogram::new(TIMES),
+            done: Histogram::new(LONG_TIMES),
+            routes: routes
+                .into_iter()
+                .map(|name| RouteMetrics { name, outcomes: Default::default(), took: Histogram::new(LONG_TIMES) })
+                .collect(),
             remembered: RecentDeliveries::default(),
         }
     }
@@ -107,6 +132,13 @@ impl SourceMetrics {
     /// How often.
     pub fn count(&self, count: SourceCounter) -> u64 {
         self.counts.get(count.index()).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// How many events came to each state on this node: waiting, running, done, dead.
+    #[cfg(feature = "node")]
+    pub(super) fn state_counts(&self) -> [u64; 4] {
+        let [waiting, running] = [&self.waiting, &self.running].map(|count| count.load(Ordering::Relaxed));
+        [waiting, running, self.count(SourceCounter::Done), self.count(SourceCounter::Dead)]
     }
 
     fn add(&self, count: SourceCounter) {
@@ -123,54 +155,6 @@ impl SourceMetrics {
     /// Its last delivery, whatever came of it.
     pub fn last_at(&self) -> Option<Timestamp> {
         Some(Timestamp(self.last_at.load(Ordering::Relaxed))).filter(|at| at.0 != i64::MIN)
-    }
-}
-
-/// How often something was at most so much.
-#[derive(Debug)]
-pub(crate) struct Histogram<const N: usize> {
-    /// The bounds.
-    pub bounds: [u64; N],
-    counts: [AtomicU64; N],
-    all: AtomicU64,
-    sum: AtomicU64,
-}
-
-impl<const N: usize> Histogram<N> {
-    fn new(bounds: [u64; N]) -> Self {
-        Self {
-            bounds,
-            counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            all: AtomicU64::new(0),
-            sum: AtomicU64::new(0),
-        }
-    }
-
-    fn add(&self, value: u64) {
-        if let Some(at) = self.bounds.iter().position(|bound| value <= *bound) {
-            self.counts[at].fetch_add(1, Ordering::Relaxed);
-        }
-        self.all.fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(value, Ordering::Relaxed);
-    }
-
-    /// How many were at most each bound, how many there were, and what they add up to.
-    pub(crate) fn read(&self) -> (Vec<u64>, u64, u64) {
-        let mut below = 0;
-        let each = self.counts.iter().map(|count| {
-            below += count.load(Ordering::Relaxed);
-            below
-        });
-        let each = each.collect::<Vec<_>>();
-        (each, self.all.load(Ordering::Relaxed).max(below), self.sum.load(Ordering::Relaxed))
-    }
-
-    /// The bound below which this share of them was.
-    pub(crate) fn quantile(&self, share: f64) -> Option<u64> {
-        let (each, all, _) = self.read();
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        let at = each.iter().position(|below| all > 0 && *below as f64 >= share * all as f64);
-        at.map(|at| self.bounds[at])
     }
 }
 
@@ -226,11 +210,6 @@ pub struct Metrics {
     /// What was counted, over time.
     pub series: CounterSeries,
 }
-
-const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-/// In microseconds.
-const TIMES: [u64; 14] =
-    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000];
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -358,21 +337,35 @@ impl Metrics {
 
     /// An event has come to this state.
     pub fn state(&self, event: &Event) {
+        let source = self.source(&event.source);
         match event.state {
-            EventState::Done { .. } => self.source(&event.source).add(SourceCounter::Done),
-            EventState::Dead { .. } => self.source(&event.source).add(SourceCounter::Dead),
-            EventState::Waiting { .. } | EventState::Running { .. } => {}
+            EventState::Done { at, .. } => {
+                source.add(SourceCounter::Done);
+                // A replay's time would be that until a person asked for it.
+                if event.life == 1 {
+                    source.done.add_time(at.since(event.received_at));
+                }
+            }
+            EventState::Dead { .. } => source.add(SourceCounter::Dead),
+            EventState::Waiting { .. } => _ = source.waiting.fetch_add(1, Ordering::Relaxed),
+            EventState::Running { .. } => _ = source.running.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    /// An attempt came to this outcome.
-    pub fn attempt(&self, event: &Event, outcome: &str) {
+    /// An attempt came to this outcome, after this time.
+    pub fn attempt(&self, event: &Event, outcome: &str, took: Option<Duration>) {
         let source = self.source(&event.source);
         let at = OUTCOMES.iter().position(|word| *word == outcome).unwrap_or(3);
         source.add(SourceCounter::Attempt(at));
-        if let Some((_, route)) = source.routes.iter().find(|(name, _)| *name == event.route) {
-            route[at].fetch_add(1, Ordering::Relaxed);
+        if let Some(route) = source.routes.iter().find(|route| route.name == event.route) {
+            route.outcomes[at].fetch_add(1, Ordering::Relaxed);
+            took.iter().for_each(|took| route.took.add_time(*took));
         }
+    }
+
+    /// A request to this source was answered after this time.
+    pub fn ingest(&self, source: &str, took: Duration) {
+        self.source(source).ingest.add_time(took);
     }
 
     /// This node lost a lease: somebody else wrote first.
@@ -392,7 +385,7 @@ impl Metrics {
 
     /// The store was asked, with so many at once, and took so long.
     pub fn store_call(&self, call: StoreOp, took: Duration, answered: bool) {
-        self.calls[call as usize].add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.calls[call as usize].add_time(took);
         if !answered {
             self.errors[call as usize].fetch_add(1, Ordering::Relaxed);
         }
@@ -500,17 +493,6 @@ mod tests {
             meter.check_id_conflict("s", id, &body);
             assert_eq!(conflicts(), expected);
         }
-    }
-
-    #[test]
-    fn a_histogram_says_how_many_were_at_most_each_bound() {
-        let histogram = Histogram::new([1, 10, 100]);
-        for value in [1, 2, 10, 11, 1000] {
-            histogram.add(value);
-        }
-        assert_eq!(histogram.read(), (vec![1, 3, 4], 5, 1024));
-        assert_eq!((histogram.quantile(0.5), histogram.quantile(0.99)), (Some(10), None));
-        assert_eq!(Histogram::new([1]).quantile(0.5), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, and the files that go by their names.
 
-use crate::support::{House, SECRET, Sent};
+use crate::support::{House, PATIENCE, SECRET, Sent};
 use crate::{IN, http, number, numbers, parrot};
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -20,7 +20,7 @@ async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
     house.deliver(IN, &number("d4", 1, "no")).await;
     house.deliver(IN, &number("d5", 1, "a").with("x-hub-signature-256", "sha256=00")).await;
     house.quiet().await;
-    let told = metrics(&house).await;
+    let told = house.metrics().await;
     for line in [
         r#"hookonce_deliveries_total{source="numbers",verdict="accepted"} 2"#,
         r#"hookonce_deliveries_total{source="numbers",verdict="duplicate"} 1"#,
@@ -28,23 +28,33 @@ async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
         r#"hookonce_deliveries_total{source="numbers",verdict="refused"} 1"#,
         r#"hookonce_duplicates_total{source="numbers",same="delivery"} 1"#,
         r#"hookonce_duplicates_total{source="numbers",same="n+tag"} 0"#,
-        r#"hookonce_delivery_id_conflict_total{source="numbers"} 1"#,
-        r#"hookonce_secret_matched_total{source="numbers",secret="0"} 4"#,
+        r#"hookonce_delivery_id_conflicts_total{source="numbers"} 1"#,
+        r#"hookonce_secret_matches_total{source="numbers",secret="0"} 4"#,
         r#"hookonce_attempts_total{source="numbers",route="act",outcome="delivered"} 1"#,
         r#"hookonce_attempts_total{source="numbers",route="act",outcome="failed"} 1"#,
-        r#"hookonce_events_ended_total{source="numbers",state="dead"} 1"#,
+        r#"hookonce_event_states_total{source="numbers",state="dead"} 1"#,
+        r#"hookonce_event_states_total{source="numbers",state="done"} 1"#,
+        r#"hookonce_event_states_total{source="numbers",state="running"} 2"#,
+        r#"hookonce_attempt_duration_seconds_count{source="numbers",route="act"} 2"#,
+        r#"hookonce_event_duration_seconds_count{source="numbers"} 1"#,
+        r#"hookonce_ingest_duration_seconds_count{source="numbers"} 5"#,
+        r#"hookonce_receivers_circuit_open{source="numbers",route="act"} 0"#,
         r#"hookonce_events{state="waiting"} 0"#,
         r#"hookonce_events{state="dead"} 1"#,
-        "hookonce_oldest_waiting_seconds 0",
+        "hookonce_oldest_waiting_event_seconds 0",
         "hookonce_leases_lost_total 0",
-        "hookonce_bodies_in_flight_bytes 0",
+        "hookonce_request_bodies_bytes 0",
         // The repeat was found beside the claims.
-        "hookonce_batch_claims_sum 2",
-        r#"hookonce_store_seconds_count{call="claim"} 2"#,
+        "hookonce_claim_batch_size_sum 2.0",
+        r#"hookonce_store_call_duration_seconds_count{call="claim"} 2"#,
     ] {
         assert!(told.lines().any(|found| found == line), "{line}\n{told}");
     }
-    assert!(told.contains(concat!("hookonce_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",node=\"")));
+    assert!(told.contains(concat!("hookonce_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",node_id=\"")));
+    for name in ["cpu_seconds_total", "resident_memory_bytes", "open_fds", "max_fds", "start_time_seconds"] {
+        let value = told.lines().find_map(|line| line.strip_prefix(&format!("process_{name} "))).expect(name);
+        assert!(value.parse::<f64>().unwrap() > 0.0, "{name} {value}");
+    }
     let lines = told.lines().filter(|line| !line.starts_with('#')).count();
     for n in 0..50 {
         house.deliver(IN, &number(&format!("e{n}"), n, &format!("t{n}"))).await;
@@ -72,7 +82,7 @@ async fn a_repeat_that_hears_the_kept_answer_is_counted_by_its_identity_and_anot
         async move { house.deliver(IN, &Sent { headers, body: body.into() }).await.status }
     };
     assert_eq!([ask("{}").await, ask("{}").await, ask("{}").await, ask("{\"other\":1}").await], [200, 200, 200, 422]);
-    let told = metrics(&house).await;
+    let told = house.metrics().await;
     let counted = |name: &str| {
         let lines = told.lines().filter(|line| line.starts_with(name) && line.contains("source=\"api\""));
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
@@ -94,7 +104,8 @@ async fn names() -> BTreeSet<String> {
     let house = House::new(&numbers(""));
     let told = metrics(&house).await;
     let types = told.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    let names = types.map(|line| line.split(' ').next().unwrap().to_owned());
+    names.filter(|name| !name.starts_with("process_")).collect()
 }
 
 fn contrib(name: &str) -> String {
@@ -126,6 +137,41 @@ async fn every_metric_is_described_and_nothing_else_is() {
     let described: BTreeSet<_> =
         rows.map(|row| format!("hookonce_{}", row.split(['`', '{']).next().unwrap())).collect();
     assert_eq!(described, names().await);
+}
+
+#[tokio::test]
+async fn a_collector_that_asks_for_openmetrics_gets_it_and_the_node_label_outlives_a_restart() {
+    let mut house = House::new(&numbers(""));
+    let label = |page: &str| page.split("node=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+    let host = label(&metrics(&house).await).rsplit_once(':').unwrap().0.to_owned();
+    house.stop();
+    house.start();
+    assert_eq!(label(&metrics(&house).await).rsplit_once(':').unwrap().0, host);
+    let accept = [("accept", "application/openmetrics-text;version=1.0.0")];
+    let answer = crate::request(&house, "GET", "/metrics", &accept, "").await;
+    assert_eq!(answer.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    let page = String::from_utf8(answer.body).unwrap();
+    assert!(page.contains("# TYPE hookonce_deliveries counter\n") && page.ends_with("# EOF\n"), "{page}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_left_alone_shows_in_the_metrics() {
+    let house = House::new(
+        "[source.s]\npath = \"/in\"\nverify = { scheme = \"github\", secret = { env = \"SECRET\" } }\n\
+         [[source.s.route]]\nname = \"away\"\nforward = { url = \"http://127.0.0.1:1/\" }\n\
+         retry = { attempts = 9, first = \"1ms\", longest = \"2ms\" }\n",
+    );
+    house.deliver("/in", &Sent::github("push", "d1", "{}")).await;
+    let open = r#"hookonce_receivers_circuit_open{source="s",route="away"} 1"#;
+    let start = std::time::Instant::now();
+    loop {
+        let told = house.metrics().await;
+        if told.lines().any(|line| line == open) {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{told}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

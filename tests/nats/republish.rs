@@ -100,8 +100,8 @@ async fn told(house: &House, event: &str) {
     assert!(shown["why"].as_str().unwrap().contains("published again 2 times"), "{shown}");
     let listed = house.ask("GET", "/api/events").await.json();
     assert_eq!(listed["events"][0]["published_again"]["times"], 2, "{listed}");
-    let metrics = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
-    assert!(metrics.contains("hookonce_published_again_total{source=\"github\"} 1"), "by this node: {metrics}");
+    let metrics = house.metrics().await;
+    assert!(metrics.contains("hookonce_events_republished_total{source=\"github\"} 1"), "by this node: {metrics}");
     let show = house.command(&["show", event]).output().unwrap();
     let show = String::from_utf8(show.stdout).unwrap();
     assert!(show.contains("published   again 2 times") && show.contains(&format!("{event}.r2")), "{show}");

@@ -142,7 +142,7 @@ async fn check_ended_by_a_person(url: &str, shared: bool) {
     let orphaned = get(&house, "/api/overview").await["orphaned"].clone();
     assert_eq!((&orphaned[0]["source"], &orphaned[0]["events"]), (&json!("other"), &json!(1)), "{orphaned}");
     assert_eq!((&orphaned[0]["keep"], &orphaned[0]["keep_body"]), (&json!("365d"), &json!("365d")), "{orphaned}");
-    let metrics = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
+    let metrics = house.metrics().await;
     assert!(metrics.lines().any(|line| line == "hookonce_orphaned_events 1"), "{metrics}");
     let ended = end_source(&house, "other").await;
     assert_eq!(ended.json(), json!({ "source": "other", "forgotten": 1, "ended": 1, "running": 0 }));
@@ -187,7 +187,7 @@ async fn a_sweep_that_fails_is_told_and_counted_and_so_is_what_the_next_one_free
     let sweep = get(&house, "/api/overview").await["sweep"].clone();
     assert_eq!(sweep["events"], 5, "{sweep}");
     assert!(sweep["freed"]["at"].is_string() && sweep["finished_at"].is_string(), "{sweep}");
-    let metrics = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
+    let metrics = house.metrics().await;
     assert!(metrics.lines().any(|line| line == "hookonce_forgotten_events_total 5"), "{metrics}");
     assert!(metrics.lines().any(|line| line.starts_with("hookonce_sweep_failures_total ") && !line.ends_with(" 0")));
     until("it to be logged", || house.log().contains("INFO forgot    events=")).await;

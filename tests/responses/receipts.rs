@@ -214,7 +214,7 @@ async fn repeats_that_are_answered_from_their_receipt_are_counted_like_all_other
     for _ in 0..3 {
         house.deliver(IN, &number(1)).await;
     }
-    let told = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
+    let told = house.metrics().await;
     for line in [
         r#"hookonce_deliveries_total{source="s",verdict="duplicate"} 2"#,
         r#"hookonce_duplicates_total{source="s",same="n"} 2"#,

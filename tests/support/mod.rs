@@ -153,6 +153,30 @@ impl House {
         }
     }
 
+    /// Starts the node by this command, whose log is JSON: its ports are there.
+    pub fn start_with_json_log(&mut self, mut command: Command) {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let (mut text, mut ingest, mut admin) = (String::new(), String::new(), None);
+        while admin.is_none() {
+            let from = text.len();
+            assert!(errors.read_line(&mut text).unwrap() > 0, "the node did not start: {text}");
+            let line: Json = serde_json::from_str(&text[from..]).unwrap_or_else(|_| panic!("no JSON: {text}"));
+            line["ingest"].as_str().map(|at| at.clone_into(&mut ingest));
+            admin = line["admin"].as_str().map(str::to_owned);
+        }
+        let log = Arc::new(Mutex::new(text));
+        let said = log.clone();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while errors.read_line(&mut line).is_ok_and(|read| read > 0) {
+                said.lock().unwrap().push_str(&std::mem::take(&mut line));
+            }
+        });
+        self.client = reqwest::Client::new();
+        self.node = Some(Running { child, ingest, admin: admin.unwrap(), log });
+    }
+
     fn running(&self) -> &Running {
         self.node.as_ref().expect("a node is running")
     }
@@ -218,6 +242,11 @@ impl House {
             request = request.header(name, value);
         }
         answer(request.send().await?).await
+    }
+
+    /// The metrics, without the label `node` that every sample has.
+    pub async fn metrics(&self) -> String {
+        without_node(&String::from_utf8(self.ask("GET", "/metrics").await.body).unwrap())
     }
 
     /// Asks the admin port.
@@ -288,6 +317,13 @@ async fn answer(response: reqwest::Response) -> Result<Answer, reqwest::Error> {
     };
     let headers = response.headers().iter().map(named).collect();
     Ok(Answer { status, headers, body: response.bytes().await?.to_vec() })
+}
+
+/// A page of metrics without the label `node` that every sample has.
+pub fn without_node(page: &str) -> String {
+    let node = page.split("node=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(node.contains(':') && !node.starts_with(':'), "{node}");
+    page.replace(&format!("{{node=\"{node}\"}}"), "").replace(&format!("node=\"{node}\","), "")
 }
 
 /// Waits for a fact.

@@ -93,6 +93,10 @@ impl Action for ForwardAction {
         ActionKind::Forward
     }
 
+    fn open_circuits(&self) -> usize {
+        self.receivers.iter().filter_map(|to| to.breaker.as_ref()).filter(|breaker| lock(breaker).is_open()).count()
+    }
+
     fn ready(&self, part: u16) -> CircuitAdmission {
         let Some(to) = self.receivers.get(usize::from(part)) else { return CircuitAdmission::Now };
         let lasts = to.receiver.timeout + PROBE_LATE;

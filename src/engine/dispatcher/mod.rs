@@ -108,6 +108,18 @@ enum StartConfirmation {
 const NEWS_MAX: usize = 4096;
 
 impl Dispatcher {
+    /// How many receivers of each route are left alone, by the names of the source and the route.
+    pub(crate) fn open_circuits(&self) -> Vec<(Arc<str>, Arc<str>, u64)> {
+        let lanes = self.0.lanes.values().flat_map(HashMap::values);
+        let open = lanes.filter_map(|lane| {
+            let open = lane.action.as_ref()?.open_circuits() as u64;
+            Some((lane.source.name.clone(), lane.route.name.clone(), open))
+        });
+        let mut open: Vec<_> = open.collect();
+        open.sort_unstable();
+        open
+    }
+
     /// A dispatcher for these lanes, named anew.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
@@ -274,7 +286,7 @@ impl Dispatcher {
     fn report_advance(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
         if let AdvanceResult::Written { event, now } = advance {
             if let Some(outcome) = outcome {
-                self.meter().attempt(event, outcome);
+                self.meter().attempt(event, outcome, took);
             }
             let wait = match event.state {
                 EventState::Waiting { due: Some(due) } if due > *now => Some(due.since(*now)),
