@@ -50,9 +50,6 @@ pub(crate) fn serve(
             return Ok(ServeExit::Failed);
         }
     };
-    if asked == Some(LogFormat::Json) {
-        start_json_log();
-    }
     let end = find_and_run((explicit, asked), how, ink, env, out);
     Logger::flush();
     end
@@ -81,6 +78,7 @@ fn find_and_run(
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) if asked == Some(LogFormat::Json) => {
+            start_json_log();
             log_problem(&problem);
             return Ok(ServeExit::Failed);
         }
@@ -92,6 +90,7 @@ fn find_and_run(
     let config = match config::load(&path, env) {
         Ok(config) => config,
         Err(problems) if asked == Some(LogFormat::Json) => {
+            start_json_log();
             problems.list.iter().for_each(log_problem);
             return Ok(ServeExit::Failed);
         }
@@ -101,6 +100,7 @@ fn find_and_run(
         }
     };
     let log = asked.unwrap_or(config.log);
+    let log_traces = start_traces(&config, env);
     if log == LogFormat::Json {
         start_json_log();
         config.warnings.iter().for_each(log_problem);
@@ -110,18 +110,21 @@ fn find_and_run(
         Logger::start(dated, Box::new(io::stderr()));
     }
     hide_environment(log);
+    log_traces();
     let how = &ServeOptions { log: Some(log), ..how.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())?;
         tokio::select! {
-            end = run(&config, how, env, out) => end,
+            end = run(&config, how, out) => end,
             never = warn_on_config_change(&path) => match never {},
             never = refuse_to_reload(hangups) => match never {},
         }
     });
     // A read that hangs must not keep the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    #[cfg(feature = "otel")]
+    crate::observe::otlp::flush();
     end
 }
 
@@ -160,7 +163,7 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
     }
 }
 
-async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ServeExit> {
+async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::Result<ServeExit> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // A node may wait long for its store, and can be told to stop meanwhile too: nothing was taken yet.
     let started = tokio::select! {
@@ -179,7 +182,6 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
             return Ok(ServeExit::Failed);
         }
     };
-    trace(&node, env);
     if how.log == Some(LogFormat::Json) {
         log_sources(config, &node);
     } else {
@@ -203,8 +205,6 @@ async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut 
         }
     })
     .await;
-    #[cfg(feature = "otel")]
-    crate::observe::otlp::flush().await;
     stopped();
     Ok(end)
 }
@@ -215,20 +215,26 @@ fn stopped() -> ServeExit {
     ServeExit::Stopped
 }
 
-/// Sends traces where the environment says so.
+/// Sends traces where the environment says so. Returns what is logged of it once there is a log.
 #[cfg(feature = "otel")]
-fn trace(node: &RunningNode, env: EnvLookup<'_>) {
-    if let Some(to) = crate::observe::otlp::start(env, &node.dispatcher.node().0) {
-        info!(target: "hookonce", to, "traces");
+fn start_traces(config: &Config, env: EnvLookup<'_>) -> impl FnOnce() {
+    let started = crate::observe::otlp::start(env, &crate::observe::node_name(config.admin.listen));
+    move || match started {
+        Some(Ok(to)) => info!(target: "hookonce", to, "traces"),
+        Some(Err(why)) => warn!(target: "hookonce", why, "traces"),
+        None => {}
     }
 }
 
-/// Says when the environment asks for traces that this binary cannot send.
+/// Returns what is logged when the environment asks for traces that this binary cannot send.
 #[cfg(not(feature = "otel"))]
-fn trace(_: &RunningNode, env: EnvLookup<'_>) {
-    if env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some() {
-        let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
-        warn!(target: "hookonce", why, "traces");
+fn start_traces(_: &Config, env: EnvLookup<'_>) -> impl FnOnce() {
+    let asked = env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some();
+    move || {
+        if asked {
+            let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
+            warn!(target: "hookonce", why, "traces");
+        }
     }
 }
 

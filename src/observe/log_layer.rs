@@ -4,6 +4,7 @@
 //! terminal delays nothing else; lines that do not fit into its queue are dropped and counted.
 
 use super::log::{FIELDS, VALUE_CHARS_MAX, cut, write_field};
+use super::otlp;
 use crate::decide::limits::LOGGED_LINE_BYTES_MAX;
 use crate::decide::time::Duration;
 use std::fmt::{self, Write as _};
@@ -84,7 +85,9 @@ impl Logger {
         let Some(queue) = LINES.get() else { return };
         let write = move || write_lines(&from, out, queue, format);
         std::thread::Builder::new().name("log".into()).spawn(write).ok();
-        let subscriber = tracing_subscriber::registry().with(LogLayer { format, queue });
+        let traces = otlp::layer();
+        let log = LogLayer { format, queue, spans: traces.is_some() };
+        let subscriber = tracing_subscriber::registry().with(log).with(traces);
         // An embedder that has set a subscriber before keeps it, and gets our events there.
         tracing::subscriber::set_global_default(subscriber).ok();
     }
@@ -148,19 +151,23 @@ fn lost_lines(format: LogFormat, lost: u64) -> String {
 struct LogLayer {
     format: LogFormat,
     queue: &'static LineQueue,
+    /// Whether another layer records spans.
+    spans: bool,
 }
 
-fn is_ours(metadata: &Metadata<'_>) -> bool {
-    metadata.is_event() && matches!(metadata.target(), "hookonce" | OUTPUT_TARGET)
+impl LogLayer {
+    fn is_ours(&self, metadata: &Metadata<'_>) -> bool {
+        (metadata.is_event() || self.spans) && matches!(metadata.target(), "hookonce" | OUTPUT_TARGET)
+    }
 }
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if is_ours(metadata) { Interest::always() } else { Interest::never() }
+        if self.is_ours(metadata) { Interest::always() } else { Interest::never() }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        is_ours(metadata)
+        self.is_ours(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -406,5 +413,54 @@ mod tests {
         assert_eq!(lost_lines(LogFormat::Text, 3), "3 lines were not written: the log is too slow\n");
         let line: serde_json::Value = serde_json::from_str(&lost_lines(LogFormat::Json, 3)).expect("JSON");
         assert_eq!((&line["message"], &line["lines"]), (&"log".into(), &3.into()));
+    }
+
+    /// The line as it was made before it was an event of `tracing`: details as texts, each one formatted by itself.
+    fn former(word: &str, details: &[(&str, &str)]) -> String {
+        let mut line = format!("{} INFO {word:<9}", wall().strftime("%H:%M:%S%.3f"));
+        for (name, value) in details {
+            line.push(' ');
+            line += &crate::observe::log::text_field(name, value);
+        }
+        line.push('\n');
+        line
+    }
+
+    /// `cargo test --release --lib what_a_line_costs -- --ignored --nocapture`
+    #[test]
+    #[ignore = "it measures"]
+    fn what_a_line_costs() {
+        use rustix::time::{ClockId, clock_gettime};
+        let id = crate::decide::id::EventId([0xab; 16]);
+        let cpu = || {
+            let now = clock_gettime(ClockId::ThreadCPUTime);
+            now.tv_sec * 1_000_000_000 + now.tv_nsec
+        };
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let subscriber = tracing_subscriber::registry().with(Lines(LogFormat::DatedText, lines.clone()));
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..200 {
+                let start = cpu();
+                for n in 0..100_u32 {
+                    let (short, attempt, took) = (id.short(), n.to_string(), format!("{}ms", 829));
+                    let details = [("event", &*short), ("source", "ghcr"), ("attempt", &*attempt), ("took", &*took)];
+                    lines.lock().unwrap().push(former("done", &details));
+                }
+                before.push(cpu() - start);
+                lines.lock().unwrap().clear();
+                let start = cpu();
+                for n in 0..100_u32 {
+                    info!(target: "hookonce", event = %id, source = "ghcr", attempt = n, took_ms = 829_u64, "done");
+                }
+                after.push(cpu() - start);
+                lines.lock().unwrap().clear();
+            }
+        });
+        let median = |times: &mut Vec<i64>| {
+            times.sort_unstable();
+            times[times.len() / 2] / 100
+        };
+        eprintln!("a line: {} ns before, {} ns now", median(&mut before), median(&mut after));
     }
 }

@@ -1,42 +1,96 @@
-//! Traces: receive, claim, attempt, as spans of one trace; W3C context in from the sender and out to who acts.
+//! Traces: `receive`, `claim` and `attempt` as spans of `tracing`, in the trace of the sender's W3C context.
 //!
-//! Spans are sent in batches as OTLP/JSON over HTTP, by a task of their own. What does not fit is dropped and counted:
-//! a collector that is slow or gone delays nobody. Without the feature `otel` a span is nothing.
+//! With the feature `otel`, and where the environment names a collector, `tracing-opentelemetry` makes them spans of
+//! OpenTelemetry, which a thread of its own sends in batches as OTLP over HTTP. A span that finds no room is dropped and
+//! counted, so that a collector that is slow or away delays nothing.
+
+use super::log::{VALUE_CHARS_MAX, cut};
+use crate::decide::trace_context::TraceContext;
+use tracing::field::Empty;
+use tracing::{Span, info_span};
 
 #[cfg(not(feature = "otel"))]
-pub(crate) use off::{TraceSpan, dropped};
+pub(crate) use off::{dropped, layer};
 #[cfg(feature = "otel")]
-pub use on::{TraceSpan, dropped, flush, start};
+pub(crate) use on::{dropped, flush, layer, start};
 
-/// Without the feature nothing is traced.
-#[cfg(not(feature = "otel"))]
-mod off {
-    use crate::decide::trace_context::TraceContext;
+/// Something that takes time, as a part of a trace. It ends when it is dropped.
+#[derive(Debug)]
+pub struct TraceSpan {
+    span: Span,
+    parent: Option<TraceContext>,
+}
 
-    /// Nothing.
-    #[derive(Debug)]
-    pub struct TraceSpan;
+macro_rules! span {
+    ($name:literal, $kind:literal) => {
+        info_span!(
+            target: "hookonce",
+            parent: None,
+            $name,
+            otel.kind = $kind,
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+            hookonce.source = Empty,
+            hookonce.verdict = Empty,
+            hookonce.event = Empty,
+            hookonce.route = Empty,
+            hookonce.attempt = Empty,
+            hookonce.node = Empty,
+            hookonce.outcome = Empty,
+        )
+    };
+}
 
-    #[expect(clippy::unused_self, reason = "a span that is kept has the same methods")]
-    impl TraceSpan {
-        /// Nothing begins.
-        pub fn begin(_: &'static str, _: Option<TraceContext>) -> Self {
-            Self
+impl TraceSpan {
+    /// Begins a span within `parent`, or a trace. If the sender does not sample the trace, nothing is recorded.
+    pub fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
+        let span = match name {
+            "receive" => span!("receive", "server"),
+            "claim" => span!("claim", "internal"),
+            _ => span!("attempt", "internal"),
+        };
+        #[cfg(feature = "otel")]
+        if let Some(parent) = parent {
+            on::set_parent(&span, parent);
         }
+        Self { span, parent }
+    }
 
-        /// Nobody is told.
-        pub fn tell(&mut self, _: &'static str, _: &str) {}
-
-        /// It went wrong, and nobody is told.
-        pub fn failed(&mut self, _: &str) {}
-
-        /// There is none.
-        pub fn context(&self) -> Option<TraceContext> {
-            None
+    /// Adds an attribute, `hookonce.` and this name.
+    pub fn tell(&mut self, name: &'static str, value: &str) {
+        if !self.span.is_disabled() {
+            self.span.record(&*format!("hookonce.{name}"), cut(value, VALUE_CHARS_MAX));
         }
     }
 
-    /// None.
+    /// Marks it as failed.
+    pub fn failed(&mut self, why: &str) {
+        self.span.record("otel.status_code", "ERROR");
+        self.span.record("otel.status_description", cut(why, VALUE_CHARS_MAX));
+    }
+
+    /// The context of what begins within it; `None`: it is not recorded.
+    #[cfg(feature = "otel")]
+    pub fn context(&self) -> Option<TraceContext> {
+        let (trace, span) = on::ids(&self.span)?;
+        Some(self.parent.map_or_else(|| TraceContext::begins(trace, span), |parent| parent.child(span)))
+    }
+
+    /// The context of what begins within it: without the feature `otel` nothing is recorded.
+    #[cfg(not(feature = "otel"))]
+    pub fn context(&self) -> Option<TraceContext> {
+        self.parent.filter(|_| false)
+    }
+}
+
+#[cfg(not(feature = "otel"))]
+mod off {
+    /// No layer: spans are not recorded.
+    pub(crate) fn layer() -> Option<tracing_subscriber::layer::Identity> {
+        None
+    }
+
+    /// How many spans were dropped.
     pub(crate) fn dropped() -> u64 {
         0
     }
@@ -44,14 +98,25 @@ mod off {
 
 #[cfg(feature = "otel")]
 mod on {
-    use crate::decide::limits;
+    use crate::decide::limits::SPANS_WAITING_MAX;
     use crate::decide::time::Duration;
     use crate::decide::trace_context::TraceContext;
-    use serde_json::{Value, json};
+    use opentelemetry::trace::{
+        SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
+    };
+    use opentelemetry::{Context, KeyValue};
+    use opentelemetry_otlp::{Protocol, WithExportConfig as _};
+    use opentelemetry_sdk::Resource;
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{
+        BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter,
+        SpanProcessor,
+    };
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use tokio::sync::mpsc::{Receiver, Sender, channel};
-    use tokio::sync::oneshot;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use tracing::Subscriber;
+    use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
+    use tracing_subscriber::registry::LookupSpan;
 
     /// Spans in one request.
     const BATCH: usize = 512;
@@ -59,37 +124,47 @@ mod on {
     const GATHER: Duration = Duration::from_millis(200);
     /// How long a collector may take.
     const SEND_TIME: Duration = Duration::from_secs(5);
-    /// The longest value that is told.
-    const VALUE_CHARS_MAX: usize = 400;
 
-    enum SpanMessage {
-        Span(Value),
-        Flush(oneshot::Sender<()>),
-    }
-
-    static EXPORTER: OnceLock<Sender<SpanMessage>> = OnceLock::new();
+    static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
     static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-    /// Starts sending spans to a collector, for the whole process: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT` and the usual path. Says where to; `None`: nobody asked for it.
-    pub fn start(env: &dyn Fn(&str) -> Option<String>, node: &str) -> Option<String> {
+    /// Sends spans to the collector that the environment names, from the time at which [`layer`] is part of the
+    /// subscriber: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or `OTEL_EXPORTER_OTLP_ENDPOINT` and the usual path. Returns the
+    /// address without its password; `None`: the environment names none.
+    pub(crate) fn start(env: &dyn Fn(&str) -> Option<String>, node: &str) -> Option<Result<String, String>> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
         let url = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(base)?;
-        let service = set("OTEL_SERVICE_NAME").unwrap_or_else(|| "hookonce".into());
-        let (to, from) = channel(limits::SPANS_WAITING_MAX);
-        if EXPORTER.set(to).is_ok() {
-            let resource = json!({ "attributes": [
-                attribute("service.name", &service),
-                attribute("service.instance.id", node),
-                attribute("service.version", env!("CARGO_PKG_VERSION")),
-            ] });
-            tokio::spawn(export(url.clone(), resource, from));
-        }
-        Some(shown(&url))
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_endpoint(&url)
+            .with_protocol(Protocol::HttpBinary)
+            .with_timeout(SEND_TIME)
+            .build();
+        let exporter = match exporter {
+            Ok(exporter) => CountingExporter(exporter),
+            Err(error) => return Some(Err(format!("no traces are sent to {}: {error}", shown(&url)))),
+        };
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(SPANS_WAITING_MAX + BATCH)
+            .with_max_export_batch_size(BATCH)
+            .with_scheduled_delay(GATHER)
+            .build();
+        let batches = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
+        let resource = Resource::builder()
+            .with_service_name(set("OTEL_SERVICE_NAME").unwrap_or_else(|| "hookonce".into()))
+            .with_attribute(KeyValue::new("service.instance.id", node.to_owned()))
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .build();
+        let provider =
+            SdkTracerProvider::builder().with_span_processor(BoundedProcessor(batches)).with_resource(resource).build();
+        // Only the first provider counts: there is one subscriber.
+        PROVIDER.set(provider).unwrap_or_default();
+        Some(Ok(shown(&url)))
     }
 
-    /// Where it goes, without what is secret of it.
+    /// An address without its name and password.
     fn shown(url: &str) -> String {
         let Ok(mut url) = reqwest::Url::parse(url) else { return "an address that cannot be read".into() };
         // An address that cannot have a name and a password has none to show.
@@ -98,134 +173,103 @@ mod on {
         url.to_string()
     }
 
-    /// Waits until what was traced so far is sent, or given up.
-    pub async fn flush() {
-        let (done, wait) = oneshot::channel();
-        if let Some(exporter) = EXPORTER.get()
-            && exporter.send(SpanMessage::Flush(done)).await.is_ok()
-        {
-            wait.await.ok();
+    /// The layer that records spans, if [`start`] found a collector.
+    pub(crate) fn layer<S>() -> Option<OpenTelemetryLayer<S, SdkTracer>>
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let tracer = PROVIDER.get()?.tracer("hookonce");
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer);
+        Some(layer.with_location(false).with_threads(false).with_tracked_inactivity(false).with_target(false))
+    }
+
+    /// Waits until the spans that have ended are sent, or given up.
+    pub(crate) fn flush() {
+        if let Some(provider) = PROVIDER.get() {
+            // What could not be sent is counted.
+            provider.force_flush().unwrap_or_default();
         }
     }
 
-    /// Spans that were dropped.
-    pub fn dropped() -> u64 {
+    /// How many spans were dropped.
+    pub(crate) fn dropped() -> u64 {
         DROPPED.load(Ordering::Relaxed)
     }
 
-    async fn export(url: String, resource: Value, mut from: Receiver<SpanMessage>) {
-        let client = reqwest::Client::builder().timeout(SEND_TIME).no_proxy().build().unwrap_or_default();
-        let mut messages = Vec::new();
-        while from.recv_many(&mut messages, BATCH).await > 0 {
-            let (mut spans, mut waiting) = (Vec::new(), Vec::new());
-            for message in messages.drain(..) {
-                match message {
-                    SpanMessage::Span(span) => spans.push(span),
-                    SpanMessage::Flush(done) => waiting.push(done),
-                }
-            }
-            if !spans.is_empty() {
-                let count = spans.len() as u64;
-                let scope = json!({ "name": "hookonce" });
-                let body = json!({ "resourceSpans": [
-                    { "resource": resource, "scopeSpans": [{ "scope": scope, "spans": spans }] }
-                ] });
-                let sent = client.post(&url).header("content-type", "application/json").body(body.to_string());
-                if !sent.send().await.is_ok_and(|answer| answer.status().is_success()) {
-                    DROPPED.fetch_add(count, Ordering::Relaxed);
-                }
-            }
-            if waiting.is_empty() {
-                tokio::time::sleep(GATHER).await;
-            }
-            for done in waiting {
-                done.send(()).unwrap_or_default();
-            }
-        }
+    /// Makes a span that has just begun part of the sender's trace.
+    pub(super) fn set_parent(span: &tracing::Span, parent: TraceContext) {
+        let flags = if parent.is_recorded() { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+        let trace = TraceId::from_bytes(parent.trace.to_be_bytes());
+        let remote = SpanId::from_bytes(parent.span.to_be_bytes());
+        let context = SpanContext::new(trace, remote, flags, true, TraceState::default());
+        // A span that is not recorded has no parent, either.
+        span.set_parent(Context::new().with_remote_span_context(context)).unwrap_or_default();
     }
 
-    fn attribute(name: &str, value: &str) -> Value {
-        json!({ "key": name, "value": { "stringValue": value.chars().take(VALUE_CHARS_MAX).collect::<String>() } })
+    /// The trace and the span, if it is recorded.
+    pub(super) fn ids(span: &tracing::Span) -> Option<(u128, u64)> {
+        let context = span.context();
+        let context = context.span().span_context().clone();
+        let (trace, span) = (context.trace_id().to_bytes(), context.span_id().to_bytes());
+        context.is_sampled().then(|| (u128::from_be_bytes(trace), u64::from_be_bytes(span)))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a span tells people the wall's time; it decides nothing")]
-    fn nanos() -> String {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.unwrap_or_default().as_nanos().to_string()
-    }
-
-    /// Something that takes time. It ends when it is dropped.
+    /// A processor that counts the spans it drops because too many wait.
     #[derive(Debug)]
-    pub struct TraceSpan(Option<Box<OpenSpan>>);
+    struct BoundedProcessor(BatchSpanProcessor);
 
-    #[derive(Debug)]
-    struct OpenSpan {
-        name: &'static str,
-        context: TraceContext,
-        parent: Option<u64>,
-        start: String,
-        attributes: Vec<Value>,
-        failed: Option<String>,
-    }
-
-    impl TraceSpan {
-        /// Begins one, within this one if there is one. A sender that says it is not sampled is obeyed.
-        pub fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
-            if EXPORTER.get().is_none() || parent.is_some_and(|parent| !parent.is_recorded()) {
-                return Self(None);
-            }
-            let mut random = [0; 24];
-            aws_lc_rs::rand::fill(&mut random).expect("the system has random bytes");
-            let trace = u128::from_be_bytes(random[..16].try_into().expect("sixteen bytes"));
-            let span = u64::from_be_bytes(random[16..].try_into().expect("eight bytes"));
-            let context = parent.map_or_else(|| TraceContext::begins(trace, span), |parent| parent.child(span));
-            let (start, attributes, parent) = (nanos(), Vec::new(), parent.map(|parent| parent.span));
-            Self(Some(Box::new(OpenSpan { name, context, parent, start, attributes, failed: None })))
+    impl SpanProcessor for BoundedProcessor {
+        fn on_start(&self, span: &mut Span, context: &Context) {
+            self.0.on_start(span, context);
         }
 
-        /// Tells something about it.
-        pub fn tell(&mut self, name: &'static str, value: &str) {
-            if let Some(open) = &mut self.0 {
-                open.attributes.push(attribute(&format!("hookonce.{name}"), value));
-            }
-        }
-
-        /// It went wrong.
-        pub fn failed(&mut self, why: &str) {
-            if let Some(open) = &mut self.0 {
-                open.failed = Some(why.chars().take(VALUE_CHARS_MAX).collect());
-            }
-        }
-
-        /// What begins within it has this as its parent.
-        pub fn context(&self) -> Option<TraceContext> {
-            self.0.as_ref().map(|open| open.context)
-        }
-    }
-
-    impl Drop for TraceSpan {
-        fn drop(&mut self) {
-            let (Some(open), Some(exporter)) = (self.0.take(), EXPORTER.get()) else { return };
-            let TraceContext { trace, span, .. } = open.context;
-            let kind = if open.name == "receive" { 2 } else { 1 }; // a server's, or internal
-            let mut told = json!({
-                "traceId": format!("{trace:032x}"),
-                "spanId": format!("{span:016x}"),
-                "name": open.name,
-                "kind": kind,
-                "startTimeUnixNano": open.start,
-                "endTimeUnixNano": nanos(),
-                "attributes": open.attributes,
-            });
-            if let Some(parent) = open.parent {
-                told["parentSpanId"] = format!("{parent:016x}").into();
-            }
-            if let Some(why) = open.failed {
-                told["status"] = json!({ "code": 2, "message": why });
-            }
-            if exporter.try_send(SpanMessage::Span(told)).is_err() {
+        fn on_end(&self, span: SpanData) {
+            if WAITING.fetch_add(1, Ordering::Relaxed) < SPANS_WAITING_MAX {
+                self.0.on_end(span);
+            } else {
+                WAITING.fetch_sub(1, Ordering::Relaxed);
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            self.0.force_flush()
+        }
+
+        fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+            self.0.shutdown_with_timeout(timeout)
+        }
+
+        fn set_resource(&mut self, resource: &Resource) {
+            self.0.set_resource(resource);
+        }
+    }
+
+    /// An exporter that counts the spans it could not send.
+    #[derive(Debug)]
+    struct CountingExporter(opentelemetry_otlp::SpanExporter);
+
+    impl SpanExporter for CountingExporter {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            let count = batch.len();
+            let sent = self.0.export(batch).await;
+            WAITING.fetch_sub(count, Ordering::Relaxed);
+            if sent.is_err() {
+                DROPPED.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            sent
+        }
+
+        fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+            self.0.shutdown_with_timeout(timeout)
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            self.0.force_flush()
+        }
+
+        fn set_resource(&mut self, resource: &Resource) {
+            self.0.set_resource(resource);
         }
     }
 }
