@@ -1,5 +1,5 @@
 //! Log lines, as events of `tracing` with the target `hookonce`: the message is the word, such as `done` or `duplicate`.
-//! A service that uses [`Once`](crate::Once) gets them in its own subscriber; `log_layer.rs` is the binary's.
+//! A service that uses the layer gets them in its own subscriber; `log_layer.rs` is the binary's.
 //!
 //! ```text
 //! 2026-11-15 09:12:04.118 INFO running   event=3fa9c01e source=ghcr package=jamiec_ts tag=latest attempt=1

@@ -12,6 +12,7 @@ mod forged_delivery_id;
 mod forward;
 mod groups;
 mod image_push;
+mod log_format;
 mod missing_route;
 #[path = "../support/nginx.rs"]
 mod nginx;

@@ -5,7 +5,11 @@ use super::{PATIENCE, STORES, Service, behind};
 use hookonce::decide::source::Keep;
 use hookonce::{Once, seconds};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tracing::Subscriber;
+use tracing::field::Field;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept() {
@@ -155,6 +159,33 @@ async fn while_the_store_is_down_the_service_is_not_called_and_later_it_acts_onc
     store.reads.all(Mood::Fine);
     assert!(client.post("k", "b").await.replayed());
     assert_eq!(service.calls(), 1);
+}
+
+/// A subscriber of the service's own, which keeps the target, the message and the fields of each event.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Seen {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let mut line = format!("{} {}", event.metadata().target(), event.metadata().level());
+        event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
+            line += &format!(" {}={value:?}", field.name());
+        });
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+#[tokio::test]
+async fn a_service_sees_in_its_own_subscriber_why_the_store_did_not_answer() {
+    let seen = Seen::default();
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(seen.clone())).unwrap();
+    let store = Flaky::new();
+    let client = behind(&Service::new(), Once::new(store.clone())).await;
+    store.claims.all(Mood::Down);
+    assert_eq!(client.post("k", "b").await.status, 503);
+    let all = seen.0.lock().unwrap().clone();
+    let said = |line: &&String| line.starts_with("hookonce ERROR message=store why=");
+    assert!(all.iter().any(|line| said(&line)), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
