@@ -12,6 +12,7 @@ use crate::decide::github_kind;
 use crate::decide::limits;
 use crate::decide::source::{DeliveryIdLocation, RequiredEventKind};
 use crate::decide::verify::VerificationScheme;
+use crate::store::is_event_column;
 use std::collections::HashMap;
 
 /// Words that mean something else where a field's name may stand.
@@ -64,40 +65,6 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// The columns that `events` has of its own.
-const COLUMNS: [&str; 30] = [
-    "id",
-    "revision",
-    "source",
-    "route",
-    "part",
-    "delivery_id",
-    "fields",
-    "state",
-    "cause",
-    "superseded_by",
-    "wake_at",
-    "received_at",
-    "ended_at",
-    "keep_from",
-    "node",
-    "life",
-    "attempt",
-    "doubts",
-    "blocks_done",
-    "passed",
-    "grp",
-    "turn",
-    "subject",
-    "value",
-    "ord",
-    "body",
-    "body_digest",
-    "digest",
-    "retrier",
-    "published_again",
-];
-
 impl ConfigResolver<'_> {
     pub(super) fn fields(&mut self, source: &ConfigSection<'_>, kind: Option<&RequiredEventKind>) -> FieldSet {
         let entries = source.node("fields").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
@@ -117,7 +84,7 @@ impl ConfigResolver<'_> {
                     .at(entry.key_at, format!("both would be {} to a command", variable(&entry.key)))
                     .hint("rename one of them");
             }
-            if COLUMNS.contains(&entry.key.as_str()) && !RESERVED.contains(&entry.key.as_str()) {
+            if is_event_column(&entry.key) && !RESERVED.contains(&entry.key.as_str()) {
                 self.diagnostics
                     .warning(format!("the field `{}` is no column of its own in the store", entry.key))
                     .at(entry.key_at, "`events` has a column of that name")

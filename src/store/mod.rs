@@ -407,3 +407,15 @@ pub struct DeclaredFields {
     /// Its fields, and whether an identity is made of them.
     pub fields: Vec<(String, bool)>,
 }
+
+/// Is this the name of a column that the table of events has of its own?
+#[cfg(feature = "node")]
+pub(crate) fn is_event_column(name: &str) -> bool {
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+    return name == "body" || row::EVENT_COLUMNS.iter().any(|column| column.name == name);
+    #[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "redis")))]
+    {
+        let _ = name;
+        false
+    }
+}

@@ -16,6 +16,7 @@ use crate::decide::identity::key::KeyPart;
 use crate::decide::republish::RepublishState;
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// One cell of a stored row.
@@ -37,22 +38,195 @@ pub(in crate::store) enum CellValue<'r> {
 pub(in crate::store) trait StoredRow {
     /// The cell at this place.
     fn cell(&self, place: usize) -> CellValue<'_>;
+}
 
-    /// Is there no such place, because the row was written before there was?
-    fn is_past(&self, _place: usize) -> bool {
-        false
+/// A cell to be written.
+#[derive(Clone, PartialEq, Debug)]
+pub(in crate::store) enum EventCell<'r> {
+    /// Empty.
+    Null,
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(Cow<'r, str>),
+    /// Bytes.
+    Bytes(&'r [u8]),
+}
+
+impl EventCell<'_> {
+    /// The cell as it is read again.
+    pub(in crate::store) fn value(&self) -> CellValue<'_> {
+        match self {
+            Self::Null => CellValue::Null,
+            Self::Number(number) => CellValue::Number(*number),
+            Self::Text(text) => CellValue::Text(text),
+            Self::Bytes(bytes) => CellValue::Bytes(bytes),
+        }
     }
 }
 
-/// The cells of an event, in the order in which [`read`] takes them.
+macro_rules! cell_from {
+    ($($from:ty, $value:ident => $cell:expr;)*) => {
+        $(impl<'r> From<$from> for EventCell<'r> {
+            fn from($value: $from) -> Self {
+                $cell
+            }
+        })*
+    };
+}
+
+cell_from! {
+    i64, number => Self::Number(number);
+    u16, number => Self::Number(number.into());
+    u32, number => Self::Number(number.into());
+    u64, number => Self::Number(i64::try_from(number).unwrap_or(i64::MAX));
+    Timestamp, at => Self::Number(at.0);
+    &'r str, text => Self::Text(text.into());
+    String, text => Self::Text(text.into());
+    &'r [u8], bytes => Self::Bytes(bytes);
+}
+
+impl<'r, T: Into<EventCell<'r>>> From<Option<T>> for EventCell<'r> {
+    fn from(cell: Option<T>) -> Self {
+        cell.map_or(Self::Null, Into::into)
+    }
+}
+
+/// An event as its row is written.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct RowToWrite<'r> {
+    /// The event.
+    pub(in crate::store) event: &'r Event,
+    /// Since when its retention counts.
+    pub(in crate::store) keep_from: Option<Timestamp>,
+}
+
+impl<'r> From<&'r EventRow> for RowToWrite<'r> {
+    fn from(row: &'r EventRow) -> Self {
+        Self { event: &row.event, keep_from: row.keep_from }
+    }
+}
+
+impl<'r> RowToWrite<'r> {
+    fn state(self) -> StateColumns<'r> {
+        StateColumns::of(&self.event.state)
+    }
+
+    /// The cells of these columns.
+    pub(in crate::store) fn cells(
+        self,
+        columns: impl IntoIterator<Item = &'static EventColumn>,
+    ) -> impl Iterator<Item = EventCell<'r>> {
+        columns.into_iter().map(move |column| (column.cell)(self))
+    }
+}
+
+/// A column of an event.
+#[derive(Debug)]
+pub(in crate::store) struct EventColumn {
+    /// Its name in SQL.
+    pub(in crate::store) name: &'static str,
+    /// Its type in PostgreSQL.
+    pub(in crate::store) pg_type: &'static str,
+    /// When it is written again.
+    pub(in crate::store) rewritten: ColumnRewritten,
+    /// What a row says that was written before there was this column; `None` for those of the first release.
+    pub(in crate::store) absent: Option<CellValue<'static>>,
+    /// Its cell.
+    pub(in crate::store) cell: for<'r> fn(RowToWrite<'r>) -> EventCell<'r>,
+}
+
+/// When a column of an event that is there already is written again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::store) enum ColumnRewritten {
+    /// Never.
+    Never,
+    /// With every step of the event.
+    Step,
+    /// When another body takes the place of its own.
+    Body,
+}
+
+/// The columns that are written again then.
+pub(in crate::store) fn rewritten(when: ColumnRewritten) -> impl Iterator<Item = &'static EventColumn> {
+    EVENT_COLUMNS.iter().filter(move |column| column.rewritten == when)
+}
+
+/// The table of an event's columns, as every store has them and [`read`] takes them: name, type in PostgreSQL, when it is
+/// rewritten, and the cell. A new column is one line at its end, the line of [`read`] that gives it to the event, and a
+/// migration.
+macro_rules! event_table {
+    ($use:ident) => {
+        $crate::store::row::$use! { row;
+            id: uuid, Never; row.event.id.0.as_slice();
+            revision: bigint, Step; row.event.revision.0;
+            source: text, Never; &*row.event.source;
+            route: text, Never; &*row.event.route;
+            part: integer, Never; row.event.part;
+            delivery_id: text, Body; row.event.delivery_id.as_deref();
+            fields: json, Body; row.event.fields.to_json();
+            state: text, Step; row.state().state;
+            cause: text, Step; row.state().cause;
+            superseded_by: uuid, Step; row.state().superseded_by;
+            wake_at: bigint, Step; row.event.state.wake_at();
+            received_at: bigint, Never; row.event.received_at;
+            ended_at: bigint, Step; row.event.state.ended();
+            keep_from: bigint, Step; row.keep_from;
+            node: text, Step; row.state().node;
+            life: integer, Step; row.event.life;
+            attempt: integer, Step; row.event.attempt;
+            doubts: integer, Step; row.event.doubts;
+            blocks_done: bigint, Step; row.event.blocks.0.cast_signed();
+            passed: smallint, Step; passed_cell(row.event.queue_state);
+            grp: bytea, Never; row.event.group.as_ref().map(|group| group.0.as_slice());
+            turn: bigint, Step; row.event.turn.0;
+            subject: bytea, Never; row.event.change.as_ref().map(|change| change.subject.0.as_slice());
+            value: bytea, Never; row.event.change.as_ref().map(|change| change.value.0.as_slice());
+            ord: bigint, Step; row.event.change.and_then(|change| change.order);
+            body_digest: bytea, Body; row.event.body_digest.0.as_slice();
+            digest: bytea, Body; row.event.digest.0.as_slice();
+            retrier: smallint, Step, absent CellValue::Number(0); retrier_cell(row.event.retrier);
+            published_again: text, Step, absent CellValue::Null; published_again_cell(row.event);
+            action_kind: text, Step, absent CellValue::Null; row.state().action;
+        }
+    };
+}
+pub(in crate::store) use event_table;
+
+/// The names of the columns of an event, for SQL.
 macro_rules! columns {
     () => {
-        "id, revision, source, route, part, delivery_id, fields, state, cause, superseded_by, wake_at, received_at, \
-         ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, grp, turn, subject, value, ord, \
-         body_digest, digest, retrier, published_again, action_kind"
+        $crate::store::row::event_table!(column_names)
     };
 }
 pub(in crate::store) use columns;
+
+macro_rules! column_names {
+    (
+        $row:ident;
+        $first:ident: $_pg:ident, $_when:ident; $_cell:expr;
+        $($name:ident: $pg:ident, $when:ident $(, absent $absent:expr)?; $cell:expr;)*
+    ) => {
+        concat!(stringify!($first) $(, ", ", stringify!($name))*)
+    };
+}
+pub(in crate::store) use column_names;
+
+macro_rules! column_definitions {
+    ($row:ident; $($name:ident: $pg:ident, $when:ident $(, absent $absent:expr)?; $cell:expr;)*) => {
+        &[$(EventColumn {
+            name: stringify!($name),
+            pg_type: stringify!($pg),
+            rewritten: ColumnRewritten::$when,
+            absent: [$(Some($absent),)? None][0],
+            cell: |$row| EventCell::from($cell),
+        }),*]
+    };
+}
+use column_definitions;
+
+/// The columns of an event.
+pub(in crate::store) const EVENT_COLUMNS: &[EventColumn] = event_table!(column_definitions);
 
 /// An event as it was found.
 #[derive(Debug)]
@@ -81,17 +255,17 @@ impl DecodedRow {
     }
 }
 
-/// The cells that change as an event lives.
-pub(in crate::store) struct StateColumns<'a> {
-    pub(in crate::store) state: &'static str,
-    pub(in crate::store) cause: Option<&'static str>,
-    pub(in crate::store) superseded_by: Option<[u8; 16]>,
-    pub(in crate::store) node: Option<&'a str>,
-    pub(in crate::store) action: Option<&'static str>,
+/// The cells of a state.
+struct StateColumns<'a> {
+    state: &'static str,
+    cause: Option<&'static str>,
+    superseded_by: Option<&'a [u8]>,
+    node: Option<&'a str>,
+    action: Option<&'static str>,
 }
 
 impl<'a> StateColumns<'a> {
-    pub(in crate::store) fn of(state: &'a EventState) -> Self {
+    fn of(state: &'a EventState) -> Self {
         let (node, action) = match state {
             EventState::Running { by, action, .. } => (Some(&*by.0), action.map(ActionKind::word)),
             _ => (None, None),
@@ -99,7 +273,7 @@ impl<'a> StateColumns<'a> {
         let (cause, superseded_by) = match state {
             EventState::Waiting { .. } | EventState::Running { .. } => (None, None),
             EventState::Done { how, .. } => match how {
-                DoneReason::Superseded { by } => (Some(how.word()), Some(by.0)),
+                DoneReason::Superseded { by } => (Some(how.word()), Some(by.0.as_slice())),
                 DoneReason::Acted | DoneReason::Recorded => (Some(how.word()), None),
             },
             EventState::Dead { cause, .. } => (Some(cause.word()), None),
@@ -108,11 +282,8 @@ impl<'a> StateColumns<'a> {
     }
 }
 
-/// Where [`read`] looks for who tries an event again: rows of the first release end before it.
-pub(in crate::store) const RETRIER_PLACE: usize = 27;
-
 /// `Retrier` as a number.
-pub(in crate::store) fn retrier_cell(retrier: Retrier) -> i64 {
+fn retrier_cell(retrier: Retrier) -> i64 {
     match retrier {
         Retrier::Sender => 0,
         Retrier::Node => 1,
@@ -120,7 +291,7 @@ pub(in crate::store) fn retrier_cell(retrier: Retrier) -> i64 {
 }
 
 /// `QueueState` as a number.
-pub(in crate::store) fn passed_cell(passed: QueueState) -> i64 {
+fn passed_cell(passed: QueueState) -> i64 {
     match passed {
         QueueState::Queued => 0,
         QueueState::Suspended => 1,
@@ -129,7 +300,7 @@ pub(in crate::store) fn passed_cell(passed: QueueState) -> i64 {
 }
 
 /// The messages that were published after the first one, as a cell.
-pub(in crate::store) fn published_again_cell(event: &Event) -> Option<String> {
+fn published_again_cell(event: &Event) -> Option<String> {
     let RepublishState { times, last_at, first_ended_at, attempts_before } = event.published_again?;
     let (last_at, first_ended_at) = (last_at.0, first_ended_at.0);
     let cell = json!({
@@ -153,7 +324,7 @@ fn published_again(cell: &str) -> Option<RepublishState> {
     })
 }
 
-/// Reads the cells named by [`columns`].
+/// Reads the cells of [`EVENT_COLUMNS`].
 pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let mut cells = CellReader { row, next: 0, whole: true };
     let id = EventId(cells.bytes());
@@ -189,9 +360,10 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         1 => Some(Retrier::Node),
         _ => None,
     };
-    let again = cells.last(CellReader::text).map(published_again);
+    let again = cells.maybe(CellReader::text).map(published_again);
     // A word of a later version is none of ours: that lease runs out by the clock. So does one that was begun without it.
-    let action = cells.last(CellReader::text).and_then(ActionKind::parse);
+    let action = cells.maybe(CellReader::text).and_then(ActionKind::parse);
+    debug_assert_eq!(cells.next, EVENT_COLUMNS.len(), "every column is read");
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
         _ => None,
@@ -288,11 +460,6 @@ impl<'r, S: StoredRow> CellReader<'r, S> {
             return None;
         }
         Some(read(self))
-    }
-
-    /// A cell that older rows do not have.
-    fn last<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        if self.row.is_past(self.next) { None } else { self.maybe(read) }
     }
 
     fn text(&mut self) -> &'r str {

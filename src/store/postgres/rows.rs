@@ -8,10 +8,11 @@ use crate::store::compression::CompressedBody;
 use crate::store::ledger::EventRow;
 use crate::store::optimistic::RecordVersion;
 use crate::store::row;
-use crate::store::row::{CellValue, StateColumns, StoredRow};
+use crate::store::row::{CellValue, ColumnRewritten, EVENT_COLUMNS, EventCell, EventColumn, RowToWrite, StoredRow};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::error::Error;
+use std::sync::LazyLock;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// An event's id as a `uuid`.
@@ -105,29 +106,17 @@ fn cell(row: &tokio_postgres::Row, place: usize) -> CellValue<'_> {
     }
 }
 
-/// How many columns an event has.
-pub(super) const COLUMNS: usize = {
-    let (names, mut at, mut columns) = (row::columns!().as_bytes(), 0, 1);
-    while at < names.len() {
-        if names[at] == b',' {
-            columns += 1;
-        }
-        at += 1;
-    }
-    columns
-};
-
 /// The event that begins at this column, with its version behind it; `None` where there is none.
 pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(EventRow, RecordVersion)> {
     let cells = PgEventRow(row, from);
     if cells.cell(0) == CellValue::Null {
         return None;
     }
-    let version = match cells.cell(COLUMNS) {
+    let version = match cells.cell(EVENT_COLUMNS.len()) {
         CellValue::Number(number) => RecordVersion(number.cast_unsigned()),
         _ => RecordVersion(0),
     };
-    // Who only looks takes what cannot be read for dead of `damaged`; `Shared` ends it when it comes up.
+    // Who only looks takes what cannot be read for dead of `damaged`; `optimistic` ends it when it comes up.
     let (row::DecodedRow::Whole(row) | row::DecodedRow::Damaged(row, _)) = row::read(&cells);
     Some((row, version))
 }
@@ -150,127 +139,98 @@ pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl 
     Box::new(rows.iter().map(cell).collect::<Vec<T>>())
 }
 
+impl ToSql for EventCell<'_> {
+    /// Of integers that are too large for their column, the largest that is not.
+    fn to_sql(&self, of: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match (self, of) {
+            (Self::Null, _) => return Ok(IsNull::Yes),
+            (Self::Number(number), &Type::INT2) => out.put_i16(i16::try_from(*number).unwrap_or(i16::MAX)),
+            (Self::Number(number), &Type::INT4) => out.put_i32(i32::try_from(*number).unwrap_or(i32::MAX)),
+            (Self::Number(number), _) => out.put_i64(*number),
+            (Self::Text(cell), _) => out.put_slice(text(cell).as_bytes()),
+            (Self::Bytes(bytes), _) => out.put_slice(bytes),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(of: &Type) -> bool {
+        matches!(*of, Type::INT2 | Type::INT4 | Type::INT8 | Type::TEXT | Type::UUID | Type::BYTEA)
+    }
+
+    to_sql_checked!();
+}
+
+/// The parameters as rows `r` of these columns, each of this type.
+fn unnested(columns: &[(&str, &str)]) -> String {
+    // An array of texts is what a parameter can be; the column itself is JSON.
+    let array = |of: &str| if of == "json" { "text".to_owned() } else { of.to_owned() };
+    let arrays: Vec<_> = (1..).zip(columns).map(|(place, (_, of))| format!("${place}::{}[]", array(of))).collect();
+    let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
+    format!("unnest({}) as r ({})", arrays.join(", "), names.join(", "))
+}
+
+/// This column of the rows `r`.
+fn selected((name, of): &(&str, &str)) -> String {
+    if *of == "json" { format!("r.{name}::json") } else { format!("r.{name}") }
+}
+
+fn typed(column: &'static EventColumn) -> (&'static str, &'static str) {
+    (column.name, column.pg_type)
+}
+
+/// Writes these columns, and others that come after them, of events that are there.
+fn update_sql(when: ColumnRewritten, others: &[(&'static str, &'static str)], more: &str) -> String {
+    let set: Vec<_> = row::rewritten(when).map(typed).chain(others.iter().copied()).collect();
+    let assigned: Vec<_> = set.iter().map(|column| format!("{} = {}", column.0, selected(column))).collect();
+    let all: Vec<_> = [("id", "uuid")].into_iter().chain(set).collect();
+    format!("update {{schema}}.events set {}{more} from {} where events.id = r.id", assigned.join(", "), unnested(&all))
+}
+
 /// Writes new events.
-pub(super) const INSERT_EVENTS: &str = concat!(
-    "insert into {schema}.events (",
-    row::columns!(),
-    ", body, version) select r.id, r.revision, r.source, r.route, r.part, r.delivery_id, r.fields::json, r.state, \
-     r.cause, r.superseded_by, r.wake_at, r.received_at, r.ended_at, r.keep_from, r.node, r.life, r.attempt, \
-     r.doubts, r.blocks_done, r.passed, r.grp, r.turn, r.subject, r.value, r.ord, r.body_digest, r.digest, r.retrier, \
-     r.published_again, r.action_kind, r.body, r.version from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], \
-     $6::text[], $7::text[], \
-     $8::text[], $9::text[], $10::uuid[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], \
-     $16::integer[], $17::integer[], $18::integer[], $19::bigint[], $20::smallint[], $21::bytea[], $22::bigint[], \
-     $23::bytea[], $24::bytea[], $25::bigint[], $26::bytea[], $27::bytea[], $28::smallint[], $29::text[], \
-     $30::text[], $31::boolean[], $32::bigint[]) as r (",
-    row::columns!(),
-    ", body, version)"
-);
+static INSERT_EVENTS: LazyLock<String> = LazyLock::new(|| {
+    let all: Vec<_> = EVENT_COLUMNS.iter().map(typed).chain([("body", "boolean"), VERSION]).collect();
+    let selected: Vec<_> = all.iter().map(selected).collect();
+    let names = concat!(row::columns!(), ", body, version");
+    format!("insert into {{schema}}.events ({names}) select {} from {}", selected.join(", "), unnested(&all))
+});
+/// Writes what a step changes.
+static UPDATE_EVENTS: LazyLock<String> = LazyLock::new(|| update_sql(ColumnRewritten::Step, &[VERSION], ""));
+/// Writes what another body changes.
+static REPLACE_BODIES: LazyLock<String> = LazyLock::new(|| update_sql(ColumnRewritten::Body, &[], ", body = true"));
+
+const VERSION: (&str, &str) = ("version", "bigint");
 
 /// What the writers of events need of one.
 pub(super) type PgEventWrite<'s> = (&'s EventRow, RecordVersion, &'s EventWrites<'s>);
 
+/// These columns of many rows.
+fn event_params<'s>(rows: &[RowToWrite<'s>], columns: impl Iterator<Item = &'static EventColumn>) -> Vec<PgParam<'s>> {
+    columns.map(|one| column(rows, |row| (one.cell)(*row))).collect()
+}
+
 pub(super) fn insert_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
-    let event = |row: &PgEventWrite<'s>| -> &'s Event { &row.0.event };
-    let params = vec![
-        column(rows, |row| PgUuid(event(row).id)),
-        column(rows, |row| counter(event(row).revision.0)),
-        column(rows, |row| &*event(row).source),
-        column(rows, |row| &*event(row).route),
-        column(rows, |row| i32::from(event(row).part)),
-        column(rows, |row| event(row).delivery_id.as_deref().map(text)),
-        column(rows, |row| event(row).fields.to_json()),
-        column(rows, |row| StateColumns::of(&event(row).state).state),
-        column(rows, |row| StateColumns::of(&event(row).state).cause),
-        column(rows, |row| StateColumns::of(&event(row).state).superseded_by.map(|id| PgUuid(EventId(id)))),
-        column(rows, |row| event(row).state.wake_at().map(|at| at.0)),
-        column(rows, |row| event(row).received_at.0),
-        column(rows, |row| event(row).state.ended().map(|at| at.0)),
-        column(rows, |row| row.0.keep_from.map(|at| at.0)),
-        column(rows, |row| StateColumns::of(&event(row).state).node),
-        column(rows, |row| small(event(row).life)),
-        column(rows, |row| small(event(row).attempt)),
-        column(rows, |row| small(event(row).doubts)),
-        column(rows, |row| event(row).blocks.0.cast_signed()),
-        column(rows, |row| passed(event(row))),
-        column(rows, |row| event(row).group.map(|group| PgBytes32(group.0))),
-        column(rows, |row| counter(event(row).turn.0)),
-        column(rows, |row| event(row).change.map(|change| PgBytes32(change.subject.0))),
-        column(rows, |row| event(row).change.map(|change| PgBytes32(change.value.0))),
-        column(rows, |row| event(row).change.and_then(|change| change.order)),
-        column(rows, |row| PgBytes32(event(row).body_digest.0)),
-        column(rows, |row| PgBytes32(event(row).digest.0)),
-        column(rows, |row| retrier(event(row))),
-        column(rows, |row| row::published_again_cell(event(row))),
-        column(rows, |row| StateColumns::of(&event(row).state).action),
-        column(rows, |row| row.2.payload.is_some()),
-        column(rows, |row| counter(row.1.0)),
-    ];
-    PgQuery { sql: INSERT_EVENTS, params }
+    let cells: Vec<_> = rows.iter().map(|(row, ..)| RowToWrite::from(*row)).collect();
+    let mut params = event_params(&cells, EVENT_COLUMNS.iter());
+    params.push(column(rows, |row| row.2.payload.is_some()));
+    params.push(column(rows, |row| counter(row.1.0)));
+    PgQuery { sql: &INSERT_EVENTS, params }
 }
 
 /// Writes what changes by itself of events that are there.
-pub(super) const UPDATE_EVENTS: &str = "update {schema}.events set revision = r.revision, version = r.version, state = r.state, cause = r.cause, \
-     superseded_by = r.superseded_by, wake_at = r.wake_at, ended_at = r.ended_at, keep_from = r.keep_from, \
-     node = r.node, life = r.life, attempt = r.attempt, doubts = r.doubts, blocks_done = r.blocks_done, \
-     passed = r.passed, turn = r.turn, ord = r.ord, retrier = r.retrier, published_again = r.published_again, \
-     action_kind = r.action_kind from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bigint[], \
-     $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::integer[], $13::integer[], $14::bigint[], \
-     $15::smallint[], $16::bigint[], $17::bigint[], $18::smallint[], $19::text[], $20::text[]) as r (id, revision, version, state, \
-     cause, superseded_by, wake_at, ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, turn, ord, \
-     retrier, published_again, action_kind) \
-     where events.id = r.id";
-
 pub(super) fn update_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
-    let event = |row: &PgEventWrite<'s>| -> &'s Event { &row.0.event };
-    let params = vec![
-        column(rows, |row| PgUuid(event(row).id)),
-        column(rows, |row| counter(event(row).revision.0)),
-        column(rows, |row| counter(row.1.0)),
-        column(rows, |row| StateColumns::of(&event(row).state).state),
-        column(rows, |row| StateColumns::of(&event(row).state).cause),
-        column(rows, |row| StateColumns::of(&event(row).state).superseded_by.map(|id| PgUuid(EventId(id)))),
-        column(rows, |row| event(row).state.wake_at().map(|at| at.0)),
-        column(rows, |row| event(row).state.ended().map(|at| at.0)),
-        column(rows, |row| row.0.keep_from.map(|at| at.0)),
-        column(rows, |row| StateColumns::of(&event(row).state).node),
-        column(rows, |row| small(event(row).life)),
-        column(rows, |row| small(event(row).attempt)),
-        column(rows, |row| small(event(row).doubts)),
-        column(rows, |row| event(row).blocks.0.cast_signed()),
-        column(rows, |row| passed(event(row))),
-        column(rows, |row| counter(event(row).turn.0)),
-        column(rows, |row| event(row).change.and_then(|change| change.order)),
-        column(rows, |row| retrier(event(row))),
-        column(rows, |row| row::published_again_cell(event(row))),
-        column(rows, |row| StateColumns::of(&event(row).state).action),
-    ];
-    PgQuery { sql: UPDATE_EVENTS, params }
-}
-
-fn passed(event: &Event) -> i16 {
-    i16::try_from(row::passed_cell(event.queue_state)).unwrap_or_default()
-}
-
-fn retrier(event: &Event) -> i16 {
-    i16::try_from(row::retrier_cell(event.retrier)).unwrap_or_default()
+    let cells: Vec<_> = rows.iter().map(|(row, ..)| RowToWrite::from(*row)).collect();
+    let mut params = vec![column(rows, |row| PgUuid(row.0.event.id))];
+    params.extend(event_params(&cells, row::rewritten(ColumnRewritten::Step)));
+    params.push(column(rows, |row| counter(row.1.0)));
+    PgQuery { sql: &UPDATE_EVENTS, params }
 }
 
 /// Writes what else never changes by itself, because another body came.
-const FIX_EVENTS: &str = "update {schema}.events set delivery_id = r.delivery_id, fields = r.fields::json, body = true, \
-     body_digest = r.body_digest, digest = r.digest \
-     from unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::bytea[]) \
-     as r (id, delivery_id, fields, body_digest, digest) where events.id = r.id";
-
-pub(super) fn fix_events<'s>(events: &[&'s Event]) -> PgQuery<'s> {
-    let params = vec![
-        column(events, |event| PgUuid(event.id)),
-        column(events, |event| event.delivery_id.as_deref().map(text)),
-        column(events, |event| event.fields.to_json()),
-        column(events, |event| PgBytes32(event.body_digest.0)),
-        column(events, |event| PgBytes32(event.digest.0)),
-    ];
-    PgQuery { sql: FIX_EVENTS, params }
+pub(super) fn replace_bodies<'s>(events: &[&'s Event]) -> PgQuery<'s> {
+    let cells: Vec<_> = events.iter().map(|event| RowToWrite { event, keep_from: None }).collect();
+    let mut params = vec![column(events, |event| PgUuid(event.id))];
+    params.extend(event_params(&cells, row::rewritten(ColumnRewritten::Body)));
+    PgQuery { sql: &REPLACE_BODIES, params }
 }
 
 /// Keeps bodies. The conflict is one of a body that takes another's place.

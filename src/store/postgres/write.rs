@@ -377,7 +377,7 @@ pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery
     }
     let fixed: Vec<_> = effect.events.values().filter_map(|fate| fate.fixed).collect();
     if !fixed.is_empty() {
-        asks.push(rows::fix_events(&fixed));
+        asks.push(rows::replace_bodies(&fixed));
     }
     if effect.events.values().any(|fate| fate.payload.is_some()) {
         let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));

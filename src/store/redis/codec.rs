@@ -1,7 +1,7 @@
 //! What is stored, as bytes, and back. What cannot be read any more is `None`, or a damaged event: never something else.
 
 use crate::decide::claim::{MatchedBy, Payload};
-use crate::decide::event::{Receipt, Retrier};
+use crate::decide::event::Receipt;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::store_clock::{AgreedClock, HeldLeases};
@@ -13,7 +13,7 @@ use crate::store::inspect::QuarantinedMessage;
 use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::optimistic::RecordVersion;
 use crate::store::row;
-use crate::store::row::{CellValue, StateColumns};
+use crate::store::row::{CellValue, EVENT_COLUMNS, EventCell, EventColumn, RowToWrite};
 use crate::store::{DuplicateSighting, SourceRetention, StoredValue};
 use bytes::Bytes;
 
@@ -61,6 +61,15 @@ impl CellEncoder {
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.run(BYTES, bytes);
+    }
+
+    fn cell(&mut self, cell: &EventCell<'_>) {
+        match cell {
+            EventCell::Null => self.null(),
+            EventCell::Number(number) => self.number(*number),
+            EventCell::Text(text) => self.text(text),
+            EventCell::Bytes(bytes) => self.bytes(bytes),
+        }
     }
 
     fn maybe<T>(&mut self, cell: Option<T>, write: impl FnOnce(&mut Self, T)) {
@@ -146,49 +155,14 @@ fn counter(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// An event's row: its version, then its cells.
+/// An event's row: its version, then its cells. The last ones are left out where they say what their absence says: so the
+/// first release wrote its rows.
 pub(super) fn row(row: &EventRow, version: RecordVersion) -> Vec<u8> {
-    let EventRow { event, keep_from } = row;
-    let state = StateColumns::of(&event.state);
+    let cells: Vec<_> = RowToWrite::from(row).cells(EVENT_COLUMNS).collect();
+    let left_out = |(column, cell): &(&EventColumn, &EventCell<'_>)| column.absent == Some(cell.value());
+    let left_out = EVENT_COLUMNS.iter().zip(&cells).rev().take_while(left_out).count();
     let mut out = CellEncoder::begun(version);
-    out.bytes(&event.id.0);
-    out.number(counter(event.revision.0));
-    out.text(&event.source);
-    out.text(&event.route);
-    out.number(event.part);
-    out.maybe(event.delivery_id.as_deref(), CellEncoder::text);
-    out.text(&event.fields.to_json());
-    out.text(state.state);
-    out.maybe(state.cause, CellEncoder::text);
-    out.maybe(state.superseded_by, |out, id| out.bytes(&id));
-    out.maybe(event.state.wake_at().map(|at| at.0), CellEncoder::number);
-    out.number(event.received_at.0);
-    out.maybe(event.state.ended().map(|at| at.0), CellEncoder::number);
-    out.maybe(keep_from.map(|at| at.0), CellEncoder::number);
-    out.maybe(state.node, CellEncoder::text);
-    out.number(event.life);
-    out.number(event.attempt);
-    out.number(event.doubts);
-    out.number(event.blocks.0.cast_signed());
-    out.number(row::passed_cell(event.queue_state));
-    out.maybe(event.group, |out, group| out.bytes(&group.0));
-    out.number(counter(event.turn.0));
-    out.maybe(event.change, |out, change| out.bytes(&change.subject.0));
-    out.maybe(event.change, |out, change| out.bytes(&change.value.0));
-    out.maybe(event.change.and_then(|change| change.order), CellEncoder::number);
-    out.bytes(&event.body_digest.0);
-    out.bytes(&event.digest.0);
-    // Left out where they say nothing: so the first release wrote its rows.
-    let again = row::published_again_cell(event);
-    if event.retrier != Retrier::Sender || again.is_some() || state.action.is_some() {
-        out.number(row::retrier_cell(event.retrier));
-    }
-    if again.is_some() || state.action.is_some() {
-        out.maybe(again.as_deref(), CellEncoder::text);
-    }
-    if let Some(action) = state.action {
-        out.text(action);
-    }
+    cells[..cells.len() - left_out].iter().for_each(|cell| out.cell(cell));
     out.0
 }
 
@@ -196,13 +170,8 @@ struct RedisRowCells<'b>(Vec<CellValue<'b>>);
 
 impl row::StoredRow for RedisRowCells<'_> {
     fn cell(&self, place: usize) -> CellValue<'_> {
-        let left_out = place == row::RETRIER_PLACE && self.0.len() == place;
-        let other = if left_out { CellValue::Number(row::retrier_cell(Retrier::Sender)) } else { CellValue::Other };
-        self.0.get(place).copied().unwrap_or(other)
-    }
-
-    fn is_past(&self, place: usize) -> bool {
-        place >= self.0.len()
+        let absent = || EVENT_COLUMNS.get(place).and_then(|column| column.absent);
+        self.0.get(place).copied().or_else(absent).unwrap_or(CellValue::Other)
     }
 }
 

@@ -13,9 +13,12 @@ use crate::observe::log;
 use crate::observe::log::LogLevel;
 use crate::store::compression::CompressedBody;
 use crate::store::ledger::{EventRow, KeyOwner, Ledger, Register, SweepLedger};
-use crate::store::row::{DamageRecorded, DecodedRow, StateColumns, columns};
+use crate::store::row::{ColumnRewritten, DamageRecorded, DecodedRow, EVENT_COLUMNS, EventCell, RowToWrite, columns};
 use crate::store::{ClockSnapshot, DuplicateSighting, ledger, row};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, Result, params};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, Result, params, params_from_iter};
+use std::iter;
+use std::sync::LazyLock;
 
 /// The rows, in one transaction, at one time.
 pub(super) struct SqliteLedger<'t> {
@@ -41,6 +44,12 @@ impl SqliteLedger<'_> {
         read: impl FnOnce(&rusqlite::Row<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         self.db.prepare_cached(sql)?.query_row(params, read).optional()
+    }
+
+    /// Writes these columns of an event that is there.
+    fn rewrite(&self, sql: &str, when: ColumnRewritten, row: RowToWrite<'_>) -> Result<()> {
+        let id = EventCell::Bytes(&row.event.id.0);
+        self.execute(sql, params_from_iter(iter::once(id).chain(row.cells(row::rewritten(when))))).map(drop)
     }
 
     fn ids(&self, sql: &str, params: impl Params) -> Result<Vec<EventId>> {
@@ -119,6 +128,35 @@ impl SqliteLedger<'_> {
     }
 }
 
+impl ToSql for EventCell<'_> {
+    fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Number(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// Writes a new event.
+static INSERT_EVENT: LazyLock<String> = LazyLock::new(|| {
+    let values: Vec<_> = (1..=EVENT_COLUMNS.len() + 1).map(|place| format!("?{place}")).collect();
+    format!("insert into events ({}, body) values ({})", columns!(), values.join(", "))
+});
+/// Writes what a step changes.
+static UPDATE_EVENT: LazyLock<String> =
+    LazyLock::new(|| format!("update events set {} where id = ?1", assigned(ColumnRewritten::Step)));
+/// Writes what another body changes.
+static REPLACE_BODY: LazyLock<String> =
+    LazyLock::new(|| format!("update events set {}, body = 1 where id = ?1", assigned(ColumnRewritten::Body)));
+
+/// Assigns these columns the parameters from the second on.
+fn assigned(when: ColumnRewritten) -> String {
+    let columns = row::rewritten(when).zip(2..).map(|(column, place)| format!("{} = ?{place}", column.name));
+    columns.collect::<Vec<_>>().join(", ")
+}
+
 /// What carries its register's order is passed over here already: it would stand at the front for ever.
 pub(super) const FORGETTABLE: &str = "select id from events where source = ?1 and keep_from <= ?2 and (ord is null \
     or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
@@ -141,10 +179,6 @@ fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn counter_cell(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 impl Ledger for SqliteLedger<'_> {
     type Error = rusqlite::Error;
 
@@ -155,50 +189,10 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> Result<()> {
-        let EventRow { event, keep_from } = row;
-        let cells = StateColumns::of(&event.state);
+        let event = &row.event;
         self.mark.written(event.id, event.revision);
-        self.execute(
-            concat!(
-                "insert into events (",
-                columns!(),
-                ", body) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
-                 ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)"
-            ),
-            params![
-                event.id.0,
-                counter_cell(event.revision.0),
-                event.source,
-                event.route,
-                event.part,
-                event.delivery_id,
-                event.fields.to_json(),
-                cells.state,
-                cells.cause,
-                cells.superseded_by,
-                event.state.wake_at().map(|at| at.0),
-                event.received_at.0,
-                event.state.ended().map(|at| at.0),
-                keep_from.map(|at| at.0),
-                cells.node,
-                event.life,
-                event.attempt,
-                event.doubts,
-                event.blocks.0.cast_signed(),
-                row::passed_cell(event.queue_state),
-                event.group.map(|group| group.0),
-                counter_cell(event.turn.0),
-                event.change.map(|change| change.subject.0),
-                event.change.map(|change| change.value.0),
-                event.change.and_then(|change| change.order),
-                event.body_digest.0,
-                event.digest.0,
-                row::retrier_cell(event.retrier),
-                row::published_again_cell(event),
-                cells.action,
-                payload.is_some(),
-            ],
-        )?;
+        let body = EventCell::Number(payload.is_some().into());
+        self.execute(&INSERT_EVENT, params_from_iter(RowToWrite::from(row).cells(EVENT_COLUMNS).chain([body])))?;
         match payload {
             Some(payload) => self.write_payload(event.id, payload),
             None => Ok(()),
@@ -206,36 +200,8 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn update(&mut self, row: &EventRow) -> Result<()> {
-        let EventRow { event, keep_from } = row;
-        let cells = StateColumns::of(&event.state);
-        self.mark.written(event.id, event.revision);
-        self.execute(
-            "update events set revision = ?2, state = ?3, cause = ?4, superseded_by = ?5, wake_at = ?6, \
-             ended_at = ?7, keep_from = ?8, node = ?9, life = ?10, attempt = ?11, doubts = ?12, blocks_done = ?13, \
-             passed = ?14, turn = ?15, ord = ?16, retrier = ?17, published_again = ?18, action_kind = ?19 where id = ?1",
-            params![
-                event.id.0,
-                counter_cell(event.revision.0),
-                cells.state,
-                cells.cause,
-                cells.superseded_by,
-                event.state.wake_at().map(|at| at.0),
-                event.state.ended().map(|at| at.0),
-                keep_from.map(|at| at.0),
-                cells.node,
-                event.life,
-                event.attempt,
-                event.doubts,
-                event.blocks.0.cast_signed(),
-                row::passed_cell(event.queue_state),
-                counter_cell(event.turn.0),
-                event.change.and_then(|change| change.order),
-                row::retrier_cell(event.retrier),
-                row::published_again_cell(event),
-                cells.action,
-            ],
-        )?;
-        Ok(())
+        self.mark.written(row.event.id, row.event.revision);
+        self.rewrite(&UPDATE_EVENT, ColumnRewritten::Step, row.into())
     }
 
     fn remove(&mut self, id: EventId) -> Result<()> {
@@ -332,10 +298,7 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<()> {
-        self.execute(
-            "update events set delivery_id = ?2, fields = ?3, body = 1, body_digest = ?4, digest = ?5 where id = ?1",
-            params![event.id.0, event.delivery_id, event.fields.to_json(), event.body_digest.0, event.digest.0],
-        )?;
+        self.rewrite(&REPLACE_BODY, ColumnRewritten::Body, RowToWrite { event, keep_from: None })?;
         self.write_payload(event.id, payload)
     }
 
