@@ -409,7 +409,7 @@ async fn open(
                 if closed.is_none() {
                     closed = Some(UnavailablePorts::at(&ports)?);
                 }
-                let again_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                let again_in_ms = log::millis(wait);
                 log::rate_limited("store", &why, |times| warn!(target: "hookonce", why, again_in_ms, times, "store"));
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);

@@ -4,8 +4,6 @@ use super::{AdminState, refuse, unavailable};
 use crate::decide::source::Keep;
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::retention::{self, ForgetSourceCounts, NodeTopology, OrphanedSource};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -15,6 +13,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use tracing::info;
 
 /// How long a count stands: it changes only when a config does.
 const COUNT_STANDS: Duration = Duration::from_secs(10);
@@ -83,8 +82,7 @@ pub(super) async fn forget_source(
     }
     desk.orphans.forget().await;
     let ForgetSourceCounts { events, ended, .. } = forgotten;
-    let [events, ended] = [events, ended].map(|count| count.to_string());
-    log::log(LogLevel::Info, "forgot", &[("source", &source), ("events", &events), ("ended", &ended)]);
+    info!(target: "hookonce", source, events, ended, "forgot");
     Ok(Json(document(&source, forgotten)).into_response())
 }
 

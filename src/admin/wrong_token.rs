@@ -3,8 +3,6 @@
 
 use super::AdminState;
 use crate::decide::auth_throttle::AuthThrottle;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::stream;
@@ -12,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
+use tracing::warn;
 
 /// How a token was shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,9 +64,7 @@ pub(super) async fn reject_token(
     desk.dispatcher.meter().admin_refused(way == TokenLocation::Login);
     let told = desk.refusals.throttle().record_failure(&from, desk.refusals.since.elapsed());
     if let Some(times) = told.say {
-        let (from, times) = (from.to_string(), times.to_string());
-        let details = [("reason", "bad_token"), ("from", &*from), ("way", word), ("times", &*times)];
-        log::log(LogLevel::Warn, "admin", &details);
+        warn!(target: "hookonce", reason = "bad_token", from = %from, way = word, times, "admin");
     }
     match told.delay {
         Some(delay) => {

@@ -19,7 +19,6 @@ use crate::decide::trace_context::TraceContext;
 use crate::observe::delivery_log;
 use crate::observe::delivery_log::DeliveryRecord;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::observe::metrics::Metrics;
 use crate::observe::otlp::TraceSpan;
 use crate::store::batch::Batcher;
@@ -28,6 +27,7 @@ use crate::store::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
+use tracing::{info, warn};
 
 /// Receives deliveries.
 #[derive(Clone)]
@@ -162,7 +162,7 @@ impl Gateway {
                 Verdict::Ignored(why) => {
                     span.tell("verdict", "ignored");
                     let id = delivery_id(source, delivery);
-                    log::log(LogLevel::Info, "ignored", &[("source", &source.name), ("delivery", &id), ("why", &why)]);
+                    info!(target: "hookonce", source = &*source.name, delivery = id, why, "ignored");
                     let reply = response::ignored(&why);
                     let heard = DeliveryRecord::new(
                         Some(source.name.clone()),
@@ -207,20 +207,24 @@ impl Gateway {
             ApiStyle::Webhook => response::refused(refusal),
             ApiStyle::Api => problem_json::refused(refusal),
         };
-        let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
-        let mut details = vec![("source", &*source.name), ("delivery", &*id), ("status", &*status)];
-        details.retain(|(_, value)| !value.is_empty());
-        details.push(("reason", refusal.reason()));
-        details.extend(refusal.detail());
+        let id = delivery_id(source, delivery);
         let mut why = if *refusal == DeliveryRejection::BadSignature {
             source.verify.rejection_reason(delivery)
         } else {
             String::new()
         };
-        if !why.is_empty() {
-            details.push(("why", &why));
-        }
-        log::log(LogLevel::Warn, "refused", &details);
+        let detail = |name| refusal.detail().filter(|(found, _)| *found == name).map(|(_, value)| value);
+        warn!(
+            target: "hookonce",
+            source = &*source.name,
+            delivery = Some(&*id).filter(|id| !id.is_empty()),
+            status = reply.status,
+            reason = refusal.reason(),
+            field = detail("field"),
+            detail = detail("detail"),
+            why = Some(&*why).filter(|why| !why.is_empty()),
+            "refused"
+        );
         if let Some((what, detail)) = refusal.detail() {
             why = if what == "field" { format!("the field `{detail}`") } else { detail.to_owned() };
         }
@@ -281,8 +285,7 @@ impl Gateway {
                     return self.answer_new(source, &event).await;
                 }
                 Ok(Claim::Stale { of }) => {
-                    let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
-                    log::log(LogLevel::Info, "stale", &details);
+                    info!(target: "hookonce", source = &*source.name, event = %of, delivery = id_of(&new), "stale");
                     return ReceiveOutcome::new(Some(of), response::stale(of), delivery_log::DeliveryVerdict::Stale);
                 }
                 Ok(Claim::Duplicate { event, same, relation: stands, now }) => {
@@ -316,8 +319,8 @@ impl Gateway {
                     }
                 }
                 Ok(Claim::Imported { same }) => {
-                    let details = [("source", &*source.name), ("delivery", id_of(&new)), ("same", same.word())];
-                    log::log(LogLevel::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
+                    let (source_name, delivery) = (&*source.name, id_of(&new));
+                    info!(target: "hookonce", source = source_name, delivery, same = same.word(), of = "imported", "duplicate");
                     self.meter().duplicate(&source.name, &same);
                     return ReceiveOutcome::new(None, response::imported(), delivery_log::DeliveryVerdict::Duplicate)
                         .by(&same);
@@ -380,9 +383,8 @@ impl Gateway {
         match self.dispatcher.write_because(change, why.to_owned()).await? {
             AdvanceResult::Written { event, .. } if event.state.ended().is_none() => {
                 if does == RepeatEffect::PublishesAgain {
-                    let (id, message) = (event.id.short(), event.idempotency_key());
-                    let details = [("event", &*id), ("delivery", id_of(new)), ("message", &message)];
-                    log::log(LogLevel::Info, "publishing again", &details);
+                    let (delivery, message_id) = (id_of(new), event.idempotency_key());
+                    info!(target: "hookonce", event = %event.id, delivery, message_id, "publishing again");
                     self.meter().published_again(&event.source);
                 }
                 Ok(Some(*event))
@@ -400,19 +402,16 @@ impl Gateway {
             self.meter().conflict(&event.source);
         }
         let delivery_id = new.event.delivery_id.clone();
-        let age = format!("{:.1}s", now.since(event.received_at).as_secs_f64());
-        let short = event.id.short();
-        let mut details = vec![
-            ("event", &*short),
-            ("delivery", id_of(new)),
-            ("same", same.word()),
-            ("of", event.state.word()),
-            ("age", &age),
-        ];
-        if conflicts {
-            details.push(("body", "another"));
-        }
-        log::log(LogLevel::Info, "duplicate", &details);
+        info!(
+            target: "hookonce",
+            event = %event.id,
+            delivery = id_of(new),
+            same = same.word(),
+            of = event.state.word(),
+            age_seconds = now.since(event.received_at).as_secs_f64(),
+            body = conflicts.then_some("another"),
+            "duplicate"
+        );
         let note =
             DuplicateNote { event: event.id, sighting: DuplicateSighting { at: now, delivery_id, same: same.clone() } };
         // Not durable, and not worth an error to the sender.
@@ -462,7 +461,7 @@ impl Gateway {
         let written = matches!(self.batch.advance(change).await?, AdvanceResult::Written { .. });
         if written {
             let why = "the sender was told 202 and is no longer waited for: a node tries it again";
-            log::log(LogLevel::Info, "accepted", &[("event", &event.id.short()), ("why", why)]);
+            info!(target: "hookonce", event = %event.id, why, "accepted");
         }
         Ok(written)
     }
@@ -514,7 +513,7 @@ impl Gateway {
 }
 
 fn failed(source: &Source, error: &StoreError) -> ReceiveOutcome {
-    log::log_store_error(LogLevel::Error, &error.to_string(), &[]);
+    log::store_error(error);
     ReceiveOutcome::new(None, unavailable(source), delivery_log::DeliveryVerdict::Unavailable)
 }
 

@@ -7,8 +7,6 @@
 use super::conn_limit::ConnectionLimiter;
 use super::conn_timeout::{ConnDeadline, ConnTimeouts, InFlightRequest, TimedStream};
 use crate::decide::limits;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -26,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::error;
 
 /// The pause after an accept that failed for want of file descriptors or memory: it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -273,7 +272,7 @@ impl AcceptErrorLog {
         if self.last.is_none_or(|last| now - last >= ACCEPT_COMPLAINT_EVERY) {
             self.last = Some(now);
             let why = format!("cannot accept a connection: {error}");
-            log::log(LogLevel::Error, "accept", &[("why", &why)]);
+            error!(target: "hookonce", why, "accept");
         }
     }
 }

@@ -11,14 +11,13 @@ use crate::decide::response::problem_json;
 use crate::decide::source::{ApiStyle, Source, Sources};
 use crate::engine::gateway::Gateway;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use std::sync::Arc;
+use tracing::warn;
 
 /// What the ingest port needs. Cheap to clone.
 #[derive(Clone)]
@@ -82,16 +81,8 @@ impl IngestState {
         let heard = DeliveryRecord::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
         let path = source.is_none().then(|| parts.uri.path().to_owned());
         let (status, delivery) = (reply.status, self.delivery_id(source, &parts.headers));
-        let told = [
-            ("source", source.map(|source| source.name.to_string())),
-            ("path", path.clone()),
-            ("delivery", delivery.clone()),
-            ("status", Some(status.to_string())),
-            ("reason", reason.clone()),
-            ("why", Some(why.clone())),
-        ];
-        let told: Vec<_> = told.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        log::log(LogLevel::Warn, reply.word, &told);
+        let source_name = source.map(|source| &*source.name);
+        warn!(target: "hookonce", source = source_name, path, delivery, status, reason, why, "{}", reply.word);
         self.gateway.meter().turned_away(DeliveryRecord { path, status, reason, delivery, why: Some(why), ..heard });
         let closed = reply.headers.iter().any(|(name, _)| name == "connection");
         let reply = if closed { reply } else { closing(reply) };

@@ -26,7 +26,6 @@ use crate::decide::{envelope, limits};
 use crate::engine::dispatcher::Dispatcher;
 use crate::engine::gateway::Gateway;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::Store;
 use crate::store::inspect::{QuarantinedMessage, head};
 use async_nats::jetstream::consumer::PullConsumer;
@@ -41,6 +40,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
 
 /// How long the stream holds a pull for which it has nothing.
 const PULL_TIME: Duration = Duration::from_secs(5);
@@ -129,7 +129,7 @@ impl StreamConsumer {
             if why == said {
                 wait = (wait * 2).min(AGAIN_MAX);
             } else {
-                self.say(LogLevel::Warn, "stream", &[("why", &why)]);
+                self.warn(&why);
                 (wait, said) = (AGAIN, why);
             }
             self.hall.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
@@ -143,9 +143,8 @@ impl StreamConsumer {
         }
     }
 
-    fn say(&self, level: LogLevel, word: &str, details: &[(&str, &str)]) {
-        let stream: [(&str, &str); 2] = [("source", &self.source.name), ("stream", &self.plan.name)];
-        log::log(level, word, &[&stream, details].concat());
+    fn warn(&self, why: &str) {
+        warn!(target: "hookonce", source = &*self.source.name, stream = &*self.plan.name, why, "stream");
     }
 
     /// Takes messages until the node drains; an error says why it could not go on.
@@ -160,9 +159,10 @@ impl StreamConsumer {
         };
         let found = found?;
         for why in nats_consumer::consumer_warnings(&client, &self.plan, &found) {
-            self.say(LogLevel::Warn, "stream", &[("why", &why)]);
+            self.warn(&why);
         }
-        self.say(LogLevel::Info, "taking", &[("consumer", &self.plan.consumer)]);
+        let (source, stream, consumer) = (&*self.source.name, &*self.plan.name, &*self.plan.consumer);
+        info!(target: "hookonce", source, stream, consumer, "taking");
         // Whatever one pull brings has room among the bodies of this node.
         let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
         while let Some(Ok(first)) = draining.run_until_cancelled(self.in_flight.clone().acquire_owned()).await {
@@ -220,8 +220,8 @@ impl StreamConsumer {
     async fn flush_pull_requests(&self, consumer: &PullConsumer) {
         match timeout(LAST_ANSWERS, consumer.get_info()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => self.say(LogLevel::Warn, "stream", &[("why", &format!("it cannot be asked: {error}"))]),
-            Err(_) => self.say(LogLevel::Warn, "stream", &[("why", "it does not answer")]),
+            Ok(Err(error)) => self.warn(&format!("it cannot be asked: {error}")),
+            Err(_) => self.warn("it does not answer"),
         }
     }
 
@@ -250,7 +250,7 @@ impl StreamConsumer {
     /// What is lost on the way comes again with the message.
     async fn ack(&self, message: &Message, what: AckKind) {
         if let Err(error) = message.ack_with(what).await {
-            self.say(LogLevel::Warn, "stream", &[("why", &format!("it could not be answered: {error}"))]);
+            self.warn(&format!("it could not be answered: {error}"));
         }
     }
 
@@ -317,11 +317,13 @@ impl StreamConsumer {
             head: head(&message.payload),
         };
         if let Err(error) = self.hall.store.quarantine(one).await {
-            log::log_store_error(LogLevel::Error, &error.to_string(), &[("source", &self.source.name)]);
+            let (why, source) = (error.to_string(), &*self.source.name);
+            log::rate_limited("store", &why, |times| error!(target: "hookonce", why, source, times, "store"));
             return AckDecision::Later;
         }
-        let count = (self.quarantined.fetch_add(1, Ordering::Relaxed) + 1).to_string();
-        self.say(LogLevel::Warn, "quarantined", &[("message", &name), ("why", why), ("count", &count)]);
+        let count = self.quarantined.fetch_add(1, Ordering::Relaxed) + 1;
+        let (source, stream) = (&*self.source.name, &*self.plan.name);
+        warn!(target: "hookonce", source, stream, message_id = name, why, count, "quarantined");
         AckDecision::Never
     }
 }

@@ -9,7 +9,6 @@ use crate::decide::response;
 use crate::decide::response::HttpResponse;
 use crate::decide::time::Duration;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::batch::{Batcher, LastWriteStatus};
 use crate::store::{Store, WriteProbe};
 use std::sync::Arc;
@@ -74,7 +73,7 @@ impl Readiness {
         match timeout(READY_TIME, self.store.probe(probe)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                log::log_store_error(LogLevel::Warn, &format!("it cannot be written: {error}"), &[]);
+                log::store_warning(&format_args!("it cannot be written: {error}"));
                 false
             }
             Err(_) => false,

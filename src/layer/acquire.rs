@@ -20,7 +20,6 @@ use crate::decide::source::{Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Reten
 use crate::decide::time::Duration;
 use crate::lease::boottime;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::batch::Batcher;
 use crate::store::clock_monitor::ClockMonitor;
 use crate::store::{
@@ -31,6 +30,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
+use tracing::warn;
 
 /// How often who waits for another process's attempt looks for itself.
 const JOIN_LOOK: Duration = Duration::from_millis(250);
@@ -344,7 +344,7 @@ impl OnceEngine {
     /// fails, they are still swept here.
     async fn retain(&self) {
         if let Err(error) = self.store.set_retention(self.keeps().rows(self.store.now())).await {
-            log::log_store_error(LogLevel::Warn, &error.to_string(), &[]);
+            log::store_warning(&error);
         }
     }
 
@@ -354,7 +354,7 @@ impl OnceEngine {
         // It only frees space; the next one tries again.
         if let Err(error) = self.forget().await {
             let why = error.to_string();
-            log::log_rate_limited(LogLevel::Warn, "sweep", &why, &[("why", &why)]);
+            log::rate_limited("sweep", &why, |times| warn!(target: "hookonce", why, times, "sweep"));
         }
     }
 

@@ -8,12 +8,12 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::{AttemptRecord, Transition};
 use crate::lease::{BootInstant, Lease, boottime, margin};
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::{AdvanceResult, StoreError};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
+use tracing::warn;
 
 /// The wait before a store that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -217,8 +217,8 @@ impl LeasedAttemptState {
 
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
     fn lost(&self) {
-        let (id, attempt) = (self.event.id.short(), self.event.attempt.to_string());
-        log::log(LogLevel::Warn, "lost", &[("event", &id), ("source", &self.event.source), ("attempt", &attempt)]);
+        let event = &self.event;
+        warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
     }
 }
 
@@ -239,5 +239,5 @@ fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
 }
 
 fn trouble(error: &StoreError) {
-    log::log_store_error(LogLevel::Error, &error.to_string(), &[]);
+    log::store_error(error);
 }

@@ -11,7 +11,6 @@ use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::Outcome;
 use crate::decide::id::EventId;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::StoreError;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, request};
@@ -260,6 +259,6 @@ fn outcome<B: Body>(once: &ResolvedOnce, parts: &http::response::Parts, body: &B
 }
 
 fn unavailable<B: Body>(error: &StoreError, speaks: RequestProtocol) -> Response<OnceBody<B>> {
-    log::log_store_error(LogLevel::Error, &error.to_string(), &[]);
+    log::store_error(error);
     OnceRejection::Unavailable.response(speaks)
 }

@@ -87,6 +87,11 @@ pub(crate) struct StateDetails<'a> {
     pub why: Option<&'a str>,
 }
 
+/// A time for a field whose name ends in `_ms`.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Logs the state that an event has come to.
 pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
     let begins = match event.state {
@@ -94,7 +99,6 @@ pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
         EventState::Running { .. } => event.attempt == 1,
         EventState::Done { .. } | EventState::Dead { .. } => false,
     };
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (mut cause, mut how, mut by, mut wait) = (None, None, None, None);
     match &event.state {
         EventState::Dead { cause: dead, .. } => cause = Some(dead.word()),
@@ -131,52 +135,6 @@ pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
         EventState::Waiting { .. } | EventState::Running { .. } | EventState::Done { .. } => line!(info),
     }
 }
-
-// SHIM
-/// How much a line matters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LogLevel {
-    Info,
-    Warn,
-    Error,
-}
-
-struct Listed<'a>(&'a [(&'a str, &'a str)]);
-
-impl fmt::Debug for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !f.alternate() {
-            return f.debug_map().entries(self.0.iter().copied()).finish();
-        }
-        self.0.iter().try_for_each(|(name, value)| {
-            f.write_char(' ')?;
-            write_field(f, name, value, VALUE_CHARS_MAX)
-        })
-    }
-}
-
-pub(crate) fn log(level: LogLevel, word: &str, details: &[(&str, &str)]) {
-    let fields = Listed(details);
-    match level {
-        LogLevel::Info => info!(target: "hookonce", ?fields, "{word}"),
-        LogLevel::Warn => warn!(target: "hookonce", ?fields, "{word}"),
-        LogLevel::Error => error!(target: "hookonce", ?fields, "{word}"),
-    }
-}
-
-pub(crate) fn log_store_error(level: LogLevel, why: &str, more: &[(&str, &str)]) {
-    log_rate_limited(level, "store", why, &[&[("why", why)], more].concat());
-}
-
-pub(crate) fn log_rate_limited(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
-    rate_limited(word, same, |times| {
-        let count = times.map(|times| times.to_string()).unwrap_or_default();
-        let counted: &[(&str, &str)] = if times.is_some() { &[("times", &count)] } else { &[] };
-        log(level, word, &[details, counted].concat());
-    });
-}
-
-// END SHIM
 
 /// How long the same line is held back after it was logged.
 const HELD: Duration = Duration::from_secs(10);

@@ -5,8 +5,7 @@ use super::{Store, StoreError};
 use crate::decide::expiry_clock::PendingClockJump;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp, approximate_duration};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
+use tracing::{info, warn};
 
 /// By how much the store's clock is ahead of this machine's clock on the wall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +65,7 @@ impl ClockMonitor {
             (_, Some(jump)) => say_waiting(&jump, would_forget.await.ok()),
             (Some(_), None) => {
                 let why = "the clock no longer jumps: events expire by the time it shows now";
-                log::log(LogLevel::Info, "expiry", &[("why", why)]);
+                info!(target: "hookonce", why, "expiry");
             }
             (None, None) => {}
         }
@@ -80,7 +79,7 @@ impl ClockMonitor {
             }
             (ClockSkewState::Said, true) => ClockSkewState::Said,
             (ClockSkewState::Said, false) => {
-                log::log(LogLevel::Info, "clock", &[("why", "the store's clock and this machine's agree again")]);
+                info!(target: "hookonce", why = "the store's clock and this machine's agree again", "clock");
                 ClockSkewState::No
             }
             (_, false) => ClockSkewState::No,
@@ -103,8 +102,7 @@ fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
         approximate_duration(limits::CLOCK_JUMP_STANDS_FOR, 2),
         approximate_duration(jump.left, 2),
     );
-    let would = would.map(|would| would.to_string()).unwrap_or_default();
-    log::log(LogLevel::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
+    warn!(target: "hookonce", why, would_forget = would, "expiry");
 }
 
 fn say_far(ahead: ClockSkew) {
@@ -115,7 +113,7 @@ fn say_far(ahead: ClockSkew) {
         approximate_duration(ahead.length(), 2),
         if ahead.0 > 0 { "ahead of" } else { "behind" },
     );
-    log::log(LogLevel::Warn, "clock", &[("why", &why)]);
+    warn!(target: "hookonce", why, "clock");
 }
 
 #[cfg(test)]

@@ -15,14 +15,13 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context::TraceContext;
 use crate::decide::transition::{AttemptRecord, TransientHeaders, Transition};
 use crate::decide::{limits, response};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::observe::metrics::StoreOp;
 use crate::observe::otlp::TraceSpan;
 use crate::store::{AdvanceResult, SqlOutcome, SqlPermit, StoreError, StoredValue};
 use std::collections::btree_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
+use tracing::warn;
 
 /// The wait before a store that did not answer is asked again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -347,8 +346,7 @@ impl Dispatcher {
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
     pub(super) fn lost(&self, event: &Event) {
         self.meter().lost(event.id);
-        let (id, attempt) = (event.id.short(), event.attempt.to_string());
-        log::log(LogLevel::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
+        warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
     }
 }
 

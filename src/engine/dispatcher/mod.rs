@@ -26,7 +26,6 @@ use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::observe::log::StateDetails;
 use crate::observe::metrics::{Metrics, StoreOp};
 use crate::store::batch::Batcher;
@@ -531,7 +530,7 @@ const END_TIME: Duration = Duration::from_secs(10);
 
 /// Says why the store did not answer, and how long to leave it alone.
 fn log_and_pause(error: &StoreError) -> Duration {
-    log::log_store_error(LogLevel::Error, &error.to_string(), &[]);
+    log::store_error(error);
     limits::LOOK_EVERY
 }
 

@@ -6,10 +6,10 @@ use crate::decide::event::{EventStep, QueueState};
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::clock_monitor::ClockMonitor;
 use crate::store::{AdvanceResult, DueQuery, ForgetCounts, StoreError};
 use std::sync::Arc;
+use tracing::{info, warn};
 
 impl Dispatcher {
     /// The keeper's loop: leases that ran out, and events without a route.
@@ -97,13 +97,12 @@ impl Dispatcher {
         let behind = self.free(sweep, &mut freed).await;
         let took = boottime().0.saturating_sub(began.0);
         if freed != ForgetCounts::default() {
-            let [events, bodies] = [freed.events, freed.bodies].map(|count| count.to_string());
-            let took = format!("{}ms", took.as_millis());
-            log::log(LogLevel::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
+            let ForgetCounts { events, bodies } = freed;
+            info!(target: "hookonce", events, bodies, took_ms = log::millis(took), "forgot");
         }
         let why = behind.as_ref().err().map(ToString::to_string);
         if let Some(why) = &why {
-            log::log_rate_limited(LogLevel::Warn, "sweep", why, &[("why", why)]);
+            log::rate_limited("sweep", why, |times| warn!(target: "hookonce", why, times, "sweep"));
         }
         self.meter().sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
         behind.map(|behind| SweepResult { freed, behind })

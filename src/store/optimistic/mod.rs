@@ -37,10 +37,9 @@ use crate::decide::id::{EventId, Key};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tracing::error;
 use txn::{NotReadError, OptimisticTxn, ReadSet};
 
 /// Batches in flight: while one waits for its commit, another is drafted.
@@ -242,7 +241,7 @@ impl<B: VersionedBackend> Store for B {
             let mut due = self.due_or_damaged(look, limit).await?;
             let is_over = |event: &mut Event| event.state.ended().is_some();
             for Event { id, .. } in due.events.extract_if(.., is_over) {
-                log::log(LogLevel::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                error!(target: "hookonce", event = %id, why = CANNOT_BE_READ, "damaged");
                 let bury = |draft: &mut OptimisticTxn<'_>, now| match draft.row(id)? {
                     Some(row) => ledger::end_damaged(draft, row, now).map(drop),
                     None => Ok(()),

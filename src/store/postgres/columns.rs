@@ -4,13 +4,12 @@
 
 use super::pool::{PgConn, PgError};
 use crate::decide::id::Digest;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::DeclaredFields;
 use crate::store::row::columns;
 use crate::store::schema::postgres::{LOCK, SchemaName, UNLOCK};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
+use tracing::warn;
 
 /// The longest name there is in PostgreSQL.
 const NAME_BYTES_MAX: usize = 63;
@@ -37,7 +36,7 @@ pub(super) async fn declare(link: &mut PgConn, sources: &[DeclaredFields]) -> Re
                 "views with fields as columns were not made: {}",
                 crate::store::postgres::error::server_message(&error)
             );
-            log::log(LogLevel::Warn, "fields", &[("why", &why)]);
+            warn!(target: "hookonce", why, "fields");
             Ok(refused)
         }
         Err(error) => Err(error.into()),

@@ -28,8 +28,6 @@ use crate::decide::data_loss::{
 use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::StoreError;
 use crate::store::optimistic::{ConditionalWrite, RecordWrite};
 use std::collections::VecDeque;
@@ -38,6 +36,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::Row;
+use tracing::error;
 
 /// Writers that the store remembers: those that wrote last. A node is a new one at each start.
 const WRITERS_MAX: i64 = 1_000;
@@ -386,7 +385,7 @@ impl PgDataLossDetector {
         self.failed.send_if_modified(|was| {
             let first = was.is_none();
             if first {
-                log::log(LogLevel::Error, "broken", &[("why", &why)]);
+                error!(target: "hookonce", why, "broken");
                 *was = Some(why.clone());
             }
             first

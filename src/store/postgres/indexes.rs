@@ -16,7 +16,6 @@ use super::pool::{PgError, PgPool};
 use crate::decide::id::Digest;
 use crate::decide::time::Duration;
 use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::DeclaredFields;
 use crate::store::open::MigrationMode;
 use crate::store::schema::postgres::SchemaName;
@@ -25,6 +24,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
+use tracing::{info, warn};
 
 /// The first number of the advisory lock of whoever builds; the second is [`SchemaName::number`].
 const CLASS: i32 = 0x696e_6478; // "indx"
@@ -96,13 +96,13 @@ impl IndexBuilder {
                     Ok(IndexBuildOutcome::Busy) => sleep(LOCK_LOOK).await,
                     Err(PgError::Said(error)) if columns::is_bearable(&error) => {
                         let why = format!("indexes were not built: {}", error::server_message(&error));
-                        return log::log(LogLevel::Warn, "index", &[("why", &why)]);
+                        return warn!(target: "hookonce", why, "index");
                     }
                     Err(failed) => {
                         again = if is_lasting(&failed) { again } else { AGAIN };
                         let why = failed.classify(error::PgCommitStage::Before).to_string();
                         let why = format!("{why}; the next try is in {} s", again.as_secs());
-                        log::log(LogLevel::Warn, "index", &[("why", &why)]);
+                        warn!(target: "hookonce", why, "index");
                         sleep(again).await;
                         again = longer(again);
                     }
@@ -194,7 +194,7 @@ pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[DeclaredFiel
             IndexBuildOutcome::Busy if said => {}
             IndexBuildOutcome::Busy => {
                 said = true;
-                log::log(LogLevel::Info, "index", &[("why", "another builds indexes; it is waited for")]);
+                info!(target: "hookonce", why = "another builds indexes; it is waited for", "index");
             }
         }
         sleep(LOCK_LOOK_NOW).await;
@@ -249,7 +249,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         let began = std::time::Instant::now();
         let made = form(db, schema, &new, index.columns).await?;
         if made != IndexState::Fits {
-            log::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
+            info!(target: "hookonce", name = index.name, why = "it is being built", "index");
             drop(&schema.relation(&new)).await?;
             let IndexSpec { on, .. } = index;
             let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
@@ -261,8 +261,8 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
             }
         }
         take_place(db, schema, index, [&new, &old]).await?;
-        let took = format!("{}ms", began.elapsed().as_millis());
-        log::log(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
+        let took_ms = log::millis(began.elapsed());
+        info!(target: "hookonce", name = index.name, why = "it is built", took_ms, "index");
     }
     drop(&schema.relation(&new)).await?;
     drop(&schema.relation(&old)).await?;

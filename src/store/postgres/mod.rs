@@ -58,8 +58,6 @@ use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use data_loss::{PgMarkTask, REPLACED};
 use error::PgCommitStage;
 use notify::PostgresNotifier;
@@ -70,6 +68,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio_postgres::Client;
+use tracing::warn;
 use url::{DurabilityCheck, PostgresUrl};
 
 /// The oldest server there may be: 13.
@@ -274,7 +273,7 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
                 "{address} runs with `{name} = off`: {loses} what senders were told is safe, unless the service is \
                  durable by other means, as `durable=yes` in the URL says"
             );
-            log::log(LogLevel::Warn, "store", &[("why", &why)]);
+            warn!(target: "hookonce", why, "store");
             continue;
         }
         return ever(format!(
@@ -308,7 +307,7 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
     let SchemaLocation { schema, others } = located.map_err(|problem| left(pool, problem))?;
     for other in others {
         let why = format!("schema {other} holds another store, which is not used; this one is in schema {schema}");
-        log::log(LogLevel::Warn, "schema", &[("why", &why)]);
+        warn!(target: "hookonce", why, "schema");
     }
     Ok(schema)
 }

@@ -12,8 +12,6 @@ use crate::decide::limits;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::AttemptRecord;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::clock::StoreClock;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::row::columns;
@@ -23,6 +21,7 @@ use crate::store::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
+use tracing::error;
 
 macro_rules! due {
     ($which:literal) => {
@@ -159,8 +158,7 @@ pub(super) fn kept(id: EventId, row: Option<&Row>, from: usize) -> PgResult<Opti
     let whole = digest == row::receipt_digest(status, cut, text, body.0);
     let receipt = row::headers(text).filter(|_| whole);
     if receipt.is_none() {
-        let what = [("event", &*id.short()), ("why", "its receipt cannot be read")];
-        log::log(LogLevel::Error, "damaged", &what);
+        error!(target: "hookonce", event = %id, why = "its receipt cannot be read", "damaged");
     }
     Ok(receipt.map(|headers| Receipt { status, headers, body: body.0.to_vec(), truncated: cut }))
 }

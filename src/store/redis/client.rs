@@ -11,14 +11,13 @@ use super::tls_probe;
 use super::url::RedisUrl;
 use super::{RedisAccess, WRITE, WRITE_ON};
 use crate::decide::time::Duration;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::{StoreError, StoreOpenError};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, Value, cmd};
 use std::time::Instant;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use tracing::warn;
 
 /// How long making a connection may take, with all that is looked at.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
@@ -50,7 +49,7 @@ impl RedisConnState {
     fn warn(&mut self, warnings: Vec<String>) {
         if warnings != self.warned {
             for why in &warnings {
-                log::log(LogLevel::Warn, "store", &[("why", why)]);
+                warn!(target: "hookonce", why, "store");
             }
             self.warned = warnings;
         }

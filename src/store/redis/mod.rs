@@ -53,8 +53,6 @@ use crate::decide::id::{EventId, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use ::redis::{Pipeline, Value};
 use client::{RedisClient, WriteScriptCall};
 use data_loss::RedisWriterId;
@@ -66,6 +64,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
+use tracing::error;
 use url::RedisUrl;
 
 /// The script that writes. Where memory is full it is refused whole.
@@ -313,7 +312,7 @@ impl RedisInner {
             self.failed.send_if_modified(|was| {
                 let first = was.is_none();
                 if first {
-                    log::log(LogLevel::Error, "broken", &[("why", why)]);
+                    error!(target: "hookonce", why, "broken");
                     *was = Some(why.clone());
                 }
                 first

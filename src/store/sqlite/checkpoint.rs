@@ -6,13 +6,12 @@
 //! log with the next one that seems to succeed.
 
 use super::writer::{FailureSignal, leave_log, stop};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use tracing::warn;
 
 /// Pages that are moved together, beside the writer: 4 MiB.
 const MOVED_PAGES: i64 = 1_024;
@@ -74,6 +73,6 @@ fn hear(moved: Result<(), rusqlite::Error>, failed: &FailureSignal) {
     if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
         stop(failed, &format!("cannot move the log into the database: {error}"));
     } else {
-        log::log(LogLevel::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
+        warn!(target: "hookonce", why = format!("it stays long: {error}"), "log");
     }
 }

@@ -5,9 +5,8 @@
 //! a flipped bit in a row must not postpone it. Where the pages that hold the rows are broken, it is unknown which keys
 //! are gone with them, and a repeat would act again: such a file is not opened.
 
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use rusqlite::{Connection, OptionalExtension};
+use tracing::{error, warn};
 
 /// Larger files are not looked through: a node should start within a moment.
 const LOOKED_THROUGH_BYTES: i64 = 64 << 20;
@@ -55,8 +54,11 @@ pub(super) fn check_and_repair(db: &Connection, looks: IntegrityScope) -> Result
         return Ok(Some(of_pages.replace('\n', " ")));
     }
     db.execute_batch("commit")?;
-    let (level, word) = if left.is_empty() { (LogLevel::Warn, "mended") } else { (LogLevel::Error, "rotten") };
-    log::log(level, word, &[("why", first)]);
+    if left.is_empty() {
+        warn!(target: "hookonce", why = first, "mended");
+    } else {
+        error!(target: "hookonce", why = first, "rotten");
+    }
     Ok(None)
 }
 

@@ -9,8 +9,6 @@
 use super::last_write;
 use super::last_write::LastWriteMark;
 use super::open::{SqliteOpenError, SqliteOpenErrorKind, beside};
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -18,6 +16,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// A node that was killed while it started a command leaves a child that holds its files for another moment: its
 /// successor waits so long for the lock.
@@ -145,7 +144,7 @@ fn lock_database(path: &Path) -> Result<Option<File>, SqliteOpenError> {
                  local disk",
                 path.display()
             );
-            log::log(LogLevel::Warn, "lock", &[("why", &why)]);
+            warn!(target: "hookonce", why, "lock");
             Ok(None)
         }
         Err(error) => Err(SqliteOpenError::io(path, io::Error::from(error))),

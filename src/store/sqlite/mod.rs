@@ -53,8 +53,6 @@ use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::Transition;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use checkpoint::WalCheckpointer;
 use duplicate_notes::DuplicateNotes;
 use queries::ReaderPool;
@@ -68,6 +66,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
+use tracing::warn;
 use writer::{FailureSignal, ReplyTask, SqliteWriter, WriterJob};
 
 /// A store in a file of this machine.
@@ -262,10 +261,7 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     }
     writer.mark.committed();
     if ended + left + freed > 0 {
-        let count = |count: usize| count.to_string();
-        let (ended, left, freed) = (count(ended), count(left), count(freed));
-        let taken = [("running", &*ended), ("leased", &*left), ("slots", &*freed)];
-        log::log(LogLevel::Warn, "took over", &taken);
+        warn!(target: "hookonce", running = ended, leased = left, slots = freed, "took over");
     }
     Ok(())
 }

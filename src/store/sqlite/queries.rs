@@ -10,8 +10,6 @@ use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::row::{CellValue, DamageRecorded, DecodedRow, columns};
 use crate::store::{
@@ -25,6 +23,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
+use tracing::error;
 
 /// Reads at once; the others wait.
 const READERS: usize = 4;
@@ -229,7 +228,7 @@ pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payloa
 }
 
 fn damaged(id: EventId, why: &str) {
-    log::log(LogLevel::Error, "damaged", &[("event", &id.short()), ("why", why)]);
+    error!(target: "hookonce", event = %id, why, "damaged");
 }
 
 /// An answer that is not as it was kept is none.

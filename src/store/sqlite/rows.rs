@@ -9,8 +9,6 @@ use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::compression::CompressedBody;
 use crate::store::ledger::{EventRow, KeyOwner, Ledger, Register, SweepLedger};
 use crate::store::row::{ColumnRewritten, DamageRecorded, DecodedRow, EVENT_COLUMNS, EventCell, RowToWrite, columns};
@@ -19,6 +17,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, Result, params, params_from_iter};
 use std::iter;
 use std::sync::LazyLock;
+use tracing::error;
 
 /// The rows, in one transaction, at one time.
 pub(super) struct SqliteLedger<'t> {
@@ -60,8 +59,7 @@ impl SqliteLedger<'_> {
     /// Ends an event that cannot be read any more, on sight. Its group may be what is damaged, so the slot is looked
     /// for by its holder.
     fn bury(&mut self, mut row: EventRow) -> Result<EventRow> {
-        let what = [("event", &*row.event.id.short()), ("why", "its row cannot be read; it ends dead")];
-        log::log(LogLevel::Error, "damaged", &what);
+        error!(target: "hookonce", event = %row.event.id, why = "its row cannot be read; it ends dead", "damaged");
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
         ledger::end_damaged(self, row, self.at.now)

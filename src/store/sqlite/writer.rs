@@ -20,8 +20,6 @@ use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::Transition;
-use crate::observe::log;
-use crate::observe::log::LogLevel;
 use crate::store::clock::StoreClock;
 use crate::store::{SqlOutcome, StoreError};
 use rusqlite::config::DbConfig;
@@ -30,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tokio::sync::{oneshot, watch};
+use tracing::error;
 
 /// One thing to do in the next transaction, for somebody who waits.
 pub(super) trait WriteTask: Send {
@@ -223,7 +222,7 @@ pub(super) fn stop(failed: &FailureSignal, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
-            log::log(LogLevel::Error, "broken", &[("why", why)]);
+            error!(target: "hookonce", why, "broken");
             *was = Some(why.to_owned());
         }
         first
