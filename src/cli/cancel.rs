@@ -1,4 +1,4 @@
-//! `hookonce cancel`: ends an event that waits or runs. A command under way is killed; what it did is done.
+//! `hookonce cancel`: ends a waiting or running event. A running command is killed; its effects are not undone.
 
 use super::backend::{BackendAccess, BackendArgs, CommandOutcome, short, text};
 use super::error::CommandError;
@@ -11,10 +11,10 @@ use std::io::Write;
 /// What to cancel.
 #[derive(Args, Debug)]
 pub(crate) struct CancelArgs {
-    /// Its id, the end of its id, or the id of a delivery of it
+    /// Event id, its last characters, or the id of one of its deliveries
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     event: String,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -23,19 +23,14 @@ pub(crate) struct CancelArgs {
 
 /// Cancels one event.
 pub(crate) async fn cancel(asked: &CancelArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let desk = asked.at.open(BackendAccess::Write, env).await?;
-    let event = desk.show(&asked.event).await?;
-    match desk.cancel(text(&event, "event")).await? {
+    let backend = asked.at.open(BackendAccess::Write, env).await?;
+    let event = backend.show(&asked.event).await?;
+    match backend.cancel(text(&event, "event")).await? {
         CommandOutcome::Done(now) if Terminal::stdout(asked.json).form == OutputFormat::Json => {
             writeln!(out, "{now:#}")?;
         }
         CommandOutcome::Done(now) if text(&now, "state") == "running" => {
-            writeln!(
-                out,
-                "called off {}: the node that is at it ends it, by {} at the latest",
-                short(&now),
-                text(&now, "until")
-            )?;
+            writeln!(out, "cancelling {}: its node will end it by {} at the latest", short(&now), text(&now, "until"))?;
         }
         CommandOutcome::Done(now) => writeln!(out, "cancelled {}, which was {}", short(&now), text(&event, "state"))?,
         CommandOutcome::Refused(why) => {

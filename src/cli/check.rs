@@ -1,4 +1,4 @@
-//! `hookonce check`: is the config right, and what does it mean? Everything that was left to a default is said.
+//! `hookonce check`: validates the config and prints what it means, defaults included.
 
 pub mod live;
 
@@ -23,17 +23,17 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// How to print it.
+/// Output format of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportFormat {
-    /// For people.
+    /// Text for people.
     Text(ColorChoice),
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
-/// What would act again, by what the store remembers of earlier configs, and what waits for a route that is gone. A store
-/// that cannot be read has nothing to say here.
+/// Warnings that need the store: events that would act again because the identities changed, and events that wait for a
+/// removed route. None if the store cannot be read.
 fn store_warnings(config: &Config) -> Vec<ConfigDiagnostic> {
     #[cfg(feature = "sqlite")]
     if let StoreAddress::Sqlite(path) = &config.store
@@ -47,11 +47,11 @@ fn store_warnings(config: &Config) -> Vec<ConfigDiagnostic> {
     Vec::new()
 }
 
-/// What was found out; its number is the exit code.
+/// The result; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum CheckExit {
-    /// The config is right.
+    /// The config is valid.
     Fine = 0,
     /// It has errors.
     Wrong = 1,
@@ -59,7 +59,7 @@ pub enum CheckExit {
     Unread = 2,
 }
 
-/// Loads a config and says what it means, or what is wrong with it.
+/// Loads a config and prints what it means, or what is wrong with it.
 pub fn check(
     explicit: Option<&Path>,
     form: ReportFormat,
@@ -85,7 +85,7 @@ pub fn check(
     Ok(CheckExit::Fine)
 }
 
-/// The config and its file, with what the store says about it among the warnings.
+/// The config and its file name, with the store's warnings added.
 fn load_config(
     explicit: Option<&Path>,
     secrets: SecretRequirement,
@@ -115,7 +115,7 @@ fn print_errors(problems: &ConfigError, form: ReportFormat, out: &mut impl Write
     Ok(if problems.nature == ConfigErrorKind::Wrong { CheckExit::Wrong } else { CheckExit::Unread })
 }
 
-/// Says what a config means, source by source.
+/// Prints what a config means, source by source.
 pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
     let admin = match config.admin.tokens.as_slice() {
         [] => format!("{}, without a token", config.admin.listen),
@@ -141,7 +141,7 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
         line(out, "  ", "preset", preset)?;
     }
     match &source.stream {
-        Some(_) => line(out, "  ", "takes from", &source.path)?,
+        Some(_) => line(out, "  ", "reads from", &source.path)?,
         None => line(out, "  ", "url", &format!("http://{}{}", config.listen, source.path))?,
     }
     line(out, "  ", "signed by", &source.verify.words())?;
@@ -150,8 +150,8 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     }
     if let Some(used) = source.fields.kind_use() {
         let newer = match used {
-            EventKindUse::Decides => "a kind that is not known is refused",
-            EventKindUse::PassedOn => "a kind that is not known is passed on",
+            EventKindUse::Decides => "an unknown kind is refused",
+            EventKindUse::PassedOn => "an unknown kind is passed on",
         };
         line(out, "  ", "kind", &format!("{HEADER}, and the body has the shape of that kind; {newer}"))?;
     }
@@ -197,7 +197,7 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
         Some(ActionPlan::Publish(publish)) => {
             let keeper = match publish.keeper {
                 PublishMode::Stream => format!("a stream acknowledges within {}", duration_text(publish.timeout)),
-                PublishMode::Core => "to whoever listens: at most once".to_owned(),
+                PublishMode::Core => "core NATS: at most once, lost if there is no subscriber".to_owned(),
             };
             line(out, "    ", "publishes", &format!("{} at {}, {keeper}", publish.subject, publish.server.shown))?;
         }
@@ -240,7 +240,7 @@ fn may_words(may: AdminPermission) -> &'static str {
     match may {
         AdminPermission::Read => "read",
         AdminPermission::Forget => "forget",
-        AdminPermission::All => "do all",
+        AdminPermission::All => "do everything",
     }
 }
 
@@ -265,7 +265,7 @@ fn field_texts(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// What makes two deliveries the same event, and who said so.
+/// The identities of a source, each with its provenance.
 fn identity_texts(source: &Source, notes: Option<&SourceProvenance>) -> Vec<String> {
     let mut texts = Vec::new();
     for (i, identity) in source.once.per.iter().enumerate() {
@@ -281,7 +281,7 @@ fn identity_texts(source: &Source, notes: Option<&SourceProvenance>) -> Vec<Stri
 
 fn whence_text(whence: Provenance) -> &'static str {
     match whence {
-        // An identity that follows from the signature says so itself.
+        // The text of an identity implied by the signature already says so.
         Provenance::Written | Provenance::ImpliedBySignature => "",
         Provenance::Preset => "  (preset)",
         Provenance::Default => "  (default)",
@@ -299,7 +299,7 @@ fn keeps_text(source: &Source, notes: Option<&SourceProvenance>) -> String {
     format!("{keys}{}, bodies for {bodies}{}", whence_text(keep), whence_text(body)).replace("  (", " (")
 }
 
-/// How long whoever captured a delivery achieves nothing by sending it again under another id.
+/// How long a captured delivery that is sent again under another id counts as a duplicate.
 fn replay_protection_text(source: &Source) -> Option<String> {
     if source.api_style != ApiStyle::Webhook || !source.has_unsigned_ids() {
         return None;
@@ -324,7 +324,7 @@ fn respond_text(source: &Source) -> String {
     let ResponseMode::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
     let mut text = format!("when it is done, within {}", duration_text(within));
     if source.mark_duplicates {
-        text += ", repeats marked with isDuplicate";
+        text += ", duplicates marked with isDuplicate";
     }
     if source.once.keep_failures {
         text += ", failures kept";
@@ -354,7 +354,7 @@ fn retry_text(route: &Route) -> String {
     match (retry.attempts, route.attempts(Retrier::Node)) {
         (1, 1) => "one attempt".to_owned(),
         (n, after) if n == after => format!("{n} attempts, {waits}"),
-        (1, after) => format!("one attempt while the sender waits, {after} once it was told 202, {waits}"),
-        (n, after) => format!("{n} attempts while the sender waits, {after} once it was told 202, {waits}"),
+        (1, after) => format!("one attempt while the sender waits, {after} after it got 202, {waits}"),
+        (n, after) => format!("{n} attempts while the sender waits, {after} after it got 202, {waits}"),
     }
 }

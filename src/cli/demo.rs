@@ -1,5 +1,5 @@
-//! `hookonce demo`: one image push as GitHub delivers it, played twice against a real node in this process, drawn as it
-//! happens. No config, no network, nothing left behind.
+//! `hookonce demo`: one image push as GitHub delivers it, sent twice to a real node in this process, printed as it
+//! happens. Needs no config and no network, and leaves nothing behind.
 
 use crate::action::GuardProgram;
 use crate::config;
@@ -14,7 +14,7 @@ use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// How long one delivery may take: a machine that needs longer has other worries.
+/// Timeout of one delivery.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The demo's own secret; it never leaves the process.
 const SECRET: &[u8] = b"hookonce demo";
@@ -31,7 +31,7 @@ name = "deploy"
 run  = { steps = ['echo "deploying $HOOKONCE_FIELD_PACKAGE:$HOOKONCE_FIELD_TAG, version $HOOKONCE_FIELD_VERSION_ID"'] }
 "#;
 
-/// Plays it; the exit code says whether it was one run.
+/// Runs the demo; exits with 0 if there was exactly one run.
 pub(crate) fn demo(ink: ColorChoice, out: &mut impl Write) -> io::Result<u8> {
     let folder = DemoFolder::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -53,7 +53,7 @@ impl DemoFolder {
 
 impl Drop for DemoFolder {
     fn drop(&mut self) {
-        // What cannot be removed is the system's to clean: it stands in its folder for such things.
+        // On failure the system cleans it up: it is in the folder for temporary files.
         std::fs::remove_dir_all(&self.0).unwrap_or_default();
     }
 }
@@ -79,9 +79,9 @@ async fn play(folder: &Path, ink: ColorChoice, out: &mut impl Write) -> io::Resu
         ink,
     };
     let mut tally = DemoTally::default();
-    writeln!(out, "{}", stage.bold("One image push: GitHub makes five deliveries of it, each with an id of its own."))?;
+    writeln!(out, "{}", stage.bold("One image push: GitHub sends five deliveries, each with its own id."))?;
     stage.storm(&mut tally, out).await?;
-    writeln!(out, "\n{}", stage.bold("The same five again, as after a timeout or a click on Redeliver."))?;
+    writeln!(out, "\n{}", stage.bold("The same five again, as after a timeout or a click on Redeliver:"))?;
     stage.storm(&mut tally, out).await?;
     node.stop(std::future::pending()).await;
     let DemoTally { deliveries, ignored, duplicates, runs } = tally;
@@ -96,7 +96,7 @@ Next:
   hookonce check     says what it means
   hookonce serve     takes webhooks";
 
-/// Where it is played.
+/// The node under demonstration, and its client.
 struct DemoSession {
     dispatcher: Dispatcher,
     client: reqwest::Client,
@@ -190,7 +190,7 @@ impl DemoSession {
     }
 }
 
-/// Which identity matched, in words.
+/// The matched identity in words.
 fn same(word: &str) -> &'static str {
     match MatchedBy::parse(word) {
         MatchedBy::Delivery => "the same delivery id",
@@ -260,7 +260,7 @@ impl DemoDelivery {
         &self.id[..8]
     }
 
-    /// Its body: what the preset looks at, without the rest.
+    /// A body with only the members that the preset reads.
     pub(super) fn body(&self) -> String {
         let Self { tag, version, sha, second, .. } = self;
         serde_json::json!({

@@ -1,28 +1,28 @@
-//! Why a command ended without doing what it was asked: the answer was no, or it could not find out.
+//! The error of a command: a definite no, or a failure to find out.
 
 use crate::config::diagnostic::{ConfigDiagnostic, ConfigError};
 use crate::store::{StoreError, SweepError};
 use std::fmt;
 use std::io::{self, Write};
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum CommandError {
     /// The answer is no.
     No(String),
-    /// It could not find out.
+    /// The command could not find out.
     Unknown(String),
-    /// What it found out could not be printed.
+    /// The result could not be printed.
     Print(io::Error),
 }
 
 impl CommandError {
-    /// The answer is no, in a sentence.
+    /// A definite no, as a sentence.
     pub fn no(why: impl Into<String>) -> Self {
         Self::No(why.into())
     }
 
-    /// It could not find out, in a sentence.
+    /// A failure to find out, as a sentence.
     pub fn unknown(why: impl Into<String>) -> Self {
         Self::Unknown(why.into())
     }
@@ -78,7 +78,7 @@ impl From<ConfigError> for CommandError {
     }
 }
 
-/// Says something on standard error. Nobody is left to be told when that is closed.
+/// Prints a line on standard error; ignores a closed one.
 pub(crate) fn print_error(what: impl fmt::Display) {
     writeln!(io::stderr(), "{what}").unwrap_or_default();
 }

@@ -1,5 +1,5 @@
-//! `hookonce explain`: why did it not run? A delivery is walked step by step, by the same code that judges and claims,
-//! without a server and without secrets. Nothing is believed and nothing is written.
+//! `hookonce explain`: why did it not run? Evaluates a delivery step by step with the code that judges and claims, without
+//! a server and without secrets. Verifies no signature and writes nothing.
 
 use super::check::ReportFormat;
 use crate::config::diagnostic::ConfigError;
@@ -16,34 +16,34 @@ use crate::store::open::{OpenPurpose, open_for};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What is to be explained, as asked on the command line.
+/// Arguments of `explain`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// A saved delivery: a file, or - for standard input; or an event or a delivery id of the store
+    /// Saved delivery (a file, or - for standard input), or an event or delivery id in the store
     #[arg(value_name = "FILE|EVENT")]
     what: String,
-    /// The source it is for; else the one that listens on its path, or the only one
+    /// Source that receives it [default: the one with its path, or the only one]
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// A header it came with, in place of one in the file
+    /// Header to add to the delivery, or to replace in it
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// The database to look for repeats in, instead of the one in the config
+    /// Store to look for duplicates in, instead of the config's
     #[arg(long, value_name = "PATH")]
     store: Option<String>,
-    /// For programs: one object for each delivery
+    /// Print JSON: one object per delivery
     #[arg(long)]
     json: bool,
 }
 
 impl ExplainArgs {
-    /// For programs, or for people?
+    /// Whether JSON was asked for.
     pub(crate) fn is_for_programs(&self) -> bool {
         self.json
     }
 }
 
-/// Explains what is asked. What is wrong goes to standard error.
+/// Explains a delivery on `out`. Errors go to standard error.
 pub(crate) fn explain(
     ask: &ExplainArgs,
     explicit: Option<&Path>,
@@ -75,7 +75,7 @@ pub(crate) fn explain(
     Ok(all.iter().map(|(_, would)| prediction::answer(would)).min().unwrap_or(ExplainAnswer::Unknown))
 }
 
-/// Each delivery, walked, and what would come of it.
+/// The trace of each delivery, and whether it would act.
 fn all(
     ask: &ExplainArgs,
     explicit: Option<&Path>,
@@ -102,12 +102,12 @@ fn all(
     Ok(all)
 }
 
-/// A config that cannot be read says why itself; nothing was to be started.
+/// The config's errors, for a command that starts nothing.
 fn unread(problems: &ConfigError) -> String {
     problems.to_string().replace("; nothing was started", "; nothing can be explained")
 }
 
-/// What is known of the past.
+/// The store to look for duplicates in.
 async fn open(ask: &ExplainArgs, config: &Config) -> Result<ExplainHistory, ExplainError> {
     let wall = || StoreClock::wall(Timestamp::default()).now();
     let address = match (&ask.store, &config.store) {
@@ -116,7 +116,7 @@ async fn open(ask: &ExplainArgs, config: &Config) -> Result<ExplainHistory, Expl
             return Ok(ExplainHistory::Nothing(format!("there is no store yet at {}", path.display()), wall()));
         }
         (None, StoreAddress::Memory) => {
-            return Ok(ExplainHistory::Nothing("what a node keeps in memory cannot be seen from here".into(), wall()));
+            return Ok(ExplainHistory::Nothing("a memory store cannot be read from outside its node".into(), wall()));
         }
         (None, address) => address.clone(),
     };

@@ -1,5 +1,4 @@
-//! `hookonce forget`: frees what may be forgotten, or makes one event, or all of a source that no node has, as if it
-//! had never been.
+//! `hookonce forget`: deletes expired events, or one event, or all events of a source that no node has, keys included.
 
 use super::backend::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
 use super::error::CommandError;
@@ -17,19 +16,19 @@ use std::io::Write;
 /// What to forget.
 #[derive(Args, Debug)]
 pub(crate) struct ForgetArgs {
-    /// This one, whatever its age: its next delivery acts again. Without it: all that is kept long enough
+    /// Event to forget whatever its age: its next delivery acts again [default: all expired events]
     #[arg(value_parser = NonEmptyStringValueParser::new(), group = "named")]
     event: Option<String>,
-    /// All events of this source, which no running node may have; those that wait end without acting
+    /// Forget all events of this source, which no running node may have; waiting events never act
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), group = "named")]
     source: Option<String>,
-    /// Yes, this event or source, with its keys
+    /// Don't ask before forgetting the event or source and its keys
     #[arg(long, requires = "named")]
     yes: bool,
-    /// The clock is right: forget by it at once, even after a jump of more than an hour
+    /// Trust the clock at once, even after a jump of more than an hour
     #[arg(long, conflicts_with = "named")]
     now: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -39,12 +38,12 @@ pub(crate) struct ForgetArgs {
 /// Forgets.
 pub(crate) async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let named = asked.event.is_some() || asked.source.is_some();
-    let desk = asked.at.open(if named { BackendAccess::Write } else { BackendAccess::Sweep }, env).await?;
+    let backend = asked.at.open(if named { BackendAccess::Write } else { BackendAccess::Sweep }, env).await?;
     let (document, said) = match (&asked.event, &asked.source) {
-        (Some(name), _) => one(&desk, name, asked.yes).await?,
-        (None, Some(source)) => all_of(&desk, source, asked.yes).await?,
+        (Some(name), _) => one(&backend, name, asked.yes).await?,
+        (None, Some(source)) => all_of(&backend, source, asked.yes).await?,
         (None, None) => {
-            old(&desk, if asked.now { ClockConfirmation::ClockIsRight } else { ClockConfirmation::NotGiven }).await?
+            old(&backend, if asked.now { ClockConfirmation::ClockIsRight } else { ClockConfirmation::NotGiven }).await?
         }
     };
     let left = document["running"].as_u64().unwrap_or(0);
@@ -55,32 +54,32 @@ pub(crate) async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut imp
     Ok(u8::from(left > 0))
 }
 
-async fn all_of(desk: &EventBackend, source: &str, yes: bool) -> Result<(Value, String), CommandError> {
+async fn all_of(backend: &EventBackend, source: &str, yes: bool) -> Result<(Value, String), CommandError> {
     let shown = one_line(source);
     let listing = EventQuery { source: Some(source.to_owned()), limit: 1, ..EventQuery::default() };
-    if desk.list(listing).await?.is_empty() {
+    if backend.list(listing).await?.is_empty() {
         return Err(CommandError::no(format!("the store has no event of the source `{shown}`")));
     }
     let question = format!(
-        "All events of the source `{shown}` and their keys would be forgotten. Those that wait would end without \
-         acting, and a delivery that comes again would act again."
+        "This forgets all events of the source `{shown}` and their keys. Waiting events will not act, and deliveries \
+         that arrive again will act again."
     );
     confirm(&question, yes).await?;
-    let document = match desk.forget_source(source).await? {
+    let document = match backend.forget_source(source).await? {
         CommandOutcome::Done(document) => document,
         CommandOutcome::Refused(why) => {
-            let hint = "take it out of every node's config and restart them; a node that has stopped counts for five \
-                        minutes more";
+            let hint = "remove it from every node's config and restart them; a stopped node counts for another five \
+                        minutes";
             return Err(CommandError::no(format!("nothing of `{shown}` was forgotten: {why}; {hint}")));
         }
     };
     let number = |member: &str| document[member].as_u64().unwrap_or(0);
     let mut said = vec![format!("forgot {} of {shown}", count(number("forgotten"), "event", "events"))];
     if number("ended") > 0 {
-        said.push(format!("{} waited and will not act", number("ended")));
+        said.push(format!("{} waiting and will not act", count(number("ended"), "was", "were")));
     }
     if number("running") > 0 {
-        said.push(format!("{} still running: do this again later", count(number("running"), "is", "are")));
+        said.push(format!("{} still running: run this again later", count(number("running"), "is", "are")));
     }
     Ok((document, said.join("; ")))
 }
@@ -89,28 +88,28 @@ fn count(many: u64, one: &str, several: &str) -> String {
     format!("{many} {}", if many == 1 { one } else { several })
 }
 
-async fn one(desk: &EventBackend, name: &str, yes: bool) -> Result<(Value, String), CommandError> {
-    let event = desk.show(name).await?;
+async fn one(backend: &EventBackend, name: &str, yes: bool) -> Result<(Value, String), CommandError> {
+    let event = backend.show(name).await?;
     let id = short(&event);
-    confirm(&format!("{id} and its keys would be forgotten, and its next delivery would act again."), yes).await?;
-    match desk.remove(text(&event, "event")).await? {
+    confirm(&format!("This forgets {id} and its keys; its next delivery will act again."), yes).await?;
+    match backend.remove(text(&event, "event")).await? {
         CommandOutcome::Done(document) => Ok((document, format!("forgot {id}: its next delivery acts again"))),
         CommandOutcome::Refused(why) => {
-            let hint = "only what is done or dead can be forgotten; `hookonce cancel` ends it";
+            let hint = "only a done or dead event can be forgotten; end it with `hookonce cancel`";
             Err(CommandError::no(format!("{id} was not forgotten: {why}; {hint}")))
         }
     }
 }
 
-async fn old(desk: &EventBackend, says: ClockConfirmation) -> Result<(Value, String), CommandError> {
-    let document = desk.forget(says).await?;
+async fn old(backend: &EventBackend, says: ClockConfirmation) -> Result<(Value, String), CommandError> {
+    let document = backend.forget(says).await?;
     let many = |member: &str, one: &str, several: &str| count(document[member].as_u64().unwrap_or(0), one, several);
     let said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
     let said =
         match document["waiting"]["jump"].as_u64().map(Duration::from_secs).map(|jump| approximate_duration(jump, 2)) {
             None => said,
             Some(jump) => format!(
-                "{said}\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
+                "{said}\nthe clock is {jump} ahead of the time the store last saw, and is not trusted yet\n\
              hint: if it is right, run `hookonce forget --now`"
             ),
         };

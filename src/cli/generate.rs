@@ -1,4 +1,4 @@
-//! `hookonce man`: manual pages, from the command line's own definition.
+//! `hookonce man`, `completions`, `schema` and `presets`: texts generated from our own definitions.
 
 use super::UNKNOWN;
 use crate::config::presets::PRESETS;
@@ -10,7 +10,7 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 
-/// Prints the manual page of the program, or writes one for it and each of its commands into a folder.
+/// Prints the man page of the program, or writes one for it and each command into a folder.
 pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Write) -> io::Result<u8> {
     let Some(dir) = dir else {
         Man::new(program.clone()).render(out)?;
@@ -21,7 +21,7 @@ pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Wr
     let mut pages = vec![("hookonce.1".to_owned(), program.clone())];
     for command in program.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
         let name = format!("hookonce-{}", command.get_name());
-        // Clap keeps names as long as the program runs, which is until here.
+        // Clap wants a static name; the process ends soon after.
         pages.push((format!("{name}.1"), command.clone().name(name.leak() as &'static str)));
     }
     for (file, page) in pages {
@@ -37,9 +37,9 @@ pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Wr
     Ok(0)
 }
 
-/// Prints what a shell needs to complete the command line.
+/// Prints the completion script of a shell.
 pub(crate) fn completions(mut program: clap::Command, shell: Shell, out: &mut impl Write) -> io::Result<()> {
-    // The generator panics when it cannot write, so it writes where it always can.
+    // The generator panics when it cannot write, so it writes into memory.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut program, "hookonce", &mut text);
     out.write_all(&text)
@@ -50,7 +50,7 @@ pub(crate) fn schema(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:#}", config::schema())
 }
 
-/// Lists the presets, or prints one as it would be written in a config.
+/// Lists the presets, or prints one as config.
 pub(crate) fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8> {
     let Some(name) = name else {
         let wide = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
@@ -63,7 +63,7 @@ pub(crate) fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8
     let Some(preset) = presets::find(name) else {
         let meant = nearest(name, PRESETS.iter().map(|preset| preset.name));
         let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
-        eprintln!("error: there is no preset `{name}`{hint}\nhint: `hookonce presets` lists those there are");
+        eprintln!("error: there is no preset `{name}`{hint}\nhint: `hookonce presets` lists them");
         return Ok(UNKNOWN);
     };
     writeln!(out, "{}", preset.text.trim_end())?;

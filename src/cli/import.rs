@@ -1,7 +1,7 @@
-//! `hookonce import steakpie`: from its config a config of ours, from its database keys of what it has done.
+//! `hookonce import steakpie`: turns its config into one of ours, and its database into keys of what it has done.
 //!
-//! Nothing is written before everything is read and the new config is known to load; keys come first, so that no
-//! config stands there without them. Doing it again changes nothing.
+//! Nothing is written before everything is read and the new config loads. Keys are written first, so that no config exists
+//! without them. Running it again changes nothing.
 
 pub mod generated_config;
 pub mod steakpie_config;
@@ -21,22 +21,22 @@ use std::path::{Path, PathBuf};
 use steakpie_config::{SkippedEntry, SteakpieConfig};
 use steakpie_events::{SteakpieEvents, SteakpieSchema};
 
-/// A config longer than this is another file.
+/// Maximum bytes of a config; a longer file is probably the wrong one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Where steakpie listens, unless `PORT` says otherwise.
 const PORT: u16 = 3142;
 /// Steakpie's database, unless `DB_PATH` says otherwise.
 const DATABASE: &str = "db.sqlite";
 
-/// Rows that cannot be read and are told one by one.
+/// Maximum number of unreadable rows that are listed one by one.
 const ODD_SHOWN: usize = 20;
 
-/// What is to be imported, and where to.
+/// What to import, and where to.
 #[derive(Clone, Debug)]
 pub(crate) struct ImportOptions {
     /// Steakpie's config.
     pub config: PathBuf,
-    /// Its database; `None`: where `DB_PATH` says, or `db.sqlite` if there is one.
+    /// Its database; `None`: `DB_PATH`, or `db.sqlite` if it exists.
     pub db: Option<PathBuf>,
     /// The config to write.
     pub out: PathBuf,
@@ -49,27 +49,27 @@ pub(crate) struct ImportOptions {
 /// What may be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ImportWriteMode {
-    /// Nothing: only show it.
+    /// Nothing: only print it.
     Nothing,
-    /// What is not there yet.
+    /// Only what does not exist yet.
     Add,
-    /// Also over a config that is there.
+    /// Also over an existing config.
     Replace,
 }
 
-/// How it ended; its number is the exit code.
+/// The result; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum ImportExit {
-    /// All is carried over.
+    /// Everything was imported.
     Whole = 0,
-    /// Something is not, and was said.
+    /// Something was not, and the report lists it.
     NotAll = 1,
-    /// It could not be read or written.
+    /// Reading or writing failed.
     Failed = 2,
 }
 
-/// A sentence about why nothing came of it.
+/// Why the import failed, as a sentence.
 struct ImportError(String);
 
 impl<E: Display> From<(&Path, E)> for ImportError {
@@ -78,7 +78,7 @@ impl<E: Display> From<(&Path, E)> for ImportError {
     }
 }
 
-/// Does it, and says what was done on `out`.
+/// Imports, and reports on `out`.
 pub(crate) fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ImportExit> {
     match prepare(order, env).and_then(|plan| plan.apply(order).map(|done| (plan, done))) {
         Ok((plan, done)) => plan.print_summary(order, &done, out),
@@ -89,7 +89,7 @@ pub(crate) fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl
     }
 }
 
-/// All that is known before anything is written.
+/// Everything that will be written.
 struct ImportPlan {
     steakpie: SteakpieConfig,
     text: String,
@@ -100,7 +100,7 @@ struct ImportPlan {
     keys: Vec<Key>,
 }
 
-/// What stands where the config is to be written.
+/// The file that exists at the config's path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExistingConfig {
     Nothing,
@@ -163,14 +163,16 @@ fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
     let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(cannot("is not there\nhint: name the file that steakpie is started with"));
+            return Err(cannot("does not exist\nhint: name the file that steakpie is started with"));
         }
         Err(error) => return Err(cannot(&format!("cannot be read: {error}"))),
-        Ok(read) if read as u64 > FILE_BYTES_MAX => return Err(cannot("is longer than 1 MB\nhint: is it that file?")),
+        Ok(read) if read as u64 > FILE_BYTES_MAX => {
+            return Err(cannot("is longer than 1 MB\nhint: is it the right file?"));
+        }
         Ok(_) => {}
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    let text = text.ok_or_else(|| cannot("is not a text\nhint: is it that file?"))?;
+    let text = text.ok_or_else(|| cannot("is not text\nhint: is it the right file?"))?;
     let document = yaml::parse(&text).map_err(|yaml::YamlError { line, what, hint }| {
         let hint = hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
         ImportError(format!("{}:{line}: it is not YAML: {what}{hint}", path.display()))
@@ -178,7 +180,7 @@ fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
     let root = document.root.ok_or_else(|| cannot("is empty"))?;
     let mut steakpie = steakpie_config::read(&root);
     if let Some(line) = document.second {
-        steakpie.left.push(SkippedEntry { line, what: "a second document begins; steakpie never read it".into() });
+        steakpie.left.push(SkippedEntry { line, what: "a second document begins; steakpie never reads it".into() });
     }
     skip_folders_with_braces(&mut steakpie);
     if steakpie.packages.is_empty() {
@@ -188,7 +190,7 @@ fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
     Ok(steakpie)
 }
 
-/// In a folder's name `{x}` is a field to us, and there is no way to write it otherwise.
+/// Rejects folder names with braces: `{x}` means a field to us, and there is no escape for it.
 fn skip_folders_with_braces(steakpie: &mut SteakpieConfig) {
     let braces = |dir: &str| dir.contains('{') && dir.contains('}');
     for package in &mut steakpie.packages {
@@ -202,7 +204,7 @@ fn skip_folders_with_braces(steakpie: &mut SteakpieConfig) {
     steakpie.left.sort();
 }
 
-/// The config as it will be read. Secrets are not needed for that.
+/// Loads the new config, without its secrets.
 fn parse_config(text: &str, path: &Path, env: EnvLookup<'_>) -> Result<Config, ImportError> {
     let with_secrets = |name: &str| env(name).or_else(|| Some("not needed to import".to_owned()));
     if text.len() as u64 > FILE_BYTES_MAX {
@@ -220,7 +222,7 @@ fn database(order: &ImportOptions, env: EnvLookup<'_>) -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(DATABASE)).filter(|path| path.exists()))
 }
 
-/// A file by its path alone, as people name it.
+/// The store's address for messages: a file is its path alone.
 fn shown(store: &StoreAddress) -> String {
     match store {
         StoreAddress::Sqlite(path) => path.display().to_string(),
@@ -228,7 +230,7 @@ fn shown(store: &StoreAddress) -> String {
     }
 }
 
-/// What was done by this plan.
+/// What the import wrote.
 struct ImportSummary {
     imported: ImportCounts,
     config: ConfigWrite,
@@ -242,7 +244,7 @@ enum ConfigWrite {
 }
 
 impl ImportPlan {
-    /// The source whose deliveries steakpie took.
+    /// The source that receives what steakpie received.
     fn source(&self) -> Option<&Source> {
         self.config.sources.iter().find(|source| source.once.imported.is_some()).map(|source| &**source)
     }
@@ -295,7 +297,7 @@ impl ImportPlan {
         })
     }
 
-    /// Says what was read, what was written, what is left, and what to do next.
+    /// Prints what was read, what was written, what was left out, and what to do next.
     fn print_summary(
         &self,
         order: &ImportOptions,
@@ -321,9 +323,9 @@ impl ImportPlan {
         if order.may == ImportWriteMode::Nothing {
             match self.there {
                 ExistingConfig::Nothing => writeln!(out, "would write {to}:\n\n{}", self.text)?,
-                ExistingConfig::Same => writeln!(out, "would leave {to} as it is: it says the same")?,
+                ExistingConfig::Same => writeln!(out, "would leave {to} unchanged: it has the same content")?,
                 ExistingConfig::Other => {
-                    writeln!(out, "would leave {to} as it is; --force would write:\n\n{}", self.text)?;
+                    writeln!(out, "would leave {to} unchanged; --force would write:\n\n{}", self.text)?;
                 }
             }
             if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
@@ -333,13 +335,10 @@ impl ImportPlan {
             self.tell_written(order, done, out)?;
         }
         if self.events.is_none() {
-            writeln!(
-                out,
-                "no database of steakpie was named, so what it has deployed is not known here; --db names it"
-            )?;
+            writeln!(out, "no steakpie database was given, so its past deployments are unknown; name it with --db")?;
         }
         if !left.is_empty() {
-            writeln!(out, "\nnot carried over:")?;
+            writeln!(out, "\nnot imported:")?;
             left.iter().try_for_each(|left| writeln!(out, "  {left}"))?;
         }
         if order.may == ImportWriteMode::Nothing {
@@ -360,17 +359,19 @@ impl ImportPlan {
         if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
             let (store, ImportCounts { new, known }) = (shown(store), done.imported);
             match (new, known) {
-                (0, known) => writeln!(out, "left {store} as it is: {} there already", counted(known, "key"))?,
+                (0, known) => writeln!(out, "left {store} unchanged: {} already there", counted(known, "key"))?,
                 (new, 0) => writeln!(out, "wrote {store}: {}", counted(new, "key"))?,
-                (new, known) => writeln!(out, "wrote {store}: {}, beside {known} there already", counted(new, "key"))?,
+                (new, known) => writeln!(out, "wrote {store}: {}, besides {known} already there", counted(new, "key"))?,
             }
         }
         match (done.config, self.there) {
             (ConfigWrite::New, _) => writeln!(out, "wrote {to}")?,
-            (ConfigWrite::Over, _) => writeln!(out, "wrote {to}, over what was there")?,
-            (ConfigWrite::Nothing, ExistingConfig::Same) => writeln!(out, "left {to} as it is: it says the same")?,
+            (ConfigWrite::Over, _) => writeln!(out, "overwrote {to}")?,
+            (ConfigWrite::Nothing, ExistingConfig::Same) => {
+                writeln!(out, "left {to} unchanged: it has the same content")?
+            }
             (ConfigWrite::Nothing, _) => {
-                writeln!(out, "left {to} as it is: it says something else; --force replaces it")?;
+                writeln!(out, "left {to} unchanged: its content differs; --force overwrites it")?;
             }
         }
         if done.config == ConfigWrite::Nothing && done.imported.new == 0 {
@@ -389,15 +390,15 @@ impl ImportPlan {
                 left.push(format!("{}: {more} more rows", path.display()));
             }
             if self.source().is_none() && !events.rows.is_empty() {
-                let what = "has no source with the preset `github-package`, so there is nobody to know the events";
+                let what = "has no source with the preset `github-package` that the events could belong to";
                 left.push(format!("{} {what}", order.out.display()));
             }
             if self.store.is_none() && !events.rows.is_empty() {
-                left.push(format!("{} keeps events in memory, so none can be imported", order.out.display()));
+                left.push(format!("{} keeps events in memory, so they cannot be imported", order.out.display()));
             }
         }
         if self.there == ExistingConfig::Other && order.may != ImportWriteMode::Replace {
-            left.push(format!("{} was there before and is not overwritten without --force", order.out.display()));
+            left.push(format!("{} already exists and is not overwritten without --force", order.out.display()));
         }
         left
     }

@@ -1,4 +1,4 @@
-//! `hookonce init`: a config to begin with, a secret beside it, and what to type where.
+//! `hookonce init`: writes a starter config and a secret, and prints how to set up the sender.
 pub(crate) mod templates;
 
 use super::UNKNOWN;
@@ -8,31 +8,31 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use templates::{InitTemplate, KINDS};
 
-/// Bytes of a secret that nobody will guess.
+/// Random bytes of a generated secret.
 const SECRET_BYTES: usize = 32;
 
-/// What to write, as asked on the command line.
+/// Arguments of `init`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InitArgs {
-    /// What it is for: ghcr-deploy, forward, ci-ingestion or hmac; on a terminal it is asked
+    /// Kind of config: ghcr-deploy, forward, ci-ingestion or hmac [default: asks on a terminal]
     kind: Option<String>,
-    /// Where to write it
+    /// Config file to write
     #[arg(long, value_name = "FILE", default_value = "hookonce.toml")]
     out: PathBuf,
-    /// Overwrite what is there, the secret too
+    /// Overwrite an existing config and its secret
     #[arg(long)]
     force: bool,
 }
 
-/// Why nothing was written, in a sentence, and the exit code.
+/// The exit code, and why nothing was written.
 struct InitError(u8, String);
 
-/// Writes a config and a secret. What is wrong goes to standard error.
+/// Writes a config and a secret. Errors go to standard error.
 pub(crate) fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
     let asked = match &ask.kind {
         Some(name) => templates::find(name).map(|kind| (kind, kind.defaults())),
         None if io::stdin().is_terminal() => interview(&mut io::stdin().lock(), out)?,
-        None => Err(format!("what is it for? Say `hookonce init KIND`, one of: {}", templates::names())),
+        None => Err(format!("which kind of config? Run `hookonce init KIND` with one of: {}", templates::names())),
     };
     let written = asked.map_err(|why| InitError(UNKNOWN, why)).and_then(|(kind, answers)| {
         let secret = ask.out.with_file_name(kind.secret(&answers));
@@ -48,10 +48,10 @@ pub(crate) fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
     }
 }
 
-/// What to write, and the answers to its questions; or why that is not known.
+/// The chosen template and the answers to its questions; or why there is none.
 type InterviewResult = Result<(&'static InitTemplate, Vec<String>), String>;
 
-/// Asks a person: which kind, then a few questions. An empty line takes what stands in brackets.
+/// Asks for the kind, then its questions. An empty line takes the default in brackets.
 fn interview(from: &mut impl BufRead, out: &mut impl Write) -> io::Result<InterviewResult> {
     writeln!(out, "What should happen?\n")?;
     for (i, kind) in KINDS.iter().enumerate() {
@@ -79,10 +79,10 @@ fn interview(from: &mut impl BufRead, out: &mut impl Write) -> io::Result<Interv
 }
 
 fn ended() -> String {
-    "the answers ended too early; nothing was written".into()
+    "input ended before all questions were answered; nothing was written".into()
 }
 
-/// Asks until the answer will do; `None`: nobody answers any more.
+/// Asks until the answer is valid; `None` at the end of the input.
 fn question(
     ask: &str,
     default: &str,
@@ -110,13 +110,13 @@ fn question(
 fn write(ask: &InitArgs, secret: &Path, config: &str) -> Result<(), InitError> {
     let there: Vec<_> = [&*ask.out, secret].into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
     if let (Some(path), false) = (there.first(), ask.force) {
-        let why = format!("{} is already there; nothing was written. --force overwrites it", path.display());
+        let why = format!("{} already exists; nothing was written. Use --force to overwrite it", path.display());
         return Err(InitError(1, why));
     }
     let cannot = |path: &Path, error: &io::Error| {
         InitError(UNKNOWN, format!("{} cannot be written: {error}; nothing was changed", path.display()))
     };
-    // What is there goes only once its successor is on the disk beside it.
+    // An existing file is replaced only once its successor is on disk beside it.
     let (new_secret, new_config) = (temporary_path(secret), temporary_path(&ask.out));
     let folder = folder_of(secret, &ask.out).map_err(|error| cannot(secret, &error))?;
     let made = random().and_then(|text| create(&new_secret, &text, 0o600)).map_err(|error| cannot(secret, &error));
@@ -133,7 +133,7 @@ fn write(ask: &InitArgs, secret: &Path, config: &str) -> Result<(), InitError> {
     moved
 }
 
-/// Makes the folder of the secrets, for its owner alone, where they have one of their own; `None`: it is there.
+/// Creates the folder of the secrets, private to its owner, if the template has one; `None` if it exists.
 fn folder_of<'s>(secret: &'s Path, config: &Path) -> io::Result<Option<&'s Path>> {
     let Some(folder) = secret.parent().filter(|folder| Some(*folder) != config.parent()) else { return Ok(None) };
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -150,7 +150,7 @@ fn temporary_path(path: &Path) -> PathBuf {
 }
 
 fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    // One that was left behind is ours: nobody else makes such names.
+    // A leftover file of this name is ours.
     fs::remove_file(path).ok();
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(text.as_bytes())?;
@@ -159,11 +159,11 @@ fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
 
 fn random() -> io::Result<String> {
     let mut bytes = [0; SECRET_BYTES];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("there is no randomness"))?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no randomness available"))?;
     Ok(format!("{}\n", hex::encode(bytes)))
 }
 
-/// What to paste where, and what to type next.
+/// Prints how to set up the sender, and what to run next.
 fn print_next_steps(
     ask: &InitArgs,
     kind: &InitTemplate,

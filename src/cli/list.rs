@@ -11,9 +11,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// A column that is not cut.
+/// Minimum width of a column that is never cut.
 const WHOLE: usize = usize::MAX;
-/// A name or a value that is cut shorter than this says nothing.
+/// Minimum width of a name or value; cut shorter it would be useless.
 const LEAST: usize = 10;
 
 /// What to list.
@@ -28,16 +28,16 @@ pub(crate) struct ListArgs {
     /// Only events in this state
     #[arg(long, value_name = "STATE", value_parser = ["waiting", "running", "done", "dead"])]
     state: Option<String>,
-    /// At most so many
+    /// Maximum number of events to show
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
     limit: u16,
     /// Only events older than this one
     #[arg(long, value_name = "EVENT")]
     before: Option<String>,
-    /// Instead: messages of a stream that could never become an event
+    /// List quarantined stream messages instead of events
     #[arg(long, conflicts_with_all = ["source", "route", "state", "before"])]
     quarantine: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -46,20 +46,20 @@ pub(crate) struct ListArgs {
 
 /// Lists events.
 pub(crate) async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let desk = asked.at.open(BackendAccess::Read, env).await?;
+    let backend = asked.at.open(BackendAccess::Read, env).await?;
     if asked.quarantine {
-        return quarantined(desk.quarantined().await?, asked, out);
+        return quarantined(backend.quarantined().await?, asked, out);
     }
     let before = match &asked.before {
-        Some(name) => text(&desk.show(name).await?, "event").parse::<EventId>().ok(),
+        Some(name) => text(&backend.show(name).await?, "event").parse::<EventId>().ok(),
         None => None,
     };
     let limit = usize::from(asked.limit);
     let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
-    let events = desk.list(EventQuery { source, route, state, before, limit, ..EventQuery::default() }).await?;
+    let events = backend.list(EventQuery { source, route, state, before, limit, ..EventQuery::default() }).await?;
     let next = events.last().filter(|_| events.len() >= limit);
-    let paper = Terminal::stdout(asked.json);
-    match paper.form {
+    let terminal = Terminal::stdout(asked.json);
+    match terminal.form {
         OutputFormat::Json => {
             let next = next.map(|event| event["event"].clone());
             writeln!(out, "{:#}", json!({ "events": events, "next": next }))?;
@@ -67,22 +67,22 @@ pub(crate) async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Wr
         OutputFormat::Lines => events.iter().try_for_each(|event| writeln!(out, "{}", line(event)))?,
         OutputFormat::Screen(_) if events.is_empty() => print_error("no events"),
         OutputFormat::Screen(width) => {
-            write!(out, "{}", table(asked, &events, &paper).render(&paper, width))?;
+            write!(out, "{}", table(asked, &events, &terminal).render(&terminal, width))?;
             if let Some(last) = next {
-                let more = format!("older ones: --before {}", short(last));
-                writeln!(out, "{}", paper.paint("2", &more))?;
+                let more = format!("older events: --before {}", short(last));
+                writeln!(out, "{}", terminal.paint("2", &more))?;
             }
         }
     }
     Ok(0)
 }
 
-/// Messages that never became an event.
+/// Lists quarantined stream messages.
 fn quarantined(mut messages: Vec<Value>, asked: &ListArgs, out: &mut impl Write) -> Result<u8, CommandError> {
     messages.truncate(usize::from(asked.limit));
-    let paper = Terminal::stdout(asked.json);
+    let terminal = Terminal::stdout(asked.json);
     let names = ["message", "source", "subject", "at", "bytes", "why"];
-    match paper.form {
+    match terminal.form {
         OutputFormat::Json => writeln!(out, "{:#}", json!({ "messages": messages }))?,
         OutputFormat::Screen(_) if messages.is_empty() => print_error("no messages in quarantine"),
         OutputFormat::Lines => {
@@ -97,18 +97,18 @@ fn quarantined(mut messages: Vec<Value>, asked: &ListArgs, out: &mut impl Write)
             }
             for message in &messages {
                 let mut cells = vec![TextTableCell::new(one_line(text(message, "message")), "1")];
-                cells.push(TextTableCell::new(paper.ago(&message["at"]), ""));
+                cells.push(TextTableCell::new(terminal.ago(&message["at"]), ""));
                 let others = ["source", "subject", "bytes", "why"];
                 cells.extend(others.map(|name| TextTableCell::new(one_line(&value(&message[name])), "")));
                 table.row(cells);
             }
-            write!(out, "{}", table.render(&paper, width))?;
+            write!(out, "{}", table.render(&terminal, width))?;
         }
     }
     Ok(0)
 }
 
-/// One event for other programs. The columns are always these, whatever the event's fields are.
+/// One event as a tab-separated line; the columns are always the same, whatever fields the event has.
 fn line(event: &Value) -> String {
     let how = [text(event, "how"), text(event, "cause")].concat();
     let attempt = event["attempt"].to_string();
@@ -125,7 +125,7 @@ fn line(event: &Value) -> String {
     [&cells.map(one_line)[..], &[one_line_json(&event["fields"])]].concat().join("\t")
 }
 
-fn table(asked: &ListArgs, events: &[Value], paper: &Terminal) -> TextTable {
+fn table(asked: &ListArgs, events: &[Value], terminal: &Terminal) -> TextTable {
     let mut table = TextTable::default().column("event", WHOLE).column("state", WHOLE).column("received", WHOLE);
     let mut named = Vec::new();
     for (name, wanted) in [("source", &asked.source), ("route", &asked.route)] {
@@ -141,7 +141,7 @@ fn table(asked: &ListArgs, events: &[Value], paper: &Terminal) -> TextTable {
     for event in events {
         let (state, code) = state(event);
         let mut cells = vec![TextTableCell::new(short(event), "1"), TextTableCell::new(state, code)];
-        cells.push(TextTableCell::new(paper.ago(&event["received_at"]), ""));
+        cells.push(TextTableCell::new(terminal.ago(&event["received_at"]), ""));
         cells.extend(named.iter().map(|name| TextTableCell::new(one_line(text(event, name)), "")));
         cells.extend(fields.iter().map(|name| TextTableCell::new(value(&event["fields"][name]), "")));
         table.row(cells);
@@ -149,7 +149,7 @@ fn table(asked: &ListArgs, events: &[Value], paper: &Terminal) -> TextTable {
     table
 }
 
-/// The fields that the listed events have, those of most events first.
+/// The names of the listed events' fields, the most frequent first.
 fn fields(events: &[Value]) -> Vec<&str> {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for (name, _) in events.iter().filter_map(|event| event["fields"].as_object()).flatten() {
@@ -171,7 +171,7 @@ pub(super) fn value(value: &Value) -> String {
     }
 }
 
-/// The state's word, with how or why it is over, and its colour.
+/// The state with how or why it ended, and its colour.
 pub(super) fn state(event: &Value) -> (String, &'static str) {
     let word = text(event, "state");
     let how = [text(event, "how"), text(event, "cause")].concat();

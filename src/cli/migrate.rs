@@ -1,4 +1,4 @@
-//! `hookonce migrate status | up | down`: the schema of a store, one version at a time; `copy`: all of it, elsewhere.
+//! `hookonce migrate`: `status`, `up` and `down` for the schema of a store; `copy` and `reopen` to move a store.
 
 pub mod copy;
 #[cfg(feature = "postgres")]
@@ -15,18 +15,18 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a schema is as it was, or could not be told.
+/// Why a migration failed.
 #[derive(Debug)]
 pub enum MigrateError {
     /// The database could not be opened.
     Open(SqliteOpenError),
-    /// It was opened, and left as it is.
+    /// The migration failed; the schema is unchanged.
     Schema(PathBuf, SqliteMigrationError),
-    /// A server could not be asked, or left its schema as it is.
+    /// A server could not be reached, or its migration failed.
     Server(String),
-    /// Going down removes data, and nobody said that it may.
+    /// Reverting deletes data, and `--yes` was not given.
     NotAgreed(u32),
-    /// What was done could not be printed.
+    /// The result could not be printed.
     Print(io::Error),
 }
 
@@ -38,8 +38,8 @@ impl fmt::Display for MigrateError {
             Self::Server(why) => f.write_str(why),
             Self::NotAgreed(to) => write!(
                 f,
-                "going down to version {to} removes what the versions after it hold; nothing was changed. Say `--yes` to \
-                 go on"
+                "reverting to version {to} deletes the data of all later versions; nothing was changed. Add `--yes` to go \
+                 on"
             ),
             Self::Print(error) => write!(f, "could not print: {error}"),
         }
@@ -60,19 +60,19 @@ impl From<io::Error> for MigrateError {
     }
 }
 
-/// What a person said about losing data.
+/// Whether the operator allows deleting data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataLossConsent {
-    /// It may be removed.
+    /// Data may be deleted.
     Given,
     /// Nothing.
     NotGiven,
 }
 
-/// What a config says about the schema of its store.
+/// What a config determines about its store's schema.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MigrationSettings {
-    /// Who brings an older schema up to date, and builds its indexes.
+    /// Whether nodes migrate the schema and build its indexes.
     pub migrate: MigrationMode,
     /// The fields of its sources.
     pub fields: Vec<DeclaredFields>,
@@ -83,7 +83,7 @@ pub fn store(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<StoreAddress
     configured(explicit, env).map(|(store, _)| store)
 }
 
-/// The same, and what the config says about the schema.
+/// The store that the config names, and what the config determines about its schema.
 pub fn configured(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<(StoreAddress, MigrationSettings), String> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
     let config = config::load_with(&path, SecretRequirement::Optional, env).map_err(|problems| problems.to_string())?;
@@ -91,13 +91,13 @@ pub fn configured(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<(StoreA
     Ok((config.store, MigrationSettings { migrate: config.migrate, fields }))
 }
 
-/// Prints where every version stands. Reads beside a running node.
+/// Prints the status of every version; a node may be running.
 pub fn status(path: &Path, out: &mut impl Write) -> Result<(), MigrateError> {
     let db = open_file(path, SqliteAccess::Read)?.db;
     tell_standings(&schema::status(&db).map_err(|problem| MigrateError::Schema(path.into(), problem))?, out)
 }
 
-/// Goes up to this version, or as far as it goes. No node may run.
+/// Migrates up to this version, or to the latest. No node may run.
 pub fn up(path: &Path, to: Option<u32>, out: &mut impl Write) -> Result<(), MigrateError> {
     let mut opened = open_file(path, SqliteAccess::Tool)?;
     let now = StoreClock::wall(Timestamp::default()).now();
@@ -105,7 +105,7 @@ pub fn up(path: &Path, to: Option<u32>, out: &mut impl Write) -> Result<(), Migr
     tell(&way, "applied", out)
 }
 
-/// Goes back to this version, which removes data. No node may run.
+/// Reverts to this version, which deletes data. No node may run.
 pub fn down(path: &Path, to: u32, consent: DataLossConsent, out: &mut impl Write) -> Result<(), MigrateError> {
     agreed(to, consent)?;
     let mut opened = open_file(path, SqliteAccess::Tool)?;
@@ -113,10 +113,10 @@ pub fn down(path: &Path, to: u32, consent: DataLossConsent, out: &mut impl Write
         lock.forget_last_write(path)?;
     }
     let way = schema::down(&mut opened.db, to).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
-    tell(&way, "taken back", out)
+    tell(&way, "reverted", out)
 }
 
-/// Prints where every version stands.
+/// Prints the status of every version.
 fn tell_standings(standings: &[MigrationStatus], out: &mut impl Write) -> Result<(), MigrateError> {
     for version in standings {
         let when = version.applied_at.map_or("not applied".into(), |at| format!("applied {at}"));
@@ -125,7 +125,7 @@ fn tell_standings(standings: &[MigrationStatus], out: &mut impl Write) -> Result
     Ok(())
 }
 
-/// Going down removes data: somebody must have said that it may.
+/// Reverting deletes data, so it requires `--yes`.
 fn agreed(to: u32, consent: DataLossConsent) -> Result<(), MigrateError> {
     if consent == DataLossConsent::Given { Ok(()) } else { Err(MigrateError::NotAgreed(to)) }
 }

@@ -1,4 +1,4 @@
-//! The command line: one file per command, and here the arguments that lead to them.
+//! The command line: its arguments are defined here, and each command has a file of its own.
 
 pub(crate) mod backend;
 pub(crate) mod cancel;
@@ -37,7 +37,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The answer is no.
 const NO: u8 = 1;
-/// Could not find out.
+/// The command could not find out.
 const UNKNOWN: u8 = 2;
 
 /// Webhooks arrive twice. Your action should happen once.
@@ -50,34 +50,34 @@ struct CliArgs {
 
 #[derive(Subcommand, Debug)]
 enum CliCommand {
-    /// Play one image push against a node in this process, and show what becomes of it
+    /// Run a demo: one image push, delivered ten times to a node in this process
     Demo,
     /// Receive webhooks and act on them
     Serve {
         #[command(flatten)]
         which: ConfigArgs,
-        /// How the log is written; else `HOOKONCE_LOG`, else `log` of the config, else text
+        /// Log format; default: `HOOKONCE_LOG`, else `log` of the config, else text
         #[arg(long, value_enum)]
         log: Option<LogFormatArg>,
-        /// Only receive, or only act; another node on the same store does the rest
+        /// Only receive or only act; another node on the same store does the rest
         #[arg(long, value_enum)]
         only: Option<NodeRoleArg>,
-        /// Go on although the store has lost data: the loss that `serve` named when it refused to start
+        /// Start although the store has lost data; takes the value that `serve` printed when it refused to start
         #[arg(long, value_name = "EPOCH:COUNTER")]
         accept_loss: Option<String>,
     },
-    /// Say whether the config is right, and what it means
+    /// Check the config and print what it means
     Check {
         #[command(flatten)]
         which: ConfigArgs,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Also try secrets, store, folders, commands and receivers
+        /// Also check that secrets, store, folders, commands and receivers can be used
         #[arg(long)]
         live: bool,
     },
-    /// Say why a delivery runs or does not: 0 it would act, 1 it would not, 2 nobody can say
+    /// Explain whether a delivery would run, and why (exit 0 yes, 1 no, 2 unknown)
     #[cfg(feature = "sqlite")]
     Explain {
         #[command(flatten)]
@@ -85,63 +85,63 @@ enum CliCommand {
         #[command(flatten)]
         ask: explain::ExplainArgs,
     },
-    /// Carry over the config and the memory of another system
+    /// Import the config and history of another system
     #[cfg(feature = "sqlite")]
     Import {
         #[command(subcommand)]
         from: ImportCommand,
     },
-    /// Sign a delivery as its sender would, and send it
+    /// Sign and send a test delivery
     Send(send::SendArgs),
     /// List events, newest first
     List(list::ListArgs),
-    /// Show all that is known of one event, and why it stands where it stands
+    /// Show one event: deliveries, attempts, output, and why it is in this state
     Show(show::ShowArgs),
-    /// Follow what happens on a running node
+    /// Follow the events of a running node
     Tail(tail::TailArgs),
     /// Run events again
     Replay(replay::ReplayArgs),
-    /// End an event that waits or runs
+    /// Cancel a waiting or running event
     Cancel(cancel::CancelArgs),
-    /// Free what is kept long enough, or forget one event
+    /// Delete expired events, or forget one event or source
     Forget(forget::ForgetArgs),
-    /// Show or change the version of the store's schema
+    /// Show or change the schema version of the store, or copy a store
     #[cfg(feature = "sqlite")]
     Migrate {
         #[command(flatten)]
         which: ConfigArgs,
-        /// The database, instead of the one in the config
+        /// SQLite file to use instead of the config's store
         #[arg(long, value_name = "PATH", global = true)]
         store: Option<PathBuf>,
         #[command(subcommand)]
         way: MigrateCommand,
     },
-    /// Give the room that an SQLite file no longer needs back to the disk; no node may run on it
+    /// Shrink an SQLite store to the space it needs; stop its node first
     #[cfg(feature = "sqlite")]
     Vacuum {
         #[command(flatten)]
         which: ConfigArgs,
-        /// The file, instead of the one in the config
+        /// SQLite file to use instead of the config's store
         #[arg(long, value_name = "PATH")]
         store: Option<PathBuf>,
     },
-    /// Write a config to begin with, and a secret beside it
+    /// Write a starter config and a secret
     Init(init::InitArgs),
-    /// List what is known about senders, or print one as it would be written in a config
+    /// List the presets for known senders, or print one
     Presets {
-        /// The preset to print
+        /// Preset to print
         name: Option<String>,
     },
-    /// Print a JSON Schema of the config, for editors
+    /// Print the JSON Schema of the config, for editors
     Schema,
-    /// Print what a shell needs to complete the command line
+    /// Generate shell completions
     Completions {
-        /// The shell
+        /// Shell to generate them for
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one for each command
+    /// Print the man page, or write one per command
     Man {
-        /// The folder to write them into
+        /// Folder to write them to
         #[arg(long)]
         dir: Option<PathBuf>,
     },
@@ -149,14 +149,14 @@ enum CliCommand {
 
 #[derive(Args, Debug)]
 struct ConfigArgs {
-    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    /// Config file [default: `HOOKONCE_CONFIG`, ./hookonce.toml, or /etc/hookonce/hookonce.toml]
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum LogFormatArg {
-    /// For people
+    /// Human-readable lines
     Text,
     /// One JSON object per line
     Json,
@@ -164,32 +164,32 @@ enum LogFormatArg {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum NodeRoleArg {
-    /// Receive, and leave the acting to others
+    /// Receive deliveries; other nodes act on them
     Ingest,
-    /// Act, and receive nothing
+    /// Act on events; receive nothing
     Work,
 }
 
 #[cfg(feature = "sqlite")]
 #[derive(Subcommand, Debug)]
 enum ImportCommand {
-    /// From steakpie: its config becomes a hookonce.toml, its events are never acted on again
+    /// Import from steakpie: write a hookonce.toml, and never act on steakpie's events again
     Steakpie {
         /// Steakpie's config
         config: PathBuf,
-        /// Steakpie's database; else `DB_PATH`, ./db.sqlite
+        /// Steakpie's database [default: `DB_PATH`, or ./db.sqlite]
         #[arg(long, value_name = "PATH")]
         db: Option<PathBuf>,
-        /// The config to write
+        /// Config file to write
         #[arg(long, value_name = "FILE", default_value = "hookonce.toml")]
         out: PathBuf,
-        /// The store to write; else hookonce.db beside the config
+        /// Store to write [default: hookonce.db beside the config]
         #[arg(long, value_name = "PATH")]
         store: Option<PathBuf>,
-        /// Show everything and write nothing
+        /// Print what would be written; write nothing
         #[arg(long)]
         dry_run: bool,
-        /// Replace a config that is there
+        /// Overwrite an existing config
         #[arg(long, conflicts_with = "dry_run")]
         force: bool,
     },
@@ -198,52 +198,52 @@ enum ImportCommand {
 #[cfg(feature = "sqlite")]
 #[derive(Subcommand, Debug)]
 enum MigrateCommand {
-    /// Show every version and whether it is applied
+    /// List the schema versions and whether each is applied
     Status,
-    /// Apply the versions that are missing, and build what indexes are missing on PostgreSQL
+    /// Apply missing schema versions; on PostgreSQL also build missing indexes
     Up {
-        /// Only up to this version
+        /// Stop at this version
         #[arg(long)]
         to: Option<u32>,
-        /// First move the store to this schema of its PostgreSQL database; no node may run
+        /// First move the store to this schema of its PostgreSQL database; stop all nodes first
         #[arg(long, value_name = "NAME")]
         schema: Option<String>,
     },
-    /// Go back to a version: removes what the later ones hold
+    /// Revert to a version; deletes the data of later versions
     Down {
-        /// The version to go back to; 0 removes everything
+        /// Version to revert to; 0 deletes everything
         #[arg(long)]
         to: u32,
-        /// Yes, remove it
+        /// Don't ask before deleting data
         #[arg(long)]
         yes: bool,
     },
-    /// Copy everything a store holds into an empty one, and compare both; no node may run on either
+    /// Copy a store into an empty one and verify the copy; stop the nodes of both first
     Copy {
-        /// The store to read: `sqlite:PATH`, `postgres://…`, `redis://…`, or the variable with it: `env:NAME`
+        /// Store to read: `sqlite:PATH`, `postgres://…`, `redis://…`, or `env:NAME` for a variable with the URL
         #[arg(long, value_name = "STORE")]
         from: String,
-        /// The empty store to fill, given in the same way
+        /// Empty store to fill, written the same way
         #[arg(long, value_name = "STORE")]
         to: String,
     },
-    /// Use a store again that was copied into another one, or whose copy did not finish
+    /// Make a store usable again after it was copied, or after its copy was aborted
     Reopen {
-        /// The store; else the one in the config
+        /// Store to reopen [default: the config's store]
         #[arg(value_name = "STORE")]
         copied: Option<String>,
-        /// Don't ask
+        /// Don't ask before reopening
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// Does what the arguments say.
+/// Parses the arguments and runs the command.
 pub fn run() -> ExitCode {
     let line = match CliArgs::try_parse() {
         Ok(line) => line,
         Err(error) => {
-            // A closed pipe is no reason to complain about a closed pipe.
+            // If standard output or error is closed, there is nowhere to report it.
             error.print().unwrap_or_default();
             return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
         }
@@ -329,23 +329,23 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
     }
 }
 
-/// For programs, or for people.
+/// The format of a report.
 fn report_format(json: bool) -> check::ReportFormat {
     if json { check::ReportFormat::Json } else { check::ReportFormat::Text(color_choice(&io::stdout())) }
 }
 
-/// Runs a command of people's, beside a node or without one, until it ends or a person ends it.
+/// Runs an operator command until it ends or is interrupted.
 fn run_async(command: impl Future<Output = Result<u8, CommandError>>) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?; // heard from here on, whatever the command waits for
+        let mut interrupt = signal(SignalKind::interrupt())?; // registered first, so that it works whatever the command waits for
         tokio::select! {
             biased;
             done = command => done,
-            _ = interrupt.recv() => Err(CommandError::unknown("interrupted; what was done before stays done")),
+            _ = interrupt.recv() => Err(CommandError::unknown("interrupted; what was already done stays done")),
         }
     });
-    runtime.shutdown_background(); // a question that nobody answers must not keep the process
+    runtime.shutdown_background(); // a prompt still waiting for input must not keep the process alive
     match done {
         Ok(code) => Ok(code),
         Err(CommandError::Print(error)) => Err(error),
@@ -356,13 +356,13 @@ fn run_async(command: impl Future<Output = Result<u8, CommandError>>) -> io::Res
     }
 }
 
-/// Colours, where a person looks and wants them.
+/// Colours on a terminal, unless `NO_COLOR` is set.
 fn color_choice(to: &impl IsTerminal) -> ColorChoice {
     let colour = to.is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if colour { ColorChoice::Colour } else { ColorChoice::Plain }
 }
 
-/// The file that was named, else the store in the config.
+/// The named file, else the config's store.
 #[cfg(feature = "sqlite")]
 fn store_address(
     config: Option<&Path>,
@@ -396,7 +396,7 @@ fn migrate(
             runtime.block_on(async {
                 match way {
                     MigrateCommand::Copy { .. } | MigrateCommand::Reopen { .. } => {
-                        unreachable!("it asks for no schema")
+                        unreachable!("handled before: needs no schema")
                     }
                     MigrateCommand::Status => migrate::postgres::status(&url, &config, out).await,
                     MigrateCommand::Up { to, schema } => {
@@ -425,7 +425,7 @@ fn migrate(
 #[cfg(feature = "sqlite")]
 fn migrate_file(path: &Path, way: &MigrateCommand, out: &mut impl Write) -> Result<(), migrate::MigrateError> {
     match way {
-        MigrateCommand::Copy { .. } | MigrateCommand::Reopen { .. } => unreachable!("it asks for no schema"),
+        MigrateCommand::Copy { .. } | MigrateCommand::Reopen { .. } => unreachable!("handled before: needs no schema"),
         MigrateCommand::Status => migrate::status(path, out),
         MigrateCommand::Up { schema: Some(_), .. } => {
             Err(migrate::MigrateError::Server(format!("{} is a file, which has no schemas", path.display())))

@@ -1,4 +1,4 @@
-//! `hookonce replay`: gives events another life. They run again, with the body they came with.
+//! `hookonce replay`: runs events again, with their original bodies.
 
 use super::backend::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
 use super::error::{CommandError, print_error};
@@ -11,51 +11,51 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// Events replayed by one command.
+/// Maximum events replayed by one command.
 const REPLAY_MAX: usize = 10_000;
 
 /// What to replay.
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// Their ids, the ends of their ids, or ids of their deliveries
+    /// Event ids, their last characters, or ids of their deliveries
     #[arg(required_unless_present = "state", value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     events: Vec<String>,
     /// All events in this state
     #[arg(long, value_name = "STATE", value_parser = ["done", "dead"], conflicts_with = "events")]
     state: Option<String>,
-    /// Only those of this source
+    /// Only events of this source
     #[arg(long, value_name = "NAME", requires = "state")]
     source: Option<String>,
-    /// Only those on this route
+    /// Only events on this route
     #[arg(long, value_name = "NAME", requires = "state")]
     route: Option<String>,
-    /// Yes, also when it is more than one
+    /// Don't ask before replaying more than one event
     #[arg(long)]
     yes: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     at: BackendArgs,
 }
 
-/// Replays events, the oldest first: of several changes of one subject the last one is the newest again.
+/// Replays events, oldest first, so that of several changes of one subject the newest wins again.
 pub(crate) async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let desk = asked.at.open(BackendAccess::Write, env).await?;
-    let mut events = chosen(asked, &desk).await?;
+    let backend = asked.at.open(BackendAccess::Write, env).await?;
+    let mut events = chosen(asked, &backend).await?;
     events.sort_by(|a, b| text(a, "event").cmp(text(b, "event")));
     events.dedup_by(|a, b| a["event"] == b["event"]);
     if events.len() > 1 {
-        confirm(&format!("{} events would run again.", events.len()), asked.yes).await?;
+        confirm(&format!("This runs {} events again.", events.len()), asked.yes).await?;
     }
-    let paper = Terminal::stdout(asked.json);
+    let terminal = Terminal::stdout(asked.json);
     let (mut replayed, mut refused) = (Vec::new(), Vec::new());
     for event in &events {
-        match desk.replay(text(event, "event")).await {
+        match backend.replay(text(event, "event")).await {
             Ok(CommandOutcome::Done(now)) => {
-                if paper.form != OutputFormat::Json {
+                if terminal.form != OutputFormat::Json {
                     let runs =
-                        if matches!(desk, EventBackend::Store(_)) { ": it runs when a node is started" } else { "" };
+                        if matches!(backend, EventBackend::Store(_)) { ": it runs when a node is started" } else { "" };
                     writeln!(out, "replayed {}, life {}{runs}", short(&now), now["life"])?;
                 }
                 replayed.push(now);
@@ -71,7 +71,7 @@ pub(crate) async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut imp
         }
     }
     let code = u8::from(!refused.is_empty());
-    match paper.form {
+    match terminal.form {
         OutputFormat::Json => writeln!(out, "{:#}", json!({ "replayed": replayed, "refused": refused }))?,
         OutputFormat::Screen(_) | OutputFormat::Lines if events.is_empty() => {
             print_error("no event matches; nothing was done");
@@ -81,22 +81,22 @@ pub(crate) async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut imp
     Ok(code)
 }
 
-async fn chosen(asked: &ReplayArgs, desk: &EventBackend) -> Result<Vec<Value>, CommandError> {
+async fn chosen(asked: &ReplayArgs, backend: &EventBackend) -> Result<Vec<Value>, CommandError> {
     if asked.state.is_some() {
         let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
         let listing = EventQuery { source, route, state, limit: REPLAY_MAX + 1, ..EventQuery::default() };
-        let events = desk.list(listing).await?;
+        let events = backend.list(listing).await?;
         if events.len() > REPLAY_MAX {
             return Err(CommandError::no(format!(
-                "more than {REPLAY_MAX} events match; choose fewer with --source or --route"
+                "more than {REPLAY_MAX} events match; narrow it down with --source or --route"
             )));
         }
         return Ok(events);
     }
-    // All names are looked up before anything runs: a slip in the last one must not leave half of it done.
+    // All names are resolved before anything runs: a typo in the last one must not leave the command half done.
     let mut events = Vec::new();
     for name in &asked.events {
-        events.push(desk.show(name).await?);
+        events.push(backend.show(name).await?);
     }
     Ok(events)
 }

@@ -1,4 +1,4 @@
-//! `hookonce send`: a delivery as its sender would sign and send it.
+//! `hookonce send`: signs and sends a delivery as its sender would.
 pub(crate) mod delivery_builder;
 
 use super::backend::{AdminClient, BackendArgs, SseReader, short, text};
@@ -20,74 +20,74 @@ use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How long an answer may take: longer than any sender waits.
+/// Response timeout: longer than any sender waits.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
-/// How much of an answer that is not ours is shown.
+/// Maximum characters shown of a response that is not ours.
 const SHOWN_CHARS: usize = 200;
 
 /// What to send.
 #[derive(Args, Debug)]
 pub(crate) struct SendArgs {
-    /// The body; `-` reads standard input
+    /// File with the body; `-` reads standard input
     #[arg(value_name = "FILE", required_unless_present = "sample")]
     file: Option<PathBuf>,
-    /// Make a body up: something new that this source would let through
+    /// Generate a new body that the source accepts
     #[arg(long, conflicts_with = "file")]
     sample: bool,
-    /// The source whose sender this is; may be left out if there is only one
+    /// Source to send to; optional if the config has only one
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Set a field before sending: tag=main
+    /// Set a field of the body, such as tag=main
     #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
-    /// The delivery id; a new one unless it is given
+    /// Delivery id [default: a new one]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// Send the same delivery so many times
+    /// Number of times to send the same delivery
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     times: u16,
-    /// Where to; else the config's own address
+    /// URL to send to [default: the config's `listen` address]
     #[arg(long)]
     url: Option<String>,
-    /// Wait until the event is over, showing its output
+    /// Wait until the event has ended, and print its output
     #[arg(long)]
     wait: bool,
-    /// For programs: one document per line
+    /// Print JSON, one document per line
     #[arg(long)]
     json: bool,
-    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    /// Config file [default: `HOOKONCE_CONFIG`, ./hookonce.toml, or /etc/hookonce/hookonce.toml]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// With --wait: the node's admin port, if it is not the config's
+    /// With --wait: URL of the node's admin port [default: from the config]
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// With --wait: the variable with the admin port's token
+    /// With --wait: environment variable with the admin token
     #[arg(long, value_name = "NAME", default_value = "HOOKONCE_ADMIN_TOKEN")]
     token_env: String,
 }
 
-/// What the node answered.
+/// The node's response.
 struct SendResponse {
     status: u16,
     body: Vec<u8>,
     events: Vec<String>,
 }
 
-/// Sends a delivery, and follows what comes of it.
+/// Sends a delivery, and with `--wait` follows its events.
 pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let config = config::load(&config::find(asked.config.as_deref(), env)?, env)?;
     let source = source(asked, &config)?;
     let clock = StoreClock::wall(Timestamp::default());
-    let letter = build_delivery(asked, &config, &source, clock.now())?;
-    let url = address(asked, &config, &source, &letter)?;
-    let paper = Terminal::stdout(asked.json);
+    let delivery = build_delivery(asked, &config, &source, clock.now())?;
+    let url = address(asked, &config, &source, &delivery)?;
+    let terminal = Terminal::stdout(asked.json);
     let mut watch = if asked.wait { Some(CompletionWatcher::begin(asked, env).await?) } else { None };
     let client = reqwest::Client::builder().timeout(ANSWER_TIME).redirect(reqwest::redirect::Policy::none()).build();
     let client = client.map_err(|error| CommandError::unknown(format!("cannot send: {error}")))?;
     let (mut code, mut events) = (0, Vec::new());
     for _ in 0..asked.times {
-        let answer = post(&client, &url, &letter, &letter.headers(&source, clock.now())).await?;
-        answer.print(&paper, out)?;
+        let answer = post(&client, &url, &delivery, &delivery.headers(&source, clock.now())).await?;
+        answer.print(&terminal, out)?;
         code = code.max(u8::from(!(200..300).contains(&answer.status)));
         for event in answer.events {
             if !events.contains(&event) {
@@ -96,12 +96,12 @@ pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Wr
         }
     }
     match &mut watch {
-        Some(watch) => Ok(code.max(watch.end(&events, paper, &clock, out).await?)),
+        Some(watch) => Ok(code.max(watch.end(&events, terminal, &clock, out).await?)),
         None => Ok(code),
     }
 }
 
-/// Somebody who waits for what comes of it, and began to listen before it was sent.
+/// Waits for the events of a delivery; subscribed before the delivery is sent.
 struct CompletionWatcher {
     port: AdminClient,
     news: SseReader,
@@ -114,11 +114,11 @@ impl CompletionWatcher {
         Ok(Self { news: port.tail().await?, port })
     }
 
-    /// Waits until all of them are over; says how they ended, and whether well.
+    /// Waits until all events have ended; prints how, and returns the exit code.
     async fn end(
         &mut self,
         events: &[String],
-        paper: Terminal,
+        terminal: Terminal,
         clock: &StoreClock,
         out: &mut impl Write,
     ) -> Result<u8, CommandError> {
@@ -132,16 +132,16 @@ impl CompletionWatcher {
                 open.push(event.clone());
             }
         }
-        follow_until_ended(&mut self.news, &open, &mut TailPrinter::new(paper), out).await?;
+        follow_until_ended(&mut self.news, &open, &mut TailPrinter::new(terminal), out).await?;
         let mut code = 0;
         for event in events {
             let story = self.port.show(event).await?;
             code = code.max(u8::from(text(&story, "state") != "done"));
-            if paper.form == OutputFormat::Json {
+            if terminal.form == OutputFormat::Json {
                 writeln!(out, "{}", json!({ "kind": "end", "end": story }))?;
                 continue;
             }
-            let mut sheet = EventPrinter { paper: Terminal { now: clock.now(), ..paper }, out };
+            let mut sheet = EventPrinter { terminal: Terminal { now: clock.now(), ..terminal }, out };
             sheet.print_state(&story)?;
             if !open.contains(event) {
                 sheet.attempts(&story, OutputExtent::Tail)?;
@@ -174,23 +174,23 @@ fn build_delivery(
     now: Timestamp,
 ) -> Result<DeliveryBuilder, CommandError> {
     let id = asked.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    let mut letter = match &asked.file {
+    let mut delivery = match &asked.file {
         Some(path) => {
-            let mut letter = DeliveryBuilder::of(read(path, source.body_max)?, id);
+            let mut delivery = DeliveryBuilder::of(read(path, source.body_max)?, id);
             if asked.id.is_some() {
-                letter.set_delivery_id(source)?;
+                delivery.set_delivery_id(source)?;
             }
-            letter
+            delivery
         }
         None => {
             DeliveryBuilder::sample(source, config.notes.get(&source.name).and_then(|notes| notes.preset), id, now)?
         }
     };
-    letter.set(source, &asked.set)?;
-    Ok(letter)
+    delivery.set(source, &asked.set)?;
+    Ok(delivery)
 }
 
-/// The bytes of a file, or of standard input, as far as the source would take them.
+/// The bytes of a file or of standard input, up to the source's body limit.
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, CommandError> {
     let name = path.display();
     let cannot = |error: &io::Error| match error.kind() {
@@ -208,29 +208,34 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, CommandError> {
     };
     read.map_err(|error| cannot(&error))?;
     if body.len() > most {
-        return Err(CommandError::unknown(format!("{name} is longer than its source takes: {}", size_text(most))));
+        return Err(CommandError::unknown(format!("{name} is larger than its source allows: {}", size_text(most))));
     }
     Ok(body)
 }
 
-/// The URL that is named, with the source's path where it has none; else where the config's node listens.
-fn address(asked: &SendArgs, config: &Config, source: &Source, letter: &DeliveryBuilder) -> Result<Url, CommandError> {
+/// The URL to send to: the given one, with the source's path if it has none; else the config's `listen` address.
+fn address(
+    asked: &SendArgs,
+    config: &Config,
+    source: &Source,
+    delivery: &DeliveryBuilder,
+) -> Result<Url, CommandError> {
     if source.stream.is_some() {
-        let why =
-            format!("the source {} takes from a {}: publish there, or send to the edge", source.name, source.path);
+        let why = format!(
+            "the source {} reads from a {}: publish there, or send to the node that fills it",
+            source.name, source.path
+        );
         return Err(CommandError::unknown(why));
     }
     let named = match &asked.url {
         Some(url) if url.contains("://") => url.clone(),
         Some(address) => format!("http://{address}"),
         None if config.listen.port() == 0 => {
-            return Err(CommandError::unknown(
-                "the config lets the system choose the port; name the address with --url",
-            ));
+            return Err(CommandError::unknown("the config has port 0, chosen at start; name the address with --url"));
         }
         None => format!("http://{}", crate::cli::backend::connect_address(config.listen)),
     };
-    let cannot = |why: String| CommandError::unknown(format!("`{}` is no URL to send to: {why}", one_line(&named)));
+    let cannot = |why: String| CommandError::unknown(format!("`{}` is not a URL to send to: {why}", one_line(&named)));
     let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(cannot("expected http:// or https://".into()));
@@ -238,7 +243,7 @@ fn address(asked: &SendArgs, config: &Config, source: &Source, letter: &Delivery
     if matches!(url.path(), "" | "/") {
         url.set_path(&source.path);
     }
-    for (name, value) in letter.query() {
+    for (name, value) in delivery.query() {
         url.query_pairs_mut().append_pair(name, value);
     }
     Ok(url)
@@ -247,10 +252,10 @@ fn address(asked: &SendArgs, config: &Config, source: &Source, letter: &Delivery
 async fn post(
     client: &reqwest::Client,
     url: &Url,
-    letter: &DeliveryBuilder,
+    delivery: &DeliveryBuilder,
     headers: &[(String, String)],
 ) -> Result<SendResponse, CommandError> {
-    let mut request = client.post(url.clone()).body(letter.body.clone());
+    let mut request = client.post(url.clone()).body(delivery.body.clone());
     for (name, value) in headers {
         request = request.header(name, value);
     }
@@ -269,19 +274,19 @@ async fn post(
 }
 
 impl SendResponse {
-    fn print(&self, paper: &Terminal, out: &mut impl Write) -> io::Result<()> {
+    fn print(&self, terminal: &Terminal, out: &mut impl Write) -> io::Result<()> {
         let document = serde_json::from_slice(&self.body).ok();
-        if paper.form == OutputFormat::Json {
+        if terminal.form == OutputFormat::Json {
             let body = document.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into());
             let answer = json!({ "kind": "answer", "status": self.status, "events": self.events, "answer": body });
             return writeln!(out, "{answer}");
         }
         let code = if (200..300).contains(&self.status) { "32" } else { "31" };
-        let status = paper.paint(code, &self.status.to_string());
+        let status = terminal.paint(code, &self.status.to_string());
         writeln!(out, "{status} {}", self.words(&document.unwrap_or_default()))
     }
 
-    /// The word, the event, and the reason; what is not ours is shown as it is.
+    /// Status, event and reason in one line; a foreign response is shown as it is.
     fn words(&self, answer: &Value) -> String {
         let word = text(answer, "status");
         let ids: Vec<_> = self.events.iter().map(|event| short(&json!({ "event": event }))).collect();

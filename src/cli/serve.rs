@@ -1,4 +1,4 @@
-//! `hookonce serve`: run a node until it is told to stop.
+//! `hookonce serve`: runs a node until it gets a signal to stop.
 
 use crate::action::GuardProgram;
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
@@ -14,17 +14,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::display;
 use tracing::{error, info, warn};
 
-/// How a node ended; its number is the exit code.
+/// How a node stopped; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum ServeExit {
-    /// It was told to.
+    /// By a signal.
     Stopped = 0,
-    /// It could not start, or its store broke.
+    /// It could not start, or its store failed.
     Failed = 2,
 }
 
-/// How a node is started.
+/// Options of `serve`.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeOptions {
     /// What it does.
@@ -35,7 +35,7 @@ pub(crate) struct ServeOptions {
     pub accepts: Option<String>,
 }
 
-/// Loads the config and runs a node. Where it listens is said on `out`, what is wrong on standard error.
+/// Loads the config and runs a node. Prints its addresses on `out`, errors on standard error.
 pub(crate) fn serve(
     explicit: Option<&Path>,
     how: &ServeOptions,
@@ -121,7 +121,7 @@ fn find_and_run(
             never = refuse_to_reload(hangups) => match never {},
         }
     });
-    // A read that hangs must not keep the process.
+    // A blocked read must not keep the process alive.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     #[cfg(feature = "otel")]
     crate::observe::otlp::flush();
@@ -151,13 +151,13 @@ fn log_problem(problem: &ConfigDiagnostic) {
     }
 }
 
-/// Ignores SIGHUP: the config is read only at the start.
+/// Ignores SIGHUP, with a warning: the config is read only at start.
 async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
     loop {
         if hangups.recv().await.is_none() {
             return std::future::pending().await;
         }
-        let why = "there is no reload: SIGHUP does nothing";
+        let why = "SIGHUP is ignored: the config is read only at start";
         let hint = "run `hookonce check`, then restart";
         warn!(target: "hookonce", why, hint, "hangup");
     }
@@ -165,7 +165,7 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
 
 async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::Result<ServeExit> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    // A node may wait long for its store, and can be told to stop meanwhile too: nothing was taken yet.
+    // A node may wait long for its store; it can be stopped meanwhile, because it has received nothing yet.
     let started = tokio::select! {
         started = RunningNode::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
         _ = term.recv() => return Ok(stopped()),
@@ -195,12 +195,12 @@ async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::R
             ServeExit::Failed
         }
     };
-    info!(target: "hookonce", hint = "once more to stop at once", "draining");
+    info!(target: "hookonce", hint = "send the signal again to stop at once", "draining");
     node.stop(async {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
-            // A store that broke takes no result any more: nothing is worth waiting for.
+            // A failed store accepts no result, so there is nothing to wait for.
             () = std::future::ready(()), if end == ServeExit::Failed => {}
         }
     })
@@ -209,7 +209,7 @@ async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::R
     Ok(end)
 }
 
-/// Says that it was told to stop, and did.
+/// Logs a stop by signal.
 fn stopped() -> ServeExit {
     info!(target: "hookonce", "stopped");
     ServeExit::Stopped
@@ -238,10 +238,10 @@ fn start_traces(_: &Config, env: EnvLookup<'_>) -> impl FnOnce() {
     }
 }
 
-/// How often the config is looked at.
+/// How often the config file is checked for changes.
 const WATCH_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Says when the config on the disk is no longer the one that was read. It is read at the start, and only there.
+/// Warns when the config file changes on disk. It is read only at start.
 async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
     let read = || std::fs::read(path).ok();
     let mut known = read();
@@ -269,7 +269,7 @@ fn log_sources(config: &Config, node: &RunningNode) {
 fn print_sources(config: &Config, node: &RunningNode, out: &mut impl Write) -> io::Result<()> {
     match node.ingest {
         Some(at) => config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, at)))?,
-        None => writeln!(out, "only acts: deliveries arrive on other nodes")?,
+        None => writeln!(out, "this node only acts: deliveries arrive on other nodes")?,
     }
     writeln!(out, "admin on http://{}, node {}", node.admin, node.dispatcher.node())?;
     out.flush()

@@ -1,4 +1,4 @@
-//! `hookonce show`: all that is known of one event, and why it stands where it stands.
+//! `hookonce show`: one event with its deliveries, attempts and output, and why it is in its state.
 
 use super::backend::{BackendAccess, BackendArgs, text};
 use super::error::CommandError;
@@ -12,21 +12,21 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// Lines of output that are shown unless all are asked for.
+/// Lines of output shown without `--output`.
 const OUTPUT_LINES: usize = 10;
-/// Where what is told begins.
+/// Width of the column of labels.
 const INDENT: usize = 12;
 
 /// What to show.
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// Its id, the end of its id, or the id of a delivery of it
+    /// Event id, its last characters, or the id of one of its deliveries
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     event: String,
-    /// All of the output, not only its end
+    /// Print all of the output, not only its last lines
     #[arg(long)]
     output: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -44,22 +44,22 @@ pub(super) enum OutputExtent {
 
 /// Shows one event.
 pub(crate) async fn show(asked: &ShowArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let desk = asked.at.open(BackendAccess::Read, env).await?;
-    let story = desk.show(&asked.event).await?;
-    let paper = Terminal::stdout(asked.json);
-    match paper.form {
+    let backend = asked.at.open(BackendAccess::Read, env).await?;
+    let story = backend.show(&asked.event).await?;
+    let terminal = Terminal::stdout(asked.json);
+    match terminal.form {
         OutputFormat::Json => writeln!(out, "{story:#}")?,
         OutputFormat::Screen(_) | OutputFormat::Lines => {
             let output = if asked.output { OutputExtent::All } else { OutputExtent::Tail };
-            EventPrinter { paper, out }.print_event(&story, output)?;
+            EventPrinter { terminal, out }.print_event(&story, output)?;
         }
     }
     Ok(0)
 }
 
-/// A page of labels and what is told beside them.
+/// Prints the details of an event as labels and values.
 pub(super) struct EventPrinter<'o, W> {
-    pub(super) paper: Terminal,
+    pub(super) terminal: Terminal,
     pub(super) out: &'o mut W,
 }
 
@@ -68,13 +68,13 @@ impl<W: Write> EventPrinter<'_, W> {
         self.print_wrapped("event", text(story, "event"))?;
         self.print_state(story)?;
         self.print_wrapped("source", &format!("{}, route {}", text(story, "source"), text(story, "route")))?;
-        self.print_wrapped("received", &self.paper.format_time(&story["received_at"]))?;
+        self.print_wrapped("received", &self.terminal.format_time(&story["received_at"]))?;
         if story["ended_at"].is_string() {
-            self.print_wrapped("ended", &self.paper.format_time(&story["ended_at"]))?;
+            self.print_wrapped("ended", &self.terminal.format_time(&story["ended_at"]))?;
         }
         let again = &story["published_again"];
         if again.is_object() {
-            let (last, message) = (self.paper.format_time(&again["last_at"]), text(again, "message"));
+            let (last, message) = (self.terminal.format_time(&again["last_at"]), text(again, "message"));
             let over = if story["ended_at"].is_string() { format!(", last {last}") } else { String::new() };
             self.print_wrapped("published", &format!("again {}{over}, message {message}", times(again)))?;
         }
@@ -88,13 +88,13 @@ impl<W: Write> EventPrinter<'_, W> {
         self.receipt(story, output)
     }
 
-    /// The sentence that says why it stands where it stands, its word in the state's colour.
+    /// Prints why the event is in its state, the state in its colour.
     pub(super) fn print_state(&mut self, story: &Value) -> io::Result<()> {
         let why = text(story, "why");
         let (word, rest) = why.split_once(':').unwrap_or((why, ""));
         let (_, code) = state(story);
-        let lines = self.paper.wrap(one_line(rest).trim_start(), INDENT + word.len() + 2);
-        let first = format!("{}: {}", self.paper.paint(code, word), lines.first().map_or("", |line| line));
+        let lines = self.terminal.wrap(one_line(rest).trim_start(), INDENT + word.len() + 2);
+        let first = format!("{}: {}", self.terminal.paint(code, word), lines.first().map_or("", |line| line));
         self.label("state", &first)?;
         lines.iter().skip(1).try_for_each(|line| self.label("", line))
     }
@@ -109,7 +109,7 @@ impl<W: Write> EventPrinter<'_, W> {
         Ok(())
     }
 
-    /// What is kept until the event ends, to be passed on.
+    /// Prints the headers that are kept until the event ends, to be passed on.
     fn headers(&mut self, story: &Value) -> io::Result<()> {
         let mut label = "passes on";
         for (name, shown) in story["headers"].as_object().into_iter().flatten() {
@@ -126,7 +126,7 @@ impl<W: Write> EventPrinter<'_, W> {
         let seen = story["deliveries"].as_array().unwrap_or(&empty);
         for sighting in seen {
             let id = sighting["delivery"].as_str().map_or("without an id".to_owned(), one_line);
-            let (at, same) = (self.paper.ago(&sighting["at"]), same(text(sighting, "same")));
+            let (at, same) = (self.terminal.ago(&sighting["at"]), same(text(sighting, "same")));
             self.label("", &format!("{id}  duplicate, {at}: {same}"))?;
         }
         let more = story["duplicates"].as_u64().unwrap_or(0).saturating_sub(seen.len() as u64);
@@ -148,7 +148,7 @@ impl<W: Write> EventPrinter<'_, W> {
         let life = if lives { format!("life {}, ", tried["life"]) } else { String::new() };
         let why = strip_control_chars(text(tried, "why")).replace('\n', " ");
         let why = if why.is_empty() { why } else { format!(": {why}") };
-        let ago = self.paper.ago(&tried["ended_at"]);
+        let ago = self.terminal.ago(&tried["ended_at"]);
         format!("{life}attempt {} {} after {took}, {ago}{why}", tried["attempt"], text(tried, "outcome"))
     }
 
@@ -158,30 +158,30 @@ impl<W: Write> EventPrinter<'_, W> {
         let skipped = if output == OutputExtent::All { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
         if skipped > 0 {
             let more = format!("… {skipped} lines before; --output shows all");
-            self.label("", &format!("  {}", self.paper.paint("2", &more)))?;
+            self.label("", &format!("  {}", self.terminal.paint("2", &more)))?;
         }
-        lines[skipped..].iter().try_for_each(|line| self.label("", &format!("  {}", self.paper.paint("2", line))))
+        lines[skipped..].iter().try_for_each(|line| self.label("", &format!("  {}", self.terminal.paint("2", line))))
     }
 
     fn receipt(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
         let Some(receipt) = story.get("receipt") else { return Ok(()) };
         let body = text(receipt, "body");
-        let cut = if receipt["cut"] == true { ", not whole" } else { "" };
+        let cut = if receipt["cut"] == true { ", truncated" } else { "" };
         self.print_wrapped("receipt", &format!("{}, {} bytes{cut}", receipt["status"], body.len()))?;
         self.output(body, output)
     }
 
-    /// A label and text beside it, in as many lines as it takes.
+    /// Prints a label and a text, wrapped to the terminal's width.
     fn print_wrapped(&mut self, label: &str, text: &str) -> io::Result<()> {
         let mut label = label;
-        for line in self.paper.wrap(&one_line(text), INDENT) {
+        for line in self.terminal.wrap(&one_line(text), INDENT) {
             self.label(std::mem::take(&mut label), &line)?;
         }
         Ok(())
     }
 
     fn label(&mut self, label: &str, line: &str) -> io::Result<()> {
-        let label = self.paper.paint(if label.is_empty() { "" } else { "2" }, &format!("{label:<INDENT$}"));
+        let label = self.terminal.paint(if label.is_empty() { "" } else { "2" }, &format!("{label:<INDENT$}"));
         writeln!(self.out, "{}", format!("{label}{line}").trim_end())
     }
 }
@@ -210,8 +210,8 @@ mod tests {
 
     fn told(story: &Value, form: OutputFormat, ink: ColorChoice, output: OutputExtent) -> String {
         let mut out = Vec::new();
-        let paper = Terminal { form, ink, now: Timestamp::parse("2026-02-07T16:30:00Z").unwrap() };
-        EventPrinter { paper, out: &mut out }.print_event(story, output).unwrap();
+        let terminal = Terminal { form, ink, now: Timestamp::parse("2026-02-07T16:30:00Z").unwrap() };
+        EventPrinter { terminal, out: &mut out }.print_event(story, output).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -1,4 +1,4 @@
-//! `hookonce tail`: what happens on a node, while it happens.
+//! `hookonce tail`: follows the events of a node live.
 
 use super::backend::{AdminClient, BackendArgs, SseReader, short, text};
 use super::error::{CommandError, print_error};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-/// A line of output that goes on without an end is shown in pieces of this length.
+/// Maximum bytes of a line of output; a longer one is printed in pieces.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// What to follow.
@@ -23,10 +23,10 @@ pub(crate) struct TailArgs {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Only this event, to its end
+    /// Only this event, until it ends
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     event: Option<String>,
-    /// For programs: one document per line
+    /// Print JSON, one document per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! What is printed on: a terminal of some width and with colours, or a pipe with neither. Text from outside is tamed
-//! here: whoever looks at an event must not have their terminal driven by it.
+//! Output to a terminal, with its width and colours, or to a pipe. Strips control characters from untrusted text, so that
+//! an event cannot control the terminal of an operator who looks at it.
 
 use super::error::CommandError;
 use crate::config::diagnostic::ColorChoice;
@@ -10,33 +10,33 @@ use serde_json::Value;
 use std::io;
 use std::io::{IsTerminal, Write};
 
-/// A terminal that does not say how wide it is.
+/// Width of a terminal that does not report it.
 const WIDTH: usize = 80;
 
-/// What is printed on, and when.
+/// Where output goes, and the time that ages are relative to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {
-    /// How it is written.
+    /// The output format.
     pub form: OutputFormat,
-    /// With or without colour.
+    /// Whether output is coloured.
     pub ink: ColorChoice,
-    /// What times are relative to.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// How something is written.
+/// Output format of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OutputFormat {
-    /// For people, at most so many columns wide.
+    /// For people, at most this many columns wide.
     Screen(usize),
-    /// For other programs: one thing per line.
+    /// Tab-separated lines, when the output is a pipe.
     Lines,
-    /// For other programs: JSON.
+    /// JSON.
     Json,
 }
 
 impl Terminal {
-    /// Standard output, as it is.
+    /// Standard output.
     pub(crate) fn stdout(json: bool) -> Self {
         let out = io::stdout();
         let form = match (json, out.is_terminal()) {
@@ -47,24 +47,24 @@ impl Terminal {
         Self { form, ink: crate::cli::color_choice(&out), now: StoreClock::wall(Timestamp::default()).now() }
     }
 
-    /// Text in a colour, where there are colours.
+    /// Text in a colour, if colours are on.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if code.is_empty() { text.to_owned() } else { self.ink.paint(code, text) }
     }
 
-    /// A point in time, in JSON, relative to now.
+    /// A JSON timestamp as an age.
     pub(crate) fn ago(&self, at: &Value) -> String {
         at.as_str().and_then(Timestamp::parse).map(|at| ago(at, self.now)).unwrap_or_default()
     }
 
-    /// The same, with the time itself.
+    /// A JSON timestamp as time and age.
     pub(crate) fn format_time(&self, at: &Value) -> String {
         let Some(time) = at.as_str().and_then(Timestamp::parse) else { return String::new() };
         let whole = Timestamp(time.0 - time.0.rem_euclid(1_000_000)).to_string();
         format!("{} ({})", whole.replace(".000000", "").replace('T', " ").replace('Z', " UTC"), ago(time, self.now))
     }
 
-    /// Text in lines that fit behind an indentation.
+    /// Wraps text to the width that an indentation leaves.
     pub(crate) fn wrap(&self, text: &str, indent: usize) -> Vec<String> {
         match self.form {
             OutputFormat::Screen(width) => wrap(text, width.saturating_sub(indent).max(20)),
@@ -87,8 +87,8 @@ pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Text without what would drive a terminal: sequences of escapes go, other control characters are shown as `\u{7}`.
-/// Newlines and tabs stay.
+/// Makes untrusted text safe for a terminal: removes escape sequences, shows other control characters as `\u{7}`. Keeps
+/// newlines and tabs.
 pub(crate) fn strip_control_chars(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -108,7 +108,7 @@ pub(crate) fn strip_control_chars(text: &str) -> String {
     out
 }
 
-/// Characters that turn the direction of what follows.
+/// Whether a character changes the direction of the text after it.
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -118,8 +118,7 @@ pub(crate) fn one_line(text: &str) -> String {
     strip_control_chars(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// JSON on one line, in which nothing drives a terminal and which still is the same JSON: what is escaped can only stand
-/// inside a string.
+/// The same JSON on one line, safe for a terminal: characters that need escaping occur only inside strings.
 pub(crate) fn one_line_json(value: &Value) -> String {
     let escaped = |c: char| match c {
         c if c.is_control() || is_bidi_control(c) => format!("\\u{:04x}", u32::from(c)),
@@ -145,16 +144,16 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Whether a person wants this: they said so before, or say so now. Where nobody can be asked, the answer is no.
+/// Asks the operator to confirm, unless `--yes` was given. Without a terminal the answer is no.
 pub(crate) async fn confirm(question: &str, said_before: bool) -> Result<(), CommandError> {
     if said_before {
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(CommandError::no(format!("{question} Say --yes to go on; nothing was done")));
+        return Err(CommandError::no(format!("{question} Add --yes to go on; nothing was done")));
     }
     write!(io::stderr(), "{question} Go on? [y/N] ").and_then(|()| io::stderr().flush()).unwrap_or_default();
-    // On a thread of its own, so that Ctrl-C is heard meanwhile.
+    // On its own thread, so that Ctrl-C still works.
     let answer = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         io::stdin().read_line(&mut line).map(|_| line)
@@ -218,9 +217,9 @@ mod tests {
     #[test]
     fn a_moment_is_told_both_ways() {
         let now = Timestamp::parse("2026-02-07T16:23:40Z").unwrap();
-        let paper = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now };
+        let terminal = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now };
         let at = Value::from("2026-02-07T16:20:40.123456Z");
-        assert_eq!(paper.format_time(&at), "2026-02-07 16:20:40 UTC (2m ago)");
-        assert_eq!(paper.ago(&Value::Null), "");
+        assert_eq!(terminal.format_time(&at), "2026-02-07 16:20:40 UTC (2m ago)");
+        assert_eq!(terminal.ago(&Value::Null), "");
     }
 }

@@ -1,8 +1,8 @@
-//! A table that fits its terminal: wide columns are cut first, then the last ones are left out.
+//! Text tables that fit the terminal: wide columns are cut first, then the last ones are dropped.
 
 use super::terminal::Terminal;
 
-/// Between two columns.
+/// Gap between two columns.
 const GAP: usize = 2;
 
 /// A table for people.
@@ -15,7 +15,7 @@ pub(crate) struct TextTable {
 #[derive(Debug)]
 struct TextTableColumn {
     head: String,
-    /// Cut no further than to this width; where even that does not fit, the column is left out.
+    /// Minimum width; a column that does not fit at this width is dropped.
     least: usize,
 }
 
@@ -34,20 +34,20 @@ impl TextTableCell {
 }
 
 impl TextTable {
-    /// One more column, which is not cut below so many characters, nor below its head.
+    /// Adds a column with a minimum width, which is at least that of its header.
     #[must_use]
     pub(crate) fn column(mut self, head: &str, least: usize) -> Self {
         self.columns.push(TextTableColumn { head: head.to_uppercase(), least: least.max(breadth(head)) });
         self
     }
 
-    /// One more row: a cell for each column.
+    /// Adds a row: one cell per column.
     pub(crate) fn row(&mut self, cells: Vec<TextTableCell>) {
         self.rows.push(cells);
     }
 
-    /// The table, at most so wide.
-    pub(crate) fn render(&self, paper: &Terminal, width: usize) -> String {
+    /// The table as text, at most `width` columns wide.
+    pub(crate) fn render(&self, terminal: &Terminal, width: usize) -> String {
         let widths = self.fit(width);
         let heads = self.columns.iter().map(|column| TextTableCell::new(column.head.clone(), "2")).collect();
         let mut out = String::new();
@@ -58,7 +58,7 @@ impl TextTable {
                 let text = cut(&cell.text, *width);
                 line.extend(std::iter::repeat_n(' ', gap));
                 gap = GAP + width - breadth(&text);
-                line.push_str(&if text.is_empty() { text } else { paper.paint(cell.code, &text) });
+                line.push_str(&if text.is_empty() { text } else { terminal.paint(cell.code, &text) });
             }
             out.push_str(line.trim_end());
             out.push('\n');
@@ -66,7 +66,7 @@ impl TextTable {
         out
     }
 
-    /// How wide each column is; fewer than there are columns, if the last ones do not fit.
+    /// The widths of the columns that fit.
     fn fit(&self, width: usize) -> Vec<usize> {
         let wide = |i: usize, column: &TextTableColumn| {
             let cells = self.rows.iter().map(|row| breadth(&row[i].text));
@@ -89,7 +89,7 @@ impl TextTable {
     }
 }
 
-/// Text of at most so many columns; what is cut ends with `…`.
+/// Text cut to a width, ending with `…` if it was cut.
 fn cut(text: &str, width: usize) -> String {
     if breadth(text) <= width {
         return text.to_owned();
@@ -103,12 +103,12 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// How many columns a text takes.
+/// The display width of a text.
 fn breadth(text: &str) -> usize {
     text.chars().map(column).sum()
 }
 
-/// How many columns a character takes: those of East Asia, and most pictures, two; those that sit on others, none.
+/// The display width of a character: 2 for East Asian wide characters and most emoji, 0 for combining ones.
 fn column(c: char) -> usize {
     match c {
         '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200f}' | '\u{fe00}'..='\u{fe0f}' => 0,
@@ -140,8 +140,8 @@ mod tests {
             TextTableCell::new("sha256:b97c4e", ""),
         ]);
         table.row(vec![TextTableCell::new("00001", ""), TextTableCell::new("", "31"), TextTableCell::new("漢字", "")]);
-        let paper = Terminal { form: OutputFormat::Screen(width), ink, now: Timestamp(0) };
-        assert_eq!(table.render(&paper, width), expected, "{width}");
+        let terminal = Terminal { form: OutputFormat::Screen(width), ink, now: Timestamp(0) };
+        assert_eq!(table.render(&terminal, width), expected, "{width}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `hookonce vacuum`: gives the room of an SQLite file that nothing needs any more back to the disk.
+//! `hookonce vacuum`: shrinks an SQLite file to the space it needs.
 
 use super::error::CommandError;
 use crate::store::sqlite::{SqliteAccess, open_file, vacuum as vacuum_file};
@@ -11,25 +11,25 @@ pub(crate) fn vacuum(address: &StoreUrl, out: &mut impl Write) -> Result<u8, Com
     match address {
         StoreUrl::Sqlite(path) => file(path, out),
         StoreUrl::Postgres(_) => Err(CommandError::no(
-            "PostgreSQL frees room by itself (autovacuum), for new events; `VACUUM FULL` of the server gives it back to \
-             the disk, and locks each table meanwhile",
+            "PostgreSQL reuses free space automatically (autovacuum); `VACUUM FULL` on the server returns it to the disk, \
+             and locks each table meanwhile",
         )),
-        StoreUrl::Redis(_) | StoreUrl::Memory => Err(CommandError::no(format!(
-            "{address} keeps nothing in a file of hookonce's own; there is nothing to give back"
-        ))),
+        StoreUrl::Redis(_) | StoreUrl::Memory => {
+            Err(CommandError::no(format!("{address} is not a file of hookonce; there is nothing to shrink")))
+        }
     }
 }
 
 fn file(path: &Path, out: &mut impl Write) -> Result<u8, CommandError> {
     let cannot = |error: crate::store::sqlite::SqliteOpenError| CommandError::unknown(error.to_string());
-    // Read first: what is not there is not made, nor a lock beside it.
+    // Read first: a missing file must not be created, nor a lock beside it.
     drop(open_file(path, SqliteAccess::Read).map_err(cannot)?);
     let opened = open_file(path, SqliteAccess::Copy).map_err(cannot)?;
     let freed = vacuum_file(path, &opened.db).map_err(cannot)?;
     let saved = freed.before.saturating_sub(freed.after);
     writeln!(
         out,
-        "{}: {} before, {} now; {} given back to the disk",
+        "{}: {} before, {} now; {} returned to the disk",
         path.display(),
         size(freed.before),
         size(freed.after),

@@ -19,7 +19,7 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
         ("binary", "binary is not an SQLite database"),
         ("foreign.db", "another program's database"),
         ("mysql://x", "expected memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST"),
-        ("memory:", "memory belongs to its node"),
+        ("memory:", "a memory store exists only inside its node"),
         ("", "it is empty"),
     ] {
         for args in [&["list"][..], &["show", "a"], &["replay", "a"], &["cancel", "a"], &["forget", "a", "--yes"]] {
@@ -33,7 +33,7 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
         (&["list", "-c", "no.toml"], "there is no config at no.toml"),
         (&["list", "-c", "folder"], "the config folder is a folder"),
         (&["list", "-c", "binary"], "is not UTF-8"),
-        (&["list", "--admin", "not an address"], "is no address of an admin port"),
+        (&["list", "--admin", "not an address"], "is not the address of an admin port"),
         (&["list", "--store", "a", "--admin", "b"], "cannot be used with"),
         (&["list", "--state", "tired"], "[possible values: waiting, running, done, dead]"),
         (&["list", "--limit", "0"], "0 is not in 1.."),
@@ -43,7 +43,7 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
         run(&house, args).check(2, part);
     }
     house.configure("store = \"memory:\"\n[source.x]\nverify = \"none\"\n");
-    run(&house, &["list"]).check(2, "the config keeps events in memory, and no node answers at");
+    run(&house, &["list"]).check(2, "the config keeps events in memory, and no node responds at");
     house.configure("store = 5\n[source.x]\nverify = \"none\"\n");
     run(&house, &["list"]).check(2, "hookonce.toml:2:9");
 }
@@ -52,8 +52,8 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
 async fn an_address_where_somebody_else_listens_is_told_from_a_node() {
     let house = House::new(&numbers());
     let ingest = house.url("");
-    run(&house, &["list", "--admin", &ingest]).check(2, "does not answer as hookonce's admin port does");
-    run(&house, &["show", "a", "--admin", &ingest]).check(2, "does not answer as hookonce's admin port does");
+    run(&house, &["list", "--admin", &ingest]).check(2, "does not respond like an admin port of hookonce");
+    run(&house, &["show", "a", "--admin", &ingest]).check(2, "does not respond like an admin port of hookonce");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -61,7 +61,7 @@ async fn an_address_where_somebody_else_listens_is_told_from_a_node() {
             drop(stream);
         }
     });
-    run(&house, &["list", "--admin", &address]).check(2, "no node answers at");
+    run(&house, &["list", "--admin", &address]).check(2, "no node responds at");
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn events_are_listed_the_same_beside_a_node_and_after_it_by_any_way() {
     house.stop();
     assert_eq!(list(&house, &[], &["--json"]).json(), first);
     assert_eq!(list(&house, &["--store", "hookonce.db"], &["--json"]).json(), first);
-    list(&house, &["--admin", &admin], &[]).check(2, "no node answers at http://127.0.0.1:");
+    list(&house, &["--admin", &admin], &[]).check(2, "no node responds at http://127.0.0.1:");
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_name_that_means_several_lists_them_and_one_that_means_none_says_so() 
     let admin = house.admin_url("");
     for way in [&["--store", "hookonce.db"], &["--admin", &*admin]] {
         let said = run(&house, &[&["show", "same"], &way[..]].concat());
-        said.check(1, "`same` may be any of these; write more of its id:");
+        said.check(1, "`same` matches several events; give more of the id:");
         assert!(events.iter().all(|event| said.err.contains(event)), "{said:?}");
         run(&house, &[&["show", "zz/../%20?"], &way[..]].concat()).check(1, "there is no event `zz/../%20?`");
         run(&house, &[&["list", "--before", "nobody"], &way[..]].concat()).check(1, "there is no event `nobody`");
@@ -93,7 +93,7 @@ async fn the_config_leads_to_its_node_and_without_its_token_to_its_store() {
     let admin = house.admin_url("");
     // No token at hand: whoever looks can as well look into the store.
     assert!(run(&house, &["list"]).fine().starts_with(&event));
-    run(&house, &["list", "--admin", &admin]).check(2, "asks for a token");
+    run(&house, &["list", "--admin", &admin]).check(2, "requires a token");
     run(&house, &["list", "--admin", &admin, "--token-env", "NOWHERE"]).check(2, "`NOWHERE` is not set");
     let mut command = house.command(&["list", "--admin", &admin]);
     command.env("HOOKONCE_ADMIN_TOKEN", SECRET);
@@ -103,5 +103,5 @@ async fn the_config_leads_to_its_node_and_without_its_token_to_its_store() {
     assert!(crate::end(command).fine().contains(&event));
     let mut command = house.command(&["show", "mine", "--admin", &admin]);
     command.env("HOOKONCE_ADMIN_TOKEN", "another");
-    crate::end(command).check(2, "asks for a token");
+    crate::end(command).check(2, "requires a token");
 }

@@ -31,7 +31,7 @@ async fn several_are_replayed_only_with_consent_and_the_oldest_first() {
         delivered(&house, &format!("id-{n}"), n).await;
     }
     run(&house, &["replay", "--state", "done"])
-        .check(1, "3 events would run again. Say --yes to go on; nothing was done");
+        .check(1, "This runs 3 events again. Add --yes to go on; nothing was done");
     run(&house, &["replay", "id-1", "nobody"]).check(1, "there is no event `nobody`");
     assert_eq!(house.lines("runs").len(), 3, "a slip in one name replays none");
     run(&house, &["replay", "--state", "dead"]).check(0, "no event matches; nothing was done");
@@ -65,7 +65,7 @@ async fn a_store_in_use_is_left_alone_and_the_node_can_be_asked() {
     let event = begun(&house, "w", 7).await;
     for args in [&["cancel", "w"][..], &["replay", "w"], &["forget", "w", "--yes"]] {
         let said = run(&house, args);
-        said.check(2, "belongs to a running node");
+        said.check(2, "is locked by a running node");
         assert!(said.err.contains("--admin"), "{said:?}");
     }
     let admin = house.admin_url("");
@@ -79,14 +79,14 @@ async fn a_store_in_use_is_left_alone_and_the_node_can_be_asked() {
 async fn what_a_person_forgets_acts_again() {
     let mut house = on_known_ports("");
     let event = delivered(&house, "mine", 1).await;
-    run(&house, &["forget", "mine"]).check(1, "its next delivery would act again. Say --yes to go on");
+    run(&house, &["forget", "mine"]).check(1, "its next delivery will act again. Add --yes to go on");
     let said = run(&house, &["forget", "mine", "--yes"]).fine();
     assert_eq!(said, format!("forgot {}: its next delivery acts again\n", &event[28..]));
     run(&house, &["show", "mine"]).check(1, "there is no event");
     assert_ne!(delivered(&house, "mine", 1).await, event);
     assert_eq!(house.lines("runs"), ["1", "1"]);
     begun(&house, "w", 7).await;
-    run(&house, &["forget", "w", "--yes"]).check(1, "only what is done or dead can be forgotten");
+    run(&house, &["forget", "w", "--yes"]).check(1, "only a done or dead event can be forgotten");
     std::fs::write(house.path("go"), "").unwrap();
     house.quiet().await;
     house.stop();
@@ -144,7 +144,7 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
     assert!(free > 400_000, "{free}");
     let said = run(&house, &["vacuum"]).fine();
     assert!(said.starts_with("hookonce.db: ") || said.contains("/hookonce.db: "), "{said}");
-    assert!(said.contains(" KB now; ") && said.ends_with(" given back to the disk\n"), "{said}");
+    assert!(said.contains(" KB now; ") && said.ends_with(" returned to the disk\n"), "{said}");
     assert!(length() + free <= before && free_bytes(&house) == 0, "{before} and {} now: {said}", length());
     house.start();
     let kept = Sent::github("push", "kept", "{\"n\":30,\"word\":\"w30\"}");
@@ -152,7 +152,7 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
     house.stop();
     run(&house, &["vacuum", "--store", "nothing.db"]).check(2, "no database at nothing.db");
     house.configure(&numbers().replacen("[admin]", "store = \"memory:\"\n[admin]", 1));
-    run(&house, &["vacuum"]).check(1, "there is nothing to give back");
+    run(&house, &["vacuum"]).check(1, "there is nothing to shrink");
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn a_file_that_another_program_reads_is_not_said_to_have_given_its_room_ba
     other.execute_batch("begin; select count(*) from events").unwrap();
     run(&house, &["vacuum"]).check(2, "is locked by another program, such as an open `sqlite3` shell; close it");
     drop(other);
-    assert!(run(&house, &["vacuum"]).fine().ends_with(" given back to the disk\n"));
+    assert!(run(&house, &["vacuum"]).fine().ends_with(" returned to the disk\n"));
 }
 
 #[tokio::test]
@@ -177,9 +177,9 @@ async fn a_source_that_no_node_has_is_ended_and_forgotten_with_consent() {
     run(&house, &["forget", "mine", "--source", "numbers"]).check(2, "cannot be used with");
     house.stop();
     run(&house, &["replay", "mine"]).fine();
-    run(&house, &["forget", "--source", "numbers"]).check(1, "would act again. Say --yes to go on; nothing was done");
+    run(&house, &["forget", "--source", "numbers"]).check(1, "will act again. Add --yes to go on; nothing was done");
     let said = run(&house, &["forget", "--source", "numbers", "--yes"]).fine();
-    assert_eq!(said, "forgot 2 events of numbers; 1 waited and will not act\n");
+    assert_eq!(said, "forgot 2 events of numbers; 1 was waiting and will not act\n");
     house.start();
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["1", "2"], "what waited did not act");

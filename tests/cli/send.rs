@@ -94,11 +94,11 @@ async fn what_cannot_be_sent_ends_with_2_and_a_sentence() {
         (&["--sample", "--set", "n"], "expected NAME=VALUE"),
         (&["--sample", "--url", "ftp://x/"], "expected http:// or https://"),
         (&["--sample", "--url", "http://127.0.0.1:1/in"], "could not send to http://127.0.0.1:1/in"),
-        (&["--sample", "--wait", "--admin", "http://127.0.0.1:1"], "no node answers at http://127.0.0.1:1"),
+        (&["--sample", "--wait", "--admin", "http://127.0.0.1:1"], "no node responds at http://127.0.0.1:1"),
         (&[], "required"),
         (&["--sample", "binary"], "cannot be used with"),
         (&["--sample", "--times", "0"], "0 is not in 1.."),
-        (&["/dev/zero"], "/dev/zero is longer than its source takes: 25MB"),
+        (&["/dev/zero"], "/dev/zero is larger than its source allows: 25MB"),
         (&["--sample", "-c", "no.toml"], "there is no config at no.toml"),
     ] {
         run_knowing(&house, &[&["send"], args].concat()).check(2, part);

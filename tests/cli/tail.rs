@@ -176,6 +176,6 @@ async fn an_event_that_waits_says_for_what() {
 #[tokio::test]
 async fn without_a_node_there_is_nothing_to_follow() {
     let house = House::empty(&numbers());
-    run(&house, &["tail"]).check(2, "no node answers at 127.0.0.1:0");
-    run(&house, &["tail", "--store", "hookonce.db"]).check(2, "only a running node tells what happens");
+    run(&house, &["tail"]).check(2, "no node responds at 127.0.0.1:0");
+    run(&house, &["tail", "--store", "hookonce.db"]).check(2, "only a running node can be followed");
 }

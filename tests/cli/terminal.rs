@@ -45,7 +45,7 @@ async fn a_table_with_colours_fits_the_terminal() {
     assert!(screen.contains("\x1b[31mdead\x1b[0m: it failed because"), "{screen}");
     let (_, plain) = seen(&house, 80, "list --json", "").unwrap();
     assert!(!plain.contains('\x1b'), "{plain}");
-    assert!(without_colours(&seen(&house, 80, "list --limit 1", "").unwrap().1).contains("older ones: --before "));
+    assert!(without_colours(&seen(&house, 80, "list --limit 1", "").unwrap().1).contains("older events: --before "));
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_person_is_asked_before_several_run_again() {
     house.stop();
     let Some((code, screen)) = seen(&house, 80, "replay --state done", "n\n") else { return };
     assert_eq!(code, 1, "{screen}");
-    assert!(screen.contains("2 events would run again. Go on? [y/N]"), "{screen}");
+    assert!(screen.contains("This runs 2 events again. Go on? [y/N]"), "{screen}");
     assert_eq!(house.count("done"), 2);
     let (code, screen) = seen(&house, 80, "replay --state done", "y\n").unwrap();
     assert!(code == 0 && screen.matches("replayed ").count() == 2, "{screen}");

@@ -14,11 +14,11 @@ fn what_works_is_said_to_work() {
         0,
         &[
             "ok     secret    $SECRET: set",
-            "not there yet; it is made when a node starts",
+            "does not exist yet; it is created when a node starts",
             "ok     folder    ",
             "ok     command   sh: /",
             &format!("ok     receiver  {url}: can be connected to"),
-            "is fine, and all of the 5 things that were tried work",
+            "is fine, and all 5 live checks passed",
         ],
     );
     assert!(!house.path("hookonce.db").exists(), "nothing is made");
@@ -51,12 +51,12 @@ fn what_does_not_work_is_said_with_what_to_do() {
         &[
             "wrong  secret    $SECRET: the environment variable `SECRET` is not set; set `SECRET`",
             "wrong  value     $NO_URL: the environment variable `NO_URL` is not set",
-            "/gone: it does not exist; make it",
-            "wrong  command   no-such-program: it is in no folder of PATH",
-            "wrong  command   ./script: there is no ",
+            "/gone: it does not exist; create it",
+            "wrong  command   no-such-program: it is not in PATH",
+            "/script does not exist; install it",
             &format!("wrong  receiver  http://127.0.0.1:{free}/: cannot connect"),
-            &format!("wrong  receiver  https://127.0.0.1:{port}/: no TLS: "),
-            "7 of the 8 things that were tried do not work",
+            &format!("wrong  receiver  https://127.0.0.1:{port}/: TLS failed: "),
+            "7 of 8 live checks failed",
         ],
     );
     let mut command = house.command(&["check", "--live", "--json"]);
@@ -70,14 +70,14 @@ fn what_does_not_work_is_said_with_what_to_do() {
 fn a_store_is_opened_and_left_as_it_is() {
     let house = House::empty(&ghcr("run = { steps = ['true'] }"));
     run(&house, &["migrate", "up", "--to", "1"]).has(0, &[]);
-    run(&house, &["check", "--live"]).has(0, &["a node that starts brings its schema up to date: 0002 "]);
+    run(&house, &["check", "--live"]).has(0, &["the next node to start migrates its schema: 0002 "]);
     run(&house, &["migrate", "status"]).has(0, &["0002 beside       not applied"]);
     run(&house, &["migrate", "up"]).has(0, &[]);
     run(&house, &["check", "--live"]).has(0, &["opens, and its schema is up to date"]);
     std::fs::write(house.path("hookonce.db"), "something else").unwrap();
     run(&house, &["check", "--live"]).has(1, &["is not an SQLite database"]);
     house.configure(&format!("store = 'sqlite:gone/h.db'\n{}", ghcr("run = { steps = ['true'] }")));
-    run(&house, &["check", "--live"]).has(1, &["gone does not exist; make it"]);
+    run(&house, &["check", "--live"]).has(1, &["gone does not exist; create it"]);
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn nothing_is_written_over_without_force() {
     for there in ["hookonce.toml", "hookonce.secret"] {
         let house = empty();
         std::fs::write(house.path(there), "mine").unwrap();
-        run(&house, &["init", "hmac"]).has(1, &[&format!("{there} is already there; nothing was written")]);
+        run(&house, &["init", "hmac"]).has(1, &[&format!("{there} already exists; nothing was written")]);
         assert_eq!(std::fs::read_to_string(house.path(there)).unwrap(), "mine");
         assert_eq!(std::fs::read_dir(house.dir.path()).unwrap().count(), 1);
         run(&house, &["init", "hmac", "--force"]).has(0, &[]);
@@ -130,10 +130,10 @@ fn it_is_written_where_it_is_told_to_and_says_how_to_use_it_there() {
 fn without_a_terminal_or_with_a_bad_kind_it_says_what_there_is() {
     let house = empty();
     run(&house, &["init"]).has(2, &["one of: ghcr-deploy, forward, ci-ingestion, hmac"]);
-    said(house.command(&["init"]), b"1\n\n\n").has(2, &["what is it for?"]);
+    said(house.command(&["init"]), b"1\n\n\n").has(2, &["which kind of config?"]);
     run(&house, &["init", "forwrad"]).has(2, &["did you mean `forward`?"]);
     run(&house, &["init", "hmac", "--out", "no/h.toml"]).has(2, &["no/hookonce.secret cannot be written"]);
-    run(&house, &["init", "hmac", "--out", "."]).has(1, &["already there"]);
+    run(&house, &["init", "hmac", "--out", "."]).has(1, &["already exists"]);
     assert_eq!(std::fs::read_dir(house.dir.path()).unwrap().count(), 0);
 }
 

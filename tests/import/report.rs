@@ -84,9 +84,9 @@ fn what_cannot_be_carried_over_is_told_with_its_line_and_the_rest_is() {
             "config.yml:5: a command is a table",
             "config.yml:6: a command is empty",
             "config.yml:7: a list of commands is empty",
-            "config.yml:8: a parent is no text",
-            "config.yml:10: `setup` is nothing that steakpie knows",
-            "`run` is nothing that steakpie knows",
+            "config.yml:8: a parent command is not a text",
+            "config.yml:10: `setup` is not a key that steakpie knows",
+            "`run` is not a key that steakpie knows",
             "`b` has no commands",
             "`c` has no commands",
             "a merge (`<<`) is not followed",
@@ -96,7 +96,7 @@ fn what_cannot_be_carried_over_is_told_with_its_line_and_the_rest_is() {
         ],
     );
     assert_eq!(blocks(&house), [("a".to_owned(), vec![vec!["one".to_owned()]])]);
-    assert!(fs::read_to_string(house.path("hookonce.toml")).unwrap().contains("# not carried over, line 5: a command"));
+    assert!(fs::read_to_string(house.path("hookonce.toml")).unwrap().contains("# not imported, line 5: a command"));
 }
 
 #[test]
@@ -107,13 +107,13 @@ fn a_second_time_nothing_changes_and_it_says_so() {
         check(&house, &["config.yml", "--db", "db.sqlite"], 0, &["4 keys", "stop steakpie", "stay as they are"]);
     assert!(!first.contains("nothing was changed"), "{first}");
     let written = fs::read(house.path("hookonce.toml")).unwrap();
-    let same = ["4 keys there already", "it says the same", "nothing was changed"];
+    let same = ["4 keys already there", "it has the same content", "nothing was changed"];
     check(&house, &["config.yml", "--db", "db.sqlite"], 0, &same);
     assert_eq!(fs::read(house.path("hookonce.toml")).unwrap(), written);
     assert_eq!(house.sql("select count(*) from imported"), ["4"]);
 
     database(&house.path("db2.sqlite"), BY_ID, &["'d2'", "'d3'"]);
-    check(&house, &["config.yml", "--db", "db2.sqlite"], 0, &["1 key, beside 1 there already"]);
+    check(&house, &["config.yml", "--db", "db2.sqlite"], 0, &["1 key, besides 1 already there"]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_config_that_is_there_is_replaced_only_by_force() {
     database(&house.path("db.sqlite"), BY_ID, &["'d1'"]);
     check(&house, &["config.yml"], 1, &["--force", "hookonce.db: 1 key\n", "not overwritten"]);
     assert_eq!(fs::read_to_string(house.path("hookonce.toml")).unwrap(), mine);
-    check(&house, &["config.yml", "--force"], 0, &["over what was there"]);
+    check(&house, &["config.yml", "--force"], 0, &["overwrote hookonce.toml"]);
     assert!(fs::read_to_string(house.path("hookonce.toml")).unwrap().contains("echo a"));
     // The keys are made under the scope of the config that counts, so the new one has its own.
     assert_eq!(house.sql("select count(*) from imported"), ["2"]);
@@ -145,7 +145,7 @@ fn a_dry_run_shows_everything_and_writes_nothing() {
 #[test]
 fn the_database_is_found_where_steakpie_finds_it() {
     let house = house(PLAIN);
-    check(&house, &["config.yml"], 0, &["no database of steakpie was named"]);
+    check(&house, &["config.yml"], 0, &["no steakpie database was given"]);
     database(&house.path("elsewhere.sqlite"), BY_ID, &["'d1'"]);
     let (code, out, _) = said(&import(&house, &["config.yml"]).env("DB_PATH", "elsewhere.sqlite").output().unwrap());
     assert!(code == Some(0) && out.contains("read elsewhere.sqlite: 1 event"), "{out}");
@@ -199,14 +199,14 @@ fn what_cannot_be_read_is_told_and_nothing_is_written() {
     database(&house.path("none.sqlite"), "create table things (a);", &[]);
     fs::create_dir(house.path("folder")).unwrap();
     for (args, words) in [
-        (&["missing.yml"][..], &["missing.yml is not there", "hint:"][..]),
+        (&["missing.yml"][..], &["missing.yml does not exist", "hint:"][..]),
         (&["folder"], &["is a folder"]),
-        (&["binary.yml"], &["is not a text"]),
-        (&["nul.yml"], &["is not a text"]),
-        (&["tab.yml"], &["tab.yml:2: it is not YAML", "hint: YAML is not indented with tabs"]),
-        (&["open.yml"], &["open.yml:", "it is not YAML", "in quotes"]),
+        (&["binary.yml"], &["is not text"]),
+        (&["nul.yml"], &["is not text"]),
+        (&["tab.yml"], &["tab.yml:2: it is not YAML", "hint: YAML does not allow tabs for indentation"]),
+        (&["open.yml"], &["open.yml:", "it is not YAML", "quote a command"]),
         (&["empty.yml"], &["is empty"]),
-        (&["list.yml"], &["line 1: the config is no table of packages"]),
+        (&["list.yml"], &["line 1: the config is not a table of packages"]),
         (&["long.yml"], &["longer than 1 MB"]),
         (&["config.yml", "--db", "missing.sqlite"], &["there is no database at missing.sqlite"]),
         (&["config.yml", "--db", "folder"], &["folder is a folder"]),

@@ -25,7 +25,7 @@ async fn what_is_published_to_is_looked_at() {
     check(&edge, true, &format!("ok     publish   {at}the stream GITHUB remembers ids for 1m, and the last"));
     nats.jetstream().await.delete_stream("GITHUB").await.unwrap();
     nats.stream("GITHUB", LONG).await;
-    check(&edge, true, &format!("ok     publish   {at}a stream takes it"));
+    check(&edge, true, &format!("ok     publish   {at}a stream stores it"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,7 +40,7 @@ async fn what_is_taken_from_is_looked_at_and_not_made() {
     check(&bare, false, &format!("wrong  stream    {at}the stream GITHUB has no consumer hookonce"));
     check(&makes, true, &format!("ok     stream    {at}no consumer yet"));
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
-    check(&bare, true, &format!("ok     stream    {at}can be taken from"));
+    check(&bare, true, &format!("ok     stream    {at}can be read"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -351,9 +351,9 @@ async fn check_live_says_of_an_empty_store_what_a_node_will_make_of_it() {
     };
     let empty = postgres.url(&postgres.database().await);
     let manual = RECORDS.replacen('\n', "\nmigrate = \"manual\"\n", 1);
-    check(RECORDS, &empty, 0, "answers; it is empty, and a node that starts makes its schema");
+    check(RECORDS, &empty, 0, "responds; it is empty, and the first node creates its schema");
     check(&manual, &empty, 1, "migrate = \"manual\"; run `hookonce migrate up`");
-    check(RECORDS, &redis.url("empty"), 0, "answers; it is empty, and a node that starts begins a store in it");
+    check(RECORDS, &redis.url("empty"), 0, "responds; it is empty, and the first node creates a store in it");
     drop((node(RECORDS, &empty), node(RECORDS, &redis.url("empty"))));
     check(RECORDS, &empty, 0, ": answers\n");
     check(&manual, &empty, 0, ": answers\n");

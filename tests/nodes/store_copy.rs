@@ -322,7 +322,7 @@ async fn a_store_that_was_copied_away_is_used_again_only_when_a_person_says_so()
         assert!(list.status.success(), "it may be looked at: {list:?}");
         let asked = migrate(&house, &["reopen"], &from, &to).stdin(Stdio::null()).output().unwrap();
         assert_eq!(asked.status.code(), Some(1), "{asked:?}");
-        assert!(String::from_utf8_lossy(&asked.stderr).contains("would be done again"), "{asked:?}");
+        assert!(String::from_utf8_lossy(&asked.stderr).contains("will be done again"), "{asked:?}");
         check_refused(&config(), &from, &["serve"], &["was copied into another store"]);
         let told = migrate(&house, &["reopen", "--yes"], &from, &to).output().unwrap();
         assert!(told.status.success(), "{told:?}");

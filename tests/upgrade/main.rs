@@ -85,7 +85,7 @@ async fn a_store_of_the_first_release_goes_on(server: StoreServer, all: Vec<Kept
     assert!(node.house.stop().success());
     if node.has_schema() {
         let said = node.run(&["migrate", "down", "--to", FIRST_SCHEMA, "--yes"]);
-        assert!(said.lines().all(|line| line == "nothing to do" || line.ends_with("taken back")), "{said}");
+        assert!(said.lines().all(|line| line == "nothing to do" || line.ends_with("reverted")), "{said}");
         let said = node.run(&["migrate", "status"]);
         let of = |line: &str| line.split(' ').next().unwrap().parse::<u32>().unwrap() <= FIRST_SCHEMA.parse().unwrap();
         assert!(said.lines().all(|line| line.contains(" applied ") == of(line)), "{said}");

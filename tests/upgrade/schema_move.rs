@@ -73,7 +73,7 @@ async fn a_store_of_the_first_release_stays_where_it_is_until_it_is_moved_and_no
 
     // The way back is the same command.
     let said = node.run(&["migrate", "up", "--schema", "public"]);
-    assert!(said.contains("write `schema=public` into the store's URL"), "{said}");
+    assert!(said.contains("add `schema=public` to the store's URL"), "{said}");
     assert_eq!(relations(&db, "public").await, before);
     assert_eq!(relations(&db, "hookonce").await, ["schema_migrations"]);
     if let Some(first) = first_release() {

@@ -1,4 +1,4 @@
-//! A store that is opened here: beside a running node to read, with its lock to write.
+//! A store opened by the command itself: read-only beside a running node, or with the store's lock to write.
 
 use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event};
 use crate::admin::{LIST_MAX, NAMESAKES_MAX, orphans, supersedes, view};
@@ -10,7 +10,7 @@ use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionP
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A store, opened here.
+/// A store opened by this process.
 pub(crate) struct LocalBackend {
     /// The store.
     pub store: Arc<dyn Inspect>,
@@ -89,7 +89,7 @@ impl LocalBackend {
         }
     }
 
-    /// A person's step asks nothing of the event's route.
+    /// Applies an operator's transition, which needs nothing of the event's route.
     async fn step(&self, event: &Event, step: EventStep) -> Result<CommandOutcome, CommandError> {
         let Ok(change) = event.transition(step, &Route::default(), self.store.now()) else {
             return Ok(CommandOutcome::Refused(format!("it is {}", event.state.word())));

@@ -1,5 +1,5 @@
-//! The one place where commands ask about events: a store on this machine, or the admin port of a running node. Both
-//! answer with the admin port's own documents, so that a command neither knows nor cares which of them it was.
+//! Where commands get events from: a store, or the admin port of a running node. Both return the documents of the admin
+//! API, so commands do not depend on which one it is.
 pub(crate) mod local;
 pub(crate) mod remote;
 pub(crate) mod select;
@@ -15,19 +15,19 @@ use super::terminal::one_line;
 use crate::store::EventQuery;
 use serde_json::Value;
 
-/// Where commands ask about events.
+/// Where commands read and change events.
 pub(crate) enum EventBackend {
-    /// A store, opened here.
+    /// A store opened by this process.
     Store(LocalBackend),
     /// A running node.
     Admin(AdminClient),
 }
 
-/// What came of one thing that a person asked for.
+/// The result of one operator command.
 pub(crate) enum CommandOutcome {
-    /// It is done; this is the document about it.
+    /// Done, with the document to print.
     Done(Value),
-    /// It was refused, for this reason.
+    /// Refused, and why.
     Refused(String),
 }
 
@@ -40,7 +40,7 @@ impl EventBackend {
         }
     }
 
-    /// Messages of a stream that never became an event, newest first.
+    /// Quarantined stream messages, newest first.
     pub(crate) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.quarantined().await,
@@ -48,7 +48,7 @@ impl EventBackend {
         }
     }
 
-    /// All that is known of the one event of this name.
+    /// The details of the one event with this name.
     pub(crate) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.show(name).await,
@@ -56,7 +56,7 @@ impl EventBackend {
         }
     }
 
-    /// Gives an event another life.
+    /// Replays an event: a new life.
     pub(crate) async fn replay(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.replay(id).await,
@@ -64,7 +64,7 @@ impl EventBackend {
         }
     }
 
-    /// Ends an event.
+    /// Cancels an event.
     pub(crate) async fn cancel(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.cancel(id).await,
@@ -80,7 +80,7 @@ impl EventBackend {
         }
     }
 
-    /// Ends and forgets all events of a source that no node has.
+    /// Cancels and forgets all events of a source that no node is configured with.
     pub(crate) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.forget_source(source).await,
@@ -88,7 +88,7 @@ impl EventBackend {
         }
     }
 
-    /// Frees what may be forgotten: `{"forgotten": …, "bodies": …}`.
+    /// Deletes expired events and bodies; returns `{"forgotten": …, "bodies": …}`.
     pub(crate) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.forget(says).await,
@@ -97,12 +97,12 @@ impl EventBackend {
     }
 }
 
-/// What a person says about the clock.
+/// Whether the operator vouches for the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClockConfirmation {
     /// Nothing.
     NotGiven,
-    /// It is right, however far it jumped.
+    /// The clock is right, however far it jumped.
     ClockIsRight,
 }
 
@@ -112,17 +112,17 @@ pub(crate) fn short(event: &Value) -> String {
     id.get(id.len().saturating_sub(8)..).unwrap_or(id).to_owned()
 }
 
-/// A member that is text; empty if it is none.
+/// A member as text; empty if it is not a string.
 pub(crate) fn text<'v>(document: &'v Value, member: &str) -> &'v str {
     document[member].as_str().unwrap_or("")
 }
 
-/// There is nothing of this name.
+/// The error for a name that matches no event.
 fn no_such_event(name: &str) -> CommandError {
     CommandError::no(format!("there is no event `{}`", one_line(name)))
 }
 
-/// There are several.
+/// The error for a name that matches several events.
 fn ambiguous_name(name: &str, events: &[Value]) -> CommandError {
     let line = |event: &Value| {
         let about = format!("{} {} {}", text(event, "source"), text(event, "state"), text(event, "received_at"));
@@ -130,5 +130,5 @@ fn ambiguous_name(name: &str, events: &[Value]) -> CommandError {
         format!("\n  {}  {}", text(event, "event"), one_line(&format!("{about}{delivery}")))
     };
     let events: String = events.iter().map(line).collect();
-    CommandError::no(format!("`{}` may be any of these; write more of its id:{events}", one_line(name)))
+    CommandError::no(format!("`{}` matches several events; give more of the id:{events}", one_line(name)))
 }

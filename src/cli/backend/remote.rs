@@ -11,11 +11,11 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// A sweep may take its time; nothing else does.
+/// Timeout of a request; forgetting has its own.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
-/// How long a node may take to forget all that is old: it may be millions.
+/// Timeout of a request to forget expired events, which may be millions.
 const FORGET_TIME: Duration = Duration::from_hours(1);
-/// The longest line of news: output comes in pieces of at most 64 KiB, and escaped it may grow sixfold.
+/// Maximum bytes of one stream event: output comes in pieces of at most 64 KiB, and JSON escapes may grow it sixfold.
 const NEWS_BYTES_MAX: usize = 1 << 20;
 
 /// The admin port of a running node.
@@ -25,7 +25,7 @@ pub(crate) struct AdminClient {
     client: Client,
 }
 
-/// An answer, read.
+/// A parsed response.
 struct ApiResponse {
     status: StatusCode,
     body: Value,
@@ -34,16 +34,17 @@ struct ApiResponse {
 impl AdminClient {
     /// The port at this address: `http://127.0.0.1:3143`, or only `127.0.0.1:3143`.
     pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self, CommandError> {
-        let cannot = |why: &str| CommandError::unknown(format!("`{address}` is no address of an admin port: {why}"));
+        let cannot =
+            |why: &str| CommandError::unknown(format!("`{address}` is not the address of an admin port: {why}"));
         let whole = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         let base = Url::parse(&whole).map_err(|error| cannot(&error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
-            return Err(cannot("expected one such as http://127.0.0.1:3143"));
+            return Err(cannot("expected a URL such as http://127.0.0.1:3143"));
         }
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-                .map_err(|_| CommandError::unknown("the token has characters that cannot be in a header"))?;
+                .map_err(|_| CommandError::unknown("the token has characters that are not allowed in a header"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
@@ -52,7 +53,7 @@ impl AdminClient {
         Ok(Self { base, client: client.map_err(|error| cannot(&root_cause(&error)))? })
     }
 
-    /// The status of a first question; `None` where nobody listens.
+    /// The status of a probe request; `None` if nothing listens there.
     pub(super) async fn probe(&self) -> Option<StatusCode> {
         let mut url = self.url(&["api", "events"]);
         url.set_query(Some("limit=1"));
@@ -102,13 +103,13 @@ impl AdminClient {
         }
     }
 
-    /// What runs of this source.
+    /// The running events of this source.
     pub(crate) async fn running(&self, source: &str) -> Result<Vec<Value>, CommandError> {
         let (source, state) = (Some(source.to_owned()), Some("running".to_owned()));
         self.list(EventQuery { source, state, limit: LIST_MAX, ..EventQuery::default() }).await
     }
 
-    /// All that is known of the one event of this name.
+    /// The details of the one event with this name.
     pub(crate) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         let mut heard = self.request(Method::GET, self.url(&["api", "events", name])).await?;
         if let Some(told) = heard.body.as_object_mut() {
@@ -177,7 +178,7 @@ impl AdminClient {
         }
     }
 
-    /// The address with this path, each part of it escaped.
+    /// The URL of this path, each segment escaped.
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -199,9 +200,11 @@ impl AdminClient {
         let base = &self.base;
         match (heard.status, text(&heard.body, "reason")) {
             (StatusCode::UNAUTHORIZED, _) => CommandError::unknown(format!(
-                "{base} asks for a token; put one into HOOKONCE_ADMIN_TOKEN, or name its variable with --token-env"
+                "{base} requires a token; set HOOKONCE_ADMIN_TOKEN, or name its variable with --token-env"
             )),
-            (StatusCode::FORBIDDEN, "not_allowed") => CommandError::no(format!("this token may not do that at {base}")),
+            (StatusCode::FORBIDDEN, "not_allowed") => {
+                CommandError::no(format!("this token has no permission for that at {base}"))
+            }
             (StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, _) | (_, "") => self.not_hookonce(),
             (_, reason) => CommandError::unknown(format!("{base} answered {}: {reason}", heard.status.as_u16())),
         }
@@ -209,17 +212,17 @@ impl AdminClient {
 
     fn not_hookonce(&self) -> CommandError {
         CommandError::unknown(format!(
-            "{} does not answer as hookonce's admin port does; is it the right address?",
+            "{} does not respond like an admin port of hookonce; is the address right?",
             self.base
         ))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> CommandError {
-        CommandError::unknown(format!("no node answers at {}: {}", self.base, root_cause(error)))
+        CommandError::unknown(format!("no node responds at {}: {}", self.base, root_cause(error)))
     }
 }
 
-/// The name was the trouble.
+/// The error, if the node rejected the event's name.
 fn name_error(name: &str, heard: &ApiResponse) -> Option<CommandError> {
     match (text(&heard.body, "reason"), heard.body["events"].as_array()) {
         ("unknown_event", _) => Some(no_such_event(name)),
@@ -234,13 +237,13 @@ async fn read(response: Response) -> ApiResponse {
     ApiResponse { status, body: serde_json::from_slice(&body).unwrap_or_default() }
 }
 
-/// The last cause is what people understand: "Connection refused".
+/// The innermost cause of an error, such as "Connection refused".
 pub(in crate::cli) fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    if error.is_timeout() { "it took too long".into() } else { cause.to_string() }
+    if error.is_timeout() { "it timed out".into() } else { cause.to_string() }
 }
 
 /// Server-sent events, one after another.
@@ -270,7 +273,7 @@ impl SseReader {
     }
 }
 
-/// One block of server-sent events; comments, which only keep the connection alive, are none.
+/// Parses one server-sent event; `None` for a keep-alive comment.
 fn parse(block: &str) -> Option<(String, Value)> {
     let value = |name: &str| {
         let lines = block.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -1,4 +1,4 @@
-//! Which desk: the one that is named, else the config's node if it answers, else the config's store.
+//! Choice of the backend: the one named on the command line, else the config's node if it responds, else its store.
 
 use super::{AdminClient, EventBackend, LocalBackend};
 use crate::cli::error::CommandError;
@@ -13,39 +13,39 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The variable with the token of the admin port.
+/// The environment variable with the admin token.
 const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
 
 /// Where to ask about events; with neither a store nor an address, the config decides
 #[derive(Args, Debug, Default)]
 pub(crate) struct BackendArgs {
-    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    /// Config file [default: `HOOKONCE_CONFIG`, ./hookonce.toml, or /etc/hookonce/hookonce.toml]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Ask this store: `sqlite:PATH`, or only the path; `postgres://…`, `redis://…`
+    /// Read this store directly: `sqlite:PATH` or a path, `postgres://…`, `redis://…`
     #[arg(long, value_name = "STORE", conflicts_with = "admin")]
     pub store: Option<String>,
-    /// Ask the node whose admin port this is: `http://127.0.0.1:3143`
+    /// Ask the node with this admin port, such as `http://127.0.0.1:3143`
     #[arg(long, value_name = "URL")]
     pub admin: Option<String>,
-    /// The variable with the admin port's token
+    /// Environment variable with the admin token
     #[arg(long, value_name = "NAME", default_value = TOKEN)]
     pub token_env: String,
 }
 
-/// What a desk is opened for.
+/// What a backend is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BackendAccess {
-    /// To look.
+    /// To read.
     Read,
     /// To change an event.
     Write,
-    /// To forget what is old: how long events are kept must be known.
+    /// To forget expired events: needs the retention of each source.
     Sweep,
 }
 
 impl BackendArgs {
-    /// Opens the desk.
+    /// Opens the backend.
     pub(crate) async fn open(&self, purpose: BackendAccess, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
         if let Some(address) = &self.admin {
             return AdminClient::new(address, self.token(env)?.as_deref()).map(EventBackend::Admin);
@@ -59,21 +59,21 @@ impl BackendArgs {
             return Ok(EventBackend::Admin(port));
         }
         match &addresses.store {
-            StoreAddress::Memory => {
-                Err(CommandError::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
-            }
+            StoreAddress::Memory => Err(CommandError::unknown(format!(
+                "the config keeps events in memory, and no node responds at {admin}"
+            ))),
             address => self
-                .open_local(address, purpose, env, &format!(", and none answers at {admin}"))
+                .open_local(address, purpose, env, &format!(", but no node responds at {admin}"))
                 .await
                 .map(EventBackend::Store),
         }
     }
 
-    /// The admin port of a running node: a store alone cannot tell what happens.
+    /// The admin port of a running node; a store cannot be followed.
     pub(crate) async fn admin_client(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
         if self.store.is_some() {
             return Err(CommandError::unknown(
-                "only a running node tells what happens; name it with --admin, not its store",
+                "only a running node can be followed; name it with --admin instead of --store",
             ));
         }
         if self.admin.is_some() {
@@ -86,13 +86,13 @@ impl BackendArgs {
         match self.running_node(&addresses, BackendAccess::Write, env).await? {
             Some(port) => Ok(port),
             None => Err(CommandError::unknown(format!(
-                "no node answers at {}; start one with `hookonce serve`, or name its address with --admin",
+                "no node responds at {}; start one with `hookonce serve`, or name its address with --admin",
                 connect_address(addresses.admin)
             ))),
         }
     }
 
-    /// The config's node, if it runs and lets us in. Who only looks can as well look into the store.
+    /// The config's node, if it runs and accepts our token. To read, the store will do as well.
     async fn running_node(
         &self,
         found: &NodeAddresses,
@@ -110,7 +110,7 @@ impl BackendArgs {
             None => None,
             Some(StatusCode::OK) => Some(port),
             Some(_) if purpose == BackendAccess::Read && !in_memory => None,
-            Some(_) => Some(port), // what is wrong is told by its answer to the question itself
+            Some(_) => Some(port), // the response to the command itself will say what is wrong
         })
     }
 
@@ -144,14 +144,14 @@ impl BackendArgs {
         Ok(LocalBackend { store, keeps, nodes: NodeTopology::of(address) })
     }
 
-    /// How long the events of the config's sources are kept; of other sources, the store knows.
+    /// Retention of the config's sources; for other sources the store has it.
     fn retention(&self, env: EnvLookup<'_>) -> Result<RetentionPolicies, CommandError> {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
         Ok(RetentionPolicies::of_sources(sources.iter().map(|source| &**source)))
     }
 }
 
-/// One node at a time has a file's lock: a command that writes takes it, one that looks needs none.
+/// Opens an SQLite store. A command that writes takes the file's lock, which a running node holds; reading needs none.
 #[cfg(feature = "sqlite")]
 fn open_sqlite(
     path: &std::path::Path,
@@ -161,12 +161,12 @@ fn open_sqlite(
     use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
     let cannot = |error: SqliteOpenError| {
         let running = format!(
-            "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
+            "{} is locked by a running node{no_node}; name its admin port with --admin, or stop it first",
             path.display()
         );
         CommandError::unknown(if error.is_in_use() { running } else { error.to_string() })
     };
-    // Read first: what is no store of ours gets no lock file beside it, and what is not there is not made.
+    // Read first: a missing file must not be created, and a foreign one must not get a lock file beside it.
     let reading = SqliteStore::open(path, SqliteAccess::Read).map_err(cannot)?;
     let store = match purpose {
         BackendAccess::Read => reading,
@@ -178,11 +178,13 @@ fn open_sqlite(
     Ok(Arc::new(store))
 }
 
-/// The store of this address, or the file at this path.
+/// The store with this address, or the SQLite file at this path.
 fn named_store(store: &str) -> Result<StoreAddress, CommandError> {
-    let cannot = |why: &str| Err(CommandError::unknown(format!("`{store}` cannot be asked: {why}")));
+    let cannot = |why: &str| Err(CommandError::unknown(format!("`{store}` cannot be opened: {why}")));
     match (StoreAddress::parse(store, Path::new("")), store.split_once(':')) {
-        (Ok(StoreAddress::Memory), _) => cannot("memory belongs to its node; name that with --admin"),
+        (Ok(StoreAddress::Memory), _) => {
+            cannot("a memory store exists only inside its node; name the node with --admin")
+        }
         (Ok(address), _) => Ok(address),
         _ if store.is_empty() => cannot("it is empty; expected sqlite:PATH"),
         (_, Some(("sqlite", ""))) => cannot("the path is missing; expected sqlite:PATH"),
@@ -191,7 +193,7 @@ fn named_store(store: &str) -> Result<StoreAddress, CommandError> {
     }
 }
 
-/// An address that can be connected to: one that listens everywhere listens here, too.
+/// An address to connect to: the loopback address if the node listens on all.
 pub(in crate::cli) fn connect_address(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

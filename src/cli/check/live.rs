@@ -1,5 +1,5 @@
-//! `hookonce check --live`: does what the config names exist, and can it be used? Each thing is tried, none is changed:
-//! no schema is brought up to date, no stream made, no command started, and receivers are only connected to.
+//! `hookonce check --live`: checks that everything the config refers to exists and can be used. It changes nothing: no
+//! schema is migrated, no stream created, no command started; receivers are only connected to.
 
 mod fence;
 #[cfg(feature = "nats")]
@@ -16,17 +16,17 @@ use rustix::fs::{Access, access};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for when nobody says.
+/// The search path for programs if `PATH` is not set.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// One thing that was tried.
+/// The check of one thing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LiveCheck {
-    /// What it is: a secret, a folder, …
+    /// The kind of thing: secret, folder, …
     pub(super) what: &'static str,
     /// Which one.
     pub(super) name: String,
-    /// What is to be said about it; else what is wrong, and what to do.
+    /// A remark; or what is wrong, and what to do.
     pub(super) found: Result<String, (String, String)>,
 }
 
@@ -41,7 +41,7 @@ fn failed_check<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T,
     Err((why.into(), hint.into()))
 }
 
-/// Says what the config means, and tries what it names.
+/// Prints what the config means, and checks what it refers to.
 pub fn check(
     explicit: Option<&Path>,
     form: ReportFormat,
@@ -68,8 +68,8 @@ pub fn check(
                 writeln!(out, "{}", line(tried))?;
             }
             match bad {
-                0 => writeln!(out, "\n{file} is fine, and all of the {} things that were tried work", all.len())?,
-                _ => writeln!(out, "\n{bad} of the {} things that were tried do not work", all.len())?,
+                0 => writeln!(out, "\n{file} is fine, and all {} live checks passed", all.len())?,
+                _ => writeln!(out, "\n{bad} of {} live checks failed", all.len())?,
             }
         }
     }
@@ -86,7 +86,7 @@ fn line(tried: &LiveCheck) -> String {
     format!("{word:<6} {:<9} {}{rest}", tried.what, tried.name)
 }
 
-/// Tries everything, each thing once.
+/// Checks everything, each thing once.
 fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
     let mut all = secrets(config);
     all.push(store(&config.store, config.migrate));
@@ -115,7 +115,7 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
     Ok(once)
 }
 
-/// What the routes do, in the order of the file.
+/// The plans of all routes, in the order of the file.
 fn plans(config: &Config) -> Vec<&ActionPlan> {
     let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
     routes.filter_map(|(source, route)| config.actions.get(&(source.name.clone(), route.name.clone()))).collect()
@@ -131,7 +131,7 @@ fn secrets(config: &Config) -> Vec<LiveCheck> {
 
 fn store(address: &StoreAddress, migrate: MigrationMode) -> LiveCheck {
     match address {
-        StoreAddress::Memory => LiveCheck::new("store", "memory:", Ok("forgotten when the node ends".into())),
+        StoreAddress::Memory => LiveCheck::new("store", "memory:", Ok("lost when the node stops".into())),
         StoreAddress::Sqlite(path) => LiveCheck::new("store", path.display().to_string(), sqlite(path, migrate)),
         StoreAddress::Postgres(_) | StoreAddress::Redis(_) => {
             LiveCheck::new("store", address.to_string(), server(address, migrate))
@@ -139,7 +139,7 @@ fn store(address: &StoreAddress, migrate: MigrationMode) -> LiveCheck {
     }
 }
 
-/// Opens it to look, as a command beside a node does. One that is still empty has nothing to be opened.
+/// Opens the store of a server for reading. An empty server has no store to open.
 fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
@@ -147,15 +147,15 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
         Ok(match store_contents(address).await? {
             StoreContents::Store => {
                 open_for(address, OpenPurpose::Look).await?;
-                Ok("answers".into())
+                Ok("responds".into())
             }
             StoreContents::OlderSchema(behind) => older_schema_text(&behind, migrate),
             StoreContents::NoSchema if migrate == MigrationMode::Manual => failed_check(
-                "it answers, but it is empty, and the config says migrate = \"manual\"",
+                "it responds, but it is empty, and the config says migrate = \"manual\"",
                 "run `hookonce migrate up`",
             ),
-            StoreContents::NoSchema => Ok("answers; it is empty, and a node that starts makes its schema".into()),
-            StoreContents::NoKeys => Ok("answers; it is empty, and a node that starts begins a store in it".into()),
+            StoreContents::NoSchema => Ok("responds; it is empty, and the first node creates its schema".into()),
+            StoreContents::NoKeys => Ok("responds; it is empty, and the first node creates a store in it".into()),
         })
     });
     found.unwrap_or_else(|cannot: StoreOpenError| {
@@ -165,7 +165,7 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
     })
 }
 
-/// What a server holds of a store.
+/// What a server contains of a store.
 enum StoreContents {
     Store,
     OlderSchema(Vec<&'static Migration>),
@@ -194,12 +194,12 @@ async fn store_contents(address: &StoreAddress) -> Result<StoreContents, StoreOp
     }
 }
 
-/// The words for an older schema.
+/// The result for an outdated schema.
 fn older_schema_text(behind: &[&Migration], migrate: MigrationMode) -> Result<String, (String, String)> {
     let names: Vec<_> = behind.iter().map(|step| format!("{:04} {}", step.version, step.name)).collect();
     let names = names.join(", ");
     match migrate {
-        MigrationMode::Auto => Ok(format!("opens; a node that starts brings its schema up to date: {names}")),
+        MigrationMode::Auto => Ok(format!("opens; the next node to start migrates its schema: {names}")),
         MigrationMode::Manual => failed_check(
             format!("its schema lacks {names}, and the config says migrate = \"manual\""),
             "run `hookonce migrate up`",
@@ -207,26 +207,26 @@ fn older_schema_text(behind: &[&Migration], migrate: MigrationMode) -> Result<St
     }
 }
 
-/// Opens it to read, beside a node that may run, and looks whether it could be written.
+/// Opens the file for reading, beside a running node if there is one, and checks that it is writable.
 #[cfg(feature = "sqlite")]
 fn sqlite(path: &Path, migrate: MigrationMode) -> Result<String, (String, String)> {
     use crate::store::schema::{self, sqlite as migrations};
     use crate::store::sqlite::{SqliteAccess, open_file};
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return failed_check(format!("the folder {} does not exist", folder.display()), "make it");
+        return failed_check(format!("the folder {} does not exist", folder.display()), "create it");
     }
     if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
         return failed_check(
-            format!("the folder {} cannot be written", folder.display()),
-            "let the user of hookonce write it",
+            format!("the folder {} is not writable", folder.display()),
+            "give hookonce's user write permission",
         );
     }
     if !path.exists() {
-        return Ok("not there yet; it is made when a node starts".into());
+        return Ok("does not exist yet; it is created when a node starts".into());
     }
     if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
-        return failed_check("it cannot be written", "let the user of hookonce write it");
+        return failed_check("it is not writable", "give hookonce's user write permission");
     }
     let db = open_file(path, SqliteAccess::Read).map_err(|error| (error.to_string(), String::new()))?.db;
     let applied = migrations::applied(&db).map_err(|error| (error.to_string(), String::new()))?;
@@ -246,16 +246,18 @@ fn folder(dir: &WorkingDir) -> LiveCheck {
     let (path, words) = match dir {
         WorkingDir::Fixed(path) => (path.clone(), ""),
         WorkingDir::Named(template) => match template.0.first() {
-            Some(FieldTemplatePart::Text(first)) => (PathBuf::from(first), "there; what is in it depends on the event"),
-            _ => return LiveCheck::new("folder", dir.to_string(), Ok("depends on the event; not tried".into())),
+            Some(FieldTemplatePart::Text(first)) => {
+                (PathBuf::from(first), "exists; the rest of the path depends on the event")
+            }
+            _ => return LiveCheck::new("folder", dir.to_string(), Ok("depends on the event; not checked".into())),
         },
     };
     let found = if !path.exists() {
-        failed_check("it does not exist", "make it, or correct `dir`")
+        failed_check("it does not exist", "create it, or correct `dir`")
     } else if !path.is_dir() {
         failed_check("it is not a folder", "correct `dir`")
     } else if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
-        failed_check("it cannot be entered", "let the user of hookonce read it")
+        failed_check("it cannot be opened", "give hookonce's user read and execute permission")
     } else {
         Ok(words.to_owned())
     };
@@ -267,7 +269,7 @@ fn command(step: &CommandLine, block: &CommandBlock, env: EnvLookup<'_>) -> Live
         CommandLine::Shell { shell, .. } => shell.first().cloned().unwrap_or_default(),
         CommandLine::Argv(words) => match words.first().map(|word| word.0.as_slice()) {
             Some([FieldTemplatePart::Text(program)]) => program.clone(),
-            _ => return LiveCheck::new("command", step.to_string(), Ok("depends on the event; not tried".into())),
+            _ => return LiveCheck::new("command", step.to_string(), Ok("depends on the event; not checked".into())),
         },
     };
     let path = block.env.iter().rev().find_map(|entry| match entry {
@@ -279,29 +281,29 @@ fn command(step: &CommandLine, block: &CommandBlock, env: EnvLookup<'_>) -> Live
     LiveCheck::new("command", program, found)
 }
 
-/// Where a program is, as the system would look for it.
+/// Finds a program the way the system would.
 fn executable(program: &str, dir: &WorkingDir, path: &str) -> Result<String, (String, String)> {
     let runs = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
     if program.contains('/') {
         let file = match dir {
             WorkingDir::Fixed(dir) => dir.join(program),
-            WorkingDir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not tried".into()),
+            WorkingDir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not checked".into()),
             WorkingDir::Named(_) => PathBuf::from(program),
         };
         return match () {
             () if runs(&file) => Ok(String::new()),
-            () if file.exists() => failed_check("it cannot be run", format!("chmod +x {}", file.display())),
-            () => failed_check(format!("there is no {}", file.display()), "install it, or correct the step"),
+            () if file.exists() => failed_check("it is not executable", format!("chmod +x {}", file.display())),
+            () => failed_check(format!("{} does not exist", file.display()), "install it, or correct the step"),
         };
     }
     let found = path.split(':').map(|folder| Path::new(folder).join(program)).find(|file| runs(file));
     match found {
         Some(file) => Ok(file.display().to_string()),
-        None => failed_check("it is in no folder of PATH", format!("install it, or add its folder to PATH ({path})")),
+        None => failed_check("it is not in PATH", format!("install it, or add its folder to PATH ({path})")),
     }
 }
 
-/// One thing that was tried.
+/// The result of one check as JSON.
 fn json(tried: &LiveCheck) -> serde_json::Value {
     let (ok, (words, hint)) = match &tried.found {
         Ok(words) => (true, (words.as_str(), "")),

@@ -1,19 +1,19 @@
-//! A config of ours that does what steakpie did: every top-level command is a block of its own, so that its siblings
-//! run in any case; a command's only child is the block's next step, so that it runs only after it.
+//! Generates a config that does what steakpie did. Every top-level command is a block of its own, so its siblings run in
+//! any case; a command's only child is the block's next step, so it runs only after its parent has succeeded.
 //!
-//! Where a command has several children, the next step runs each in a shell of its own, as steakpie did: what one of
-//! them does to its shell (`cd`, `exit`, an unclosed quote) never reaches the others.
+//! If a command has several children, the next step runs each in its own shell, as steakpie did: what one of them does to
+//! its shell (`cd`, `exit`, an unclosed quote) does not affect the others.
 
 use super::steakpie_config::{SteakpieCommand, SteakpieConfig, SteakpieFolder, SteakpiePackage};
 use crate::decide::limits;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Steakpie runs a command with this.
+/// The shell that steakpie runs commands with.
 const SHELL: &str = "bash -lc";
-/// The fields of the preset: in braces they would be taken for references.
+/// Fields of the preset; in braces they would be references.
 const FIELDS: [&str; 5] = ["package", "tag", "version_id", "sha", "updated_at"];
-/// Variables that every command gets anyway, or that only a shell knows.
+/// Variables that every command gets anyway, or that the shell sets.
 const USUAL: [&str; 20] = [
     "PATH",
     "HOME",
@@ -37,10 +37,10 @@ const USUAL: [&str; 20] = [
     "WEBHOOK_SECRET",
 ];
 
-/// How it is to be written.
+/// What the generated config depends on besides the commands.
 #[derive(Clone, Copy, Debug)]
 pub struct GeneratedConfigOptions<'a> {
-    /// What the old config is called, for comments.
+    /// The old config's name, for comments.
     pub from: &'a str,
     /// The port.
     pub port: u16,
@@ -67,12 +67,12 @@ pub fn config(steakpie: &SteakpieConfig, form: GeneratedConfigOptions<'_>) -> St
          \n\
          # Commands get PATH, HOME, USER, LANG, DOCKER_… and what `env` names, not all that steakpie was started with;\n\
          # on standard input they get the delivery's body. Steakpie waited for ever; here a block has its `timeout`.\n\
-         # What failed is tried again when GitHub delivers it again, or by itself with `retry`.\n",
+         # A failed event is retried when it is redelivered from GitHub, or automatically with `retry`.\n",
         comment(from),
         text(store),
     );
     for left in &steakpie.left {
-        line(&mut out, format_args!("# not carried over, line {}: {}", left.line, comment(&left.what)));
+        line(&mut out, format_args!("# not imported, line {}: {}", left.line, comment(&left.what)));
     }
     for package in &steakpie.packages {
         route(&mut out, package, from);
@@ -117,7 +117,7 @@ fn block(out: &mut String, dir: Option<&str>, steps: &[String]) {
     line(out, format_args!("shell   = [\"bash\", \"-lc\"]\ntimeout = \"10m\""));
 }
 
-/// A command, its only child, the only child of that; where there are several children, one step for all of them.
+/// The steps of a command: itself, its only child, that one's only child, …; several children become one step.
 fn steps(command: &SteakpieCommand) -> Vec<String> {
     let mut steps = vec![escape_step(&command.text)];
     match command.children.as_slice() {
@@ -128,7 +128,7 @@ fn steps(command: &SteakpieCommand) -> Vec<String> {
     steps
 }
 
-/// A command that is a step. What would be taken for one of our fields is hidden in quotes.
+/// A command as a step; anything that looks like one of our fields is quoted.
 fn escape_step(command: &str) -> String {
     let field = |name: &str| command.contains(&format!("{{{name}}}"));
     if command.trim().is_empty() {
@@ -140,13 +140,13 @@ fn escape_step(command: &str) -> String {
     }
 }
 
-/// All of them in any case; it failed if one of them did. No `exit`: in a login shell that runs `~/.bash_logout`.
+/// Runs all commands in any case; fails if one did. No `exit`, which would run `~/.bash_logout` in a login shell.
 fn siblings(commands: &[SteakpieCommand]) -> String {
     let all: Vec<_> = commands.iter().map(|command| format!("{} || r=1; ", shell_with_children(command))).collect();
     format!("r=0; {}[ $r = 0 ]", all.concat())
 }
 
-/// A command in a shell of its own, and its children if it succeeded.
+/// A command in its own shell, and its children if it succeeds.
 fn shell_with_children(command: &SteakpieCommand) -> String {
     let parent = in_a_shell(&command.text);
     match command.children.as_slice() {
@@ -156,7 +156,7 @@ fn shell_with_children(command: &SteakpieCommand) -> String {
     }
 }
 
-/// `bash -lc '…'`. A brace before a name is parted from it by empty quotes: `{tag}` would be taken for a field.
+/// `bash -lc '…'`. Empty quotes separate a brace from a name, because `{tag}` would be a field.
 fn in_a_shell(command: &str) -> String {
     let mut out = format!("{SHELL} '");
     let mut chars = command.chars().peekable();
@@ -171,7 +171,7 @@ fn in_a_shell(command: &str) -> String {
     out
 }
 
-/// Variables that these commands name: steakpie gave them all it had.
+/// Variables that these commands use: steakpie passed its whole environment.
 fn variables(folders: &[SteakpieFolder]) -> BTreeSet<&str> {
     fn of<'c>(command: &'c SteakpieCommand, into: &mut BTreeSet<&'c str>) {
         for rest in command.text.split('$').skip(1) {
@@ -190,7 +190,7 @@ fn variables(folders: &[SteakpieFolder]) -> BTreeSet<&str> {
     names
 }
 
-/// A text as TOML: without escapes where that is possible.
+/// A TOML string, without escapes where possible.
 fn text(text: &str) -> String {
     if text.contains(['"', '\\']) && !text.chars().any(|c| c == '\'' || c.is_control()) {
         return format!("'{text}'");
@@ -209,12 +209,12 @@ fn text(text: &str) -> String {
     out
 }
 
-/// A name as a text of an expression.
+/// A name as a string of an expression.
 fn expression(name: &str) -> String {
     format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// A text as a comment: one line.
+/// A text as a one-line comment.
 fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,7 +1,7 @@
-//! What steakpie's config says: packages, folders, and trees of commands. What it does not say is left, with its line.
+//! Reads steakpie's config: packages, folders and trees of commands. What it cannot read is reported with its line.
 //!
 //! ```text
-//! package:                        older: the commands stand right under the package, and
+//! package:                        older: the commands are right under the package, and
 //!   run:                          children under their parent as a table
 //!     /a/folder:
 //!       - a command               - a parent:
@@ -11,23 +11,23 @@
 
 use super::yaml::{YamlNode, YamlValue};
 
-/// What was understood, and what was not.
+/// A parsed config of steakpie.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SteakpieConfig {
     /// Every package with commands, in the order of the file.
     pub packages: Vec<SteakpiePackage>,
-    /// What could not be carried over.
+    /// What could not be imported.
     pub left: Vec<SkippedEntry>,
 }
 
-/// A package and what is run when it was pushed.
+/// A package and the commands that run when it is pushed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SteakpiePackage {
     /// Its name.
     pub name: String,
     /// The line it begins on.
     pub line: usize,
-    /// Where what is run.
+    /// The commands, by folder.
     pub folders: Vec<SteakpieFolder>,
 }
 
@@ -36,20 +36,20 @@ pub struct SteakpiePackage {
 pub struct SteakpieFolder {
     /// The folder; `None`: where steakpie was started.
     pub dir: Option<String>,
-    /// They run one after the other, in any case.
+    /// Commands that run one after the other, whether or not one fails.
     pub commands: Vec<SteakpieCommand>,
 }
 
-/// A command and those that run only after it succeeded.
+/// A command and its children, which run only if it succeeds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SteakpieCommand {
     /// For `bash -lc`.
     pub text: String,
-    /// One after the other, in any case.
+    /// Children, run one after the other whether or not one fails.
     pub children: Vec<SteakpieCommand>,
 }
 
-/// Something that could not be carried over.
+/// An entry that could not be imported.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SkippedEntry {
     /// Its line.
@@ -58,17 +58,17 @@ pub struct SkippedEntry {
     pub what: String,
 }
 
-/// Words for the list of commands.
+/// Keys of the list of commands.
 const RUN: [&str; 2] = ["run", "commands"];
-/// Words for the folder beside it.
+/// Keys of the folder beside it.
 const DIR: [&str; 3] = ["dir", "directory", "path"];
 
-/// Understands a config.
+/// Parses a config.
 pub fn read(root: &YamlNode) -> SteakpieConfig {
     let mut read = SteakpieConfig::default();
     match &root.value {
         YamlValue::Table(entries) => entries.iter().for_each(|(key, value)| read.package(key, value)),
-        _ => read.skip(root, "the config is no table of packages"),
+        _ => read.skip(root, "the config is not a table of packages"),
     }
     read.left.sort();
     read
@@ -82,14 +82,14 @@ impl SteakpieConfig {
     fn package(&mut self, key: &YamlNode, value: &YamlNode) {
         let Some(name) = self.name(key, "a package") else { return };
         if name == "<<" {
-            return self.skip(key, "a merge (`<<`) is not followed; write out what it brings");
+            return self.skip(key, "a merge (`<<`) is not supported; write its content out");
         }
         let mut folders = Vec::new();
         match &value.value {
             YamlValue::List(items) => folders.push(SteakpieFolder { dir: None, commands: self.commands(items) }),
             YamlValue::Table(entries) => self.entries(entries, &mut folders),
             YamlValue::Null => {}
-            YamlValue::Text(_) => self.skip(value, format!("{} has a text and no list of commands", shown(name))),
+            YamlValue::Text(_) => self.skip(value, format!("{} is a text, not a list of commands", shown(name))),
         }
         folders.retain(|folder| !folder.commands.is_empty());
         if folders.is_empty() {
@@ -124,7 +124,7 @@ impl SteakpieConfig {
                         YamlValue::Text(text) => shown(text),
                         _ => "this".to_owned(),
                     };
-                    self.skip(key, format!("{name} is nothing that steakpie knows of a package"));
+                    self.skip(key, format!("{name} is not a key that steakpie knows in a package"));
                 }
             }
         }
@@ -138,11 +138,11 @@ impl SteakpieConfig {
                 folders.push(SteakpieFolder { dir: Some(dir.to_owned()).filter(|dir| !dir.is_empty()), commands });
             }
             YamlValue::Null => {}
-            _ => self.skip(value, format!("{} has no list of commands; write each behind a `- `", shown(dir))),
+            _ => self.skip(value, format!("{} has no list of commands; write each after a `- `", shown(dir))),
         }
     }
 
-    /// A name that can be written down again.
+    /// A printable name.
     fn name<'n>(&mut self, key: &'n YamlNode, what: &str) -> Option<&'n str> {
         match &key.value {
             YamlValue::Text(name) if name.chars().any(char::is_control) => {
@@ -151,7 +151,7 @@ impl SteakpieConfig {
             }
             YamlValue::Text(name) => Some(name),
             _ => {
-                self.skip(key, format!("the name of {what} is no text"));
+                self.skip(key, format!("the name of {what} is not a text"));
                 None
             }
         }
@@ -179,17 +179,17 @@ impl SteakpieConfig {
                 if let [(parent, YamlNode { value: YamlValue::List(children), .. })] = entries.as_slice() {
                     return self.command_with_children(parent, children);
                 }
-                let hint = "a command with `: ` in it stands in quotes, children stand in a list";
+                let hint = "quote a command that contains `: `; write children as a list";
                 self.skip(node, format!("a command is a table that steakpie does not know; {hint}"));
                 None
             }
         }
     }
 
-    /// Without its parent a child would run though it may not.
+    /// Skips a parent together with its children, which must not run without it.
     fn command_with_children(&mut self, parent: &YamlNode, children: &[YamlNode]) -> Option<SteakpieCommand> {
         if !matches!(parent.value, YamlValue::Text(_)) {
-            self.skip(parent, "a parent is no text, so its children are left with it");
+            self.skip(parent, "a parent command is not a text, so its children are skipped with it");
             return None;
         }
         let text = self.text(parent)?;
@@ -199,7 +199,7 @@ impl SteakpieConfig {
     fn text(&mut self, node: &YamlNode) -> Option<String> {
         match &node.value {
             YamlValue::Text(text) if text.contains('\0') => {
-                self.skip(node, "a command has a NUL byte, which no shell can be given");
+                self.skip(node, "a command has a NUL byte, which cannot be passed to a shell");
                 None
             }
             YamlValue::Text(text) => Some(text.clone()),

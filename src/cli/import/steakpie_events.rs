@@ -1,4 +1,4 @@
-//! What steakpie has done: its `events` table, in both its shapes, only read.
+//! Reads what steakpie has done: its `events` table, in both its schemas.
 //!
 //! ```text
 //! older   id, timestamp, repository                                       a delivery id
@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the newer table knows of a deploy.
+/// Columns that only the newer table has.
 const KNOWN: [&str; 3] = ["tag", "version_id", "sha"];
-/// How long to wait for a steakpie that writes.
+/// How long to wait for a running steakpie to finish a write.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// All that steakpie has done.
+/// All events of steakpie.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SteakpieEvents {
-    /// What each row is known by.
+    /// Which columns the table has.
     pub shape: SteakpieSchema,
     /// Each row.
     pub rows: Vec<SteakpieEvent>,
-    /// Rows that could not be read, a sentence each.
+    /// A sentence for each row that could not be read.
     pub odd: Vec<String>,
 }
 
-/// What a row is known by.
+/// The columns that identify a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SteakpieSchema {
     /// Its delivery id.
@@ -43,11 +43,11 @@ pub(crate) enum SteakpieSchema {
 pub(crate) struct SteakpieEvent {
     /// GitHub's id of the delivery.
     pub delivery_id: String,
-    /// What was deployed, by the names of our fields; empty in the older shape.
+    /// What was deployed, by the names of our fields; empty in the older schema.
     pub change: Fields,
 }
 
-/// Why a database was not read.
+/// Why a database could not be read.
 #[derive(Debug)]
 pub(crate) struct SteakpieReadError {
     path: PathBuf,
@@ -80,8 +80,8 @@ impl fmt::Display for SteakpieReadError {
             }
             SteakpieReadErrorKind::Shape(columns) => write!(
                 f,
-                "the table `events` in {path} is none that is known: it has {}, and neither `id` nor `delivery_id`, \
-                 `tag`, `version_id` and `sha`",
+                "the table `events` in {path} is not known: it has {}, but neither `id` nor `delivery_id`, `tag`, \
+                 `version_id` and `sha`",
                 columns.join(", ")
             ),
             SteakpieReadErrorKind::Sqlite(error) => write!(f, "{path} could not be read: {error}"),
@@ -98,7 +98,7 @@ impl std::error::Error for SteakpieReadError {
     }
 }
 
-/// Reads all of it; steakpie may be running.
+/// Reads all events; steakpie may be running.
 pub(crate) fn read(path: &Path) -> Result<SteakpieEvents, SteakpieReadError> {
     let unread = |why| SteakpieReadError { path: path.to_owned(), why };
     if path.is_dir() {
@@ -122,7 +122,7 @@ impl From<rusqlite::Error> for SteakpieReadErrorKind {
 }
 
 fn rows(path: &Path) -> Result<SteakpieEvents, SteakpieReadErrorKind> {
-    // Absolute, so that no name is taken for a URI.
+    // Absolute, so that SQLite does not take a name for a URI.
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let db = Connection::open_with_flags(whole, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY)?;
@@ -155,13 +155,15 @@ fn rows(path: &Path) -> Result<SteakpieEvents, SteakpieReadErrorKind> {
         number += 1;
         match self::row(row, shape)? {
             Ok(row) => events.rows.push(row),
-            Err(cell) => events.odd.push(format!("row {number} of `events`: its {cell} is nothing steakpie writes")),
+            Err(cell) => {
+                events.odd.push(format!("row {number} of `events`: its {cell} is not a value that steakpie writes"))
+            }
         }
     }
     Ok(events)
 }
 
-/// A row, or the name of the cell that cannot be understood.
+/// A row, or the name of the column whose value is invalid.
 fn row(row: &rusqlite::Row<'_>, shape: SteakpieSchema) -> Result<Result<SteakpieEvent, &'static str>, rusqlite::Error> {
     let Some(delivery_id) = text(row.get_ref(0)?) else { return Ok(Err("delivery id")) };
     let mut change: Vec<(Arc<str>, FieldValue)> = Vec::new();
@@ -174,7 +176,7 @@ fn row(row: &rusqlite::Row<'_>, shape: SteakpieSchema) -> Result<Result<Steakpie
             };
             match value {
                 Some(value) => change.push((name.into(), value)),
-                None if cell == ValueRef::Null => {} // from before there was the column
+                None if cell == ValueRef::Null => {} // older than the column
                 None => return Ok(Err(name)),
             }
         }

@@ -1,23 +1,22 @@
-//! YAML as a tree with lines. Scalars keep their text, whatever YAML would take them for: to a command line `true` and
+//! YAML as a tree with line numbers. Scalars stay text, whatever type YAML would give them: on a command line `true` and
 //! `10` are words.
 //!
-//! Anchors are copied where they are referred to, and the copies count against the limits: a few lines cannot grow
-//! into gigabytes.
+//! Aliases are expanded, and each copy counts against the limits, so a few lines cannot grow into gigabytes.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use std::collections::{HashMap, HashSet};
 
-/// Values in one file, copies of anchors included.
+/// Maximum values in one file, expanded aliases included.
 const NODES_MAX: usize = 10_000;
-/// Bytes of text in them.
+/// Maximum bytes of text, expanded aliases included.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Lists and tables inside each other.
+/// Maximum depth of nested lists and tables.
 const DEPTH_MAX: usize = 64;
 
-/// A value and the line it begins on.
+/// A value and its line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct YamlNode {
-    /// The line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
     /// What it is.
     pub value: YamlValue,
@@ -36,10 +35,10 @@ pub enum YamlValue {
     Table(Vec<(YamlNode, YamlNode)>),
 }
 
-/// Why a text was not read.
+/// Why a text is not valid YAML.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct YamlError {
-    /// The line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
     /// What is wrong there.
     pub what: String,
@@ -50,9 +49,9 @@ pub struct YamlError {
 /// The first document of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct YamlDocument {
-    /// All of it; nothing in an empty one.
+    /// Its root; `None` if it is empty.
     pub root: Option<YamlNode>,
-    /// The line on which a second one begins.
+    /// The line of a second document.
     pub second: Option<usize>,
 }
 
@@ -79,14 +78,14 @@ fn scan_error(text: &str, error: &ScanError) -> YamlError {
     let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
     let indent: String = written.chars().take_while(|c| c.is_whitespace()).collect();
     let hint = if indent.contains('\t') {
-        "YAML is not indented with tabs; use spaces"
+        "YAML does not allow tabs for indentation; use spaces"
     } else {
-        "a command that holds `: `, ` #` or a quote at its beginning stands in quotes"
+        "quote a command that contains `: ` or ` #`, or begins with a quote"
     };
     YamlError { line, what: error.info().to_owned(), hint: Some(hint.to_owned()) }
 }
 
-/// A list or table that is not over.
+/// A list or table that is still open.
 struct OpenYamlCollection {
     line: usize,
     anchor: usize,
@@ -94,7 +93,7 @@ struct OpenYamlCollection {
     is_table: bool,
 }
 
-/// What a value weighs, copies included.
+/// The size of a value, expanded aliases included.
 #[derive(Clone, Copy, Default)]
 struct YamlSize {
     nodes: usize,
@@ -105,7 +104,7 @@ struct YamlSize {
 #[derive(Default)]
 struct YamlTreeBuilder {
     open: Vec<OpenYamlCollection>,
-    /// Complete ones, by the parser's number for them.
+    /// Complete anchored values, by the parser's anchor id.
     anchors: HashMap<usize, (YamlNode, YamlSize)>,
     taken: YamlSize,
     root: Option<YamlNode>,
@@ -129,7 +128,7 @@ impl YamlTreeBuilder {
             }
             Event::Alias(anchor) => {
                 let Some((node, weight)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(too_much(line, "an anchor is used inside of itself"));
+                    return Err(too_much(line, "an anchor contains itself"));
                 };
                 self.count_against_limits(weight, line)?;
                 self.place(node, 0);
@@ -157,10 +156,10 @@ impl YamlTreeBuilder {
         self.taken.nodes += more.nodes;
         self.taken.bytes += more.bytes;
         if self.taken.nodes > NODES_MAX || self.taken.bytes > TEXT_BYTES_MAX {
-            return Err(too_much(line, "this is more than a config says, counting every use of an anchor"));
+            return Err(too_much(line, "too large for a config, counting every use of an anchor"));
         }
         if self.open.len() + more.depth > DEPTH_MAX {
-            return Err(too_much(line, "lists and tables stand too deep inside each other"));
+            return Err(too_much(line, "lists and tables are nested too deeply"));
         }
         Ok(())
     }
@@ -197,7 +196,7 @@ fn weight(node: &YamlNode) -> YamlSize {
     }
 }
 
-/// Keys and values of a table, which come one after the other. A key that stands twice is nobody's meaning.
+/// Pairs up the keys and values of a table; a duplicate key is an error.
 fn pairs(items: Vec<YamlNode>) -> Result<Vec<(YamlNode, YamlNode)>, YamlError> {
     let mut entries = Vec::new();
     let mut seen = HashSet::new();
@@ -208,8 +207,8 @@ fn pairs(items: Vec<YamlNode>) -> Result<Vec<(YamlNode, YamlNode)>, YamlError> {
         {
             return Err(YamlError {
                 line: key.line,
-                what: format!("`{}` stands twice in one table", text.escape_debug()),
-                hint: Some("steakpie does not start with it either; keep one of them".to_owned()),
+                what: format!("duplicate key `{}` in one table", text.escape_debug()),
+                hint: Some("steakpie does not start with this either; keep one of them".to_owned()),
             });
         }
         entries.push((key, value));
@@ -258,11 +257,11 @@ mod tests {
             let last = format!("*a{}, ", n - 1).repeat(10);
             bomb.push(format!("a{n}: &a{n} [{last}]\n"));
         }
-        check_error(&bomb.concat(), 4, "more than a config says");
+        check_error(&bomb.concat(), 4, "too large for a config");
         let long = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(20));
-        check_error(&long, 2, "more than a config says");
-        check_error("a: &a [*a]", 1, "inside of itself");
-        check_error(&"[".repeat(DEPTH_MAX + 1), 1, "too deep");
+        check_error(&long, 2, "too large for a config");
+        check_error("a: &a [*a]", 1, "contains itself");
+        check_error(&"[".repeat(DEPTH_MAX + 1), 1, "too deeply");
         check_error(&"[".repeat(100_000), 1, "");
         check_error(&"- ".repeat(100_000), 1, "");
     }
@@ -271,7 +270,7 @@ mod tests {
     fn what_is_no_yaml_is_told_with_its_line() {
         check_error("a:\n\t- b\n", 2, "");
         check_error("a: [b\nc: d\n", 2, "");
-        check_error("a: 1\nb: 2\na: 3\n", 3, "stands twice");
+        check_error("a: 1\nb: 2\na: 3\n", 3, "duplicate key");
     }
 
     #[test]

@@ -1,44 +1,44 @@
-//! What a config can be written for: a text with gaps, the questions that fill them, and where its sender wants what.
+//! Templates of starter configs: a text with placeholders, the questions that fill them, and how to set up the sender.
 
 use crate::decide::suggest::nearest;
 
-/// One kind of config.
+/// A template for one kind of config.
 #[derive(Debug)]
 pub(super) struct InitTemplate {
     /// Its name.
     pub(super) name: &'static str,
     /// What it does.
     pub(super) about: &'static str,
-    /// Where its sender is set up.
+    /// Where to set up the sender.
     pub(super) sender: &'static str,
     /// The path its webhooks arrive on.
     pub(super) path: &'static str,
     /// The events to choose at the sender.
     pub(super) events: &'static str,
-    /// The file with the secret, beside the config; with gaps, too.
+    /// The file with the secret, beside the config; may have placeholders.
     secret: &'static str,
-    /// The headers the sender has to set besides its signature; with gaps, too.
+    /// Headers that the sender must set besides its signature; may have placeholders.
     headers: &'static str,
-    /// What is asked for it.
+    /// Its questions.
     pub(super) questions: &'static [InitQuestion],
-    /// The config, with gaps such as `@url@`.
+    /// The config, with placeholders such as `@url@`.
     text: &'static str,
 }
 
 /// One question.
 #[derive(Debug)]
 pub(super) struct InitQuestion {
-    /// The gap it fills.
+    /// The placeholder it fills.
     gap: &'static str,
     /// In words.
     pub(super) ask: &'static str,
-    /// What an empty answer means; `{}` stands for the first answer.
+    /// The default; `{}` is replaced with the first answer.
     default: &'static str,
-    /// What may be answered.
+    /// Validates the answer.
     pub(super) takes: fn(&str) -> Result<(), String>,
 }
 
-/// The file the secret is in, where all senders share one.
+/// The secret's file, if all senders share one secret.
 const SECRET: &str = "hookonce.secret";
 
 /// Every kind.
@@ -59,10 +59,10 @@ pub(super) const KINDS: &[InitTemplate] = &[
     },
     InitTemplate {
         name: "forward",
-        about: "hand GitHub's webhooks to a service of yours",
+        about: "forward GitHub's webhooks to your own service",
         sender: "At GitHub: Settings, Webhooks, Add webhook",
         path: "/in/github",
-        events: "those that your service is for",
+        events: "those that your service handles",
         secret: SECRET,
         headers: "",
         questions: &[InitQuestion {
@@ -75,7 +75,7 @@ pub(super) const KINDS: &[InitTemplate] = &[
     },
     InitTemplate {
         name: "ci-ingestion",
-        about: "hand results of CI runs to a service, and give its answer back",
+        about: "forward CI results to a service, and return its response",
         sender: "At the sender",
         path: "/in/ci",
         events: "the end of a run, as JSON with repo_id, commit_sha, run_id and framework",
@@ -92,7 +92,7 @@ pub(super) const KINDS: &[InitTemplate] = &[
         about: "run a command for any sender that signs with an HMAC",
         sender: "At the sender",
         path: "/in/hook",
-        events: "those that the command is for",
+        events: "those that the command handles",
         secret: SECRET,
         headers: "",
         questions: &[
@@ -117,14 +117,14 @@ pub(super) fn names() -> String {
 }
 
 impl InitQuestion {
-    /// What an empty answer means, after these answers.
+    /// The default, given the earlier answers.
     pub(super) fn default(&self, before: &[String]) -> String {
         self.default.replace("{}", before.first().map_or("", String::as_str))
     }
 }
 
 impl InitTemplate {
-    /// What is answered where nobody is asked.
+    /// The answers if no questions are asked: the defaults.
     pub(super) fn defaults(&self) -> Vec<String> {
         let mut answers = Vec::new();
         for question in self.questions {
@@ -158,7 +158,7 @@ impl InitTemplate {
     }
 }
 
-/// As TOML writes it; an expression reads a text that has been through [`package`] the same way.
+/// A TOML string; for an answer that passed [`package`], also a string of an expression.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
@@ -168,14 +168,14 @@ fn package(answer: &str) -> Result<(), String> {
     if answer.chars().all(allowed) { Ok(()) } else { Err("letters, digits, . _ - and /".into()) }
 }
 
-/// The name of its file, too.
+/// Validates a repository id, which is also a file name.
 fn repository(answer: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let hidden = answer.starts_with('.');
     if answer.chars().all(allowed) && !hidden {
         Ok(())
     } else {
-        Err("letters, digits, . _ and -, not first a dot".into())
+        Err("letters, digits, . _ and -, not starting with a dot".into())
     }
 }
 

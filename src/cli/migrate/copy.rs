@@ -1,4 +1,4 @@
-//! `hookonce migrate copy`: everything a store holds, copied into another one; `hookonce migrate reopen`: the way back.
+//! `hookonce migrate copy`: copies a whole store into another one; `hookonce migrate reopen`: makes the old one usable again.
 
 use crate::cli::error::CommandError;
 use crate::cli::terminal::confirm;
@@ -11,10 +11,10 @@ use crate::store::url::{StoreUrl, StoreUrlError};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-/// How wide the bar is.
+/// Width of the progress bar.
 const BAR: u64 = 30;
 
-/// Copies all of one store into another. No node may run on either.
+/// Copies one store into another. No node may run on either.
 pub async fn copy(from: &str, to: &str, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let (source, target) = (address(from, env, CopySide::Source)?, address(to, env, CopySide::Target)?);
     if source == target || is_one_file(&source, &target) {
@@ -30,13 +30,13 @@ pub async fn copy(from: &str, to: &str, env: EnvLookup<'_>, out: &mut impl Write
     table(&here, &there, out)?;
     writeln!(
         out,
-        "next: write the new address into `store` of the config, and start the nodes\n\
-         {source} stays as it is; no node starts on it any more (`hookonce migrate reopen` undoes that)"
+        "next: set `store` in the config to the new address, and start the nodes\n\
+         {source} is unchanged, but nodes refuse to start on it (`hookonce migrate reopen` undoes that)"
     )?;
     Ok(0)
 }
 
-/// Makes a store usable again that was copied away.
+/// Makes a store usable again after it was copied.
 pub async fn reopen(address: &StoreUrl, yes: bool, out: &mut impl Write) -> Result<u8, CommandError> {
     let store = open(address, CopySide::Source).await?;
     let what = match copy::mark_on(&*store).await.map_err(trouble)? {
@@ -46,10 +46,10 @@ pub async fn reopen(address: &StoreUrl, yes: bool, out: &mut impl Write) -> Resu
         }
         Some(mark @ CopyLock::Target { .. }) => return Err(CommandError::no(mark.refusal(address))),
         Some(CopyLock::Source { .. }) => {
-            "its copy would be given up, and must then begin again with an empty target.".to_owned()
+            "this aborts its copy, which must then start again with an empty target.".to_owned()
         }
         Some(CopyLock::Retired { at, .. }) => {
-            format!("it was copied on {at}; what the other store has done since then would be done again.")
+            format!("it was copied on {at}; everything the other store has done since will be done again.")
         }
     };
     confirm(&format!("{address}: {what}"), yes).await?;
@@ -58,9 +58,9 @@ pub async fn reopen(address: &StoreUrl, yes: bool, out: &mut impl Write) -> Resu
     Ok(0)
 }
 
-/// The store that somebody gave on the command line: an address, `env:NAME`, or a file that is there.
+/// The store named on the command line: an address, `env:NAME`, or an existing file.
 pub fn address(given: &str, env: EnvLookup<'_>, side: CopySide) -> Result<StoreUrl, CommandError> {
-    // A password on the command line could be read by everybody on this machine.
+    // A password on the command line is visible to every user of the machine.
     let text = match given.strip_prefix("env:") {
         Some(name) => {
             env(name).ok_or_else(|| CommandError::unknown(format!("the environment variable `{name}` is not set")))?
@@ -81,7 +81,7 @@ async fn open(address: &StoreUrl, side: CopySide) -> Result<Box<dyn CopyStore>, 
     open_to_copy(address, side).await.map_err(|cannot| CommandError::unknown(cannot.to_string()))
 }
 
-/// A server that does not answer may answer later; everything else is an answer.
+/// An unreachable server means unknown; every other failure is a definite no.
 fn trouble(error: CopyError) -> CommandError {
     match error {
         CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => CommandError::unknown(error.to_string()),
@@ -89,7 +89,7 @@ fn trouble(error: CopyError) -> CommandError {
     }
 }
 
-/// Two names of one file.
+/// Whether both addresses are the same file.
 fn is_one_file(one: &StoreUrl, other: &StoreUrl) -> bool {
     match (one, other) {
         (StoreUrl::Sqlite(one), StoreUrl::Sqlite(other)) => match (one.canonicalize(), other.canonicalize()) {
@@ -100,7 +100,7 @@ fn is_one_file(one: &StoreUrl, other: &StoreUrl) -> bool {
     }
 }
 
-/// Both sides, number by number.
+/// Prints the counts and digests of both sides.
 fn table(here: &CopyTotals, there: &CopyTotals, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:<14} {:>12} {:>12}", "", "source", "target")?;
     for ((name, here), (_, there)) in here.lines().into_iter().zip(there.lines()) {
@@ -109,12 +109,12 @@ fn table(here: &CopyTotals, there: &CopyTotals, out: &mut impl Write) -> io::Res
     writeln!(out, "sha256 of the source {:?}\nsha256 of the target {:?}", here.digest, there.digest)
 }
 
-/// What somebody gave as a store, without a password that may stand in it.
+/// The given store for messages, without a password.
 fn shown(given: &str) -> String {
     if given.contains('@') { format!("{}:…", given.split(':').next().unwrap_or_default()) } else { given.to_owned() }
 }
 
-/// How far it is, on standard error: a bar for people, every tenth part for a log.
+/// Progress on standard error: a bar on a terminal, a line per 10 % otherwise.
 struct ProgressBar {
     shown: Option<(CopyStage, u64)>,
     live: bool,
@@ -143,7 +143,7 @@ impl ProgressBar {
         } else {
             writeln!(err, "{word} {done} of {of}")
         };
-        told.and_then(|()| err.flush()).unwrap_or_default(); // a bar that nobody sees stops nothing
+        told.and_then(|()| err.flush()).unwrap_or_default(); // a closed standard error does not stop the copy
     }
 
     fn end(&mut self) {

@@ -1,5 +1,5 @@
-//! The schema of a PostgreSQL store. On the way up nodes may run meanwhile, if the new versions let them; on the way down
-//! none may: what they hold in mind is taken away.
+//! Migration of a PostgreSQL store. Nodes may run while it goes up, if the new versions allow it; none may run while it is
+//! reverted, because it removes what they rely on.
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
 use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};
@@ -9,7 +9,7 @@ use crate::store::url::ServerUrl;
 use std::io::Write;
 use tokio_postgres::Client;
 
-/// Prints where every version stands, and which indexes are not finished.
+/// Prints the status of every version, and unfinished indexes.
 pub async fn status(url: &ServerUrl, config: &MigrationSettings, out: &mut impl Write) -> Result<(), MigrateError> {
     let (db, name) = connect(url).await?;
     let standings = schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?;
@@ -23,8 +23,7 @@ pub async fn status(url: &ServerUrl, config: &MigrationSettings, out: &mut impl 
     Ok(())
 }
 
-/// Goes up to this version, or as far as it goes, and then builds the indexes that are missing; before that, moves the
-/// store to this schema, if one is named.
+/// Moves the store to the named schema, if any; migrates up to this version, or to the latest; builds missing indexes.
 pub async fn up(
     url: &ServerUrl,
     config: &MigrationSettings,
@@ -47,7 +46,7 @@ pub async fn up(
     if way.is_empty() && built.is_empty() { tell(&way, "applied", out) } else { Ok(()) }
 }
 
-/// Builds the indexes of the newest version, if the store has come to it. Nodes may work meanwhile.
+/// Builds the indexes of the latest version, if the store has reached it. Nodes may run meanwhile.
 async fn build(
     url: &ServerUrl,
     config: &MigrationSettings,
@@ -60,16 +59,16 @@ async fn build(
     }
     indexes::build_now(db, name, &config.fields).await.map_err(|error| {
         let why = schema::PgMigrationError::Postgres(error);
-        let hint = "the versions are applied, and nodes work without the index, but slower. Set this right and run \
+        let hint = "the versions are applied; nodes work without the index, but slower. Fix the cause and run \
                     `hookonce migrate up` again";
         MigrateError::Server(format!("{url}: an index was not built: {why}; {hint}"))
     })
 }
 
-/// Moves the store to this schema, unless it is there, and says so.
+/// Moves the store to this schema, unless it is already there.
 async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Client, SchemaName), MigrateError> {
     let Some(there) = SchemaName::parse(name) else {
-        return Err(MigrateError::Server(format!("`{}` is no name of a schema", name.escape_debug())));
+        return Err(MigrateError::Server(format!("`{}` is not a valid schema name", name.escape_debug())));
     };
     let done = PostgresStore::relocate(url.expose(), &there).await;
     let (db, from) = done.map_err(|cannot| MigrateError::Server(cannot.to_string()))?;
@@ -77,12 +76,12 @@ async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Cli
         writeln!(out, "moved from schema {from} to schema {there}")?;
     }
     if !PostgresStore::names(url.expose(), &there) {
-        writeln!(out, "write `schema={}` into the store's URL before a node starts", there.as_str())?;
+        writeln!(out, "add `schema={}` to the store's URL before you start a node", there.as_str())?;
     }
     Ok((db, there))
 }
 
-/// Goes back to this version, which removes data.
+/// Reverts to this version, which deletes data.
 pub async fn down(
     url: &ServerUrl,
     to: u32,
@@ -100,7 +99,7 @@ pub async fn down(
         return Err(MigrateError::Server(why));
     }
     let way = schema::down(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
-    tell(&way, "taken back", out)
+    tell(&way, "reverted", out)
 }
 
 async fn connect(url: &ServerUrl) -> Result<(Client, SchemaName), MigrateError> {

@@ -1,4 +1,4 @@
-//! A delivery as its sender would make it: a body, with fields set to what a person wants, signed.
+//! Builds a delivery as its sender would: a body with the requested fields set, signed.
 
 use crate::cli::error::CommandError;
 use crate::decide::envelope;
@@ -12,13 +12,13 @@ use crate::decide::time::Timestamp;
 use crate::decide::verify::VerificationScheme;
 use serde_json::{Map, Value, json};
 
-/// Bodies that are known from their senders, by the preset's name.
+/// Sample bodies of known senders, by preset.
 const SAMPLES: &[(&str, &str)] = &[("github-package", include_str!("github-package.json"))];
 
-/// The kind of event a sample is of, where nothing asks for another.
+/// The event kind of a sample, unless the source requires another.
 const SAMPLE_KIND: &str = "push";
 
-/// The field that says who calls, and a caller there is.
+/// The field that names the caller, and an existing caller.
 fn caller(source: &Source) -> Option<(FieldIndex, std::sync::Arc<str>)> {
     let VerificationScheme::Callers(callers) = &source.verify else { return None };
     Some((source.fields.ix(&callers.who.name)?, callers.book.anyone()?))
@@ -34,12 +34,12 @@ pub(super) struct DeliveryBuilder {
 }
 
 impl DeliveryBuilder {
-    /// With these bytes, as they are.
+    /// A delivery with exactly this body.
     pub(super) fn of(body: Vec<u8>, id: String) -> Self {
         Self { id, body, headers: Vec::new(), query: Vec::new() }
     }
 
-    /// Something new that this source would let through, as far as that can be known.
+    /// A new delivery that the source would accept, as far as its filters can be solved.
     pub(super) fn sample(
         source: &Source,
         preset: Option<&str>,
@@ -54,7 +54,7 @@ impl DeliveryBuilder {
         if let Some(kind) = &source.kind {
             set_at_path(&mut body, &kind.shape, None).map_err(CommandError::Unknown)?;
         }
-        let mut letter = Self::of(Vec::new(), id);
+        let mut delivery = Self::of(Vec::new(), id);
         let fresh = fresh_fields(source);
         let filters =
             [source.require.as_ref(), source.when.as_ref(), source.routes.first().and_then(|r| r.when.as_ref())];
@@ -65,7 +65,7 @@ impl DeliveryBuilder {
             Some((who, name)) if *who == ix => Some(&**name),
             _ => wanted.iter().find(|(of, _)| *of == ix).map(|(_, text)| *text),
         };
-        // What must equal another field is what that one is asked to be, or like it.
+        // Fields that must be equal get the same value: the required one, if there is one.
         let asked_for = |ix: FieldIndex| {
             let others = equal.iter().filter_map(|(a, b)| [(*a, *b), (*b, *a)].into_iter().find(|(a, _)| *a == ix));
             let mut others = others.map(|(_, other)| asked_for(other).unwrap_or("sample"));
@@ -75,7 +75,7 @@ impl DeliveryBuilder {
         for (ix, field) in (0..).map(FieldIndex).zip(source.fields.iter()) {
             if source.fields.kind_use().is_some() && field.at == FieldLocation::Header(github_kind::HEADER.into()) {
                 kind = asked_for(ix).unwrap_or(SAMPLE_KIND);
-                letter.set_field(&mut body, field, kind.into())?;
+                delivery.set_field(&mut body, field, kind.into())?;
                 continue;
             }
             let found = in_body(&body, field).filter(|value| !value.is_null());
@@ -84,13 +84,13 @@ impl DeliveryBuilder {
             let value = match found {
                 _ if asked.is_some() => asked.into(),
                 _ if order => Value::from(seconds(now)),
-                Some(found) if fresh.contains(&ix) => fresh_value(found, &letter.id, now),
+                Some(found) if fresh.contains(&ix) => fresh_value(found, &delivery.id, now),
                 Some(_) => continue,
                 None if field.default.is_some() => continue,
-                None if fresh.contains(&ix) => format!("sample-{}", &hash(&letter.id)[..8]).into(),
+                None if fresh.contains(&ix) => format!("sample-{}", &hash(&delivery.id)[..8]).into(),
                 None => "sample".into(),
             };
-            letter.set_field(&mut body, field, value)?;
+            delivery.set_field(&mut body, field, value)?;
         }
         let members = source.fields.kind_use().and_then(|_| github_kind::members(kind)).unwrap_or_default();
         for (path, is_object) in members {
@@ -105,18 +105,19 @@ impl DeliveryBuilder {
         {
             set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
         }
-        letter.body = body.to_string().into_bytes();
-        letter.set_delivery_id(source)?;
-        Ok(letter)
+        delivery.body = body.to_string().into_bytes();
+        delivery.set_delivery_id(source)?;
+        Ok(delivery)
     }
 
-    /// Sets fields: `tag=main`. What was a number stays one; otherwise a value that is a JSON scalar is taken as that.
+    /// Sets fields: `tag=main`. A number stays a number; otherwise a value that is a JSON scalar is taken as such.
     pub(super) fn set(&mut self, source: &Source, settings: &[String]) -> Result<(), CommandError> {
         if settings.is_empty() {
             return Ok(());
         }
-        let mut body: Value = serde_json::from_slice(&self.body)
-            .map_err(|error| CommandError::unknown(format!("--set needs a JSON body, and this is none: {error}")))?;
+        let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
+            CommandError::unknown(format!("--set needs a JSON body, but this is not JSON: {error}"))
+        })?;
         for setting in settings {
             let Some((name, value)) = setting.split_once('=') else {
                 return Err(CommandError::unknown(format!("--set {setting}: expected NAME=VALUE")));
@@ -137,12 +138,14 @@ impl DeliveryBuilder {
         Ok(())
     }
 
-    /// Puts the delivery id where this source looks for it in the body or the query; headers are made when signing.
+    /// Writes the delivery id to the body or query, where the source reads it; headers are written when signing.
     pub(super) fn set_delivery_id(&mut self, source: &Source) -> Result<(), CommandError> {
         match source.delivery.as_ref().map(|delivery| &delivery.at) {
             Some(FieldLocation::Body(path)) => {
                 let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
-                    CommandError::unknown(format!("the id belongs into a JSON body, and this is none: {error}"))
+                    CommandError::unknown(format!(
+                        "the delivery id is a field of a JSON body, but this is not JSON: {error}"
+                    ))
                 })?;
                 set_at_path(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::Unknown)?;
                 self.body = body.to_string().into_bytes();
@@ -153,7 +156,7 @@ impl DeliveryBuilder {
         Ok(())
     }
 
-    /// The headers of a genuine delivery, signed now.
+    /// The headers of a genuine delivery, signed at `now`.
     pub(super) fn headers(&self, source: &Source, now: Timestamp) -> Vec<(String, String)> {
         let mut headers = source.verify.sign(&self.id, now, &self.body);
         let mut add = |name: &str, value: &str| {
@@ -178,7 +181,7 @@ impl DeliveryBuilder {
         headers
     }
 
-    /// What stands behind the `?`.
+    /// The parameters of the query string.
     pub(super) fn query(&self) -> &[(String, String)] {
         &self.query
     }
@@ -204,12 +207,13 @@ impl DeliveryBuilder {
                 self.query.push((name.clone(), plain));
                 Ok(())
             }
-            FieldLocation::Path => Ok(()), // it is what it is
+            FieldLocation::Path => Ok(()), // fixed by the config
         }
     }
 }
 
-/// Fields that make a sample something new: what a subject is changed to, and the last of each named identity.
+/// Fields that need a new value so that a sample is no duplicate: what a subject is changed to, and the last field of
+/// each identity.
 fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
     let changed = source.once.change.iter().flat_map(|change| change.to.iter().copied());
     let named = source.once.per.iter().filter_map(|identity| match identity {
@@ -219,7 +223,7 @@ fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
     changed.chain(named).collect()
 }
 
-/// Another value of the same kind.
+/// A new value of the same type.
 fn fresh_value(was: Value, id: &str, now: Timestamp) -> Value {
     match was {
         Value::Number(_) => (now.0 / 1_000).into(),
@@ -238,7 +242,7 @@ fn seconds(at: Timestamp) -> String {
     Timestamp(at.0 - at.0.rem_euclid(1_000_000)).to_string().replace(".000000", "")
 }
 
-/// A value as a person wrote it, of the kind that was there.
+/// A value from the command line, in the type of the value it replaces.
 fn parse_as_type(was: &Value, text: &str) -> Value {
     let scalar = serde_json::from_str::<Value>(text).ok().filter(|read| !read.is_object() && !read.is_array());
     match (was, scalar) {
@@ -262,7 +266,7 @@ fn inside<'v>(at: &'v Value, part: &str) -> Option<&'v Value> {
     }
 }
 
-/// Sets what stands at this path, making objects on the way; with no value, only the way is made.
+/// Sets the value at a path, creating objects on the way; without a value it only creates the objects.
 fn set_at_path(body: &mut Value, path: &[String], value: Option<Value>) -> Result<(), String> {
     let mut at = body;
     for part in path {
@@ -372,11 +376,11 @@ mod tests {
         let (source, preset) = source(text);
         let now = Timestamp::parse("2026-02-07T16:20:40Z").unwrap();
         let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut letter = DeliveryBuilder::sample(&source, preset, "id-1".into(), now).unwrap();
-        letter.set(&source, &settings).unwrap();
-        let headers = letter.headers(&source, now).into_iter().map(|(n, v)| (n, v.into_bytes())).collect::<Vec<_>>();
-        let query: Vec<_> = letter.query().iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let body = letter.body.clone().into();
+        let mut delivery = DeliveryBuilder::sample(&source, preset, "id-1".into(), now).unwrap();
+        delivery.set(&source, &settings).unwrap();
+        let headers = delivery.headers(&source, now).into_iter().map(|(n, v)| (n, v.into_bytes())).collect::<Vec<_>>();
+        let query: Vec<_> = delivery.query().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let body = delivery.body.clone().into();
         let delivery = crate::decide::delivery::Delivery {
             path: &source.path,
             query: &query.join("&"),

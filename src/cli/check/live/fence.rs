@@ -1,4 +1,4 @@
-//! Both sides of the fence: what this machine knows of its store, and what the store has.
+//! Detection of lost data: compares this machine's state file with the store.
 
 use super::{LiveCheck, failed_check};
 use crate::config::Config;
@@ -10,7 +10,7 @@ use crate::store::StoreOpenError;
 use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
 use std::path::PathBuf;
 
-/// The state files of a store that has some. Nothing is changed, and no folder is made.
+/// Checks the state files of the store, if it has any. Changes nothing, creates no folder.
 pub(super) fn tried(config: &Config) -> Option<LiveCheck> {
     let (place, scope) = identity(&config.store).ok().flatten()?;
     let folder = config.state.path();
@@ -21,12 +21,12 @@ pub(super) fn tried(config: &Config) -> Option<LiveCheck> {
         StateRead::None => None,
         StateRead::Record(record) => Some(record),
         StateRead::Damaged(why) => {
-            let hint = "what this machine knew of its store is unknown; a node that starts writes it anew";
+            let hint = "what this machine knew of its store is lost; a node writes it again when it starts";
             return tried(file.path(), failed_check(why, hint));
         }
         StateRead::Unreadable(why) => return tried(file.path(), failed_check(why, UNREADABLE_HINT)),
     };
-    // A store that cannot be opened is told of elsewhere.
+    // A store that cannot be opened is reported by the store's own check.
     let StoreComparison { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
     let losses = compared.iter().filter_map(|(record, found)| Some((record, data_loss::loss(&record.known, found)?)));
     if let Some((record, loss)) = losses.into_iter().next() {
@@ -36,16 +36,15 @@ pub(super) fn tried(config: &Config) -> Option<LiveCheck> {
     tried(file.path(), Ok(format!("{}{}", both(known.as_ref(), &has), state_folder_status(config))))
 }
 
-/// A store, beside what this machine knows of it.
+/// A store and what this machine knows about it.
 struct StoreComparison {
-    /// What it has.
+    /// The store's own mark.
     has: ObservedStore,
-    /// What each state file says of it, and what the store holds of that.
+    /// What each state file says, and what the store still has of it.
     compared: Vec<(StateRecord, ObservedStore)>,
 }
 
-/// Compares the store with its own state file and with those of the same store at other addresses, as a node does when it
-/// starts.
+/// Compares the store with its state file and with those of the same store at other addresses, as a node does at start.
 async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Result<StoreComparison, StoreOpenError> {
     if is_empty(&config.store).await? {
         let compared = own.into_iter().map(|record| (record, ObservedStore::gone())).collect();
@@ -74,16 +73,16 @@ fn both(known: Option<&KnownStore>, found: &ObservedStore) -> String {
     let known = known.map_or("nothing yet".to_owned(), |known| known.mark.to_string());
     let has = match &found.mark {
         None => "nothing yet".to_owned(),
-        Some(mark) if mark.epoch.is_none() => format!("{mark} (its server does not tell its system identifier)"),
+        Some(mark) if mark.epoch.is_none() => format!("{mark} (its server does not reveal its system identifier)"),
         Some(mark) => mark.to_string(),
     };
     format!("this machine knows {known}, the store has {has}")
 }
 
-/// Whether what is known lasts.
+/// Whether the state folder survives a restart.
 fn state_folder_status(config: &Config) -> String {
     match state_file::can_be_written(&config.state) {
         Ok(()) => String::new(),
-        Err(why) => format!("; {why}, so that lost data is noticed only while a node runs"),
+        Err(why) => format!("; {why}, so lost data is detected only while a node runs"),
     }
 }

@@ -1,4 +1,4 @@
-//! NATS servers: whether they can be connected to, and whether the streams and consumers are there. None is made.
+//! NATS servers: checks that they accept connections and that streams and consumers exist. Creates none.
 
 use super::{LiveCheck, failed_check, plans};
 use crate::action::plan::ActionPlan;
@@ -10,10 +10,10 @@ use crate::ingress::nats::check_consumer;
 use async_nats::Client;
 use std::io;
 
-/// How long a server may take to pick up.
+/// Connect timeout.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at what is published to, then at what is taken from.
+/// Checks publish targets, then stream sources.
 pub(super) fn tried(config: &Config) -> io::Result<Vec<LiveCheck>> {
     let publishes = plans(config).into_iter().filter_map(|plan| match plan {
         ActionPlan::Publish(publish) => Some(&**publish),
@@ -39,7 +39,7 @@ pub(super) fn tried(config: &Config) -> io::Result<Vec<LiveCheck>> {
 
 async fn connected(servers: &NatsConnections, server: &NatsServer) -> Result<Client, (String, String)> {
     let connection = servers.connection(server).map_err(|cannot| (cannot.to_string(), String::new()))?;
-    let hint = "is it running, the port right, and may we in?";
+    let hint = "is it running, and are port and credentials right?";
     connection.connected(PATIENCE).await.map_err(|why| (why, hint.to_owned()))
 }
 
@@ -50,13 +50,13 @@ async fn published(servers: &NatsConnections, plan: &PublishPlan) -> Result<Stri
         return failed_check(&doubt.why, &doubt.hint);
     }
     let said = warnings.iter().map(|doubt| format!("{}: {}", doubt.why, doubt.hint)).collect::<Vec<_>>().join("; ");
-    Ok(if said.is_empty() { "a stream takes it".into() } else { said })
+    Ok(if said.is_empty() { "a stream stores it".into() } else { said })
 }
 
 async fn taken(servers: &NatsConnections, plan: &StreamPlan) -> Result<String, (String, String)> {
     let client = connected(servers, &plan.server).await?;
     match check_consumer(&client, plan).await {
-        Ok(said) if said.is_empty() => Ok("can be taken from".into()),
+        Ok(said) if said.is_empty() => Ok("can be read".into()),
         Ok(said) => Ok(said),
         Err(why) => failed_check(why, ""),
     }

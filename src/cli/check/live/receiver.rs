@@ -1,4 +1,4 @@
-//! Receivers: whether they can be connected to, and whether their certificate is one that is trusted. Nothing is sent.
+//! Receivers: checks that they accept connections and that their certificate is trusted. Sends nothing.
 
 use super::{LiveCheck, failed_check};
 use crate::action::plan::ReceiverPlan;
@@ -14,18 +14,19 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
 
-/// How long a receiver may take to pick up.
+/// Connect timeout.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects to all of them at once.
 pub(super) fn tried<'r>(receivers: impl Iterator<Item = &'r ReceiverPlan>) -> io::Result<Vec<LiveCheck>> {
-    // Where a field has a say in it, nobody knows yet where it leads.
+    // A URL with a field in it is known only with an event.
     let fixed = |receiver: &&ReceiverPlan| receiver.url.fields().next().is_none();
     let known = receivers.filter(fixed).filter(|receiver| receiver.url.to_string() != UNKNOWN_URL);
     let all = known.map(|receiver| async move {
         let found = tokio::time::timeout(PATIENCE, reach(&receiver.url.to_string())).await;
-        let late =
-            || failed_check(format!("no answer within {} s", PATIENCE.as_secs()), "is it running, and the port open?");
+        let late = || {
+            failed_check(format!("no answer within {} s", PATIENCE.as_secs()), "is it running, and is the port open?")
+        };
         LiveCheck::new("receiver", &receiver.display, found.unwrap_or_else(|_| late()))
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -37,7 +38,7 @@ async fn reach(url: &str) -> Result<String, (String, String)> {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return failed_check("it has no host", "correct it");
     };
-    // An address of IPv6 stands in brackets in a URL, and nowhere else.
+    // A URL has an IPv6 address in brackets; `lookup_host` wants none.
     let host = host.trim_matches(['[', ']']);
     let addresses = match tokio::net::lookup_host((host, port)).await {
         Ok(addresses) => addresses.collect::<Vec<_>>(),
@@ -45,14 +46,16 @@ async fn reach(url: &str) -> Result<String, (String, String)> {
     };
     let stream = match TcpStream::connect(addresses.as_slice()).await {
         Ok(stream) => stream,
-        Err(error) => return failed_check(format!("cannot connect: {error}"), "is it running, and the port right?"),
+        Err(error) => return failed_check(format!("cannot connect: {error}"), "is it running, and is the port right?"),
     };
     if url.scheme() != "https" {
         return Ok("can be connected to".into());
     }
     match tls_handshake(host, stream).await {
         Ok(()) => Ok("can be connected to, and its certificate is trusted".into()),
-        Err(error) => failed_check(format!("no TLS: {error}"), "is it HTTPS, and its certificate one that is trusted?"),
+        Err(error) => {
+            failed_check(format!("TLS failed: {error}"), "does it speak HTTPS, and is its certificate trusted?")
+        }
     }
 }
 
