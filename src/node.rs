@@ -46,7 +46,7 @@ use tracing::warn;
 pub struct RunningNode {
     /// Where webhooks arrive, unless it only acts.
     pub ingest: Option<SocketAddr>,
-    /// The port for people.
+    /// The admin port.
     pub admin: SocketAddr,
     /// Who acts.
     pub dispatcher: Dispatcher,

@@ -232,7 +232,7 @@ fn start_traces(_: &Config, env: EnvLookup<'_>) -> impl FnOnce() {
     let asked = env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some();
     move || {
         if asked {
-            let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
+            let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, but this binary was built without the feature otel";
             warn!(target: "hookonce", why, "traces");
         }
     }
@@ -249,7 +249,7 @@ async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
         tokio::time::sleep(WATCH_EVERY).await;
         let now = read();
         if now != known && now.is_some() {
-            let hint = "it was not read; check it, then restart";
+            let hint = "config file changed on disk; it is read only at start: run `hookonce check`, then restart";
             warn!(target: "hookonce", changed = %path.display(), hint, "config");
         }
         known = now.or(known);

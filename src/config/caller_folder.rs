@@ -1,8 +1,7 @@
-//! `secret = { dir = "callers" }`: a folder with a file for each caller, named like the caller, with a secret on each
-//! line. Read while the node runs: a file that is new, changed or gone counts from the next delivery on.
+//! `secret = { dir = "callers" }`: a folder with one file per caller, named like the caller, with one secret per line. It is
+//! read while the node runs: a new, changed or removed file takes effect with the next delivery.
 //!
-//! Whether a file has changed is asked of the system for each delivery, which costs about a microsecond; it is read only
-//! when it has.
+//! Each delivery checks the file's metadata, which costs about a microsecond; the file is read only if it has changed.
 
 use crate::decide::limits::{CALLER_FILE_BYTES_MAX, CALLERS_AT_HAND, SECRETS_MAX};
 use crate::decide::time::Duration;
@@ -17,13 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tracing::warn;
 
-/// Two writes this close together may look the same from outside, so what was read in between is read again.
+/// Two writes this close together may leave the same metadata, so a file read in between is read again.
 const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
 
 /// A folder of callers.
 pub(super) struct CallerFolder {
     path: PathBuf,
-    /// What a caller's secrets are put into.
+    /// The scheme that a caller's secrets are put into.
     pattern: VerificationScheme,
     at_hand: Mutex<HashMap<Arc<str>, CachedCallerFile>>,
 }
@@ -31,14 +30,14 @@ pub(super) struct CallerFolder {
 /// A file as it was read.
 struct CachedCallerFile {
     look: FileFingerprint,
-    /// When it first looked like this.
+    /// When the file first had this metadata.
     since: Instant,
     at: Instant,
-    /// `None`: nobody can sign with what is in it.
+    /// `None`: the file has no usable secret.
     scheme: Option<Arc<VerificationScheme>>,
 }
 
-/// What a file looks like from outside.
+/// The metadata that shows whether a file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileFingerprint {
     file: (u64, u64),
@@ -63,7 +62,7 @@ impl CallerFolder {
         Self { path, pattern, at_hand: Mutex::default() }
     }
 
-    /// The names of the callers there are.
+    /// The names of all callers.
     pub(super) fn names(path: &Path) -> std::io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(path)? {
@@ -78,13 +77,13 @@ impl CallerFolder {
         Ok(names)
     }
 
-    /// Is one of this caller's secrets short, by this measure? What cannot be read is told when it is needed.
+    /// Whether one of this caller's secrets is short. Unreadable files are reported when they are used.
     pub(super) fn has_short(path: &Path, caller: &str, short: fn(&[u8]) -> bool) -> bool {
         let all = open(&path.join(caller)).map_err(|error| error.to_string()).and_then(secrets);
         all.is_ok_and(|all| all.iter().any(|secret| short(secret)))
     }
 
-    /// Reads a caller's file. What is wrong with it is told, and it is as if it were empty.
+    /// Reads a caller's file. An invalid one is logged and treated as empty.
     fn read(&self, caller: &str) -> Option<(FileFingerprint, Option<Arc<VerificationScheme>>)> {
         let path = self.path.join(caller);
         let file = open(&path).ok()?;
@@ -96,11 +95,11 @@ impl CallerFolder {
         Some((look, scheme.ok().map(Arc::new)))
     }
 
-    /// A link may lead to another file of the folder, as those of mounted secrets do, and nowhere else.
+    /// Rejects a symlink that leaves the folder; links inside it are common for mounted secrets.
     fn inside(&self, path: &Path) -> Result<(), String> {
         let unread = |error: std::io::Error| format!("it cannot be read: {error}");
         let (folder, file) = (self.path.canonicalize().map_err(unread)?, path.canonicalize().map_err(unread)?);
-        if file.starts_with(folder) { Ok(()) } else { Err("it is a link that leads out of its folder".into()) }
+        if file.starts_with(folder) { Ok(()) } else { Err("it is a symlink that leaves its folder".into()) }
     }
 }
 
@@ -142,13 +141,13 @@ impl fmt::Debug for CallerFolder {
     }
 }
 
-/// Opens a file without waiting for it: a pipe of that name would have us wait for ever.
+/// Opens a file without blocking: a pipe of that name would block forever.
 fn open(path: &Path) -> std::io::Result<File> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     OpenOptions::new().read(true).custom_flags(nonblock).open(path)
 }
 
-/// The secrets in a file, one on each line.
+/// The secrets in a file, one per line.
 fn secrets(file: File) -> Result<Vec<Vec<u8>>, String> {
     let mut bytes = Vec::new();
     let read = file.take(CALLER_FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
@@ -159,8 +158,8 @@ fn secrets(file: File) -> Result<Vec<Vec<u8>>, String> {
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let all: Vec<_> = lines.filter(|line| !line.trim_ascii().is_empty()).map(<[u8]>::to_vec).collect();
     match all.len() {
-        0 => Err("there is no secret in it".into()),
+        0 => Err("it has no secret".into()),
         1..=SECRETS_MAX => Ok(all),
-        many => Err(format!("there are {many} secrets in it; at most {SECRETS_MAX} count at once, while rotating")),
+        many => Err(format!("it has {many} secrets; at most {SECRETS_MAX} are allowed while rotating")),
     }
 }

@@ -1,4 +1,4 @@
-//! What a config means, in words for people: for `check`, `explain` and the port for people.
+//! Descriptions of a config in plain text, for `check`, `explain` and the admin port.
 
 use super::StoreAddress;
 use crate::action::plan::EnvEntry;
@@ -11,12 +11,12 @@ use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use std::io::{self, Write};
 
-/// One line: a name, and a text beside it.
+/// Prints one line: a label and a text.
 pub(crate) fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
     writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
 }
 
-/// A name once, then each text on a line of its own.
+/// Prints a label once, and each text on its own line.
 pub(crate) fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
     texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
 }
@@ -24,12 +24,12 @@ pub(crate) fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[Str
 /// Where events are kept.
 pub(crate) fn store_text(store: &StoreAddress) -> String {
     match store {
-        StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
+        StoreAddress::Memory => "memory: (lost when the node stops)".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// What makes two deliveries the same event. What is implied is said to be, and why.
+/// An identity in words; an implied one says why.
 pub(crate) fn identity_text(source: &Source, identity: &Identity) -> String {
     let text = written_text(source, identity);
     if source.once.implied.as_ref() == Some(identity) {
@@ -52,7 +52,7 @@ fn written_text(source: &Source, identity: &Identity) -> String {
     }
 }
 
-/// The same of a change.
+/// A change in words.
 pub(crate) fn change_text(source: &Source, change: &ChangeRule) -> String {
     let order = match change.order {
         Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
@@ -61,20 +61,20 @@ pub(crate) fn change_text(source: &Source, change: &ChangeRule) -> String {
     format!("a change of {} to {}, {order}", names(source, &change.of), names(source, &change.to))
 }
 
-/// The names of fields taken together.
+/// Field names joined by `+`.
 pub(crate) fn names(source: &Source, fields: &[FieldIndex]) -> String {
     let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
     names.join(" + ")
 }
 
-/// Only the name: a value may be anything.
+/// The name of a variable; its value may be a secret.
 pub(crate) fn env_name(entry: &EnvEntry) -> &str {
     match entry {
         EnvEntry::Pass(name) | EnvEntry::Set(name, _) => name,
     }
 }
 
-/// The word for it.
+/// The policy as the config writes it.
 pub(crate) fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
     match in_doubt {
         InDoubtPolicy::Retry => "retry",
@@ -83,7 +83,7 @@ pub(crate) fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
     }
 }
 
-/// What happens when nobody knows whether an attempt acted, and how often at most.
+/// What happens if an attempt may have acted, and how often at most.
 pub(crate) fn in_doubt_text(route: &Route) -> String {
     let limit = match (route.doubts_max(Retrier::Sender), route.doubts_max(Retrier::Node)) {
         (sender, node) if sender == node => node.to_string(),
@@ -100,13 +100,13 @@ pub(crate) fn in_doubt_text(route: &Route) -> String {
     }
 }
 
-/// What a repeat of an event that is over does.
+/// What a repeat of an ended event does.
 pub(crate) fn redelivery_text(redelivery: RedeliveryPolicy) -> String {
     match redelivery {
         RedeliveryPolicy::Ignore => "ignore".to_owned(),
         RedeliveryPolicy::Retry { same_after, other_after } => retry_text(same_after, other_after),
         RedeliveryPolicy::Again { same_after, other_after, published_after } => format!(
-            "publish again what was published: the same delivery after {}; {}",
+            "publish it again: the same delivery after {}; {}",
             duration_text(published_after),
             retry_text(same_after, other_after)
         ),
@@ -121,7 +121,7 @@ fn retry_text(same_after: Duration, other_after: Duration) -> String {
     )
 }
 
-/// Which events must not overlap.
+/// The group of a route in words.
 pub(crate) fn group_text(source: &Source, route: &Route) -> String {
     match &route.group {
         None => "none: events may overlap".to_owned(),

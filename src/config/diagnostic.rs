@@ -1,4 +1,4 @@
-//! What is wrong with a config: the place, what is wrong in the user's words, and what to do.
+//! Errors and warnings about a config: where, what is wrong in the user's words, and what to do.
 
 use super::raw::{ConfigOrigin, ConfigSpan};
 pub use super::snippet::ConfigSnippet;
@@ -7,22 +7,22 @@ use crate::decide::suggest::nearest;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// Problems told one by one; of the others only their number is.
+/// Maximum number of problems printed; the rest are counted.
 const PROBLEMS_MAX: usize = 40;
 
-/// How bad it is.
+/// Error or warning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiagnosticSeverity {
-    /// Nothing is started.
+    /// Prevents the start.
     Error,
-    /// It works, but probably not as meant.
+    /// Works, but probably not as intended.
     Warning,
 }
 
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigDiagnostic {
-    /// How bad it is.
+    /// Error or warning.
     pub level: DiagnosticSeverity,
     /// What is wrong.
     pub title: String,
@@ -32,39 +32,39 @@ pub struct ConfigDiagnostic {
     pub hint: Option<String>,
 }
 
-/// Everything that is wrong with one config.
+/// All problems of one config.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     /// The file.
     pub file: String,
-    /// Could it be read at all?
+    /// Whether the file could be read at all.
     pub nature: ConfigErrorKind,
     /// Each problem, in the order of the file.
     pub list: Vec<ConfigDiagnostic>,
-    /// How many more there are, where there are too many to tell.
+    /// How many more there are beyond the printed ones.
     pub more: usize,
 }
 
-/// Whether we found out what the config says.
+/// Whether a config is invalid or unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigErrorKind {
-    /// It was read, and it is wrong.
+    /// It was read and is invalid.
     Wrong,
     /// It could not be read.
     Unread,
 }
 
-/// With or without colour.
+/// Whether output is coloured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColorChoice {
-    /// Text alone.
+    /// Plain text.
     Plain,
-    /// With the escapes of a terminal.
+    /// ANSI colours.
     Colour,
 }
 
 impl ColorChoice {
-    /// The text, in the colour of this code where there is colour.
+    /// The text in the colour of this ANSI code, if colours are on.
     pub fn paint(self, code: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),
@@ -84,7 +84,7 @@ impl ConfigDiagnostic {
         Self { level: DiagnosticSeverity::Warning, title: title.into(), place: None, hint: None }
     }
 
-    /// As people see it; ends with a newline.
+    /// The text to print; ends with a newline.
     pub fn render(&self, ink: ColorChoice) -> String {
         let (word, code) = match self.level {
             DiagnosticSeverity::Error => ("error", "1;31"),
@@ -108,7 +108,7 @@ impl fmt::Display for ConfigDiagnostic {
 }
 
 impl ConfigError {
-    /// As people see them; the last line counts them.
+    /// The text to print; its last line counts the problems.
     pub fn render(&self, ink: ColorChoice) -> String {
         let mut out = String::new();
         for problem in &self.list {
@@ -147,7 +147,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A problem that knows only which bytes it is about.
+/// A problem whose place is still a byte range.
 #[derive(Debug)]
 pub(super) struct DiagnosticBuilder {
     level: DiagnosticSeverity,
@@ -155,6 +155,10 @@ pub(super) struct DiagnosticBuilder {
     at: Option<ConfigSpan>,
     label: String,
     hint: Option<String>,
+    /// Where it is sorted, if not by `at`.
+    order: Option<ConfigSpan>,
+    /// Not printed: it only follows from another problem.
+    hidden: bool,
 }
 
 impl DiagnosticBuilder {
@@ -169,13 +173,25 @@ impl DiagnosticBuilder {
         self
     }
 
+    /// Hides a problem that only follows from another one, which is reported.
+    pub(super) fn unless(&mut self, follows: bool) -> &mut Self {
+        self.hidden |= follows;
+        self
+    }
+
+    /// Sorts the problem as if it were at this place: a cause comes before its consequences.
+    pub(super) fn sort_at(&mut self, span: ConfigSpan) -> &mut Self {
+        self.order = Some(span);
+        self
+    }
+
     pub(super) fn hint_if(&mut self, hint: Option<String>) -> &mut Self {
         self.hint = hint.or(self.hint.take());
         self
     }
 }
 
-/// Collects problems while a config is read.
+/// Collects the problems of a config.
 #[derive(Default, Debug)]
 pub(super) struct DiagnosticCollector {
     drafts: Vec<DiagnosticBuilder>,
@@ -191,18 +207,19 @@ impl DiagnosticCollector {
         self.add(DiagnosticSeverity::Warning, title.into())
     }
 
-    /// These bytes are never shown.
+    /// Hides these bytes in every message.
     pub(super) fn conceal(&mut self, span: ConfigSpan) {
         self.secrets.push(span);
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        self.drafts.iter().any(|draft| draft.level == DiagnosticSeverity::Error)
+        self.drafts.iter().any(|draft| draft.level == DiagnosticSeverity::Error && !draft.hidden)
     }
 
     fn add(&mut self, level: DiagnosticSeverity, title: String) -> &mut DiagnosticBuilder {
-        self.drafts.push(DiagnosticBuilder { level, title, at: None, label: String::new(), hint: None });
-        self.drafts.last_mut().expect("it was pushed in the line above")
+        let label = String::new();
+        self.drafts.push(DiagnosticBuilder { level, title, at: None, label, hint: None, order: None, hidden: false });
+        self.drafts.last_mut().expect("pushed in the line above")
     }
 
     /// The problems with their lines, in the order of the file, and how many more there are.
@@ -210,11 +227,12 @@ impl DiagnosticCollector {
         mut self,
         text: &dyn Fn(ConfigOrigin) -> (String, &'t str),
     ) -> (Vec<ConfigDiagnostic>, usize) {
+        self.drafts.retain(|draft| !draft.hidden);
         let total = self.drafts.len();
         if total > PROBLEMS_MAX && self.has_errors() {
             self.drafts.retain(|draft| draft.level == DiagnosticSeverity::Error);
         }
-        self.drafts.sort_by_key(|draft| draft.at.map(|span| (span.origin, span.start)));
+        self.drafts.sort_by_key(|draft| draft.order.or(draft.at).map(|span| (span.origin, span.start)));
         self.drafts.truncate(PROBLEMS_MAX);
         let more = if total > PROBLEMS_MAX { total - self.drafts.len() } else { 0 };
         let secrets = self.secrets;
@@ -233,7 +251,7 @@ impl DiagnosticCollector {
     }
 }
 
-/// The hint, if any of these words is near enough to what was written.
+/// The hint for a typo, if one of these words is close enough.
 pub(super) fn did_you_mean<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<String> {
     nearest(wrong, words).map(|meant| format!("did you mean `{meant}`?"))
 }

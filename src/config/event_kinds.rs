@@ -1,4 +1,4 @@
-//! The kind of event: what a source uses it for, and kinds that the config describes itself.
+//! Event kinds: what a source uses them for, and kinds that the config defines.
 
 use super::fields::FieldScope;
 use super::raw::ConfigNode;
@@ -13,8 +13,8 @@ use crate::decide::source::{Group, Route};
 use crate::decide::sql_template::SqlParamSource;
 use std::sync::Arc;
 
-/// What a source uses the kind of event for, where an unsigned header names it. `None`: for nothing, or it is signed, or
-/// the preset is for one kind only and compares that.
+/// What a source uses the event kind for, if an unsigned header names it. `None`: it is unused, or signed, or the preset
+/// accepts only one kind and compares that.
 pub(super) fn kind_use(
     names: &FieldScope<'_>,
     filters: [Option<&Filter>; 2],
@@ -43,7 +43,7 @@ pub(super) fn kind_use(
     }
 }
 
-/// Does an action of these routes get the value of this field? A command gets every field as a variable.
+/// Whether an action of these routes gets this field. A command gets every field as a variable.
 pub(super) fn reaches_action(
     names: &FieldScope<'_>,
     ix: FieldIndex,
@@ -63,7 +63,7 @@ pub(super) fn reaches_action(
 }
 
 impl ConfigResolver<'_> {
-    /// Kinds that the config describes, each by a path its bodies have.
+    /// The kinds that the config defines, each by a path that its bodies have.
     pub(super) fn kinds(
         &mut self,
         source: &ConfigSection<'_>,
@@ -73,8 +73,9 @@ impl ConfigResolver<'_> {
         if source.has("kinds") && used.is_none() {
             self.diagnostics
                 .warning("`kinds` has no effect")
-                .at(source.key_place("kinds"), format!("nothing here uses {}", github_kind::HEADER))
-                .hint(format!("a field such as kind = \"header.{}\" in `when`, or leave it out", github_kind::HEADER));
+                .unless(self.unread.fields)
+                .at(source.key_place("kinds"), format!("nothing in this source uses {}", github_kind::HEADER))
+                .hint(format!("use a field such as kind = \"header.{}\" in `when`, or remove it", github_kind::HEADER));
         }
         let mut kinds = Vec::new();
         for entry in entries {
@@ -86,7 +87,7 @@ impl ConfigResolver<'_> {
             match self.place(&entry.node) {
                 FieldLocation::Body(path) if path.first().is_some_and(|member| github_kind::is_common(member)) => {
                     self.diagnostics
-                        .error(format!("`kinds.{}` names a member that bodies of many kinds have", entry.key))
+                        .error(format!("`kinds.{}` names a member that many kinds of events have", entry.key))
                         .at(entry.node.at, "a captured delivery of another kind would pass for this one")
                         .hint("name a member that only bodies of this kind have");
                 }

@@ -1,4 +1,4 @@
-//! Values that do not stand in the file: `{ env = "…" }` and `{ file = "…" }`. Secrets always, URLs if wanted.
+//! Values outside of the config file: `{ env = "…" }` and `{ file = "…" }`. Required for secrets, optional for URLs.
 
 use super::caller_folder::CallerFolder;
 use super::keys::SectionKind;
@@ -12,41 +12,41 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file that holds a secret and is longer than this is another file.
+/// Maximum bytes of a file with a secret; a longer one is probably the wrong file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What stands in for a receiver whose URL is not here; nothing can ever be sent there (RFC 2606).
+/// Placeholder for a receiver whose URL is not available; never resolves (RFC 2606).
 pub(crate) const UNKNOWN_URL: &str = "http://unknown.invalid/";
 
-/// Whether a config is of any use without what does not stand in it.
+/// Whether a config may be loaded without its secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SecretRequirement {
-    /// A secret or URL that is not there is an error: for who runs on it.
+    /// A missing secret or URL is an error: to run a node.
     Required,
-    /// It is left out, and noted in `ExternalValue::error`: for who only wants to know what the config says. Nothing is
-    /// believed with a secret that is not there.
+    /// A missing value is noted in `ExternalValue::error`: to inspect a config. Nothing can be verified with a missing
+    /// secret.
     Optional,
 }
 
-/// A value that does not stand in the file.
+/// A value from outside of the config file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExternalValue {
-    /// What it is for: the key it belongs to.
+    /// The key it belongs to.
     pub what: String,
-    /// The source it belongs to, if it does.
+    /// The source it belongs to, if any.
     pub source: Option<Arc<str>>,
     /// Where it is: `$NAME`, or a path.
     pub from: String,
-    /// What is wrong with it, and what to do; `None`: it is there, and not empty.
+    /// What is wrong, and what to do; `None` if it has a value.
     pub error: Option<(String, String)>,
 }
 
-/// Bytes that are never printed.
+/// A secret; never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfigSecret(Vec<u8>);
 
 impl ConfigSecret {
-    /// The bytes: for comparing in constant time, never for showing.
+    /// The bytes, for comparison in constant time; never print them.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -58,7 +58,7 @@ impl fmt::Debug for ConfigSecret {
     }
 }
 
-/// A text that may stand in the file or elsewhere, and how it may be shown.
+/// A text from the file or from outside, and how to show it.
 pub(super) struct ConfigText {
     pub(super) text: String,
     pub(super) shown: Option<String>,
@@ -71,9 +71,9 @@ impl ConfigResolver<'_> {
         match &node.value {
             ConfigValue::Text(_) => {
                 self.diagnostics
-                    .error(format!("`{what}` stands in the file"))
-                    .at(node.at, "a secret is never written into the config")
-                    .hint(format!("put it into the environment and write {what} = {{ env = \"NAME\" }}, or into a file and write {what} = {{ file = \"PATH\" }}"));
+                    .error(format!("`{what}` is written in the config file"))
+                    .at(node.at, "a secret must not be in the config file")
+                    .hint(format!("put it in an environment variable and write {what} = {{ env = \"NAME\" }}, or in a file and write {what} = {{ file = \"PATH\" }}"));
                 None
             }
             ConfigValue::Table(_) => {
@@ -82,7 +82,7 @@ impl ConfigResolver<'_> {
                     self.diagnostics
                         .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))
                         .at(node.at, "it could be guessed")
-                        .hint("make one with `openssl rand -hex 32`");
+                        .hint("generate one with `openssl rand -hex 32`");
                 }
                 Some(ConfigSecret(bytes))
             }
@@ -90,7 +90,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// Warns about a file with a secret in it that every user of the machine can read.
+    /// Warns about a secret's file that every user of the machine can read.
     pub(super) fn warn_if_world_readable(&mut self, path: &Path, at: ConfigSpan) {
         if let Some(mode) = world_readable_mode(path) {
             self.diagnostics
@@ -108,7 +108,7 @@ impl ConfigResolver<'_> {
             return None;
         }
         if list.len() > limits::SECRETS_MAX {
-            let label = format!("at most {} at once, while rotating", limits::SECRETS_MAX);
+            let label = format!("at most {} while rotating", limits::SECRETS_MAX);
             self.diagnostics.error(format!("`{what}` has {} secrets", list.len())).at(node.at, label);
             return None;
         }
@@ -129,7 +129,7 @@ impl ConfigResolver<'_> {
         (complete || self.secrets == SecretRequirement::Optional).then_some(secrets)
     }
 
-    /// A text that may stand in the file.
+    /// A text from the file or from outside.
     pub(super) fn text_or_external(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigText> {
         if let Some(text) = node.text() {
             return Some(ConfigText { text: text.to_owned(), shown: None, at: node.at });
@@ -151,7 +151,7 @@ impl ConfigResolver<'_> {
         Some(ConfigText { text, shown: Some(shown), at: node.at })
     }
 
-    /// A secret if it is at hand; that it is not is nobody's problem.
+    /// A secret if it is available; a missing one is no problem.
     pub(super) fn secret_if_available(&self, node: &ConfigNode) -> Option<ConfigSecret> {
         let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
         let bytes = match (from.text("env"), from.text("file")) {
@@ -167,24 +167,22 @@ impl ConfigResolver<'_> {
         if let Some(dir) = from.node("dir") {
             self.diagnostics
                 .error(format!("`{what}` cannot be a folder here"))
-                .at(dir.at, "only the secret of a source can, and not in a list")
+                .at(dir.at, "only the secret of a source can be one, and not in a list")
                 .hint("secret = { dir = \"callers\" } with key_id = \"caller\", or { env = \"…\" }, { file = \"…\" }");
             return None;
         }
         match (from.node("env"), from.node("file")) {
             (Some(_), Some(_)) => {
                 self.diagnostics
-                    .error(format!("`{what}` comes from two places"))
-                    .at(node.at, "one of `env` and `file`, not both");
+                    .error(format!("`{what}` has two origins"))
+                    .at(node.at, "either `env` or `file`, not both");
                 None
             }
             (Some(name), None) => self.variable(what, name),
             (None, Some(path)) => self.file(what, path),
             (None, None) => {
                 if from.entries().is_empty() {
-                    self.diagnostics
-                        .error(format!("`{what}` comes from nowhere"))
-                        .at(node.at, "`env` or `file` is needed");
+                    self.diagnostics.error(format!("`{what}` has no origin")).at(node.at, "`env` or `file` is needed");
                 }
                 None
             }
@@ -198,7 +196,7 @@ impl ConfigResolver<'_> {
             Some(value) if !value.is_empty() => Ok(value.into_bytes()),
             Some(_) => Err((
                 format!("the environment variable `{name}` is empty"),
-                format!("give `{name}` a value where hookonce is started"),
+                format!("set `{name}` to a value where hookonce is started"),
             )),
             None => Err((
                 format!("the environment variable `{name}` is not set"),
@@ -222,24 +220,26 @@ impl ConfigResolver<'_> {
         self.record_external(what, path.display().to_string(), node.at, had.map_err(lack))
     }
 
-    /// Notes a folder of callers, which is read while the node runs.
+    /// Records a folder of callers, which is read while the node runs.
     pub(super) fn folder_of(&mut self, what: &str, node: &ConfigNode, path: &Path) {
         if let Some(table) = node.table()
             && (table.get("env").is_some() || table.get("file").is_some())
         {
-            self.diagnostics.error(format!("`{what}` comes from two places")).at(node.at, "`dir` stands alone");
+            self.diagnostics
+                .error(format!("`{what}` has two origins"))
+                .at(node.at, "`dir` cannot be combined with `env` or `file`");
         }
         let had = CallerFolder::names(path).map_err(|e| {
             let why = if path.is_file() { "it is a file".to_owned() } else { io_words(&e) };
             let why = why.replace("there is no such file", "there is no such folder");
-            let hint = "make the folder, and put a file into it for each caller, with a secret on each line";
+            let hint = "create the folder with a file for each caller, one secret per line";
             (format!("the folder {} cannot be used: {why}", path.display()), hint.to_owned())
         });
         if had.as_ref().is_ok_and(Vec::is_empty) {
             self.diagnostics
                 .warning(format!("the folder {} has no callers in it yet", path.display()))
-                .at(node.at, "nobody is believed")
-                .hint("a file for each caller, named like the caller, with a secret on each line");
+                .at(node.at, "every delivery will be refused")
+                .hint("add a file for each caller, named like the caller, with one secret per line");
         }
         if let Ok(callers) = &had {
             self.check_caller_files(path, callers, node.at);
@@ -247,8 +247,7 @@ impl ConfigResolver<'_> {
         self.record_external(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
     }
 
-    /// Warns about callers' files that others can read, and about secrets in them that could be guessed: one warning
-    /// for all of them.
+    /// Warns about callers' files that others can read, and about short secrets in them: one warning for all.
     fn check_caller_files(&mut self, folder: &Path, callers: &[String], at: ConfigSpan) {
         let some = || callers.iter().take(limits::CALLERS_AT_HAND);
         let open: Vec<_> = some().filter(|name| world_readable_mode(&folder.join(name)).is_some()).collect();
@@ -266,11 +265,11 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .warning(format!("the secret of caller `{first}`{more} is shorter than {least} bytes"))
                 .at(at, "it could be guessed")
-                .hint("make one with `openssl rand -hex 32`");
+                .hint("generate one with `openssl rand -hex 32`");
         }
     }
 
-    /// Notes where a value is. One that is not there is an error, unless nobody needs it.
+    /// Records where a value comes from. A missing one is an error, unless it is optional.
     fn record_external(
         &mut self,
         what: &str,
@@ -287,13 +286,13 @@ impl ConfigResolver<'_> {
         had.ok()
     }
 
-    /// May this be missing? Never the store: without it there is nothing to look at.
+    /// Whether this value may be missing; never the store's URL.
     fn may_be_missing(&self, what: &str) -> bool {
         self.secrets == SecretRequirement::Optional && what != "store"
     }
 }
 
-/// Could it be guessed? What counts of a `whsec_…` is what it stands for.
+/// Whether a secret is short enough to be guessed. Of a `whsec_…` the decoded bytes count.
 fn is_short(secret: &[u8]) -> bool {
     let bytes = match secret.strip_prefix(b"whsec_") {
         Some(base64) => base64.len() * 3 / 4,
@@ -302,7 +301,7 @@ fn is_short(secret: &[u8]) -> bool {
     bytes < limits::SECRET_BYTES_MIN
 }
 
-/// The mode of a file that every user of the machine can read. In a folder that lets nobody in, none can.
+/// The mode of a file that every user of the machine can read; `None` if its folder prevents that.
 fn world_readable_mode(path: &Path) -> Option<u32> {
     let mode = |path: &Path| std::fs::metadata(path).ok().map(|file| file.permissions().mode() & 0o7777);
     let lets_in = path.parent().and_then(mode).is_none_or(|folder| folder & 0o001 != 0);
@@ -324,7 +323,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the system says about a file, in words without its number.
+/// An IO error in plain words.
 pub(super) fn io_words(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),

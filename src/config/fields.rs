@@ -1,4 +1,4 @@
-//! Fields, their names wherever they are used, and expressions over them.
+//! Fields, references to them, and expressions over them.
 
 use super::StreamPlan;
 use super::diagnostic;
@@ -15,19 +15,19 @@ use crate::decide::verify::VerificationScheme;
 use crate::store::is_event_column;
 use std::collections::HashMap;
 
-/// Words that mean something else where a field's name may stand.
+/// Words with another meaning where field names are allowed.
 const RESERVED: [&str; 7] = ["delivery", "body", "exists", "in", "true", "false", "null"];
 
-/// A source's fields, and what is needed to judge whether one may be used somewhere.
+/// A source's fields, and what decides whether one may be used somewhere.
 #[derive(Clone, Copy)]
 pub(super) struct FieldScope<'a> {
     pub(super) source: &'a str,
     pub(super) fields: &'a FieldSet,
-    /// `None`: it could not be read, so nothing is said about what it covers.
+    /// `None`: it is invalid, so what it covers is unknown.
     pub(super) scheme: Option<&'a VerificationScheme>,
     pub(super) kind: Option<&'a RequiredEventKind>,
     pub(super) delivery: Option<&'a DeliveryIdLocation>,
-    /// Where it takes from a stream.
+    /// The stream it reads from, if any.
     pub(super) stream: Option<&'a StreamPlan>,
 }
 
@@ -43,19 +43,19 @@ impl FieldScope<'_> {
         }
     }
 
-    /// Can anybody change the value of this field without anybody noticing?
+    /// Whether the signature does not cover this field.
     fn unsigned(&self, ix: FieldIndex) -> bool {
         self.scheme.is_some_and(|scheme| !scheme.covers(&self.fields.get(ix).at))
     }
 
-    /// Is this field the kind of event, which is compared with the shape of the body?
+    /// Whether this field is the event kind, which is compared with the shape of the body.
     fn is_event_kind(&self, ix: FieldIndex) -> bool {
         let FieldLocation::Header(header) = &self.fields.get(ix).at else { return false };
         header == github_kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
     }
 }
 
-/// The variable a command gets a field in.
+/// The environment variable with a field's value.
 pub(super) fn variable(field: &str) -> String {
     format!("HOOKONCE_FIELD_{}", field.to_uppercase())
 }
@@ -81,14 +81,14 @@ impl ConfigResolver<'_> {
             if let Some(other) = variables.insert(variable(&entry.key), &entry.key) {
                 self.diagnostics
                     .error(format!("the fields `{other}` and `{}` would be one variable", entry.key))
-                    .at(entry.key_at, format!("both would be {} to a command", variable(&entry.key)))
+                    .at(entry.key_at, format!("a command would get both as {}", variable(&entry.key)))
                     .hint("rename one of them");
             }
             if is_event_column(&entry.key) && !RESERVED.contains(&entry.key.as_str()) {
                 self.diagnostics
-                    .warning(format!("the field `{}` is no column of its own in the store", entry.key))
+                    .warning(format!("the field `{}` gets no column of its own in the store", entry.key))
                     .at(entry.key_at, "`events` has a column of that name")
-                    .hint("call it something else, if you want to select it by name");
+                    .hint("rename it if you want to select it by name");
             }
             fields.push(self.field(entry));
         }
@@ -103,7 +103,7 @@ impl ConfigResolver<'_> {
         } else if RESERVED.contains(&entry.key.as_str()) {
             self.diagnostics
                 .error(format!("`{}` cannot be the name of a field", entry.key))
-                .at(entry.key_at, "it is a word of its own in `once.per` and in expressions")
+                .at(entry.key_at, "it is a reserved word in `once.per` and in expressions")
                 .hint(format!("call it `{}_` or something else", entry.key));
         }
     }
@@ -117,6 +117,7 @@ impl ConfigResolver<'_> {
         if !section.has("at") {
             self.diagnostics
                 .error(format!("field `{}` does not say where it is", entry.key))
+                .unless(section.misspells("at"))
                 .at(entry.key_at, "`at` is missing")
                 .hint("at = \"body.a.b\", or header.x, query.x, path");
         }
@@ -130,7 +131,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// A place in a delivery. One that cannot be read is told and replaced, so that its field is still declared.
+    /// A location in a delivery. An invalid one is reported and replaced, so that its field is still declared.
     pub(super) fn place(&mut self, node: &ConfigNode) -> FieldLocation {
         let Some(text) = node.text() else { return unknown_place() };
         FieldLocation::parse(text).unwrap_or_else(|why| {
@@ -149,26 +150,27 @@ impl ConfigResolver<'_> {
         if found.is_none() {
             self.diagnostics
                 .error(format!("`{what}` names a field that is not declared: `{name}`"))
+                .unless(self.unread.fields)
                 .at(node.at, names.label())
                 .hint_if(diagnostic::did_you_mean(name, names.all()));
         }
         found
     }
 
-    /// The same, but only what the signature covers will do.
+    /// The signed field of this name; an unsigned one is an error.
     pub(super) fn signed(&mut self, what: &str, node: &ConfigNode, names: &FieldScope<'_>) -> Option<FieldIndex> {
         let ix = self.named(what, node, names)?;
         if names.unsigned(ix) {
             let field = &names.fields.get(ix).name;
             self.diagnostics
                 .error(format!("`{what}` uses `{field}`, which is not signed"))
-                .at(node.at, "whoever repeats a delivery could change it")
+                .at(node.at, "anyone who repeats a delivery could change it")
                 .hint("take a value from the body");
         }
         Some(ix)
     }
 
-    /// A list of fields, each once.
+    /// A list of signed fields without duplicates.
     pub(super) fn signed_list(&mut self, what: &str, nodes: &[ConfigNode], names: &FieldScope<'_>) -> Vec<FieldIndex> {
         let mut list = Vec::new();
         for node in nodes {
@@ -183,7 +185,7 @@ impl ConfigResolver<'_> {
     }
 
     pub(super) fn report_repeated_field(&mut self, what: &str, node: &ConfigNode) {
-        self.diagnostics.error(format!("`{what}` says the same twice")).at(node.at, "");
+        self.diagnostics.error(format!("`{what}` lists the same thing twice")).at(node.at, "");
     }
 
     /// An expression over fields.
@@ -196,7 +198,10 @@ impl ConfigResolver<'_> {
             }
             Err(e) => {
                 let at = self.inside(node.at, &e.at);
-                self.diagnostics.error(format!("`{what}` cannot be read")).at(at, e.what).hint_if(e.hint);
+                // Without its fields an expression cannot be checked.
+                let unread = self.unread.fields;
+                let error = self.diagnostics.error(format!("`{what}` cannot be read"));
+                error.unless(unread).at(at, e.what).hint_if(e.hint);
                 None
             }
         }
@@ -207,15 +212,15 @@ impl ConfigResolver<'_> {
             let field = names.fields.get(ix);
             if names.unsigned(ix) && !names.is_event_kind(ix) {
                 self.diagnostics
-                    .warning(format!("`{what}` looks at `{}`, which is not signed", field.name))
-                    .at(node.at, "whoever repeats a delivery could change it")
+                    .warning(format!("`{what}` uses `{}`, which is not signed", field.name))
+                    .at(node.at, "anyone who repeats a delivery could change it")
                     .hint("where it matters, take a value from the body");
             }
         }
     }
 
-    /// Warns of a field in a subject, a URL, a `dir`, an argument, a header, a statement or a group that is not signed.
-    /// `written` is how it stands there.
+    /// Warns about an unsigned field in a subject, URL, `dir`, argument, header, statement or group. `written` is how it is
+    /// written there.
     pub(super) fn warn_if_unsigned(&mut self, written: &str, at: ConfigSpan, field: &str, names: &FieldScope<'_>) {
         let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.is_event_kind(*ix));
         if let Some(ix) = unsigned {
@@ -227,7 +232,7 @@ impl ConfigResolver<'_> {
     }
 }
 
-/// Stands in for a place that could not be read: every signature covers it, so nothing more is said about it.
+/// Placeholder for an invalid location: every signature covers it, so it causes no further errors.
 fn unknown_place() -> FieldLocation {
     FieldLocation::Body(Vec::new())
 }

@@ -1,4 +1,4 @@
-//! Receivers: where they are, what they are sent beside the body, and what of their answer is kept.
+//! Receivers: their URLs, the headers they are sent, and which headers of their response are kept.
 
 use super::fields::FieldScope;
 use super::keys::SectionKind;
@@ -16,10 +16,10 @@ use crate::decide::verify::{VerificationScheme, is_standard_header};
 use std::net::{IpAddr, Ipv4Addr};
 
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
-/// With `respond = "done"` the receiver gets what the sender waits, less this: time to write down the answer and give it.
+/// With `respond = "done"` the receiver has as long as the sender waits, less this: time to store and return the response.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
-/// How long a receiver may take where nothing is written.
+/// Default timeout of a receiver.
 fn default_timeout(respond: ResponseMode) -> Duration {
     match respond {
         ResponseMode::Accepted => FORWARD_TIMEOUT,
@@ -27,7 +27,7 @@ fn default_timeout(respond: ResponseMode) -> Duration {
     }
 }
 
-/// Headers that are about one connection, or about how a message is framed.
+/// Hop-by-hop and framing headers.
 const HOP_HEADERS: [&str; 14] = [
     "connection",
     "content-length",
@@ -44,7 +44,7 @@ const HOP_HEADERS: [&str; 14] = [
     "upgrade",
     "via",
 ];
-/// Headers that hookonce writes itself, and what they begin with.
+/// Headers that hookonce sets itself, and their prefix.
 const OWN_HEADERS: [&str; 3] = ["idempotency-key", "traceparent", "tracestate"];
 const OWN_PREFIX: &str = "hookonce-";
 /// Headers whose values are secrets.
@@ -61,15 +61,15 @@ impl ConfigResolver<'_> {
         self.number_of("forward", sections.len(), route)?;
         if sections.len() > 1 && respond != ResponseMode::Accepted {
             self.diagnostics
-                .error("`forward` has several receivers, and the sender waits for one answer")
+                .error("`forward` has several receivers, but the sender waits for one response")
                 .at(route.key_place("forward"), "")
-                .hint("one receiver, or respond = \"accepted\"");
+                .hint("use one receiver, or respond = \"accepted\"");
         }
         let mut receivers = Vec::new();
         for section in sections {
             let timeout = self.timeout(&section, respond).unwrap_or_else(|| default_timeout(respond));
             let Some(node) = section.node("url") else {
-                self.diagnostics.error("`forward` has no `url`").at(section.at, "");
+                self.diagnostics.error("`forward` has no `url`").unless(section.misspells("url")).at(section.at, "");
                 continue;
             };
             let allow = self.allow(&section);
@@ -77,7 +77,7 @@ impl ConfigResolver<'_> {
             if url.fields().next().is_none() && section.has("allow") {
                 self.diagnostics
                     .warning("`allow` has no effect")
-                    .at(section.key_place("allow"), "`url` has no field in it, so it is trusted wherever it leads");
+                    .at(section.key_place("allow"), "`url` has no field in it, so every address is allowed");
             }
             let sign = self.sign(&section);
             receivers.push(ReceiverPlan {
@@ -95,10 +95,10 @@ impl ConfigResolver<'_> {
         Some(receivers)
     }
 
-    /// The URL, and how it may be shown.
+    /// The URL, and how to show it.
     fn url(&mut self, node: &ConfigNode, allow: &[IpRange], names: &FieldScope<'_>) -> Option<(FieldTemplate, String)> {
         let open = self.text_or_external("url", node)?;
-        // A value that stands elsewhere is taken as it is: it is a secret, and may have braces in it.
+        // An external value is used verbatim: it is a secret and may contain braces.
         let written = open.shown.is_none();
         let template = if written { FieldTemplate(self.pieces(node, names)) } else { FieldTemplate::from(&*open.text) };
         let sample: String =
@@ -112,9 +112,9 @@ impl ConfigResolver<'_> {
             Ok(url) if url.password().is_some() && written => {
                 self.diagnostics.conceal(node.at);
                 self.diagnostics
-                    .error("`url` has a password in it, and stands in the file")
-                    .at(node.at, "a secret is never written into the config")
-                    .hint("put the URL into the environment and write url = { env = \"NAME\" }");
+                    .error("`url` has a password and is written in the config file")
+                    .at(node.at, "a secret must not be in the config file")
+                    .hint("put the URL in an environment variable and write url = { env = \"NAME\" }");
                 return None;
             }
             Ok(url) => {
@@ -126,13 +126,13 @@ impl ConfigResolver<'_> {
             }
         };
         self.diagnostics
-            .error("`url` is not a URL that can be sent to")
+            .error("`url` is not a valid URL to send to")
             .at(open.at, wrong)
             .hint("url = \"http://127.0.0.1:8080/ingest\"");
         None
     }
 
-    /// A field never chooses the scheme, the port, or more than one part of a URL.
+    /// Checks that a field cannot choose the scheme, the port, or more than one part of a URL.
     fn fields_of_url(&mut self, node: &ConfigNode, text: &str) {
         for (range, name) in references(text) {
             let next = text[range.end..].chars().next();
@@ -144,14 +144,14 @@ impl ConfigResolver<'_> {
             if !fits {
                 let at = self.inside(node.at, &range);
                 self.diagnostics
-                    .error(format!("`{{{name}}}` cannot stand there in a URL"))
-                    .at(at, "a field is one whole label of the host, or stands in the path or in a value of the query")
+                    .error(format!("`{{{name}}}` is not allowed there in a URL"))
+                    .at(at, "a field may be one whole label of the host, or be in the path or in a value of the query")
                     .hint("url = \"https://{tenant}.example.com/hooks/{repo}?ref={ref}\"");
             }
         }
     }
 
-    /// What is checked for every event is known now where the host is written out.
+    /// Checks a host without fields now; others are checked for every event.
     fn leads_where_it_may(&mut self, at: ConfigSpan, template: &FieldTemplate, url: &reqwest::Url, allow: &[IpRange]) {
         if url_template::names_host(template) {
             return;
@@ -163,9 +163,9 @@ impl ConfigResolver<'_> {
             && let Err(forbidden) = check_address(address, allow)
         {
             self.diagnostics
-                .error("`url` has a field in it, and leads where it may not")
+                .error("`url` has a field in it, and its address is not allowed")
                 .at(at, forbidden.why())
-                .hint(format!("allow = [\"{address}\"], if you mean it"));
+                .hint(format!("allow = [\"{address}\"], if this is intended"));
         }
     }
 
@@ -189,13 +189,14 @@ impl ConfigResolver<'_> {
         let Some(node) = inner.node("secret") else {
             self.diagnostics
                 .error("`sign` has no `secret`")
+                .unless(inner.misspells("secret"))
                 .at(inner.at, "")
                 .hint("sign = { secret = { env = \"RECEIVER_SECRET\" } }");
             return None;
         };
         let secret = self.secret("secret", node)?.expose().to_vec();
         if let Err(why) = VerificationScheme::standard_webhooks(std::slice::from_ref(&secret), Duration::ZERO) {
-            self.diagnostics.error("the secret is not one of Standard Webhooks").at(node.at, why);
+            self.diagnostics.error("the secret is not a Standard Webhooks secret").at(node.at, why);
             return None;
         }
         Some(SigningKey(secret))
@@ -231,7 +232,7 @@ impl ConfigResolver<'_> {
             if set.iter().any(|(known, _)| *known == name) || passed.iter().copied().any(|node| same(&node)) {
                 self.diagnostics
                     .error(format!("the header `{name}` is written twice"))
-                    .at(entry.key_at, "it is passed on or set before")
+                    .at(entry.key_at, "it is already passed on or set")
                     .hint("keep one of them");
                 continue;
             }
@@ -256,9 +257,9 @@ impl ConfigResolver<'_> {
         if SECRET_HEADERS.contains(&name) && template.fields().next().is_none() {
             self.diagnostics.conceal(node.at);
             self.diagnostics
-                .error(format!("`{name}` stands in the file"))
-                .at(node.at, "a secret is never written into the config")
-                .hint(format!("put it into the environment and write {name} = {{ env = \"NAME\" }}"));
+                .error(format!("`{name}` is written in the config file"))
+                .at(node.at, "a secret must not be in the config file")
+                .hint(format!("put it in an environment variable and write {name} = {{ env = \"NAME\" }}"));
             return None;
         }
         Some(ReceiverHeaderValue::Template(template))
@@ -272,7 +273,7 @@ impl ConfigResolver<'_> {
             if HOP_HEADERS.contains(&&*name) || name == "set-cookie" {
                 self.diagnostics
                     .error(format!("`{name}` cannot be kept"))
-                    .at(item.at, "what is kept is given again to whoever repeats the delivery")
+                    .at(item.at, "a kept header is returned to everyone who repeats the delivery")
                     .hint("leave it out");
             } else if kept.contains(&name) {
                 self.report_repeated_field("receipt_headers", item);
@@ -296,22 +297,22 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// A header that may be passed on or set, in lower case.
+    /// The name of a header that may be passed on or set, in lower case.
     fn header(&mut self, text: &str, at: ConfigSpan, signs: bool) -> Option<String> {
         let name = self.header_name(text, at)?;
         let ours = OWN_HEADERS.contains(&&*name) || name.starts_with(OWN_PREFIX);
         let wrong = if HOP_HEADERS.contains(&&*name) {
-            "it is about one connection, and means nothing on the next"
+            "it belongs to one connection and means nothing on the next"
         } else if ours {
-            "hookonce writes it itself"
+            "hookonce sets it itself"
         } else if matches!(&*name, "content-type" | "content-encoding") {
-            "the body goes on as it came, and so does what says how to read it"
+            "the body is sent unchanged, and so is its type and encoding"
         } else if signs && is_standard_header(&name) {
-            "it is part of the signature that `sign` makes"
+            "it is part of the signature that `sign` creates"
         } else {
             return Some(name);
         };
-        self.diagnostics.error(format!("the header `{name}` is not yours to send")).at(at, wrong).hint("leave it out");
+        self.diagnostics.error(format!("the header `{name}` cannot be sent")).at(at, wrong).hint("leave it out");
         None
     }
 

@@ -1,14 +1,14 @@
-//! Finds the arguments of a command that a shell or an interpreter will read as program text, or that choose which
-//! program runs. A payload's value must not be in one of them: the sender would write the program.
+//! Finds the arguments of a command that a shell or an interpreter would run as program text, or that choose which program
+//! runs. They must not contain a value of the payload: the sender could inject a program.
 //!
 //! ```text
 //! ["sudo", "-u", "web", "bash", "-ec", "deploy {tag}", "_", "{sha}"]
 //!   wrapper ────────────▶ shell ──────▶ text: refused        └─ positional: fine
 //! ```
 //!
-//! Pure, over tables ([`programs`]). The names are looked for in every argument, so that a wrapper nobody listed does not
-//! hide a shell. Right behind a program that is in no table, a listed name is taken for the program. No list is complete:
-//! with all other arguments such a program is trusted.
+//! Pure, over tables ([`programs`]). Names are searched in every argument, so that an unlisted wrapper does not hide a
+//! shell. Right after an unlisted program, a listed name counts as the program. No list is complete: an unlisted program is
+//! trusted with all its other arguments.
 pub(crate) mod programs;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,7 +22,7 @@ use programs::{
 /// One argument of a command as the config has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArgumentTemplate<'a> {
-    /// Its text, with `{field}` in it.
+    /// Its text, `{field}` references included.
     pub(super) text: &'a str,
     /// Where its first `{field}` begins.
     pub(super) field: Option<usize>,
@@ -30,7 +30,7 @@ pub(super) struct ArgumentTemplate<'a> {
     pub(super) last: Option<usize>,
 }
 
-/// An argument with a `{field}` in it that must have none.
+/// An argument that must not contain the `{field}` it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct InjectionRisk<'a> {
     /// Which argument.
@@ -38,22 +38,22 @@ pub(super) struct InjectionRisk<'a> {
     pub(super) kind: InjectionKind<'a>,
 }
 
-/// What the value of the field would be.
+/// What the field's value would control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InjectionKind<'a> {
     /// The program that is started.
     Program,
-    /// The script, module or setting from which this program takes what it runs.
+    /// The script, module or setting that decides what this program runs.
     Script { by: &'a str },
     /// Text that this program runs.
     Text { by: &'a str },
-    /// Part of a line that this program hands to a shell, here or on another host.
+    /// Part of a line that this program passes to a shell, here or on another host.
     Line { by: &'a str },
-    /// A variable that programs take code from.
+    /// A variable that programs load code from.
     Variable { name: &'a str },
 }
 
-/// Every argument whose `{field}` the sender could run something with; each once.
+/// Every argument whose `{field}` lets the sender run something, each once.
 pub(super) fn risks<'a>(argv: &[ArgumentTemplate<'a>]) -> Vec<InjectionRisk<'a>> {
     let mut scan = ArgvScan { argv, found: Vec::new() };
     scan.variables();
@@ -89,7 +89,7 @@ pub(super) fn risks<'a>(argv: &[ArgumentTemplate<'a>]) -> Vec<InjectionRisk<'a>>
     scan.found
 }
 
-/// The shell or interpreter that would read its program from standard input, which is the body.
+/// The shell or interpreter that would run its standard input, which is the delivery's body.
 pub(super) fn runs_its_input<'a>(argv: &[ArgumentTemplate<'a>]) -> Option<(usize, &'a str)> {
     let commands = ArgvScan { argv, found: Vec::new() }.commands(0);
     (0..argv.len()).find_map(|at| {
@@ -125,7 +125,7 @@ pub(super) fn runs_its_input<'a>(argv: &[ArgumentTemplate<'a>]) -> Option<(usize
     })
 }
 
-/// How sure it is that a known name is a program here.
+/// How certain it is that a known name is a program here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProgramCertainty {
     /// It is the program, or the one that wrappers start.
@@ -170,7 +170,7 @@ impl<'a> ArgvScan<'_, 'a> {
         }
     }
 
-    /// Would a program take code from this variable, which is set in this argument?
+    /// Whether a program would load code from the variable set in this argument.
     fn gives_code(&self, at: usize, name: &str) -> bool {
         let is_shell = |argument: &ArgumentTemplate<'_>| {
             known(argument.text).is_some_and(|(_, program)| matches!(program.reads, ProgramReads::Shell))
@@ -180,7 +180,7 @@ impl<'a> ArgvScan<'_, 'a> {
             || listed(SHELL_VARIABLES, name) && self.argv[at..].iter().any(is_shell)
     }
 
-    /// Where programs are: this argument, and what wrappers start, as far as their options are known.
+    /// The positions of programs: this argument, and what wrappers start, as far as their options are known.
     fn commands(&mut self, first: usize) -> Vec<usize> {
         let mut commands = Vec::new();
         let mut at = Some(first).filter(|first| *first < self.argv.len());
@@ -196,7 +196,7 @@ impl<'a> ArgvScan<'_, 'a> {
         commands
     }
 
-    /// Where the program is that this wrapper starts.
+    /// The position of the program that this wrapper starts.
     fn behind(&mut self, at: usize, wrapper: &WrapperProgram) -> Option<usize> {
         let mut next = at + 1;
         if !wrapper.behind.is_empty() {
@@ -465,7 +465,7 @@ enum OptionShape {
     Likely(OptionValueRole),
     /// The next two arguments, both data.
     Pair,
-    /// What is run is so many arguments ahead, in this one or the next; options have ended.
+    /// What is run is this many arguments ahead; options have ended.
     Last(usize),
 }
 
@@ -492,7 +492,7 @@ fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opti
         return OptionShape::Pair;
     }
     match long.split_once('=') {
-        // A name that the sender writes may be any.
+        // A name with a field in it may be any name.
         Some((name, _)) if argument.field.is_some_and(|field| field < word.len() - long.len() + name.len()) => {
             return OptionShape::Here(OptionValueRole::Text);
         }
@@ -538,7 +538,7 @@ fn cluster(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opt
     OptionShape::Nothing
 }
 
-/// Is the value of this option of a wrapper in the next argument?
+/// Whether a wrapper's option has its value in the next argument.
 fn takes_next(word: &str, wrapper: &WrapperProgram) -> bool {
     if let Some(long) = word.strip_prefix("--") {
         // `docker exec --detach` is not short for `--detach-keys`.
@@ -585,7 +585,7 @@ fn file(word: &str) -> &str {
     file.strip_suffix(".exe").unwrap_or(file)
 }
 
-/// Is the first program in no table, and the next argument the name of one that is?
+/// Whether the first program is unlisted and the next argument is a listed name.
 fn behind_unlisted(argv: &[ArgumentTemplate<'_>]) -> bool {
     let is_listed =
         |argument: &ArgumentTemplate<'_>| known(argument.text).is_some() || wrapper(Some(argument)).is_some();

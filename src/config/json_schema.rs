@@ -1,5 +1,4 @@
-//! A JSON Schema (draft 2020-12) of the config, made from the table of keys: for editors. What it lets through may still
-//! be wrong in ways that only `check` finds.
+//! The JSON Schema (draft 2020-12) of the config for editors, generated from the table of keys. `check` finds more.
 
 use super::keys::{ConfigKey, ConfigKeyAvailability, ConfigValueType, KEYS, SectionKind};
 use serde_json::{Map, Value, json};
@@ -34,7 +33,7 @@ fn object(part: SectionKind) -> Value {
         object["required"] = json!(required);
     }
     match part {
-        // A preset knows how its sender is verified.
+        // A preset sets `verify`.
         SectionKind::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
         SectionKind::External => {
             object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
@@ -44,7 +43,7 @@ fn object(part: SectionKind) -> Value {
     object
 }
 
-/// Always needed, and nowhere else to be had: a secret may also stand beside `verify`, and `verify` in a preset.
+/// Whether a key is always required. A secret may also be beside `verify`, and `verify` in a preset.
 fn is_required(key: &ConfigKey) -> bool {
     let elsewhere = matches!((key.part, key.name), (SectionKind::Verify, "secret") | (SectionKind::Source, "verify"));
     key.default == "required" && !elsewhere
@@ -52,7 +51,7 @@ fn is_required(key: &ConfigKey) -> bool {
 
 fn property(key: &ConfigKey) -> Value {
     let mut value = takes(key.takes);
-    let default = if key.default == "required" { String::new() } else { format!(" Without it: {}.", key.default) };
+    let default = if key.default == "required" { String::new() } else { format!(" Default: {}.", key.default) };
     value["description"] = json!(format!("{}{default}", key.doc));
     value
 }
@@ -61,7 +60,7 @@ fn part(part: SectionKind) -> Value {
     json!({ "$ref": format!("#/$defs/{}", name(part)) })
 }
 
-/// Values of this kind. Each is an object of its own, so that a description can be put beside.
+/// The schema of a value type; always an object, so that a description can be added.
 fn takes(takes: ConfigValueType) -> Value {
     let text = || json!({ "type": "string" });
     let written = |pattern: &str| json!({ "type": "string", "pattern": pattern });

@@ -1,5 +1,5 @@
-//! Every key of the config, once: where it belongs, what it takes, what it means. The reader, the hints, and what is
-//! written for people and editors all go by this table.
+//! The table of all config keys: section, type, default and description. Validation, hints, the reference and the JSON
+//! Schema all use it.
 
 pub(crate) mod nats_keys;
 mod part;
@@ -9,14 +9,14 @@ pub(crate) use part::SectionKind;
 
 use super::raw::ConfigValue;
 
-/// What a key takes.
+/// The type of a key's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConfigValueType {
     /// Any text.
     Text,
     /// True or false.
     Flag,
-    /// A whole number from 1.
+    /// An integer ≥ 1.
     Count,
     /// A duration such as "30s".
     Duration,
@@ -34,7 +34,7 @@ pub(crate) enum ConfigValueType {
     Open,
     /// `{ env }` or `{ file }`.
     Secret,
-    /// One of those, or a list of them while rotating.
+    /// `{ env }`, `{ file }`, or a list of them while rotating.
     Secrets,
     /// A field's name.
     Name,
@@ -52,51 +52,51 @@ pub(crate) enum ConfigValueType {
     Env,
     /// A table of names and values, each a text, `{ env }` or `{ file }`.
     Headers,
-    /// A table with the keys of this part.
+    /// A table with the keys of this section.
     Table(SectionKind),
     /// One such table, or a list of them.
     Tables(SectionKind),
-    /// Tables with the keys of this part, each under a name of the user's choice.
+    /// Tables with the keys of this section, each under a name of the user's choice.
     Named(SectionKind),
-    /// A text, or a table with the keys of this part.
+    /// A text, or a table with the keys of this section.
     TextOr(SectionKind),
-    /// The name of a scheme, or a table with the keys of this part.
+    /// The name of a scheme, or a table with the keys of this section.
     WordOr(&'static [&'static str], SectionKind),
-    /// Each name of the user's choice: a place, or a table with the keys of this part.
+    /// Under each name of the user's choice: a place, or a table with the keys of this section.
     Places(SectionKind),
     /// A table of names, each with a place in the body.
     Members,
 }
 
-/// Whether a key can be used.
+/// Where a key can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConfigKeyAvailability {
-    /// Yes.
+    /// In the config and in presets.
     Now,
-    /// In a preset only.
+    /// In presets only.
     Preset,
 }
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConfigKey {
-    /// Where it belongs.
+    /// Its section.
     pub part: SectionKind,
     /// Its name.
     pub name: &'static str,
-    /// What it takes.
+    /// Its type.
     pub takes: ConfigValueType,
-    /// What applies without it.
+    /// Its default.
     pub default: &'static str,
-    /// What it means.
+    /// Its description.
     pub doc: &'static str,
-    /// Whether it can be used.
+    /// Where it can be used.
     pub since: ConfigKeyAvailability,
 }
 
 /// The schemes of `verify`.
 pub(crate) const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
-/// The schemes whose signature can be carried to somebody else.
+/// The schemes whose signature messages of a stream can carry.
 pub(crate) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
 
 const fn key(
@@ -124,27 +124,27 @@ const OWN: &[ConfigKey] = {
         Token, Top, Verify,
     };
     &[
-        key(Top, "listen", ConfigValueType::Address, "127.0.0.1:3142", "Where webhooks arrive."),
+        key(Top, "listen", ConfigValueType::Address, "127.0.0.1:3142", "The address for webhooks."),
         key(
             Top,
             "store",
             ConfigValueType::Open,
             "sqlite:hookonce.db",
-            "Where events are kept: memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST.",
+            "The store: memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST.",
         ),
         key(
             Top,
             "migrate",
             ConfigValueType::Word(&["auto", "manual"]),
             "auto",
-            "Who brings an older schema up to date: a node that starts, or a person.",
+            "Who migrates an outdated schema: a node when it starts, or an operator with `hookonce migrate up`.",
         ),
         key(
             Top,
             "state",
             ConfigValueType::Text,
             "$STATE_DIRECTORY, else /var/lib/hookonce",
-            "The folder where this machine remembers what it knows of a PostgreSQL or Redis, to notice lost data after a restart.",
+            "The folder for what this machine knows about a PostgreSQL or Redis store, to detect lost data after a restart.",
         ),
         key(
             Top,
@@ -158,40 +158,40 @@ const OWN: &[ConfigKey] = {
             "admin",
             ConfigValueType::Table(Admin),
             "loopback, no token",
-            "The port for people: API, metrics, dashboard.",
+            "The admin port: API, metrics, dashboard.",
         ),
-        key(Top, "source", ConfigValueType::Named(Source), "required", "The senders we believe, each under a name."),
-        key(Admin, "listen", ConfigValueType::Address, "127.0.0.1:3143", "Where the admin port listens."),
+        key(Top, "source", ConfigValueType::Named(Source), "required", "The senders, each under a name."),
+        key(Admin, "listen", ConfigValueType::Address, "127.0.0.1:3143", "The address of the admin port."),
         key(
             Admin,
             "token",
             ConfigValueType::Secret,
             "none",
-            "The bearer token that may do everything; required off loopback.",
+            "A bearer token with all permissions; required unless the port listens on loopback.",
         ),
-        key(Admin, "tokens", ConfigValueType::Tables(Token), "none", "More tokens, each with what it may do."),
+        key(Admin, "tokens", ConfigValueType::Tables(Token), "none", "More tokens, each with its permission."),
         key(
             Admin,
             "peers",
             ConfigValueType::Texts,
             "none",
-            "Admin ports of other nodes, such as \"http://10.0.0.2:3143\": what they turned away is shown here too.",
+            "Admin ports of other nodes, such as \"http://10.0.0.2:3143\": their rejected deliveries are shown here, too.",
         ),
         key(
             Admin,
             "peer_token",
             ConfigValueType::Secret,
             "none",
-            "The bearer token for the peers; one that may read is enough.",
+            "The bearer token for the peers; permission to read is enough.",
         ),
         key(Token, "token", ConfigValueType::Secret, "required", "The bearer token."),
-        key(Token, "may", ConfigValueType::Word(&["read", "forget", "all"]), "read", "What this token may do."),
+        key(Token, "may", ConfigValueType::Word(&["read", "forget", "all"]), "read", "The token's permission."),
         key(
             Source,
             "preset",
             ConfigValueType::Text,
             "none",
-            "Begins with what is known about a sender; keys beside it replace.",
+            "Built-in settings for a known sender; keys beside it replace them.",
         ),
         key(Source, "path", ConfigValueType::Text, "/in/<source name>", "The path webhooks arrive on."),
         key(
@@ -199,14 +199,14 @@ const OWN: &[ConfigKey] = {
             "from",
             ConfigValueType::Table(From),
             "none",
-            "Takes deliveries from a NATS stream in place of a path.",
+            "Reads deliveries from a NATS stream instead of receiving them on a path.",
         ),
         key(
             Source,
             "verify",
             ConfigValueType::WordOr(SCHEMES, Verify),
             "required",
-            "How deliveries are verified; \"none\" must be written out.",
+            "How deliveries are verified; \"none\" must be set explicitly.",
         ),
         key(Source, "secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
         key(
@@ -214,60 +214,60 @@ const OWN: &[ConfigKey] = {
             "key_id",
             ConfigValueType::Name,
             "none",
-            "The field that names the caller, where secret = { dir = … } has a file for each.",
+            "The field that names the caller, if secret = { dir = … } has a file for each caller.",
         ),
         key(
             Source,
             "scope",
             ConfigValueType::Text,
             "the source's name",
-            "What keys are made under: keep the old name here after a rename.",
+            "The namespace of keys: set it to the old name after renaming a source.",
         ),
-        key(
-            Source,
-            "delivery",
-            ConfigValueType::Place,
-            "where the scheme's senders put it",
-            "Where the sender's delivery id is.",
-        ),
+        key(Source, "delivery", ConfigValueType::Place, "depends on the scheme", "Where the sender's delivery id is."),
         key(
             Source,
             "signed",
             ConfigValueType::Flag,
-            "whether the signature covers it",
-            "The signature covers the delivery id.",
+            "depends on the scheme",
+            "Whether the signature covers the delivery id.",
         ),
-        key(Source, "require", ConfigValueType::Expression, "none", "False: refused with 403."),
-        key(Source, "when", ConfigValueType::Expression, "always", "False: ignored, nothing is stored."),
+        key(Source, "require", ConfigValueType::Expression, "none", "If false, the delivery is refused with 403."),
+        key(
+            Source,
+            "when",
+            ConfigValueType::Expression,
+            "always",
+            "If false, the delivery is ignored and nothing is stored.",
+        ),
         key(
             Source,
             "respond",
             ConfigValueType::Word(&["accepted", "done"]),
             "accepted",
-            "When the sender is answered.",
+            "When the sender gets its response: once the event is stored, or once it is done.",
         ),
         key(
             Source,
             "respond_within",
             ConfigValueType::Duration,
             "8s",
-            "With respond = \"done\": how long the sender waits at most.",
+            "With respond = \"done\": how long the sender waits before it gets 202.",
         ),
         key(
             Source,
             "mark_duplicates",
             ConfigValueType::Flag,
             "false",
-            "Sets isDuplicate: true in a JSON object that is given again as an answer.",
+            "Sets isDuplicate: true in a JSON object that is returned again to a duplicate.",
         ),
-        key(Source, "body_max", ConfigValueType::Size, "25MB", "The longest body."),
+        key(Source, "body_max", ConfigValueType::Size, "25MB", "Maximum size of a body."),
         key(Source, "fields", ConfigValueType::Places(Field), "none", "Named values inside a delivery."),
         key(
             Source,
             "kinds",
             ConfigValueType::Members,
-            "the kinds that are known",
-            "Kinds of GitHub events that are not known here, or look different: a member that every body of each has.",
+            "the built-in kinds",
+            "Kinds of GitHub events that are not built in, or look different: a member that every body of the kind has.",
         ),
         key(
             Source,
@@ -283,7 +283,7 @@ const OWN: &[ConfigKey] = {
             "one that only records",
             "Where events go; the first that matches wins.",
         ),
-        in_preset(Source, "imported", ConfigValueType::Names, "What an imported change is known by."),
+        in_preset(Source, "imported", ConfigValueType::Names, "The fields that identify an imported change."),
         in_preset(Source, "api", ConfigValueType::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset(Source, "kind", ConfigValueType::Table(Kind), "The kind of event this preset is for."),
         key(Verify, "scheme", ConfigValueType::Word(SCHEMES), "required", "How the sender signs."),
@@ -292,52 +292,76 @@ const OWN: &[ConfigKey] = {
             "of",
             ConfigValueType::Word(CARRIED),
             "required for carried",
-            "Whose signature the messages carry.",
+            "The scheme of the signature that messages carry.",
         ),
         key(Verify, "secret", ConfigValueType::Secrets, "required", "The secret, or a list of them while rotating."),
         key(Verify, "header", ConfigValueType::Text, "required for hmac", "The header with the signature."),
-        key(Verify, "prefix", ConfigValueType::Text, "nothing", "What stands before the signature."),
+        key(Verify, "prefix", ConfigValueType::Text, "nothing", "The prefix of the signature."),
         key(Verify, "hash", ConfigValueType::Word(&["sha1", "sha256", "sha512"]), "sha256", "The hash of the HMAC."),
-        key(Verify, "encoding", ConfigValueType::Word(&["hex", "base64"]), "hex", "How the signature is written."),
-        key(Verify, "over", ConfigValueType::Text, "{body}", "What is signed, of {id}, {timestamp} and {body}."),
+        key(Verify, "encoding", ConfigValueType::Word(&["hex", "base64"]), "hex", "The encoding of the signature."),
+        key(
+            Verify,
+            "over",
+            ConfigValueType::Text,
+            "{body}",
+            "The signed content, made of {id}, {timestamp} and {body}.",
+        ),
         key(Verify, "timestamp", ConfigValueType::Place, "none", "Where the sender's time is."),
-        key(Verify, "tolerance", ConfigValueType::Duration, "5m", "How old or new the sender's time may be."),
+        key(
+            Verify,
+            "tolerance",
+            ConfigValueType::Duration,
+            "5m",
+            "Maximum difference between the sender's time and ours.",
+        ),
         in_preset(Kind, "header", ConfigValueType::Text, "The header that names the kind."),
         in_preset(Kind, "is", ConfigValueType::Text, "The kind that counts."),
         in_preset(Kind, "shape", ConfigValueType::Place, "What a body of that kind has."),
         key(Field, "at", ConfigValueType::Place, "required", "Where the value is."),
-        key(
-            Field,
-            "trim",
-            ConfigValueType::Flag,
-            "false",
-            "Cuts white space off both ends; what is then blank is missing.",
-        ),
-        key(Field, "after", ConfigValueType::Text, "nothing", "What the value must begin with; it is cut off."),
+        key(Field, "trim", ConfigValueType::Flag, "false", "Trims white space; a blank value counts as missing."),
+        key(Field, "after", ConfigValueType::Text, "nothing", "A prefix that the value must have; it is removed."),
         key(
             Field,
             "default",
             ConfigValueType::Text,
             "none",
-            "Stands in for a missing value; in an identity also for a blank text.",
+            "The value to use if it is missing; in an identity also if it is blank.",
         ),
-        key(Once, "per", ConfigValueType::Identities, "[\"delivery\"], else [\"body\"]", "Each entry one identity."),
+        key(
+            Once,
+            "per",
+            ConfigValueType::Identities,
+            "[\"delivery\"], else [\"body\"]",
+            "A list of identities: a delivery is a duplicate if one of them matches.",
+        ),
         key(
             Once,
             "equal_bodies",
             ConfigValueType::Word(&["duplicate", "new"]),
             "duplicate",
-            "Where the signature does not cover the delivery id: what the same bytes under another id are.",
+            "What the same bytes under another delivery id are, if the signature does not cover the id.",
         ),
-        key(Once, "change", ConfigValueType::Table(Change), "none", "A subject that is changed to something."),
-        key(Once, "keep", ConfigValueType::Duration, "30d", "How long an event is remembered after its end."),
-        key(Once, "keep_body", ConfigValueType::Duration, "7d", "How long its body and its receipt are kept."),
+        key(
+            Once,
+            "change",
+            ConfigValueType::Table(Change),
+            "none",
+            "A register per subject: the same change again is a duplicate.",
+        ),
+        key(Once, "keep", ConfigValueType::Duration, "30d", "How long an event is kept after its end."),
+        key(
+            Once,
+            "keep_body",
+            ConfigValueType::Duration,
+            "7d",
+            "How long its body and receipt are kept after its end.",
+        ),
         key(
             Once,
             "keep_failures",
             ConfigValueType::Flag,
-            "false: a repeat tries again",
-            "Keeps a failure as an answer too: a repeat hears it again.",
+            "false: a repeat retries",
+            "Whether a failure is kept as a response, too: a repeat gets it again.",
         ),
         key(Change, "of", ConfigValueType::Names, "required", "The subject."),
         key(Change, "to", ConfigValueType::Names, "required", "What it is changed to."),
@@ -348,8 +372,8 @@ const OWN: &[ConfigKey] = {
             "the order of arrival",
             "The sender's order: an integer or a time.",
         ),
-        key(Route, "name", ConfigValueType::Text, "\"1\", \"2\", … by place", "The route's name."),
-        key(Route, "when", ConfigValueType::Expression, "always", "What the route lets through."),
+        key(Route, "name", ConfigValueType::Text, "\"1\", \"2\", … by position", "The route's name."),
+        key(Route, "when", ConfigValueType::Expression, "always", "Which events take this route."),
         key(
             Route,
             "group",
@@ -357,7 +381,7 @@ const OWN: &[ConfigKey] = {
             "change.of, else none",
             "Events that must not overlap: fields, or one fixed name.",
         ),
-        key(Route, "retry", ConfigValueType::Table(Retry), "see its keys", "When what failed is tried again."),
+        key(Route, "retry", ConfigValueType::Table(Retry), "see its keys", "When a failed attempt is retried."),
         key(
             Route,
             "in_doubt",
@@ -369,8 +393,8 @@ const OWN: &[ConfigKey] = {
             Route,
             "redelivery",
             ConfigValueType::Word(&["retry", "ignore", "again"]),
-            "again for publish of github's deliveries to a stream, else retry",
-            "What a repeat of an event that is over does.",
+            "again for publish of GitHub's deliveries to a stream, else retry",
+            "What a repeat of an ended event does.",
         ),
         key(
             Route,
@@ -379,8 +403,20 @@ const OWN: &[ConfigKey] = {
             "60s; 0s with respond = \"done\"; 60s for again",
             "How long an event is dead before another delivery revives it (one of the same id: 5s); with again, how long ago it was published.",
         ),
-        key(Route, "lease", ConfigValueType::Duration, "30s", "How long one node alone may act before it renews."),
-        key(Route, "at_once", ConfigValueType::Count, "2 × cores for run, else 64", "Attempts at once on one node."),
+        key(
+            Route,
+            "lease",
+            ConfigValueType::Duration,
+            "30s",
+            "How long a node may act alone on an event before it must renew its lease.",
+        ),
+        key(
+            Route,
+            "at_once",
+            ConfigValueType::Count,
+            "2 × cores for run, else 64",
+            "Maximum concurrent attempts on one node.",
+        ),
         key(
             Route,
             "env",
@@ -397,105 +433,99 @@ const OWN: &[ConfigKey] = {
             "url",
             ConfigValueType::Open,
             "required",
-            "The receiver. {field} may be a label of the host, or stand in the path or in a value of the query.",
+            "The receiver. {field} may be a label of the host, or be in the path or in a value of the query.",
         ),
         key(
             Forward,
             "timeout",
             ConfigValueType::Duration,
             "30s; with respond = \"done\" half a second less than respond_within",
-            "How long the receiver may take. An attempt that takes longer counts against attempts.",
+            "Timeout of the receiver. An attempt that takes longer counts against attempts.",
         ),
         key(
             Forward,
             "headers",
             ConfigValueType::Texts,
             "none",
-            "Headers of the sender that are passed on; they are kept until the event ends.",
+            "Headers of the sender to pass on; they are kept until the event ends.",
         ),
-        key(Forward, "set", ConfigValueType::Headers, "none", "Headers that are set; {field} may stand in them."),
-        key(Forward, "sign", ConfigValueType::Table(Sign), "none", "Signs what is sent, as Standard Webhooks does."),
+        key(Forward, "set", ConfigValueType::Headers, "none", "Headers to set; values may contain {field}."),
+        key(Forward, "sign", ConfigValueType::Table(Sign), "none", "Signs requests as Standard Webhooks does."),
         key(
             Forward,
             "allow",
             ConfigValueType::Texts,
             "none",
-            "Where a url with {field} in it may lead beside the open internet, such as [\"10.0.0.0/8\"].",
+            "Address ranges besides the public internet that a url with {field} in it may reach, such as [\"10.0.0.0/8\"].",
         ),
         key(
             Forward,
             "http2",
             ConfigValueType::Word(&["auto", "prior"]),
             "auto",
-            "\"auto\": where TLS agrees on it; \"prior\": always, also without TLS.",
+            "\"auto\": if TLS negotiates it; \"prior\": always, also without TLS.",
         ),
         key(
             Forward,
             "at_once",
             ConfigValueType::Count,
             "the route's",
-            "Attempts at this receiver at once on one node.",
+            "Maximum concurrent attempts at this receiver on one node.",
         ),
         key(
             Forward,
             "receipt_headers",
             ConfigValueType::Texts,
             "none",
-            "Headers of the answer that are kept beside its type, language, location and ids.",
+            "Headers of the response to keep, besides its type, language, location and ids.",
         ),
         key(Sql, "statement", ConfigValueType::Text, "required", "The statement; values are bound to its :names."),
-        key(Sql, "timeout", ConfigValueType::Duration, "5s", "How long it may take."),
+        key(Sql, "timeout", ConfigValueType::Duration, "5s", "Timeout of the statement."),
         key(Sign, "secret", ConfigValueType::Secret, "required", "The secret, whsec_ and base64."),
         key(
             Retry,
             "attempts",
             ConfigValueType::Count,
             "1 for run and with respond = \"done\", else 5",
-            "How many attempts may fail or time out. Attempts lost to a crash are counted apart.",
+            "Maximum attempts that fail or time out. Attempts lost to a crash are counted separately.",
         ),
         key(
             Retry,
             "first",
             ConfigValueType::Duration,
             "10s",
-            "The longest wait before the second attempt; it doubles from there.",
+            "Maximum wait before the second attempt; it doubles for each further one.",
         ),
-        key(Retry, "longest", ConfigValueType::Duration, "1h", "The longest wait of all."),
-        key(External, "env", ConfigValueType::Text, "none", "The environment variable that holds the value."),
-        key(
-            External,
-            "file",
-            ConfigValueType::Text,
-            "none",
-            "The file that holds the value; a newline at its end is cut.",
-        ),
+        key(Retry, "longest", ConfigValueType::Duration, "1h", "Maximum wait before any attempt."),
+        key(External, "env", ConfigValueType::Text, "none", "The environment variable with the value."),
+        key(External, "file", ConfigValueType::Text, "none", "The file with the value; a trailing newline is removed."),
         key(
             External,
             "dir",
             ConfigValueType::Text,
             "none",
-            "A folder with a file for each caller, a secret on each line; only for a source's secret, with key_id.",
+            "A folder with a file for each caller, one secret per line; only for a source's secret, with key_id.",
         ),
     ]
 };
 
-/// The key of this name in this part.
+/// The key of this name in this section.
 pub(crate) fn find(part: SectionKind, name: &str) -> Option<&'static ConfigKey> {
     KEYS.iter().find(|key| key.part == part && key.name == name)
 }
 
-/// The names a user may write in this part.
+/// The names that a user may write in this section.
 pub(crate) fn names(part: SectionKind) -> Vec<&'static str> {
     KEYS.iter().filter(|key| key.part == part && key.since == ConfigKeyAvailability::Now).map(|key| key.name).collect()
 }
 
 impl ConfigValueType {
-    /// What is expected, for a message.
+    /// The type in words.
     pub(crate) fn expected(self) -> String {
         match self {
             Self::Text => "a string".to_owned(),
             Self::Flag => "true or false".to_owned(),
-            Self::Count => "a whole number from 1".to_owned(),
+            Self::Count => "an integer ≥ 1".to_owned(),
             Self::Duration => "a duration such as \"30s\"".to_owned(),
             Self::Size => "a size such as \"25MB\"".to_owned(),
             Self::Address => "an address such as \"127.0.0.1:3142\"".to_owned(),
@@ -523,10 +553,10 @@ impl ConfigValueType {
         }
     }
 
-    /// Is a value of this kind taken? What it says is another question.
+    /// Whether a value has this type; its content is checked later.
     pub(super) fn takes(self, value: &ConfigValue) -> bool {
         match (self, value) {
-            // A literal secret is wrong for another reason than its type, and told apart.
+            // A literal secret passes here: it has its own error.
             (
                 Self::Text
                 | Self::Secret

@@ -1,8 +1,8 @@
-//! The config: found, read, understood, or refused with every problem at once, each with its place.
+//! The config: finds, parses and resolves it, or reports all problems at once, each with its place.
 //!
 //! ```text
-//! text ─raw─▶ a tree with places ─shape─▶ known keys, right kinds ─resolve─▶ Config
-//!                                  keys.rs: the table of keys        Problems: place, words, hint
+//! text ─raw─▶ tree with places ─validate─▶ known keys, right types ─resolve─▶ Config
+//!                                  keys.rs: the table of keys         ConfigError: place, text, hint
 //! ```
 
 pub(crate) mod caller_folder;
@@ -49,49 +49,49 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A config longer than this is another file.
+/// Maximum bytes of a config; a longer file is probably the wrong one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The variable that names the config.
+/// The environment variable with the config's path.
 const VARIABLE: &str = "HOOKONCE_CONFIG";
-/// Where a config is looked for.
+/// Default paths of the config.
 const PLACES: [&str; 2] = ["hookonce.toml", "/etc/hookonce/hookonce.toml"];
 
 /// Looks up an environment variable.
 pub(crate) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// All that is configured.
+/// A resolved config.
 #[derive(Debug)]
 pub struct Config {
     /// Where webhooks arrive.
     pub listen: SocketAddr,
     /// Where events are kept.
     pub store: StoreAddress,
-    /// Who brings its schema up to date.
+    /// Whether nodes migrate its schema.
     pub migrate: MigrationMode,
-    /// Where this machine remembers what it knows of the store.
+    /// The folder for what this machine knows about the store.
     pub state: StateFolder,
     /// How a node writes its log, unless its command line or its environment says so.
     pub log: LogFormat,
     /// The port for people.
     pub admin: AdminConfig,
-    /// The senders we believe, in the order of the file.
+    /// The sources, in the order of the file.
     pub sources: Vec<Arc<Source>>,
-    /// What each route does, by the names of its source and itself. A route that is not here only records.
+    /// What each route does, by the names of source and route. A route without an entry only records.
     pub actions: HashMap<(Arc<str>, Arc<str>), ActionPlan>,
-    /// The streams that sources take from, by the source's name.
+    /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
-    /// Variables that hold a secret or a URL of ours: a command never gets them.
+    /// Environment variables with a secret or URL of the config, which commands never get.
     pub secret_env_names: BTreeSet<String>,
-    /// Where the parts of each source came from, by its name.
+    /// The provenance of each source's parts, by its name.
     pub notes: HashMap<Arc<str>, SourceProvenance>,
-    /// Every value that does not stand in the file, in the order in which it was asked for.
+    /// Every value from outside of the file, in the order in which it was read.
     pub elsewhere: Vec<ExternalValue>,
-    /// What works, but probably not as meant.
+    /// What works, but probably not as intended.
     pub warnings: Vec<ConfigDiagnostic>,
 }
 
 impl Config {
-    /// What the identities of each scope are made of, in the order of the scopes.
+    /// The recipe of each scope's identities, in the order of the scopes.
     pub fn recipes(&self) -> Vec<IdentityRecipe> {
         let mut recipes: Vec<_> = self.sources.iter().map(|source| source.recipe()).collect();
         recipes.sort();
@@ -103,12 +103,12 @@ pub(crate) use crate::observe::log_layer::LogFormat;
 pub(crate) use crate::store::open::MigrationMode;
 pub use crate::store::url::StoreUrl as StoreAddress;
 
-/// The folder where nodes of this machine remember what they know of their store.
+/// The folder for what nodes of this machine know about their store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StateFolder {
-    /// Named by the config, or by systemd. It is made where it is missing.
+    /// Named by the config or by systemd; created if it is missing.
     Named(PathBuf),
-    /// Where it is by default. It is used if it is there.
+    /// The default folder; used if it exists.
     Default,
 }
 
@@ -125,16 +125,16 @@ impl StateFolder {
     }
 }
 
-/// The port for people.
+/// The admin port.
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Who may use it; empty only on loopback.
+    /// Its tokens; empty only on loopback.
     pub tokens: Vec<AdminToken>,
     /// The admin ports of other nodes.
     pub peers: Vec<String>,
-    /// The token they ask for.
+    /// The token for the peers.
     pub peer_token: Option<ConfigSecret>,
 }
 
@@ -150,15 +150,15 @@ pub struct AdminToken {
 /// What a token may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdminPermission {
-    /// Look.
+    /// Read.
     Read,
-    /// Call the cron endpoint that forgets what is old.
+    /// Call the endpoint that deletes expired events.
     Forget,
     /// Everything.
     All,
 }
 
-/// Where the parts of a source came from: for people.
+/// The provenance of a source's parts, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceProvenance {
     /// The preset it began with.
@@ -173,22 +173,22 @@ pub struct SourceProvenance {
     pub keep_body: Provenance,
 }
 
-/// Where something came from.
+/// Where a setting comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Provenance {
-    /// The config says so.
+    /// The config file.
     Written,
-    /// The preset says so.
+    /// The preset.
     Preset,
-    /// Nobody said anything.
+    /// The default.
     Default,
-    /// It follows from `change`.
+    /// Implied by `change`.
     Implied,
-    /// It follows from what the signature does not cover.
+    /// Implied because the signature does not cover the delivery id.
     ImpliedBySignature,
 }
 
-/// Finds the config: the one that is named, else `HOOKONCE_CONFIG`, else `./hookonce.toml`, else the one in `/etc`.
+/// Finds the config: the named one, else `HOOKONCE_CONFIG`, else `./hookonce.toml`, else the one in `/etc`.
 pub fn find(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<PathBuf, ConfigDiagnostic> {
     if let Some(path) = explicit {
         return Ok(path.to_owned());
@@ -204,18 +204,17 @@ pub fn find(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<PathBuf, Conf
     })
 }
 
-/// Reads the config in this file, with all its secrets.
+/// Loads a config with all its secrets.
 pub fn load(path: &Path, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     load_with(path, SecretRequirement::Required, env)
 }
 
-/// Reads the config in this file; with [`SecretRequirement::Optional`] for who only wants to know what it says.
+/// Loads a config; with [`SecretRequirement::Optional`] to inspect it without its secrets.
 pub fn load_with(path: &Path, secrets: SecretRequirement, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     read(path, |text, file, folder| resolve::resolve(text, file, folder, secrets, env))
 }
 
-/// Reads of the config in this file only where its node and its store are: no secret is needed for that, and what is
-/// wrong elsewhere in the file is no obstacle.
+/// Loads only the addresses of node and store. Needs no secret, and ignores errors elsewhere in the file.
 pub(crate) fn addresses(path: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
     read(path, |text, file, folder| node_addresses::resolve(text, file, folder, env))
 }
@@ -232,7 +231,7 @@ fn read<T>(path: &Path, resolve: impl FnOnce(&str, &str, &Path) -> Result<T, Con
     resolve(&text, &path.display().to_string(), &folder)
 }
 
-/// Reads a config. `file` is what it is called in problems, `folder` what its paths are relative to.
+/// Parses a config. `file` is its name in messages; its paths are relative to `folder`.
 pub fn parse(text: &str, file: &str, folder: &Path, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     resolve::resolve(text, file, folder, SecretRequirement::Required, env)
 }
@@ -245,7 +244,7 @@ fn text(path: &Path) -> Result<String, ConfigDiagnostic> {
         }
         io::ErrorKind::PermissionDenied => ConfigDiagnostic::error(
             format!("the config {shown} cannot be read: not allowed"),
-            "let the user that hookonce runs as read it",
+            "give hookonce's user read permission",
         ),
         io::ErrorKind::IsADirectory => ConfigDiagnostic::error(
             format!("the config {shown} is a folder"),

@@ -1,5 +1,5 @@
-//! Where a node and its store are: all that a command beside it needs of a config. No secret is asked for, and what is
-//! wrong with a source is not looked at: whoever wants to see what happened is not stopped by what is wrong now.
+//! The addresses of a node and its store: what commands need of a config. Needs no secret and ignores errors in sources, so
+//! that an operator can inspect events while the config is broken.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind};
 use super::keys::SectionKind;
@@ -10,14 +10,14 @@ use super::{ConfigSecret, EnvLookup, StoreAddress, validate};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Where a node of this config and its store are.
+/// The addresses of a config's node and store.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeAddresses {
     /// Where events are kept.
     pub store: StoreAddress,
-    /// The port for people.
+    /// The admin port.
     pub admin: SocketAddr,
-    /// A token of that port, if one is at hand: the one that may do most.
+    /// The available token of that port with the most permissions.
     pub token: Option<ConfigSecret>,
 }
 

@@ -1,4 +1,4 @@
-//! What makes two deliveries the same event: identities, `change`, and for how long.
+//! `once`: what makes two deliveries the same event (identities, `change`), and for how long.
 
 use super::fields::FieldScope;
 use super::keys::SectionKind;
@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_hours(24);
 const KEEP: Duration = Duration::from_hours(30 * 24);
 const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 
-/// How long this sender may deliver again, by a person's hand.
+/// How long a person can redeliver at this sender.
 fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Duration)> {
     match scheme.shared_scheme() {
         VerificationScheme::Github(_) => Some(("GitHub", 3 * DAY)),
@@ -24,8 +24,8 @@ fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Durat
     }
 }
 
-/// What was signed, as an identity, where the signature does not cover the delivery id: whoever saw one delivery could
-/// send it again under another id.
+/// The signed content as an identity, if the signature does not cover the delivery id: a captured delivery could be sent
+/// again under another id.
 fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>) -> Option<Identity> {
     if id.is_some_and(|id| scheme.covers(&id.at)) {
         return None;
@@ -38,7 +38,7 @@ fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>)
     }
 }
 
-/// Is this identity made of the body alone? Then the same bytes are the same event, whatever else comes with them.
+/// Whether this identity depends on the body alone, so that the same bytes are always the same event.
 fn of_the_body(identity: &Identity, names: &FieldScope<'_>) -> bool {
     let in_body = |ix: &FieldIndex| matches!(names.fields.get(*ix).at, FieldLocation::Body(_));
     match identity {
@@ -48,7 +48,7 @@ fn of_the_body(identity: &Identity, names: &FieldScope<'_>) -> bool {
     }
 }
 
-/// Nothing but the body is signed: an old delivery can be sent again under a new id, at any time.
+/// Whether only the body is signed, so that an old delivery can be sent again under a new id at any time.
 fn covers_only_the_body(scheme: &VerificationScheme) -> bool {
     match scheme.shared_scheme() {
         VerificationScheme::Github(_) => true,
@@ -62,7 +62,7 @@ fn covers_only_the_body(scheme: &VerificationScheme) -> bool {
     }
 }
 
-/// Of a stream's message, the delivery is its carried id, if it has one, and the message itself beside it.
+/// Adds the message identity of a stream source; the delivery identity is the carried id, if there is one.
 fn with_message(
     per: Vec<Identity>,
     from: &[Provenance],
@@ -125,9 +125,9 @@ impl ConfigResolver<'_> {
         if for_ever && let Some(node) = key("change") {
             let label = if key("keep").is_some() { "`keep` does not apply: " } else { "" };
             self.diagnostics
-                .warning("`change` has no `order`, so its keys are kept for ever")
-                .at(node.at, format!("{label}a delivery repeated after `keep` would look like a roll-back"))
-                .hint("name the field with the sender's order: a number or a time that grows");
+                .warning("`change` has no `order`, so its keys are kept forever")
+                .at(node.at, format!("{label}a delivery repeated after `keep` would look like a rollback"))
+                .hint("name a field that orders the changes: an increasing number or time");
         }
         let imported =
             source.node("imported").filter(|node| provenance(node.at) == Provenance::Preset).and_then(ConfigNode::list);
@@ -145,8 +145,8 @@ impl ConfigResolver<'_> {
         (DeduplicationPolicy { per, implied, change, imported, keep, keep_body, keep_failures }, notes)
     }
 
-    /// What is an identity though nobody wrote it: what was signed, where the signature does not cover the delivery id and
-    /// no identity is made of the body alone; and the body, where only that is signed and it changes something.
+    /// Implied identities: the signed content, if the signature does not cover the delivery id and no identity is made of
+    /// the body alone; and the body, if only the body is signed and there is a `change`.
     fn implied(
         &mut self,
         source: &ConfigSection<'_>,
@@ -155,7 +155,7 @@ impl ConfigResolver<'_> {
         per: &[Identity],
         changes_by_body: bool,
     ) -> Option<(Identity, Provenance)> {
-        // Equal bodies under two keys are two requests, and a signature there covers the key.
+        // For API clients equal bodies under two keys are two requests, and a signature covers the key.
         let scheme = names.scheme.filter(|_| source.flag("api") != Some(true));
         let of_body = per.iter().any(|identity| of_the_body(identity, names));
         let signed = scheme.and_then(|scheme| signed_identity(scheme, names.delivery)).filter(|_| !of_body);
@@ -167,12 +167,12 @@ impl ConfigResolver<'_> {
             (Some(("new", once)), _) if per.contains(&Identity::Body) => {
                 let no_id = names.delivery.is_none() && names.stream.is_none();
                 let hint = if no_id {
-                    "delivery = \"header.x-id\" says where the sender's id is"
+                    "name the sender's id with delivery = \"header.x-id\""
                 } else {
                     "leave one of them out"
                 };
                 self.diagnostics
-                    .error("`equal_bodies` is \"new\", and `per` says that equal bodies are one event")
+                    .error("`equal_bodies` is \"new\", but `per` makes equal bodies one event")
                     .at(once.place("equal_bodies"), "the body is an identity")
                     .hint(hint);
                 None
@@ -181,13 +181,17 @@ impl ConfigResolver<'_> {
                 let why = if of_body {
                     "an identity is made of fields of the body"
                 } else {
-                    "the signature covers the delivery id, or there is none"
+                    "the signature covers the delivery id, or there is no delivery id"
                 };
                 let hint = match word {
                     "duplicate" => "per = [\"delivery\", \"body\"], if equal bodies are one event",
                     _ => "leave it out",
                 };
-                self.diagnostics.warning("`equal_bodies` has no effect").at(once.place("equal_bodies"), why).hint(hint);
+                self.diagnostics
+                    .warning("`equal_bodies` has no effect")
+                    .unless(self.unread.delivery)
+                    .at(once.place("equal_bodies"), why)
+                    .hint(hint);
                 None
             }
             (Some(("new", once)), Some(_)) => {
@@ -195,9 +199,9 @@ impl ConfigResolver<'_> {
                     scheme.and_then(VerificationScheme::tolerance).map(|age| format!(" within {}", duration_text(age)));
                 let age = age.unwrap_or_default();
                 self.diagnostics
-                    .warning("whoever captures a delivery can have it act again")
+                    .warning("anyone who captures a delivery can make it act again")
                     .at(once.place("equal_bodies"), format!("the same bytes under another id{age} are a new event, since the signature does not cover the id"))
-                    .hint("leave it out, unless the sender sends equal bodies that must act each time");
+                    .hint("remove it, unless the sender sends equal bodies that must act each time");
                 None
             }
             _ => implied,
@@ -231,7 +235,7 @@ impl ConfigResolver<'_> {
             let window = duration_text(window);
             self.diagnostics
                 .warning(format!("`keep` is shorter than {sender}'s redelivery window"))
-                .at(section.place("keep"), format!("{sender} can deliver again for {window}"))
+                .at(section.place("keep"), format!("{sender} can redeliver for {window}"))
                 .hint(format!("keep = \"{window}\" or longer"));
         }
         (Keep::For(keep), body.unwrap_or(KEEP_BODY.min(keep)))
@@ -275,7 +279,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error(format!("`{word}` cannot be taken together with fields"))
                 .at(alone.at, "it is an identity of its own")
-                .hint(format!("write it outside of the inner list: per = [\"{word}\", […]]"));
+                .hint(format!("write it outside the inner list: per = [\"{word}\", […]]"));
             return None;
         }
         if list.is_empty() {
@@ -290,9 +294,10 @@ impl ConfigResolver<'_> {
     fn has_delivery(&mut self, node: &ConfigNode, names: &FieldScope<'_>, delivery: Option<&DeliveryIdLocation>) {
         if delivery.is_none() && names.scheme.is_some() && names.stream.is_none() {
             self.diagnostics
-                .error("`once.per` names the delivery id, and this sender has none")
+                .error("`once.per` names the delivery id, but this source has none")
+                .unless(self.unread.delivery)
                 .at(node.at, "")
-                .hint("say where it is, delivery = \"header.x-id\", or use \"body\" or fields");
+                .hint("set delivery = \"header.x-id\", or use \"body\" or fields");
         }
     }
 
@@ -304,6 +309,7 @@ impl ConfigResolver<'_> {
                 None => {
                     self.diagnostics
                         .error(format!("`change` has no `{key}`"))
+                        .unless(section.misspells(key))
                         .at(section.at, "both `of` and `to` are needed");
                     Vec::new()
                 }
@@ -319,15 +325,16 @@ impl ConfigResolver<'_> {
             }
         };
         let (of, to) = (side("of"), side("to"));
+        self.unread.subject = section.node("of").and_then(ConfigNode::list).is_none_or(|list| list.len() > of.len());
         let order = section.node("order").and_then(|node| self.signed("change.order", node, names));
         Some(ChangeRule { of, to, order })
     }
 
-    /// A duration that may not be zero.
+    /// A duration, which must not be zero.
     pub(super) fn positive(&mut self, section: &ConfigSection<'_>, key: &str) -> Option<Duration> {
         let length = section.duration(key)?;
         if length.is_zero() {
-            self.diagnostics.error(format!("`{key}` is zero")).at(section.place(key), "it must be longer than that");
+            self.diagnostics.error(format!("`{key}` is zero")).at(section.place(key), "it must be longer than zero");
             return None;
         }
         Some(length)

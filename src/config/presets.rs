@@ -1,8 +1,8 @@
-//! Presets: what is known about a sender, written in the same grammar as the config and embedded.
+//! Presets: built-in config for known senders, embedded as TOML.
 
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 
-/// What is known about a sender.
+/// Built-in config for one sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     /// Its name.
@@ -24,7 +24,7 @@ pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// A source as if it had been written out: a key beside a preset replaces that key whole; fields add.
+/// Merges a preset into a source: a key of the source replaces the preset's key completely; fields are added.
 pub(super) fn merge_preset(preset: &'static Preset, user: &ConfigTable) -> ConfigTable {
     let (known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
     let fields = known.get("fields").and_then(ConfigNode::table).cloned().unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn merge_preset(preset: &'static Preset, user: &ConfigTable) -> Confi
     out
 }
 
-/// Entries of `above` in place of those of the same key below, the others behind them.
+/// Entries of `above` replace entries of `below` with the same key; the others are appended.
 fn over(below: ConfigTable, above: &ConfigTable) -> ConfigTable {
     let mut entries: Vec<ConfigEntry> =
         below.entries.into_iter().map(|entry| above.entry(&entry.key).cloned().unwrap_or(entry)).collect();

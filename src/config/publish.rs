@@ -1,4 +1,4 @@
-//! NATS: a server and who we are to it, and what is published there.
+//! NATS servers with their credentials, and `publish`.
 
 use super::external_value::UNKNOWN_URL;
 use super::fields::FieldScope;
@@ -16,12 +16,12 @@ use std::path::PathBuf;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a message carries its delivery.
+/// The envelope format of messages.
 pub(super) fn envelope(section: &ConfigSection<'_>) -> EnvelopeFormat {
     if section.text("envelope") == Some("patchwork") { EnvelopeFormat::Patchwork } else { EnvelopeFormat::Raw }
 }
 
-/// What is wrong with this as the URL of a server, or of several.
+/// What is wrong with the URL of a server, or of several separated by commas.
 fn wrong(urls: &str) -> Option<String> {
     urls.split(',').find_map(|url| match reqwest::Url::parse(url.trim()) {
         Ok(url) if !matches!(url.scheme(), "nats" | "tls") => {
@@ -41,7 +41,8 @@ impl ConfigResolver<'_> {
         let certificate = self.certificate(section);
         let Some(node) = section.node("nats") else {
             self.diagnostics
-                .error("nobody says which server")
+                .error("no NATS server is configured")
+                .unless(section.misspells("nats"))
                 .at(section.at, "`nats` is missing")
                 .hint("nats = \"nats://127.0.0.1:4222\"");
             return None;
@@ -51,9 +52,9 @@ impl ConfigResolver<'_> {
         if stands_here && open.text.contains('@') {
             self.diagnostics.conceal(node.at);
             self.diagnostics
-                .error("`nats` says who we are, and stands in the file")
-                .at(node.at, "a secret is never written into the config")
-                .hint("put the URL into the environment and write nats = { env = \"NATS_URL\" }, or use `user` and `password`");
+                .error("`nats` has credentials and is written in the config file")
+                .at(node.at, "a secret must not be in the config file")
+                .hint("put the URL in an environment variable and write nats = { env = \"NATS_URL\" }, or use `user` and `password`");
             return None;
         }
         if let Some(wrong) = wrong(&open.text).filter(|_| open.text != UNKNOWN_URL) {
@@ -67,18 +68,19 @@ impl ConfigResolver<'_> {
         Some(NatsServer { url: open.text, shown, who: who?, ca, certificate })
     }
 
-    /// Who we are; `None` if that was told to be wrong.
+    /// The credentials; `None` if they are invalid.
     fn who(&mut self, section: &ConfigSection<'_>) -> Option<NatsCredentials> {
         let ways: Vec<_> = ["creds", "nkey", "token", "user"].into_iter().filter(|key| section.has(key)).collect();
         if let [first, second, ..] = ways.as_slice() {
             self.diagnostics
-                .error(format!("`{first}` and `{second}` both say who we are"))
+                .error(format!("`{first}` and `{second}` are both credentials"))
                 .at(section.key_place(second), "one of them, not both");
             return None;
         }
         if section.has("user") != section.has("password") {
             self.diagnostics
                 .error("`user` and `password` belong together")
+                .unless(section.misspells("user") || section.misspells("password"))
                 .at(section.key_place(if section.has("user") { "user" } else { "password" }), "the other is missing");
             return None;
         }
@@ -110,11 +112,11 @@ impl ConfigResolver<'_> {
                 .at(section.place("nkey"), "a seed has 58 letters and digits and begins with SU");
             return None;
         }
-        // Where secrets are left out, nobody connects.
+        // Without secrets nothing connects.
         who.or_else(|| (self.secrets == crate::config::SecretRequirement::Optional).then_some(NatsCredentials::Anybody))
     }
 
-    /// The certificate and its key; `None` also where that was told to be wrong.
+    /// The client certificate and its key; `None` if there is none or it is invalid.
     fn certificate(&mut self, section: &ConfigSection<'_>) -> Option<(PathBuf, PathBuf)> {
         let node = section.node("client")?;
         match &node.value {
@@ -140,7 +142,9 @@ impl ConfigResolver<'_> {
         if path.is_file() {
             return Some(path);
         }
-        self.diagnostics.error(format!("`{key}` names no file")).at(node.at, format!("there is no {}", path.display()));
+        self.diagnostics
+            .error(format!("the file of `{key}` does not exist"))
+            .at(node.at, format!("there is no {}", path.display()));
         None
     }
 
@@ -155,12 +159,13 @@ impl ConfigResolver<'_> {
         let kind = kind_header(names);
         let envelope = envelope(section);
         if envelope == EnvelopeFormat::Patchwork {
-            let lacks = [(names.delivery.is_none(), "delivery id"), (kind.is_none(), "kind of event")];
+            let no_id = names.delivery.is_none() && !self.unread.delivery;
+            let lacks = [(no_id, "delivery id"), (kind.is_none() && !self.unread.fields, "kind of event")];
             for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks && names.scheme.is_some()) {
                 self.diagnostics
-                    .error(format!("the envelope needs the {what}, and this sender has none"))
+                    .error(format!("the envelope needs the {what}, but this source has none"))
                     .at(section.place("envelope"), "")
-                    .hint("leave `envelope` out, or say where it is: `delivery`, or a field named `kind` in a header");
+                    .hint("remove `envelope`, or set it: `delivery`, or a field named `kind` from a header");
             }
         }
         let mut carries = names.scheme.map_or_else(Vec::new, VerificationScheme::headers_to_forward);
@@ -179,7 +184,7 @@ impl ConfigResolver<'_> {
             keeper: if section.flag("core") == Some(true) { PublishMode::Core } else { PublishMode::Stream },
             kind,
             carries,
-            // Whose secret it was is not known afterwards where every caller has one.
+            // With a secret per caller, the caller is no longer known afterwards.
             signs: names.scheme.filter(|scheme| !matches!(scheme, VerificationScheme::Callers(_))).cloned(),
             retry_horizon: Duration::ZERO,
         })
@@ -187,7 +192,11 @@ impl ConfigResolver<'_> {
 
     fn subject(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<FieldTemplate> {
         let Some(node) = section.node("subject") else {
-            self.diagnostics.error("`publish` has no `subject`").at(section.at, "").hint("subject = \"github.{kind}\"");
+            self.diagnostics
+                .error("`publish` has no `subject`")
+                .unless(section.misspells("subject"))
+                .at(section.at, "")
+                .hint("subject = \"github.{kind}\"");
             return None;
         };
         let pieces = self.pieces(node, names);
@@ -199,7 +208,7 @@ impl ConfigResolver<'_> {
         if whole.starts_with('$') || !whole.split('.').all(is_token) {
             self.diagnostics
                 .error("`subject` cannot be published to")
-                .at(node.at, "tokens with dots between them: no spaces, no wildcards, no $ at the beginning")
+                .at(node.at, "tokens separated by dots: no spaces, no wildcards, no leading $")
                 .hint("subject = \"github.{kind}\"");
             return None;
         }
@@ -207,7 +216,7 @@ impl ConfigResolver<'_> {
     }
 }
 
-/// The header in which this source's sender names the kind of event.
+/// The header with the event kind.
 fn kind_header(names: &FieldScope<'_>) -> Option<String> {
     let field = names.fields.ix("kind").and_then(|ix| match &names.fields.get(ix).at {
         FieldLocation::Header(name) => Some(name.clone()),

@@ -1,10 +1,10 @@
-//! The config as it stands in the file: a tree in which every key and every value keeps its place. No meaning yet.
+//! The parsed TOML file: a tree in which every key and value keeps its place.
 
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Which text something stands in.
+/// The text that a place refers to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum ConfigOrigin {
     /// The user's file.
@@ -13,7 +13,7 @@ pub(super) enum ConfigOrigin {
     Preset(&'static str),
 }
 
-/// Bytes of a text.
+/// A byte range of a text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ConfigSpan {
     pub(super) origin: ConfigOrigin,
@@ -54,7 +54,7 @@ pub(super) struct ConfigEntry {
     pub(super) node: ConfigNode,
 }
 
-/// Something that is not TOML.
+/// A TOML syntax error.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TomlError {
     pub(super) at: Option<ConfigSpan>,
@@ -93,7 +93,7 @@ impl ConfigNode {
         }
     }
 
-    /// What it is, for a message: "an integer".
+    /// Its type, for a message: "an integer".
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             ConfigValue::Text(_) => "a string",
@@ -108,7 +108,7 @@ impl ConfigNode {
     }
 }
 
-/// Reads a text. What is not TOML is reported, all of it at once.
+/// Parses TOML; reports all syntax errors at once.
 pub(super) fn parse(text: &str, origin: ConfigOrigin) -> (ConfigTable, Vec<TomlError>) {
     let (root, errors) = DeTable::parse_recoverable(text);
     let errors = errors
@@ -151,7 +151,7 @@ fn node(from: &Spanned<DeValue<'_>>, origin: ConfigOrigin) -> ConfigNode {
     ConfigNode { at: place(origin, &from.span()), value }
 }
 
-/// The place in the file of some bytes inside a string: quotes and escapes lie between the two.
+/// Maps a byte range inside a string's value to its place in the file, past quotes and escapes.
 pub(super) fn inside(file: &str, string: ConfigSpan, range: &Range<usize>) -> ConfigSpan {
     let letters = letters(file.get(string.start..string.end).unwrap_or(""));
     let closing_quote = string.end.saturating_sub(1).max(string.start);
@@ -162,13 +162,13 @@ pub(super) fn inside(file: &str, string: ConfigSpan, range: &Range<usize>) -> Co
     ConfigSpan { start, end: end.max(start + 1), ..string }
 }
 
-/// One letter of a string: where it stands in its text, and which bytes it is written with.
+/// One character of a string: its offset in the value, and the bytes it is written with.
 struct StringCharSpan {
     read: usize,
     written: Range<usize>,
 }
 
-/// The letters of a string as it is written, quotes and all.
+/// The characters of a string literal, quotes included.
 fn letters(written: &str) -> Vec<StringCharSpan> {
     let (open, escapes) = opening(written);
     let mut letters = Vec::new();
@@ -198,7 +198,7 @@ fn letters(written: &str) -> Vec<StringCharSpan> {
     letters
 }
 
-/// How many bytes stand before a string's text, and whether it has escapes.
+/// The length of a string's opening quotes, and whether it has escapes.
 fn opening(written: &str) -> (usize, bool) {
     let escapes = written.starts_with('"');
     let quotes = if written.starts_with("\"\"\"") || written.starts_with("'''") { 3 } else { 1 };

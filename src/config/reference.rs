@@ -1,22 +1,18 @@
-//! The reference of the config, `docs/config.md`, made from the table of keys. A test keeps the file up to date.
+//! Generates `docs/config.md` from the table of keys. A test keeps the file up to date.
 
 use super::keys::{ConfigKey, ConfigKeyAvailability, KEYS, SectionKind};
 use super::presets::PRESETS;
 use std::fmt::Write as _;
 
-/// The parts in the order in which a config is written, each with how it is written and what it is.
+/// The sections in the order of a typical config, each with its heading and description.
 const PARTS: &[(SectionKind, &str, &str)] = &[
     (SectionKind::Top, "The top level", "Outside of every table."),
-    (SectionKind::Admin, "`[admin]`", "The port for people."),
+    (SectionKind::Admin, "`[admin]`", "The admin port: API, metrics, dashboard."),
     (SectionKind::Token, "`tokens = [{ … }]`", "An entry of `admin.tokens`."),
-    (
-        SectionKind::Source,
-        "`[source.NAME]`",
-        "A sender we believe. NAME is of lower-case letters, digits, `_` and `-`.",
-    ),
-    (SectionKind::From, "`from = { … }`", "A NATS stream that deliveries are taken from."),
+    (SectionKind::Source, "`[source.NAME]`", "A sender. NAME consists of lower-case letters, digits, `_` and `-`."),
+    (SectionKind::From, "`from = { … }`", "A NATS stream that deliveries are read from."),
     (SectionKind::Verify, "`verify = { … }`", "How deliveries are verified."),
-    (SectionKind::Field, "`fields.NAME = { … }`", "A named value. Short for `{ at = \"…\" }` is the place alone."),
+    (SectionKind::Field, "`fields.NAME = { … }`", "A named value. A place alone is short for `{ at = \"…\" }`."),
     (SectionKind::Once, "`[source.NAME.once]`", "What makes two deliveries the same event, and for how long."),
     (SectionKind::Change, "`change = { … }`", "A register per subject: the same change again is a duplicate."),
     (
@@ -27,22 +23,22 @@ const PARTS: &[(SectionKind, &str, &str)] = &[
     (
         SectionKind::Block,
         "`run = { … }`",
-        "Commands. Blocks are independent; in one, a step runs only if the one before succeeded.",
+        "Commands. Blocks are independent of each other; inside a block, a step runs only if the previous one succeeded.",
     ),
     (
         SectionKind::Forward,
         "`forward = { … }`",
-        "A receiver that deliveries are sent on to; or a list of them: one event for each. See docs/forward.md.",
+        "A receiver to forward deliveries to, or a list: one event for each. See docs/forward.md.",
     ),
     (
         SectionKind::Sql,
         "`sql = { … }`",
-        "One statement, run in the transaction that moves the event to done. Short is the statement alone. See docs/sql.md.",
+        "One statement, run in the transaction that moves the event to done. A string is short for `{ statement = \"…\" }`. See docs/sql.md.",
     ),
-    (SectionKind::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
-    (SectionKind::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
-    (SectionKind::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
-    (SectionKind::External, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
+    (SectionKind::Sign, "`sign = { … }`", "Signs what is sent, so that the receiver can verify it."),
+    (SectionKind::Publish, "`publish = { … }`", "A NATS subject to publish deliveries to."),
+    (SectionKind::Retry, "`retry = { … }`", "When a failed attempt is retried. Each wait is random, up to its length."),
+    (SectionKind::External, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value from outside of the config file."),
 ];
 
 const HEAD: &str = "\
@@ -67,12 +63,12 @@ pub fn markdown() -> String {
     let mut out = HEAD.to_owned();
     for (part, title, about) in PARTS {
         // Writing to a string cannot fail.
-        let _ = write!(out, "\n## {title}\n\n{about}\n\n| key | takes | without it | |\n|---|---|---|---|\n");
+        let _ = write!(out, "\n## {title}\n\n{about}\n\n| Key | Type | Default | |\n|---|---|---|---|\n");
         for key in KEYS.iter().filter(|key| key.part == *part && key.since == ConfigKeyAvailability::Now) {
             out += &row(key);
         }
     }
-    out += "\n## Presets\n\nA key beside `preset` replaces that key whole; fields add.\n";
+    out += "\n## Presets\n\nA key beside `preset` replaces that key completely; fields are added.\n";
     for preset in PRESETS {
         let _ = write!(out, "\n### `{}`\n\n```toml\n{}\n```\n", preset.name, preset.text.trim_end());
     }

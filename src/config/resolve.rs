@@ -1,4 +1,4 @@
-//! From what is written to what is meant: the whole file. Goes on after a problem, so that all are found at once.
+//! Resolves the parsed file into a [`Config`]. Continues after an error, so that all are found at once.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
 use super::keys::SectionKind;
@@ -20,27 +20,42 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
 const STORE: &str = "hookonce.db";
 
-/// What is at hand while a config is given its meaning.
+/// Parts of a source that are absent only because of an error that has been reported. What follows from their absence is not
+/// reported.
+#[derive(Default, Clone, Copy, Debug)]
+pub(super) struct UnreadParts {
+    /// The preset, which may have set every other key.
+    pub(super) preset: bool,
+    /// `fields`, or some of them.
+    pub(super) fields: bool,
+    pub(super) delivery: bool,
+    /// Some fields of `change.of`.
+    pub(super) subject: bool,
+}
+
+/// The state of resolving a config.
 pub(super) struct ConfigResolver<'a> {
     pub(super) text: &'a str,
-    /// What paths are relative to.
+    /// The folder that paths are relative to.
     pub(super) base: &'a Path,
     pub(super) env: EnvLookup<'a>,
     pub(super) secrets: SecretRequirement,
     pub(super) diagnostics: DiagnosticCollector,
-    /// Every value that does not stand in the file.
+    /// Every value from outside of the file.
     pub(super) elsewhere: Vec<ExternalValue>,
-    /// Every variable that was asked for.
+    /// Every environment variable that was read.
     pub(super) env_names: BTreeSet<String>,
-    /// Variables that routes pass on, and where they say so.
+    /// Variables that routes pass to commands, with their places.
     pub(super) env_passed: Vec<(String, ConfigSpan)>,
-    /// What statements of this store are written in; `None`: it runs none.
+    /// The SQL dialect of the store; `None` if it runs no SQL.
     pub(super) dialect: Option<SqlDialect>,
-    /// Every source's secrets so far, with its name.
+    /// The secrets of the sources so far, with the source's name.
     pub(super) secrets_seen: Vec<(ConfigSecret, String)>,
+    /// What could not be read of the source that is being resolved.
+    pub(super) unread: UnreadParts,
 }
 
-/// Reads and understands a config.
+/// Parses and resolves a config.
 pub(super) fn resolve(
     text: &str,
     file: &str,
@@ -76,11 +91,12 @@ impl<'a> ConfigResolver<'a> {
         let found = DiagnosticCollector::default();
         let (secrets, elsewhere) = (SecretRequirement::Required, Vec::new());
         let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let dialect = None;
-        Self { text, base, env, secrets, diagnostics: found, elsewhere, env_names, env_passed, dialect, secrets_seen }
+        let (dialect, unread) = (None, UnreadParts::default());
+        let diagnostics = found;
+        Self { text, base, env, secrets, diagnostics, elsewhere, env_names, env_passed, dialect, secrets_seen, unread }
     }
 
-    /// The file as a tree; `None` if it is not TOML, which is then told.
+    /// The parsed file; `None` if it is not TOML, which is reported.
     pub(super) fn tree(&mut self) -> Option<ConfigTable> {
         let (root, errors) = raw::parse(self.text, ConfigOrigin::Config);
         for error in &errors {
@@ -92,7 +108,7 @@ impl<'a> ConfigResolver<'a> {
         errors.is_empty().then_some(root)
     }
 
-    /// The place of some bytes inside a string.
+    /// The place of a byte range inside a string.
     pub(super) fn inside(&self, string: ConfigSpan, range: &std::ops::Range<usize>) -> ConfigSpan {
         raw::inside(text_of(self.text, string.origin), string, range)
     }
@@ -126,14 +142,14 @@ impl<'a> ConfigResolver<'a> {
         Some(config)
     }
 
-    /// A command never gets a variable that holds one of our secrets, so asking for one is a mistake.
+    /// Reports variables that a route passes to commands although they hold a secret of the config.
     fn no_secrets_passed_on(&mut self) {
         for (name, at) in &self.env_passed {
             if self.env_names.contains(name) {
                 self.diagnostics
-                    .error(format!("`{name}` cannot be given to a command"))
-                    .at(*at, "the config itself reads it, so a command never gets it")
-                    .hint("give the command a variable of its own");
+                    .error(format!("`{name}` cannot be passed to a command"))
+                    .at(*at, "the config reads it, so commands never get it")
+                    .hint("use a separate variable for the command");
             }
         }
     }
@@ -143,7 +159,8 @@ impl<'a> ConfigResolver<'a> {
         if table.entries.is_empty() && top.node("source").is_none_or(|node| node.table().is_some()) {
             self.diagnostics
                 .error("no source is configured")
-                .hint("write [source.NAME] with `verify` and a route, or begin with `hookonce init`");
+                .unless(top.misspells("source"))
+                .hint("add [source.NAME] with `verify` and a route, or start with `hookonce init`");
         }
         let mut paths: HashMap<Arc<str>, Arc<str>> = HashMap::new();
         let mut scopes: HashMap<Arc<str>, Arc<str>> = HashMap::new();
@@ -164,7 +181,7 @@ impl<'a> ConfigResolver<'a> {
                 self.diagnostics
                     .error(format!("two sources have the scope `{}`", source.scope))
                     .at(at, format!("also the scope of source `{other}`"))
-                    .hint("a delivery of one would be a duplicate of the other's; give each a scope of its own");
+                    .hint("a delivery of one could be a duplicate of the other's; give each its own scope");
             }
             for (route, plan) in resolved.plans {
                 config.actions.insert((source.name.clone(), route), plan);
@@ -187,9 +204,9 @@ impl<'a> ConfigResolver<'a> {
         match StoreAddress::parse(&open.text, self.base) {
             Ok(StoreAddress::Postgres(url) | StoreAddress::Redis(url)) if stands_here && url.has_password() => {
                 self.diagnostics
-                    .error("the password of `store` stands in the file")
-                    .at(open.at, "a secret is never written into the config")
-                    .hint("put the whole URL into the environment and write store = { env = \"DATABASE_URL\" }");
+                    .error("the password of `store` is written in the config file")
+                    .at(open.at, "a secret must not be in the config file")
+                    .hint("put the whole URL in an environment variable and write store = { env = \"DATABASE_URL\" }");
                 default
             }
             Ok(address) => address,
@@ -200,7 +217,7 @@ impl<'a> ConfigResolver<'a> {
         }
     }
 
-    /// `STATE_DIRECTORY` is what systemd sets for `StateDirectory=`; of several folders the first counts.
+    /// The state folder. systemd sets `STATE_DIRECTORY` for `StateDirectory=`; of several folders the first is used.
     fn state(&self, top: &ConfigSection<'_>) -> StateFolder {
         let by_systemd = || (self.env)("STATE_DIRECTORY").and_then(|list| list.split(':').next().map(str::to_owned));
         match top.text("state").map(str::to_owned).or_else(by_systemd).filter(|path| !path.is_empty()) {
@@ -230,7 +247,10 @@ impl<'a> ConfigResolver<'a> {
             match entry.node("token") {
                 Some(node) => tokens.extend(self.secret("token", node).map(|secret| AdminToken { secret, may })),
                 None => {
-                    self.diagnostics.error("an entry of `tokens` has no `token`").at(entry.at, "");
+                    self.diagnostics
+                        .error("an entry of `tokens` has no `token`")
+                        .unless(entry.misspells("token"))
+                        .at(entry.at, "");
                 }
             }
         }
@@ -239,6 +259,7 @@ impl<'a> ConfigResolver<'a> {
         if !own.ip().is_loopback() && !any {
             self.diagnostics
                 .error("the admin port can be reached from outside and has no token")
+                .unless(section.misspells("token") || section.misspells("tokens"))
                 .at(section.place("listen"), "not a loopback address")
                 .hint("add token = { env = \"HOOKONCE_ADMIN_TOKEN\" }, or listen on 127.0.0.1");
         }
@@ -247,7 +268,7 @@ impl<'a> ConfigResolver<'a> {
         AdminConfig { listen: own, tokens, peers, peer_token }
     }
 
-    /// Addresses of other nodes, each without a password and without a slash at its end.
+    /// Admin addresses of other nodes, without a password and without a trailing slash.
     fn peers(&mut self, section: &ConfigSection<'_>) -> Vec<String> {
         let Some(ConfigNode { value: ConfigValue::List(list), at, .. }) = section.node("peers") else {
             return Vec::new();
@@ -269,8 +290,8 @@ impl<'a> ConfigResolver<'a> {
                 Some(_) => peers.push(text.trim_end_matches('/').to_owned()),
                 None => {
                     self.diagnostics
-                        .error("an entry of `peers` is no address of an admin port")
-                        .at(node.at, "expected one such as \"http://10.0.0.2:3143\"")
+                        .error("an entry of `peers` is not the address of an admin port")
+                        .at(node.at, "expected a URL such as \"http://10.0.0.2:3143\"")
                         .hint("a token for the peers goes into peer_token = { env = \"…\" }");
                 }
             }
@@ -282,19 +303,19 @@ impl<'a> ConfigResolver<'a> {
         let twice = tokens.iter().enumerate().any(|(i, a)| tokens[..i].iter().any(|b| b.secret == a.secret));
         if twice {
             self.diagnostics
-                .error("two tokens of the admin port are the same")
-                .at(section.key_place("tokens"), "which of them counts could not be told");
+                .error("two tokens of the admin port are equal")
+                .at(section.key_place("tokens"), "tokens must be unique: permissions would be ambiguous");
         }
     }
 
-    /// Both ports can be opened at once.
+    /// Checks that both ports can be opened together.
     fn check_ports_differ(&mut self, listen: SocketAddr, admin: SocketAddr, at: ConfigSpan) {
         let overlap = listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified();
         if listen.port() != 0 && listen.port() == admin.port() && overlap {
             self.diagnostics
                 .error("webhooks and the admin port listen on the same address")
                 .at(at, format!("webhooks: {listen}, admin: {admin}"))
-                .hint("the admin port needs a port of its own");
+                .hint("give the admin port its own port");
         }
     }
 }

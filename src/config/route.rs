@@ -1,4 +1,4 @@
-//! One route: its filter, its group, and how what it lets through is treated.
+//! `route`: its filter, its group, and how its events are handled.
 
 use super::fields::FieldScope;
 use super::keys::SectionKind;
@@ -19,17 +19,17 @@ use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
 use std::thread::available_parallelism;
 
-/// Attempts of what nobody else tries again.
+/// Default attempts if nothing else retries.
 const ATTEMPTS: u32 = 5;
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_hours(1);
 const LEASE: Duration = Duration::from_secs(30);
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const REARM_AFTER: Duration = Duration::from_mins(1);
-/// Attempts of one route at once, where they are not processes.
+/// Default concurrent attempts of a route whose action is not a process.
 const AT_ONCE: usize = 64;
 
-/// How long after the first attempt of a life the last one may be. Attempts that fail and doubts are counted apart.
+/// How long after the first attempt of a life the last one may be. Failed and in-doubt attempts are counted separately.
 fn horizon(route: &Route, timeout: Duration) -> Duration {
     let ours = Retrier::Node;
     let attempts = route.attempts(ours).saturating_add(route.doubts_max(ours));
@@ -108,7 +108,7 @@ impl ConfigResolver<'_> {
         };
         let list = match &node.value {
             ConfigValue::Text(fixed) if fixed.is_empty() => {
-                self.diagnostics.error("`group` is empty").at(node.at, "a name, or a list of fields");
+                self.diagnostics.error("`group` is empty").at(node.at, "expected a name, or a list of fields");
                 return None;
             }
             ConfigValue::Text(fixed) => return Some(Group::Fixed(fixed.clone())),
@@ -116,7 +116,7 @@ impl ConfigResolver<'_> {
             _ => return None,
         };
         if list.is_empty() {
-            self.diagnostics.error("`group` is empty").at(node.at, "a name, or a list of fields");
+            self.diagnostics.error("`group` is empty").at(node.at, "expected a name, or a list of fields");
         }
         let mut fields = Vec::new();
         for item in list {
@@ -133,14 +133,15 @@ impl ConfigResolver<'_> {
         Some(Group::Fields(fields))
     }
 
-    /// Two events of one subject must never be in two groups: they would overlap.
+    /// Checks that events of one subject cannot be in two groups, where they would overlap.
     fn within_change(&mut self, item: &ConfigNode, names: &FieldScope<'_>, broken: Option<&ChangeRule>) {
         let Some(change) = broken else { return };
         let of: Vec<_> = change.of.iter().map(|ix| &*names.fields.get(*ix).name).collect();
         self.diagnostics
             .error(format!("`group` uses `{}`, which is not in `change.of`", item.text().unwrap_or_default()))
+            .unless(self.unread.subject)
             .at(item.at, format!("`change.of`: {}", of.join(", ")))
-            .hint("two events of one subject would be in two groups; leave `group` out, or use one fixed name");
+            .hint("two events of one subject would be in two groups; remove `group`, or use one fixed name");
     }
 
     fn retry(&mut self, section: &ConfigSection<'_>, attempts: u32) -> RetryPolicy {
@@ -191,8 +192,8 @@ impl ConfigResolver<'_> {
         RedeliveryPolicy::Retry { same_after, other_after }
     }
 
-    /// Does a repeat of what was published publish it once more? Where nobody says so: if only a person makes this
-    /// sender deliver again, and a stream keeps the messages, whose worker knows what became of them.
+    /// Whether a repeat publishes the message again. Default: if this sender redelivers only on a person's request and a
+    /// stream keeps the messages, because the worker behind it knows what became of them.
     fn is_published_again(
         &mut self,
         section: &ConfigSection<'_>,
@@ -202,19 +203,19 @@ impl ConfigResolver<'_> {
     ) -> bool {
         let not = match () {
             () if !section.has("publish") => Some((
-                "only a message that is published can be published again",
-                "write \"retry\": what is dead is tried again; or \"ignore\"",
+                "this route has no `publish`, so there is nothing to publish again",
+                "use \"retry\", which retries dead events, or \"ignore\"",
             )),
             () if names.stream.is_some() => Some((
-                "a stream delivers its messages again by itself, and nobody pressed a button",
-                "leave it out here; write it where the deliveries arrive over HTTP",
+                "a stream redelivers its messages automatically, so a repeat is no request to publish again",
+                "remove it here; set it where the deliveries arrive over HTTP",
             )),
             () if names.scheme.is_some() && names.delivery.is_none() => Some((
-                "this sender has no delivery id, so a repeat of the same delivery cannot be told",
-                "say where the id is: delivery = \"header.x-id\"",
+                "this source has no delivery id, so a repeat of the same delivery cannot be recognised",
+                "set delivery = \"header.x-id\"",
             )),
             () if !once.per.contains(&Identity::Delivery) => Some((
-                "`once.per` does not name the delivery id, so a repeat of the same delivery cannot be told",
+                "`once.per` does not contain \"delivery\", so a repeat of the same delivery cannot be recognised",
                 "add \"delivery\" to `once.per`",
             )),
             () => None,
@@ -223,6 +224,7 @@ impl ConfigResolver<'_> {
             if let Some((why, hint)) = not {
                 self.diagnostics
                     .error("`redelivery = \"again\"` cannot work here")
+                    .unless(section.misspells("publish") || self.unread.delivery && section.has("publish"))
                     .at(section.place("redelivery"), why)
                     .hint(hint);
             }
@@ -234,13 +236,13 @@ impl ConfigResolver<'_> {
         !section.has("redelivery") && not.is_none() && kept && only_by_hand
     }
 
-    /// A failure that is kept as an answer is what a repeat hears.
+    /// The redelivery policy with `keep_failures`: a repeat gets the kept failure.
     fn keep_failures_redelivery(&mut self, section: &ConfigSection<'_>) -> RedeliveryPolicy {
         for key in ["redelivery", "rearm_after"] {
             if section.has(key) && section.text(key) != Some("ignore") {
                 self.diagnostics
-                    .error(format!("`{key}` and `keep_failures` do not go together"))
-                    .at(section.key_place(key), "a repeat hears the kept failure, and tries nothing")
+                    .error(format!("`{key}` and `keep_failures` cannot be combined"))
+                    .at(section.key_place(key), "a repeat gets the kept failure and retries nothing")
                     .hint("leave one of them out");
             }
         }

@@ -1,4 +1,4 @@
-//! What a route does: blocks of commands. Receivers are in `forward.rs`.
+//! The action of a route, and `run`: blocks of commands. Receivers are in `forward.rs`.
 
 use super::diagnostic;
 use super::fields::{FieldScope, variable};
@@ -17,14 +17,14 @@ use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use std::ops::Range;
 
-/// What a route can do; one of them.
+/// The actions; a route has at most one.
 const ACTIONS: [&str; 4] = ["run", "forward", "publish", "sql"];
 const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
-/// Names we give to commands ourselves.
+/// Prefix of the variables that hookonce sets for commands.
 const OWN_VARIABLES: &str = "HOOKONCE_";
 
 impl ConfigResolver<'_> {
-    /// What the route does; `None`: nothing, its events are only recorded.
+    /// The plan of a route; `None` if it only records events.
     pub(super) fn plan(
         &mut self,
         route: &ConfigSection<'_>,
@@ -34,12 +34,15 @@ impl ConfigResolver<'_> {
         let actions: Vec<_> = ACTIONS.into_iter().filter(|key| route.has(key)).collect();
         if let [first, .., last] = actions[..] {
             self.diagnostics
-                .error(format!("a route has one action, and this one has `{first}` and `{last}`"))
+                .error(format!("a route has one action, but this one has `{first}` and `{last}`"))
                 .at(route.key_place(last), "")
                 .hint("keep one of them; a command can also send, and `forward` may be a list");
         }
         if route.has("env") && !route.has("run") {
-            self.diagnostics.warning("`env` has no effect").at(route.key_place("env"), "this route has no `run`");
+            self.diagnostics
+                .warning("`env` has no effect")
+                .unless(route.misspells("run"))
+                .at(route.key_place("env"), "this route has no `run`");
         }
         if route.has("run") {
             return self.run(route, names, respond).map(ActionPlan::Run);
@@ -56,7 +59,7 @@ impl ConfigResolver<'_> {
         None
     }
 
-    /// A written `timeout`. One that is longer than the sender waits is said.
+    /// A written `timeout`; warns if it is longer than the sender waits.
     pub(super) fn timeout(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) -> Option<Duration> {
         let timeout = self.positive(section, "timeout")?;
         if let ResponseMode::WhenDone { within } = respond
@@ -65,7 +68,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .warning("`timeout` is longer than the sender waits")
                 .at(section.place("timeout"), format!("`respond_within` is {}", duration_text(within)))
-                .hint("the sender is answered 202 before the attempt has ended; raise `respond_within`, or shorten `timeout`");
+                .hint("the sender gets 202 before the attempt has ended; raise `respond_within`, or lower `timeout`");
         }
         Some(timeout)
     }
@@ -97,12 +100,12 @@ impl ConfigResolver<'_> {
         Some(blocks)
     }
 
-    /// At least one, and not too many.
+    /// Checks the number of entries.
     pub(super) fn number_of(&mut self, key: &str, count: usize, route: &ConfigSection<'_>) -> Option<()> {
         if (1..=limits::BLOCKS_MAX).contains(&count) {
             return Some(());
         }
-        // A value of another kind was told before.
+        // A value of the wrong type has been reported already.
         if route.node(key).is_some_and(|node| node.list().is_some()) {
             let label = format!("from 1 to {}", limits::BLOCKS_MAX);
             self.diagnostics.error(format!("`{key}` has {count} entries")).at(route.key_place(key), label);
@@ -123,6 +126,7 @@ impl ConfigResolver<'_> {
         let Some(node) = section.node("steps") else {
             self.diagnostics
                 .error("`run` has no `steps`")
+                .unless(section.misspells("steps"))
                 .at(section.at, "")
                 .hint("steps = [\"docker compose pull\", \"docker compose up -d\"]");
             return Vec::new();
@@ -156,21 +160,21 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// A field's value in a shell's text would be run by the shell, whatever the sender put into it.
+    /// Reports fields in a shell's text: the shell would run whatever the sender put in them.
     fn no_fields_in_the_shell(&mut self, at: ConfigSpan, text: &str, names: &FieldScope<'_>) {
         for (range, name) in references(text) {
             let shells_own = text[..range.start].ends_with('$');
             if names.fields.ix(name).is_some() && !shells_own {
                 let at = self.inside(at, &range);
                 self.diagnostics
-                    .error(format!("`{{{name}}}` stands in a text for the shell"))
-                    .at(at, "the sender could write commands into it")
+                    .error(format!("`{{{name}}}` is in a shell command"))
+                    .at(at, "the sender could inject commands")
                     .hint(format!("write \"${}\", or make the step a list", variable(name)));
             }
         }
     }
 
-    /// A field's value must not choose the program, nor be part of the text that one runs.
+    /// Reports fields that choose the program or are part of the text that a program runs.
     fn no_fields_as_programs(&mut self, words: &[ConfigNode], names: &FieldScope<'_>) {
         let declared = |text| {
             let all = references(text).into_iter().filter(|(_, name)| names.fields.ix(name).is_some());
@@ -193,7 +197,7 @@ impl ConfigResolver<'_> {
         }
         if let Some((at, name)) = injection::runs_its_input(&argv) {
             self.diagnostics
-                .error(format!("`{name}` would run the body of the delivery as its program"))
+                .error(format!("`{name}` would run the delivery's body as a program"))
                 .at(words[at].at, "a command's standard input is the body")
                 .hint(format!("name a script file: [\"{name}\", \"deploy\"]"));
         }
@@ -208,6 +212,7 @@ impl ConfigResolver<'_> {
                 let at = self.inside(node.at, &range);
                 self.diagnostics
                     .error(format!("`{{{name}}}` is not a declared field"))
+                    .unless(self.unread.fields)
                     .at(at, names.label())
                     .hint_if(diagnostic::did_you_mean(name, names.all()));
             }
@@ -234,8 +239,8 @@ impl ConfigResolver<'_> {
             if !((before.is_empty() || before.ends_with('/')) && (after.is_empty() || after.starts_with('/'))) {
                 let at = self.inside(node.at, &range);
                 self.diagnostics
-                    .error(format!("`{{{name}}}` is only a piece of a folder's name"))
-                    .at(at, "in `dir` a field stands for one whole folder")
+                    .error(format!("`{{{name}}}` is only part of a folder's name"))
+                    .at(at, "in `dir` a field is one whole folder name")
                     .hint(format!("dir = \"/opt/{{{name}}}\""));
             }
         }
@@ -274,7 +279,7 @@ impl ConfigResolver<'_> {
                     self.variable_name(&entry.key, entry.key_at);
                     let value = entry.node.text().unwrap_or_default();
                     if value.contains('\0') {
-                        self.diagnostics.error("a variable's value has a zero byte in it").at(entry.node.at, "");
+                        self.diagnostics.error("a variable's value contains a NUL byte").at(entry.node.at, "");
                     }
                     entries.push(EnvEntry::Set(entry.key.clone(), value.to_owned()));
                 }
@@ -289,51 +294,51 @@ impl ConfigResolver<'_> {
             self.diagnostics.error(format!("`{name}` cannot be the name of a variable")).at(at, "");
         } else if name.starts_with(OWN_VARIABLES) {
             self.diagnostics
-                .error(format!("`{name}` cannot be given to a command"))
-                .at(at, "names with HOOKONCE_ are set by hookonce itself");
+                .error(format!("`{name}` cannot be passed to a command"))
+                .at(at, "variables that begin with HOOKONCE_ are set by hookonce itself");
         }
     }
 }
 
-/// What is wrong with `{name}` in such an argument, what could happen, and the safe form.
+/// What is wrong with `{name}` in an argument, what could happen, and a safe alternative.
 fn injection_message(kind: InjectionKind<'_>, name: &str) -> (String, &'static str, String) {
     let variable = variable(name);
     match kind {
         InjectionKind::Program => (
             format!("`{{{name}}}` is the program itself"),
             "the sender could choose what runs",
-            format!("name the program, and give it the value as an argument: [\"./deploy\", \"{{{name}}}\"]"),
+            format!("name the program, and pass the value as an argument: [\"./deploy\", \"{{{name}}}\"]"),
         ),
         InjectionKind::Script { by } => (
             format!("`{{{name}}}` chooses what `{by}` runs"),
             "the sender could choose what runs",
-            format!("name the file, and give it the value as an argument: [\"{by}\", \"deploy\", \"{{{name}}}\"]"),
+            format!("name the file, and pass the value as an argument: [\"{by}\", \"deploy\", \"{{{name}}}\"]"),
         ),
         InjectionKind::Text { by } => (
             format!("`{{{name}}}` is in text that `{by}` runs as a program"),
-            "the sender could write commands into it",
+            "the sender could inject commands",
             format!(
-                "read the environment variable {variable} there, in a shell as \"${variable}\"; or give the value as an \
+                "read the environment variable {variable} there, in a shell as \"${variable}\"; or pass the value as an \
                  argument: [\"sh\", \"-c\", \"deploy \\\"$1\\\"\", \"_\", \"{{{name}}}\"]"
             ),
         ),
         InjectionKind::Line { by } => (
-            format!("`{{{name}}}` is in a line that `{by}` may give to a shell"),
-            "the sender could write commands into it",
+            format!("`{{{name}}}` is in a line that `{by}` may pass to a shell"),
+            "the sender could inject commands",
             format!(
                 "run a script file instead: it gets the value as the environment variable {variable}, and can quote it \
                  for `{by}`"
             ),
         ),
         InjectionKind::Variable { name: set } => (
-            format!("`{{{name}}}` would set `{set}`, from which programs take code"),
+            format!("`{{{name}}}` would set `{set}`, from which programs load code"),
             "the sender could choose what runs",
             format!("read the environment variable {variable} instead"),
         ),
     }
 }
 
-/// Every `{name}` in a text. A doubled `{{name}}` is somebody else's template and left alone.
+/// Every `{name}` in a text. `{{name}}` belongs to another template language and is ignored.
 pub(super) fn references(text: &str) -> Vec<(Range<usize>, &str)> {
     let mut found = Vec::new();
     for (open, _) in text.match_indices('{') {

@@ -1,9 +1,9 @@
-//! One table of the file, read by the table of keys: what is of the wrong kind was told in the first pass and counts
-//! as absent here.
+//! A typed view of one table of the file. Values of the wrong type count as absent: validation has reported them.
 
 use super::keys::{self, SectionKind};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable, ConfigValue};
 use super::units;
+use crate::decide::suggest::nearest;
 use crate::decide::time::Duration;
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 pub(super) struct ConfigSection<'a> {
     table: &'a ConfigTable,
     part: SectionKind,
-    /// What to point at when something is missing in it.
+    /// The place to report when a key is missing.
     pub(super) at: ConfigSpan,
 }
 
@@ -21,18 +21,27 @@ impl<'a> ConfigSection<'a> {
         Self { table, part, at }
     }
 
-    /// The value of a key, whatever it is.
+    /// The value of a key, of any type.
     pub(super) fn node(&self, key: &str) -> Option<&'a ConfigNode> {
         debug_assert!(keys::find(self.part, key).is_some(), "`{key}` is not in the table of keys");
         self.table.get(key)
     }
 
-    /// Is it written at all?
+    /// Whether the key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.node(key).is_some()
     }
 
-    /// Where a key is written; the section itself if it is not.
+    /// Whether a key is absent because it is misspelt, which validation has reported.
+    pub(super) fn misspells(&self, key: &str) -> bool {
+        let known = keys::names(self.part);
+        let is_typo = |written: &str| {
+            keys::find(self.part, written).is_none() && nearest(written, known.iter().copied()) == Some(key)
+        };
+        !self.has(key) && self.table.entries.iter().any(|entry| is_typo(&entry.key))
+    }
+
+    /// The place of a key's value; the section itself if it is absent.
     pub(super) fn place(&self, key: &str) -> ConfigSpan {
         self.node(key).map_or(self.at, |node| node.at)
     }
@@ -71,13 +80,13 @@ impl<'a> ConfigSection<'a> {
         units::address(self.text(key)?).ok()
     }
 
-    /// A table within.
+    /// A nested table.
     pub(super) fn section(&self, key: &str, part: SectionKind) -> Option<ConfigSection<'a>> {
         let node = self.node(key)?;
         node.table().map(|table| ConfigSection::new(table, part, narrow(node, self.key_place(key))))
     }
 
-    /// The tables within: one, or a list of them.
+    /// Nested tables: one, or a list of them.
     pub(super) fn sections(&self, key: &str, part: SectionKind) -> Vec<ConfigSection<'a>> {
         match self.node(key) {
             Some(ConfigNode { value: ConfigValue::List(list), .. }) => {
@@ -88,13 +97,13 @@ impl<'a> ConfigSection<'a> {
         }
     }
 
-    /// Its names and values, for parts in which the user chooses the names.
+    /// All entries, for sections whose names the user chooses.
     pub(super) fn entries(&self) -> &'a [super::raw::ConfigEntry] {
         &self.table.entries
     }
 }
 
-/// A table made by dotted keys has no brackets to point at: its key is the place.
+/// The place of a nested table: its key, if dotted keys made it and it has no brackets.
 fn narrow(node: &ConfigNode, key: ConfigSpan) -> ConfigSpan {
     if node.at.start == node.at.end { key } else { node.at }
 }

@@ -1,28 +1,28 @@
-//! A line of a file with something underlined, whatever stands in it: tabs, wide characters, a secret.
+//! A line of a file with a part underlined; handles tabs, wide characters and secrets.
 
 use super::diagnostic::ColorChoice;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Columns of a line that are shown.
+/// Maximum columns shown of a line.
 const LINE_COLUMNS_MAX: usize = 160;
 
-/// A place in a file, ready to be shown.
+/// A place in a file, ready to print.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigSnippet {
     /// The file.
     pub file: String,
-    /// The line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// The character in the line, from 1.
+    /// The character in the line, counted from 1.
     pub column: usize,
-    /// The line as it is shown: tabs as spaces, secrets left out.
+    /// The line to print: tabs as spaces, secrets hidden.
     pub text: String,
     /// Columns of `text` before the underline.
     pub indent: usize,
     /// Columns of the underline.
     pub width: usize,
-    /// What stands beside the underline; may be empty.
+    /// The text after the underline; may be empty.
     pub label: String,
 }
 
@@ -44,7 +44,7 @@ impl ConfigSnippet {
     }
 }
 
-/// The line these bytes begin in, and what to underline there.
+/// The snippet for a byte range: its first line, and what to underline there.
 pub(super) fn show(
     file: String,
     text: &str,
@@ -97,7 +97,7 @@ fn floor(text: &str, byte: usize) -> usize {
     text.floor_char_boundary(byte.min(text.len()))
 }
 
-/// A very long line is shown around its underline only.
+/// Cuts a long line to the part around its underline.
 fn clip(line: String, indent: usize) -> (String, usize) {
     let total: usize = line.chars().map(width).sum();
     if total <= LINE_COLUMNS_MAX {
@@ -120,7 +120,7 @@ fn clip(line: String, indent: usize) -> (String, usize) {
     (format!("{before}{kept}{after}"), indent.saturating_sub(left) + dots)
 }
 
-/// Columns a character takes on a terminal: the wide blocks of East Asia and emoji two, what combines none.
+/// The display width of a character: 2 for East Asian wide characters and emoji, 0 for combining ones.
 fn width(c: char) -> usize {
     match u32::from(c) {
         0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfeff => 0,

@@ -1,4 +1,4 @@
-//! One source: its preset, its path, its delivery id, its answers, and its routes.
+//! `source`: its preset, path, delivery id, responses and routes.
 
 use super::diagnostic;
 use super::event_kinds::{kind_use, reaches_action};
@@ -6,7 +6,7 @@ use super::fields::FieldScope;
 use super::keys::SectionKind;
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
-use super::resolve::ConfigResolver;
+use super::resolve::{ConfigResolver, UnreadParts};
 use super::section::ConfigSection;
 use super::units::size_text;
 use super::{Provenance, SourceProvenance, StreamPlan, presets};
@@ -22,10 +22,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 const RESPOND_WITHIN: Duration = Duration::from_secs(8);
-/// Paths that are answered by the node itself.
+/// Paths that the node serves itself.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
-/// A source, what its routes do, and where its parts came from.
+/// A resolved source, the plans of its routes, and the provenance of its parts.
 pub(super) struct ResolvedSource {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
@@ -33,11 +33,19 @@ pub(super) struct ResolvedSource {
     pub(super) notes: SourceProvenance,
 }
 
+/// What is absent from a source only because it could not be read.
+fn unread_parts(section: &ConfigSection<'_>, preset: Option<&str>) -> UnreadParts {
+    let preset = preset.is_none() && (section.has("preset") || section.misspells("preset"));
+    let fields = section.misspells("fields") || section.node("fields").is_some_and(|node| node.table().is_none());
+    UnreadParts { preset, fields: preset || fields, delivery: preset || section.misspells("delivery"), subject: false }
+}
+
 impl ConfigResolver<'_> {
     pub(super) fn source(&mut self, name: &str, at: ConfigSpan, written: &ConfigTable) -> ResolvedSource {
         self.source_name(name, at);
-        let (table, preset) = self.with_preset(written);
+        let (table, preset) = self.with_preset(written, at);
         let section = ConfigSection::new(&table, SectionKind::Source, at);
+        self.unread = unread_parts(&section, preset);
         let stream = self.from(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
         let kind = self.kind(&section);
@@ -78,6 +86,7 @@ impl ConfigResolver<'_> {
         if !section.has("route") {
             self.diagnostics
                 .warning(format!("source `{name}` has no route, so its events are only recorded"))
+                .unless(section.misspells("route"))
                 .at(at, "")
                 .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
             routes.push(Arc::new(Route::default()));
@@ -120,7 +129,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn with_preset(&mut self, written: &ConfigTable) -> (ConfigTable, Option<&'static str>) {
+    fn with_preset(&mut self, written: &ConfigTable, source: ConfigSpan) -> (ConfigTable, Option<&'static str>) {
         let Some(node) = written.get("preset") else { return (written.clone(), None) };
         let Some(name) = node.text() else { return (written.clone(), None) };
         let Some(preset) = presets::find(name) else {
@@ -129,6 +138,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error(format!("there is no preset `{name}`"))
                 .at(node.at, format!("presets: {}", all.join(", ")))
+                .sort_at(source)
                 .hint_if(diagnostic::did_you_mean(name, known()));
             return (written.clone(), None);
         };
@@ -137,9 +147,9 @@ impl ConfigResolver<'_> {
             && once.node.table().is_some_and(|once| once.get("per").is_none() && once.get("change").is_none())
         {
             self.diagnostics
-                .warning("`once` replaces all of the preset's `once`, also what it does not say")
+                .warning("`once` replaces the preset's whole `once`, including the keys it does not set")
                 .at(once.key_at, "neither `per` nor `change`: the defaults apply")
-                .hint(format!("`hookonce presets {name}` shows what to repeat"));
+                .hint(format!("`hookonce presets {name}` shows the keys to repeat"));
         }
         (merged, Some(preset.name))
     }
@@ -154,7 +164,7 @@ impl ConfigResolver<'_> {
         Some(RequiredEventKind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
     }
 
-    /// What a sender authenticates itself with would be logged, stored and given to commands.
+    /// Reports a field or delivery id that holds the sender's credentials: it would be logged, stored and passed on.
     fn no_secret_field(
         &mut self,
         section: &ConfigSection<'_>,
@@ -170,9 +180,9 @@ impl ConfigResolver<'_> {
         let id = id.map(|delivery| ("`delivery`".to_owned(), "delivery", &delivery.at));
         for (what, key, header) in fields.chain(id) {
             self.diagnostics
-                .error(format!("{what} is what the sender authenticates itself with"))
+                .error(format!("{what} holds the sender's credentials"))
                 .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))
-                .hint("take a value that is no secret");
+                .hint("use a value that is not a secret");
         }
     }
 
@@ -183,7 +193,7 @@ impl ConfigResolver<'_> {
         scheme: Option<&VerificationScheme>,
     ) -> Option<DeliveryIdLocation> {
         if let Some(at) = at {
-            // Of a scheme that could not be read nothing is said about what it covers.
+            // What an invalid scheme covers is unknown.
             let covered = scheme.is_none_or(|scheme| scheme.covers(&at));
             let signed = section.flag("signed").unwrap_or(covered);
             if !covered && (signed || section.flag("api") == Some(true)) {
@@ -193,37 +203,37 @@ impl ConfigResolver<'_> {
         }
         if section.has("signed") {
             self.diagnostics
-                .error("`signed` is about `delivery`, which is not written")
+                .error("`signed` needs `delivery`, which is missing")
+                .unless(self.unread.delivery)
                 .at(section.key_place("signed"), "")
-                .hint("delivery = \"header.x-id\", or leave `signed` out");
+                .hint("set delivery = \"header.x-id\", or remove `signed`");
         }
         scheme.and_then(VerificationScheme::delivery_id)
     }
 
-    /// An id that is not signed can be put on any delivery that was ever seen: it must not be believed alone.
+    /// Reports an unsigned id that is claimed to be signed: anyone could put it on a captured delivery.
     fn does_not_cover(&mut self, section: &ConfigSection<'_>, at: &FieldLocation, scheme: Option<&VerificationScheme>) {
         if section.flag("api") == Some(true) {
             self.diagnostics
                 .error("the signature does not cover the `Idempotency-Key`")
-                .at(section.place("verify"), "whoever sees a request could send it again under another key")
+                .at(section.place("verify"), "anyone who sees a request could send it again under another key")
                 .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
             return;
         }
         let hint = match scheme.map(VerificationScheme::shared_scheme) {
             Some(VerificationScheme::Hmac(_)) => {
-                "over = \"{id}.{body}\", if the sender signs both; else leave `signed` out"
+                "over = \"{id}.{body}\", if the sender signs both; else remove `signed`"
             }
-            _ => "leave `signed` out: what is signed is then part of the identity",
+            _ => "remove `signed`: the signed content is then part of the identity",
         };
         self.diagnostics
-            .error("`signed` is true, and the signature does not cover the delivery id")
-            .at(section.place("signed"), format!("whoever repeats a delivery could change {at}"))
+            .error("`signed` is true, but the signature does not cover the delivery id")
+            .at(section.place("signed"), format!("anyone who repeats a delivery could change {at}"))
             .hint(hint);
     }
 
-    /// Clients of an API that nobody asks who they are must not be told apart by what their keys are not made of: one
-    /// would get what was answered to another. So nothing of a request but its body, and what says nothing of its sender,
-    /// may reach the action.
+    /// Reports values that distinguish unauthenticated API clients but are not part of their keys: one client would get
+    /// another's response. Only the body, and what says nothing about the client, may reach the action.
     fn callers_differ_by_their_keys(
         &mut self,
         section: &ConfigSection<'_>,
@@ -247,9 +257,9 @@ impl ConfigResolver<'_> {
         told.dedup();
         for place in told {
             self.diagnostics
-                .error(format!("callers that `{place}` tells apart would share their keys"))
-                .at(section.place("verify"), "the action gets it, and nobody is asked who it is")
-                .hint("scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does");
+                .error(format!("callers with different `{place}` would share their keys"))
+                .at(section.place("verify"), "the action gets it, but callers are not authenticated")
+                .hint("scheme = \"bearer\" gives each token its own keys; with \"none\" only `Authorization` does");
         }
     }
 
@@ -264,13 +274,14 @@ impl ConfigResolver<'_> {
         if section.has("respond_within") {
             self.diagnostics
                 .warning("`respond_within` has no effect")
-                .at(section.key_place("respond_within"), "the sender is answered as soon as the event is stored")
+                .unless(self.unread.preset || section.misspells("respond"))
+                .at(section.key_place("respond_within"), "the sender gets its response as soon as the event is stored")
                 .hint("respond = \"done\" makes the sender wait");
         }
         ResponseMode::Accepted
     }
 
-    /// What a kept answer is for means nothing to a sender who does not wait for one.
+    /// Warns about settings for kept responses if the sender does not wait for one.
     fn only_when_done(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) {
         if respond != ResponseMode::Accepted {
             return;
@@ -279,17 +290,18 @@ impl ConfigResolver<'_> {
         let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
         let keeps = once.filter(|once| once.has("keep_failures"));
         let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
-        // A preset was written for a path.
+        // Presets are written for HTTP.
         let told = |at: ConfigSpan| !section.has("from") || provenance(at) == Provenance::Written;
         for (key, at) in marks.into_iter().chain(keeps).filter(|(_, at)| told(*at)) {
             self.diagnostics
                 .warning(format!("`{key}` has no effect"))
-                .at(at, "the sender is answered as soon as the event is stored")
-                .hint("respond = \"done\" makes the sender wait for an answer, and keeps it");
+                .unless(self.unread.preset || section.misspells("respond"))
+                .at(at, "the sender gets its response as soon as the event is stored")
+                .hint("respond = \"done\" makes the sender wait for a response, and keeps it");
         }
     }
 
-    /// Who is at the other end: with the preset for APIs, a client with an `Idempotency-Key`.
+    /// The style of responses: with the preset for APIs, for clients with an `Idempotency-Key`.
     fn api_style(&mut self, section: &ConfigSection<'_>, scheme: Option<&VerificationScheme>) -> ApiStyle {
         let api = section.node("api").filter(|node| provenance(node.at) == Provenance::Preset);
         if api.is_none() || section.flag("api") != Some(true) {
@@ -297,9 +309,9 @@ impl ConfigResolver<'_> {
         }
         if matches!(scheme, Some(VerificationScheme::None)) {
             self.diagnostics
-                .warning("keys are told apart by the `Authorization` header alone")
-                .at(section.place("verify"), "nobody is asked who it is; callers without the header share their keys")
-                .hint("scheme = \"bearer\" gives each token keys of its own");
+                .warning("callers are distinguished by the `Authorization` header alone")
+                .at(section.place("verify"), "callers are not authenticated; those without the header share their keys")
+                .hint("scheme = \"bearer\" gives each token its own keys");
         }
         ApiStyle::Api
     }
@@ -319,9 +331,9 @@ impl ConfigResolver<'_> {
         let wrong = if !path.starts_with('/') {
             Some("it must begin with /")
         } else if OWN_PATHS.contains(&path) {
-            Some("hookonce itself answers there")
+            Some("hookonce uses this path itself")
         } else if path.chars().any(|c| !c.is_ascii_graphic() || matches!(c, '?' | '#')) {
-            Some("a path has no spaces, ? or #, and is written in ASCII")
+            Some("a path is ASCII without spaces, ? and #")
         } else {
             None
         };
@@ -337,7 +349,7 @@ impl ConfigResolver<'_> {
         if size == 0 || size > most {
             self.diagnostics.error("`body_max` is out of range").at(
                 section.place("body_max"),
-                format!("from 1KB to {}, the most a node holds at once", size_text(most)),
+                format!("from 1KB to {}, the limit of all bodies in a node's memory", size_text(most)),
             );
         }
         size

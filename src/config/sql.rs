@@ -1,4 +1,4 @@
-//! The statement of a route: what it says, which names are bound to it, and how long it may take.
+//! `sql`: the statement of a route, the names bound to it, and its timeout.
 
 use super::StoreAddress;
 use super::diagnostic;
@@ -14,7 +14,7 @@ use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use std::sync::Arc;
 
-/// What statements of this store are written in; `None`: it runs none.
+/// The SQL dialect of a store; `None` if it runs no SQL.
 pub(super) fn dialect(store: &StoreAddress) -> Option<SqlDialect> {
     match store {
         StoreAddress::Sqlite(_) => Some(SqlDialect::Sqlite),
@@ -36,6 +36,7 @@ impl ConfigResolver<'_> {
                 let Some(node) = section.node("statement") else {
                     self.diagnostics
                         .error("`sql` has no `statement`")
+                        .unless(section.misspells("statement"))
                         .at(section.at, "")
                         .hint("sql = { statement = \"insert into seen values (:delivery)\", timeout = \"5s\" }");
                     return None;
@@ -62,14 +63,17 @@ impl ConfigResolver<'_> {
         self.names_of(&statement, node, names);
         if route.text("in_doubt") == Some("hold") {
             self.diagnostics
-                .error("`sql` and `in_doubt` cannot stand together")
-                .at(route.place("in_doubt"), "a statement and the end of its event are one commit: there is no doubt")
-                .hint("leave `in_doubt` out: what a node was at when it died was not done, and is done again");
+                .error("`sql` and `in_doubt` cannot be combined")
+                .at(
+                    route.place("in_doubt"),
+                    "a statement and the end of its event are one commit, so an attempt is never in doubt",
+                )
+                .hint("remove `in_doubt`: after a crash nothing was committed, and the statement runs again");
         }
         Some(Arc::new(statement))
     }
 
-    /// Every `:name` is one of ours or a declared field.
+    /// Checks that every `:name` is a built-in name or a declared field.
     fn names_of(&mut self, statement: &SqlTemplate, node: &ConfigNode, names: &FieldScope<'_>) {
         for named in &statement.names {
             let SqlParamSource::Field(name) = &named.what else { continue };
@@ -79,6 +83,7 @@ impl ConfigResolver<'_> {
                 let all: Vec<_> = OWN_NAMES.into_iter().chain(names.all()).collect();
                 self.diagnostics
                     .error(format!("`:{name}` is not a declared field"))
+                    .unless(self.unread.fields)
                     .at(at, format!("names here: {}", all.join(", ")))
                     .hint_if(diagnostic::did_you_mean(name, all));
             }
@@ -88,7 +93,7 @@ impl ConfigResolver<'_> {
                 self.diagnostics
                     .warning(format!("`:{own}` is not the field of that name"))
                     .at(node.at, "hookonce binds it itself")
-                    .hint("call the field something else, if you mean the field");
+                    .hint("rename the field, if you mean the field");
             }
         }
     }
@@ -97,25 +102,25 @@ impl ConfigResolver<'_> {
         if timeout > limits::STATEMENT_TIME_MAX {
             self.diagnostics
                 .error("`timeout` is too long")
-                .at(section.place("timeout"), "at most 1m: it holds locks, in SQLite the only pen");
+                .at(section.place("timeout"), "at most 1m: it holds locks, in SQLite the only write lock");
         }
         timeout
     }
 
-    /// Who is still at it when the lease ends is overtaken by the next attempt.
+    /// Checks that a statement ends before its lease: otherwise the next attempt overtakes it.
     pub(super) fn lease_is_longer(&mut self, route: &ConfigSection<'_>, lease: Duration, timeout: Duration) {
         if lease > timeout {
             return;
         }
         let (at, label) = match route.section("sql", SectionKind::Sql) {
             Some(section) if !route.has("lease") => {
-                (section.place("timeout"), format!("`lease` is {} where it is left out", duration_text(lease)))
+                (section.place("timeout"), format!("`lease` is {} by default", duration_text(lease)))
             }
             _ => (route.place("lease"), format!("the statement may take {}", duration_text(timeout))),
         };
         self.diagnostics
-            .error("`lease` is not longer than the statement may take")
+            .error("`lease` is not longer than the statement's timeout")
             .at(at, label)
-            .hint("a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");
+            .hint("use a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");
     }
 }

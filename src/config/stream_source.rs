@@ -1,4 +1,4 @@
-//! `from`: a stream that a source takes its deliveries from.
+//! `from`: a stream that a source reads its deliveries from.
 
 use super::StoreAddress;
 use super::keys::SectionKind;
@@ -13,10 +13,10 @@ use crate::decide::verify::VerificationScheme;
 use std::sync::Arc;
 
 const CONSUMER: &str = "hookonce";
-/// What NATS allows.
+/// Maximum replicas that NATS allows.
 const REPLICAS_MAX: u32 = 5;
 
-/// A stream, and how its messages are taken.
+/// A stream, and how its messages are read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamPlan {
     /// Where it is.
@@ -27,13 +27,13 @@ pub struct StreamPlan {
     pub consumer: Arc<str>,
     /// When a message is acknowledged.
     pub ack: AckTiming,
-    /// Whether what is missing is made.
+    /// Whether a missing consumer or stream is created.
     pub create: bool,
-    /// What is taken of it; nothing: all.
+    /// The subjects to read; empty: all.
     pub subjects: Vec<String>,
-    /// How many servers of a cluster keep a stream that is made.
+    /// The replicas of a created stream.
     pub replicas: usize,
-    /// How a message carries its delivery.
+    /// The envelope format of messages.
     pub envelope: EnvelopeFormat,
 }
 
@@ -42,12 +42,12 @@ pub struct StreamPlan {
 pub enum AckTiming {
     /// When its events are stored.
     Claimed,
-    /// When they are over.
+    /// When its events have ended.
     Done,
 }
 
 impl StreamPlan {
-    /// As people read it.
+    /// A description for people.
     pub fn words(&self) -> String {
         format!("stream {} at {}, consumer {}", self.name, self.server.shown, self.consumer)
     }
@@ -56,7 +56,7 @@ impl StreamPlan {
         StreamBinding { name: self.name.clone(), consumer: self.consumer.clone() }
     }
 
-    /// Where an envelope puts the sender's delivery id.
+    /// Where an envelope carries the sender's delivery id.
     pub(super) fn delivery_id(&self, scheme: &VerificationScheme) -> Option<DeliveryIdLocation> {
         let at = FieldLocation::Header(envelope::DELIVERY_HEADER.into());
         let signed = scheme.covers(&at);
@@ -69,25 +69,29 @@ impl ConfigResolver<'_> {
         let section = source.section("from", SectionKind::From)?;
         for (key, why) in [
             ("path", "a stream has no path"),
-            ("respond", "nobody waits for an answer; `from.ack` says when a message is acknowledged"),
-            ("respond_within", "nobody waits for an answer"),
+            ("respond", "a stream expects no response; `from.ack` decides when a message is acknowledged"),
+            ("respond_within", "a stream expects no response"),
         ] {
-            // A preset was written for a path.
+            // Presets are written for HTTP.
             let written = source
                 .node(key)
                 .filter(|node| crate::config::once::provenance(node.at) == crate::config::Provenance::Written);
             if let Some(node) = written {
-                self.diagnostics.error(format!("`{key}` and `from` cannot stand together")).at(node.at, why);
+                self.diagnostics.error(format!("`{key}` and `from` cannot be combined")).at(node.at, why);
             }
         }
         if source.flag("api") == Some(true) {
             self.diagnostics
-                .error("a preset for clients of an HTTP API and `from` cannot stand together")
-                .at(source.place("preset"), "nobody waits for an answer");
+                .error("a preset for clients of an HTTP API and `from` cannot be combined")
+                .at(source.place("preset"), "a stream expects no response");
         }
         let server = self.nats_server(&section);
         if !section.has("stream") {
-            self.diagnostics.error("`from` has no `stream`").at(section.at, "").hint("stream = \"GITHUB\"");
+            self.diagnostics
+                .error("`from` has no `stream`")
+                .unless(section.misspells("stream"))
+                .at(section.at, "")
+                .hint("stream = \"GITHUB\"");
         }
         let name = self.stream_name(&section, "stream");
         let consumer = match section.text("consumer") {
@@ -99,8 +103,8 @@ impl ConfigResolver<'_> {
             let text = node.text().unwrap_or_default();
             if text.split('.').any(str::is_empty) || text.contains(char::is_whitespace) {
                 self.diagnostics
-                    .error(format!("`{text}` is no subject"))
-                    .at(node.at, "tokens with dots between them; * is one token, > all that follow");
+                    .error(format!("`{text}` is not a subject"))
+                    .at(node.at, "tokens separated by dots; * is one token, > all that follow");
             }
         }
         Some(StreamPlan {
@@ -115,7 +119,7 @@ impl ConfigResolver<'_> {
         })
     }
 
-    /// Only a stream that is made here is given replicas.
+    /// The replicas, which need `create`.
     fn replicas(&mut self, section: &ConfigSection<'_>) -> Option<usize> {
         let replicas = section.count("replicas")?;
         if replicas > REPLICAS_MAX {
@@ -125,9 +129,9 @@ impl ConfigResolver<'_> {
         }
         if section.flag("create") != Some(true) || !section.has("subjects") {
             self.diagnostics
-                .error("`replicas` is for a stream that hookonce makes")
+                .error("`replicas` applies only to a stream that hookonce creates")
                 .at(section.place("replicas"), "")
-                .hint("write create = true and the stream's `subjects`, or leave `replicas` out");
+                .hint("set create = true and the stream's `subjects`, or remove `replicas`");
         }
         usize::try_from(replicas).ok()
     }
@@ -144,13 +148,13 @@ impl ConfigResolver<'_> {
         Some(text.into())
     }
 
-    /// A message that is acknowledged must be kept by somebody.
+    /// Checks that an acknowledged message is stored durably.
     pub(super) fn outlives(&mut self, stream: &StreamPlan, store: &StoreAddress, at: ConfigSpan) {
         if stream.ack == AckTiming::Claimed && *store == StoreAddress::Memory {
             self.diagnostics
-                .error("a message would be lost with the node: it is acknowledged when it is stored, and the store is memory:")
+                .error("messages could be lost: they are acknowledged when they are stored, but the store is memory:")
                 .at(at, "`ack` is \"claimed\"")
-                .hint("ack = \"done\", or a store that lasts");
+                .hint("use ack = \"done\", or a durable store");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Durations, sizes and addresses: how they are written, and how they are shown again. An error is what was expected.
+//! Parsing and formatting of durations, sizes and addresses. An error says what was expected.
 
 use crate::decide::time::{DURATION_UNITS, Duration};
 use std::net::SocketAddr;
 
-/// A hundred years: what is longer is a slip, and would overflow somewhere.
+/// Maximum duration, a hundred years: a longer one is a typo and could overflow.
 const DURATION_MAX: Duration = Duration::from_hours(36_500 * 24);
 
-/// Longest first, so that what is shown uses the largest unit that fits.
+/// Units, longest first, so that formatting uses the largest unit that fits.
 const SIZES: [(&str, usize); 3] = [("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)];
 
-/// Reads a whole number with `ms s m h d`.
+/// Parses a whole number with `ms s m h d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let expected = || "expected a whole number with ms, s, m, h or d, such as \"30s\"".to_owned();
     let (number, unit) = split(text).ok_or_else(expected)?;
@@ -20,7 +20,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if found > DURATION_MAX { Err(long()) } else { Ok(found) }
 }
 
-/// Reads a whole number with `KB MB GB`.
+/// Parses a whole number with `KB MB GB`.
 pub(super) fn size(text: &str) -> Result<usize, String> {
     let expected = || "expected a whole number with KB, MB or GB, such as \"25MB\"".to_owned();
     let (number, unit) = split(text).ok_or_else(expected)?;
@@ -28,7 +28,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     number.parse::<usize>().ok().and_then(|n| n.checked_mul(*size)).ok_or_else(|| "too large".to_owned())
 }
 
-/// Reads an IP address and a port.
+/// Parses an IP address and a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected an IP address and a port, such as \"127.0.0.1:3142\"".to_owned())
 }

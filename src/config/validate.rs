@@ -1,5 +1,5 @@
-//! The first pass: every key is known, and its value is of the kind the key takes. After it, a value of another kind
-//! counts as absent, because its problem has been told.
+//! Validation: every key is known, and its value has the key's type. Later passes treat a value of the wrong type as
+//! absent, because it has been reported here.
 
 use super::diagnostic;
 use super::diagnostic::DiagnosticCollector;
@@ -7,14 +7,14 @@ use super::keys::{self, ConfigKey, ConfigKeyAvailability, ConfigValueType, Secti
 use super::raw::{ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::units;
 
-/// Looks at a table and everything in it. `within` is the table in words: "source `ghcr`".
+/// Validates a table and everything in it. `within` is the table in words: "source `ghcr`".
 pub(super) fn check(table: &ConfigTable, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
     for entry in &table.entries {
         match keys::find(part, &entry.key) {
             None => unknown(entry, part, within, found),
             Some(key) if key.since == ConfigKeyAvailability::Preset && entry.key_at.origin == ConfigOrigin::Config => {
                 found
-                    .error(format!("`{}` is a key of presets only", key.name))
+                    .error(format!("`{}` is allowed only in presets", key.name))
                     .at(entry.key_at, "")
                     .hint("filter with `when` instead");
             }
@@ -40,7 +40,7 @@ fn unknown(entry: &ConfigEntry, part: SectionKind, within: &str, found: &mut Dia
     found.error(format!("unknown key `{}` {within}", entry.key)).at(entry.key_at, "").hint(hint);
 }
 
-/// Text where a secret belongs is a secret: it is never shown.
+/// Hides text where a secret belongs: it is probably the secret.
 fn conceal(node: &ConfigNode, found: &mut DiagnosticCollector) {
     match &node.value {
         ConfigValue::Text(_) => found.conceal(node.at),
@@ -106,19 +106,19 @@ fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut Diagno
         }
         (takes, ConfigValue::Text(text)) => check_text(key.name, takes, text, node.at, found),
         (ConfigValueType::Count, ConfigValue::Integer(number)) if !(1..=i128::from(u32::MAX)).contains(number) => {
-            let label = format!("expected a whole number from 1 to {}", u32::MAX);
+            let label = format!("expected an integer from 1 to {}", u32::MAX);
             found.error(wrong(key.name)).at(node.at, label);
         }
         _ => {}
     }
 }
 
-/// Title of every value that cannot be taken.
+/// The title for an invalid value.
 fn wrong(name: &str) -> String {
     format!("`{name}` cannot be read")
 }
 
-/// The entry of a list or table that is of the wrong kind, or the value itself.
+/// The entry of a list or table with the wrong type, or the value itself.
 fn wrong_entry(takes: ConfigValueType, node: &ConfigNode) -> &ConfigNode {
     let alone = |item: &&ConfigNode| !takes.takes(&ConfigValue::List(vec![(*item).clone()]));
     match &node.value {
@@ -142,7 +142,7 @@ fn inner(name: &str, part: SectionKind, within: &str) -> String {
     }
 }
 
-/// Is the text a duration, a size, an address, one of the words?
+/// Checks that a text is a duration, size, address or one of the allowed words.
 fn check_text(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, found: &mut DiagnosticCollector) {
     let problem = match takes {
         ConfigValueType::Duration => units::duration(text).err().map(|why| (why, None)),

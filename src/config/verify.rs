@@ -1,4 +1,4 @@
-//! How a source is verified: a scheme by name, or an HMAC as described.
+//! `verify`: a scheme by name, or an HMAC described by its keys.
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
@@ -18,17 +18,17 @@ use std::sync::Arc;
 
 const TOLERANCE: Duration = Duration::from_mins(5);
 
-/// `verify` and what belongs to it, as written.
+/// `verify` as written.
 struct VerifySettings<'a> {
     scheme: &'a str,
-    /// What messages of a stream carry is verified again, whatever its age: how long it waited there says nothing.
+    /// Whether messages of a stream carry the signature. Its age is then ignored: messages may wait in the stream.
     carried: bool,
     at: ConfigSpan,
     /// The keys beside `scheme`; none if `verify` is only a name.
     keys: Option<ConfigSection<'a>>,
 }
 
-/// Random, and forgotten: an unknown caller is verified with it, so that nobody learns who is known.
+/// A random secret to verify unknown callers with, so that response times do not reveal which callers exist.
 fn decoy_secret() -> Vec<u8> {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
@@ -36,7 +36,7 @@ fn decoy_secret() -> Vec<u8> {
 }
 
 impl ConfigResolver<'_> {
-    /// The scheme; `None` if so much is wrong that nothing can be said about what it covers.
+    /// The scheme; `None` if it is invalid, so that what it covers is unknown.
     pub(super) fn verify(
         &mut self,
         name: &str,
@@ -46,8 +46,16 @@ impl ConfigResolver<'_> {
     ) -> Option<VerificationScheme> {
         let written = self.scheme(name, source)?;
         let written = self.carried(source, written)?;
-        self.foreign_keys(&written);
         let folder = self.folder(source, &written);
+        if !keys::SCHEMES.contains(&written.scheme) {
+            // Validation has reported the scheme. Which keys it needs is unknown; its secret is still read.
+            let inner = written.keys.and_then(|keys| keys.node("secret"));
+            if let (None, Some(node)) = (folder, inner.or_else(|| source.node("secret"))) {
+                self.read_unshared_secrets(name, node);
+            }
+            return None;
+        }
+        self.foreign_keys(&written);
         let secrets = match &folder {
             Some(_) => Some(vec![decoy_secret()]),
             None => self.source_secrets(name, source, &written),
@@ -71,22 +79,23 @@ impl ConfigResolver<'_> {
         self.per_caller(source, folder, scheme, fields)
     }
 
-    /// What comes from a stream is verified by what its messages carry; a preset's own scheme means just that there.
+    /// The scheme of a stream source: its messages carry the sender's signature. A preset's scheme is then a carried one.
     fn carried<'a>(&mut self, source: &ConfigSection<'a>, written: VerifySettings<'a>) -> Option<VerifySettings<'a>> {
         match (source.has("from"), written.scheme) {
             (true, "none") => Some(written),
             (false, "carried") => {
                 self.diagnostics
-                    .error("scheme `carried` is for messages of a stream")
+                    .error("scheme `carried` is only for stream sources")
                     .at(written.at, "this source has no `from`")
-                    .hint("name the sender's own scheme");
+                    .hint("use the sender's own scheme");
                 None
             }
             (true, "carried") => {
                 let keys = written.keys.filter(|keys| keys.has("of"));
                 let Some(keys) = keys else {
                     self.diagnostics
-                        .error("scheme `carried` needs to know whose signature is carried")
+                        .error("scheme `carried` needs the scheme of the carried signature")
+                        .unless(written.keys.is_some_and(|keys| keys.misspells("of")))
                         .at(written.at, "`of` is missing")
                         .hint(
                             "verify = { scheme = \"carried\", of = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }",
@@ -102,9 +111,9 @@ impl ConfigResolver<'_> {
             (true, scheme) if !keys::SCHEMES.contains(&scheme) => Some(written),
             (true, scheme) => {
                 self.diagnostics
-                    .error(format!("scheme `{scheme}` is for what a sender sends itself"))
-                    .at(written.at, "this source takes messages of a stream")
-                    .hint("scheme = \"carried\" with `of` verifies the signature that the messages carry; \"none\" must be written out");
+                    .error(format!("scheme `{scheme}` is not for stream sources"))
+                    .at(written.at, "this source reads messages of a stream")
+                    .hint("scheme = \"carried\" with `of` verifies the signature that the messages carry; \"none\" must be set explicitly");
                 None
             }
         }
@@ -123,7 +132,7 @@ impl ConfigResolver<'_> {
         Some((path, node.at))
     }
 
-    /// The scheme with a secret for each caller, where there is a folder of them.
+    /// The scheme with one secret per caller, if the secret is a folder.
     fn per_caller(
         &mut self,
         source: &ConfigSection<'_>,
@@ -136,7 +145,8 @@ impl ConfigResolver<'_> {
             (None, None) => return Some(scheme),
             (Some((_, at)), None) => {
                 self.diagnostics
-                    .error("a folder of callers, and nobody says who calls")
+                    .error("a folder of callers needs `key_id`, the field that names the caller")
+                    .unless(self.unread.preset || source.misspells("key_id"))
                     .at(at, "")
                     .hint("key_id = \"caller\", a field such as caller = \"header.x-client-id\"");
                 return None;
@@ -145,6 +155,7 @@ impl ConfigResolver<'_> {
             (None, Some((_, key_at))) => {
                 self.diagnostics
                     .error("`key_id` needs a folder of callers")
+                    .unless(source.misspells("secret"))
                     .at(key_at, "")
                     .hint("secret = { dir = \"callers\" }, with a file for each caller");
                 return None;
@@ -155,19 +166,20 @@ impl ConfigResolver<'_> {
             let all: Vec<_> = fields.iter().map(|field| &*field.name).collect();
             self.diagnostics
                 .error(format!("`key_id` names a field that is not declared: `{who}`"))
+                .unless(self.unread.fields)
                 .at(who_at, format!("fields: {}", all.join(", ")));
             return None;
         };
         if !matches!(field.at, FieldLocation::Header(_) | FieldLocation::Query(_)) {
             self.diagnostics
-                .error(format!("`key_id` must stand in a header or in the query, and `{who}` is {}", field.at))
-                .at(who_at, "a body is not read before it is believed")
+                .error(format!("`key_id` must be in a header or in the query, but `{who}` is {}", field.at))
+                .at(who_at, "the body is not parsed before it is verified")
                 .hint("require = 'a == b' compares it with what the body says");
         }
         if scheme.signature_headers().iter().any(|name| field.at == FieldLocation::Header((*name).to_owned())) {
             self.diagnostics
-                .error(format!("`key_id` is `{who}`, which is what the caller authenticates itself with"))
-                .at(at, "a name is no secret");
+                .error(format!("`key_id` is `{who}`, which holds the caller's credentials"))
+                .at(at, "it must be a name, not a secret");
         }
         let book = Arc::new(CallerFolder::new(path, scheme.clone()));
         Some(VerificationScheme::Callers(Box::new(PerCallerScheme { who: field.clone(), decoy: scheme, book })))
@@ -176,9 +188,9 @@ impl ConfigResolver<'_> {
     fn scheme<'a>(&mut self, name: &str, source: &ConfigSection<'a>) -> Option<VerifySettings<'a>> {
         let Some(node) = source.node("verify") else {
             self.diagnostics
-                .error(format!("source `{name}` does not say how it is verified"))
-                .at(source.at, "`verify` is missing")
-                .hint("verify = { scheme = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }; \"none\" must be written out");
+                .error(format!("source `{name}` has no `verify`")).unless(self.unread.preset || source.misspells("verify"))
+                .at(source.at, "`verify` is required unless a preset sets it")
+                .hint("verify = { scheme = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }; \"none\" must be set explicitly");
             return None;
         };
         if let Some(scheme) = node.text() {
@@ -188,6 +200,7 @@ impl ConfigResolver<'_> {
         if !keys.has("scheme") {
             self.diagnostics
                 .error("`verify` has no `scheme`")
+                .unless(keys.misspells("scheme"))
                 .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
         }
         Some(VerifySettings {
@@ -210,15 +223,14 @@ impl ConfigResolver<'_> {
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
             if keys::find(SectionKind::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
                 self.diagnostics
-                    .error(format!("`{}` means nothing to scheme `{}`", entry.key, written.scheme))
+                    .error(format!("`{}` has no meaning for scheme `{}`", entry.key, written.scheme))
                     .at(entry.key_at, "")
-                    .hint("leave it out, or describe the signature with scheme = \"hmac\"");
+                    .hint("remove it, or describe the signature with scheme = \"hmac\"");
             }
         }
     }
 
-    /// The secrets. Where one could not be had, that was told, and the others stand in: what the scheme covers is
-    /// known without them.
+    /// The secrets. A missing one has been reported; what the scheme covers is known without it.
     fn source_secrets(
         &mut self,
         name: &str,
@@ -230,7 +242,7 @@ impl ConfigResolver<'_> {
             (Some(_), Some(outer)) => {
                 self.diagnostics
                     .error(format!("source `{name}` has two secrets"))
-                    .at(outer.at, "short for `verify.secret`, which is written too")
+                    .at(outer.at, "short for `verify.secret`, which is set, too")
                     .hint("while rotating, write a list: secret = [{ env = \"NEW\" }, { env = \"OLD\" }]");
                 return None;
             }
@@ -240,15 +252,16 @@ impl ConfigResolver<'_> {
             (None, "none") => None,
             (Some(node), "none") => {
                 self.diagnostics
-                    .error("`verify` is \"none\", and there is a secret")
+                    .error("`verify` is \"none\", but there is a secret")
                     .at(node.at, "it would not be used");
                 None
             }
             (None, scheme) => {
-                // What a preset says is not what is missing.
+                // Point at the source, not into the preset.
                 let at = if provenance(written.at) == Provenance::Preset { source.at } else { written.at };
                 self.diagnostics
                     .error(format!("scheme `{scheme}` needs a secret"))
+                    .unless(source.misspells("secret") || written.keys.is_some_and(|keys| keys.misspells("secret")))
                     .at(at, "")
                     .hint("secret = { env = \"WEBHOOK_SECRET\" }");
                 Some(Vec::new())
@@ -267,8 +280,8 @@ impl ConfigResolver<'_> {
         for other in others {
             self.diagnostics
                 .warning(format!("sources `{other}` and `{name}` have the same secret"))
-                .at(node.at, "what is signed for one is believed by the other")
-                .hint("give each sender a secret of its own");
+                .at(node.at, "a delivery signed for one is accepted by the other")
+                .hint("give each sender its own secret");
         }
         self.secrets_seen.extend(secrets.iter().map(|secret| (secret.clone(), name.to_owned())));
         secrets.iter().map(|secret| secret.expose().to_vec()).collect()
@@ -282,7 +295,7 @@ impl ConfigResolver<'_> {
     ) -> Option<VerificationScheme> {
         VerificationScheme::standard_webhooks(secrets, tolerance)
             .map_err(|why| {
-                self.diagnostics.error("the secret is not one of Standard Webhooks").at(at, why);
+                self.diagnostics.error("the secret is not a Standard Webhooks secret").at(at, why);
             })
             .ok()
     }
@@ -296,7 +309,8 @@ impl ConfigResolver<'_> {
     ) -> Option<VerificationScheme> {
         if !described || !keys.has("header") {
             self.diagnostics
-                .error("scheme `hmac` needs to know where the signature is")
+                .error("scheme `hmac` needs the header with the signature")
+                .unless(described && keys.misspells("header"))
                 .at(keys.at, "`header` is missing")
                 .hint("verify = { scheme = \"hmac\", secret = …, header = \"x-signature\" }");
             return None;
@@ -307,9 +321,10 @@ impl ConfigResolver<'_> {
         self.signed_time(keys, &over, timestamp.as_ref());
         if over.contains(&SignedPiece::Id) && delivery.is_none() {
             self.diagnostics
-                .error("`over` has an {id}, and nobody says where it is")
+                .error("`over` has an {id}, but `delivery` is missing")
+                .unless(self.unread.delivery)
                 .at(keys.place("over"), "")
-                .hint("delivery = \"header.x-id\" in the source");
+                .hint("set delivery = \"header.x-id\" in the source");
         }
         let id = delivery.filter(|_| over.contains(&SignedPiece::Id)).cloned();
         Some(VerificationScheme::Hmac(Box::new(HmacScheme {
@@ -332,7 +347,7 @@ impl ConfigResolver<'_> {
         })))
     }
 
-    /// What is signed.
+    /// The signed content.
     fn over(&mut self, keys: &ConfigSection<'_>) -> Option<Vec<SignedPiece>> {
         let Some(node) = keys.node("over") else { return Some(vec![SignedPiece::Body]) };
         match verify::parse_over(node.text()?) {
@@ -344,25 +359,27 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// A time that is not signed proves nothing; one that is signed must be found.
+    /// Checks that `timestamp` is signed, and that a signed timestamp has a location.
     fn signed_time(&mut self, keys: &ConfigSection<'_>, over: &[SignedPiece], timestamp: Option<&FieldLocation>) {
         match (over.contains(&SignedPiece::Timestamp), timestamp) {
             (true, None) => {
                 self.diagnostics
-                    .error("`over` has a {timestamp}, and nobody says where it is")
+                    .error("`over` has a {timestamp}, but `timestamp` is missing")
+                    .unless(keys.misspells("timestamp"))
                     .at(keys.place("over"), "")
-                    .hint("timestamp = \"header.x-time\"");
+                    .hint("set timestamp = \"header.x-time\"");
             }
             (false, Some(place)) if !matches!(place, FieldLocation::Body(_)) => {
                 self.diagnostics
                     .error("`timestamp` is not part of `over`")
-                    .at(keys.place("timestamp"), "whoever repeats a delivery could change it")
+                    .at(keys.place("timestamp"), "anyone who repeats a delivery could change it")
                     .hint("over = \"{timestamp}.{body}\", if the sender signs both");
             }
             (false, None) if keys.has("tolerance") => {
                 self.diagnostics
                     .error("`tolerance` needs a `timestamp`")
-                    .at(keys.place("tolerance"), "nothing to compare with");
+                    .unless(keys.misspells("timestamp"))
+                    .at(keys.place("tolerance"), "there is no time to compare with");
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What a config means, for programs. Secrets, and URLs that may hold one, are not in it.
+//! A config as JSON, without secrets and without URLs that may contain one.
 
 use super::describe::{change_text, env_name, identity_text, in_doubt_word, store_text};
 use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
@@ -15,7 +15,7 @@ use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMod
 use crate::decide::time::duration_text;
 use serde_json::{Value, json};
 
-/// A config that is right.
+/// A valid config.
 pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
     json!({
         "status": "fine",
@@ -36,7 +36,7 @@ pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
     })
 }
 
-/// One that is not.
+/// The problems of an invalid config.
 pub(crate) fn wrong(all: &ConfigError) -> Value {
     json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
 }
@@ -202,7 +202,7 @@ fn block(block: &CommandBlock) -> Value {
     })
 }
 
-/// What makes two deliveries of a source the same event, in words, each with the word it is known by.
+/// The identities of a source: the word stored for each, and a description.
 pub(crate) fn identities(source: &Source) -> Vec<(String, String)> {
     let word = |identity: &Identity| match identity {
         Identity::Delivery => "delivery".to_owned(),

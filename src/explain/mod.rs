@@ -17,7 +17,7 @@ use saved_delivery::SavedDelivery;
 use std::sync::Arc;
 use walk_trace::WalkTrace;
 
-/// What was found out; its number is the exit code.
+/// The result; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum ExplainAnswer {
@@ -49,7 +49,7 @@ pub(crate) enum ExplainErrorKind {
     Source,
     /// There is no such event.
     Unknown,
-    /// There are several.
+    /// The error for a name that matches several events.
     Several,
     /// Its body is no longer kept.
     Forgotten,

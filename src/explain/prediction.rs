@@ -12,7 +12,7 @@ use crate::decide::time::Timestamp;
 use crate::store::{Inspect, StoreError};
 use std::sync::Arc;
 
-/// What is known of the past.
+/// The store to look for duplicates in.
 pub(crate) enum ExplainHistory {
     /// All of it: this store, and how it is named.
     Store(Arc<dyn Inspect>, String),

@@ -26,7 +26,7 @@ fn a_url_that_cannot_be_sent_to_is_told() {
     check(
         &route(r#"forward = { url = "127.0.0.1:8080" }"#),
         r#"
-error: `url` is not a URL that can be sent to
+error: `url` is not a valid URL to send to
  --> hookonce.toml:6:19
   |
 6 | forward = { url = "127.0.0.1:8080" }
@@ -40,7 +40,7 @@ hint: url = "http://127.0.0.1:8080/ingest"
     check(
         &route(r#"forward = { url = "ftp://a/b" }"#),
         r#"
-error: `url` is not a URL that can be sent to
+error: `url` is not a valid URL to send to
  --> hookonce.toml:6:19
   |
 6 | forward = { url = "ftp://a/b" }
@@ -73,7 +73,7 @@ fn a_route_has_one_action() {
 forward = { url = "http://a/" }"#,
         ),
         r#"
-error: a route has one action, and this one has `run` and `forward`
+error: a route has one action, but this one has `run` and `forward`
  --> hookonce.toml:7:1
   |
 7 | forward = { url = "http://a/" }
@@ -96,13 +96,13 @@ respond = "done"
 forward = [{ url = "http://a/" }, { url = "http://b/" }]
 "#,
         r#"
-error: `forward` has several receivers, and the sender waits for one answer
+error: `forward` has several receivers, but the sender waits for one response
  --> hookonce.toml:5:1
   |
 5 | forward = [{ url = "http://a/" }, { url = "http://b/" }]
   | ^^^^^^^
   |
-hint: one receiver, or respond = "accepted"
+hint: use one receiver, or respond = "accepted"
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -114,11 +114,11 @@ fn a_field_in_a_text_for_the_shell_is_refused() {
     check(
         &route(r#"run = { dir = "/", steps = ["deploy {tag} ${sha} {other}"] }"#),
         r#"
-error: `{tag}` stands in a text for the shell
+error: `{tag}` is in a shell command
  --> hookonce.toml:6:37
   |
 6 | run = { dir = "/", steps = ["deploy {tag} ${sha} {other}"] }
-  |                                     ^^^^^ the sender could write commands into it
+  |                                     ^^^^^ the sender could inject commands
   |
 hint: write "$HOOKONCE_FIELD_TAG", or make the step a list
 
@@ -150,11 +150,11 @@ fn a_field_in_dir_is_one_whole_folder() {
     check(
         &route(r#"run = { dir = "/v{tag}/{tga}", steps = ["true"] }"#),
         r#"
-error: `{tag}` is only a piece of a folder's name
+error: `{tag}` is only part of a folder's name
  --> hookonce.toml:6:18
   |
 6 | run = { dir = "/v{tag}/{tga}", steps = ["true"] }
-  |                  ^^^^^ in `dir` a field stands for one whole folder
+  |                  ^^^^^ in `dir` a field is one whole folder name
   |
 hint: dir = "/opt/{tag}"
 
@@ -254,7 +254,7 @@ error: `group` uses `sha`, which is not in `change.of`
 6 | group = ["tag", "sha"]
   |                 ^^^^^ `change.of`: tag
   |
-hint: two events of one subject would be in two groups; leave `group` out, or use one fixed name
+hint: two events of one subject would be in two groups; remove `group`, or use one fixed name
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -266,7 +266,7 @@ error: `group` is empty
  --> hookonce.toml:6:9
   |
 6 | group = []
-  |         ^^ a name, or a list of fields
+  |         ^^ expected a name, or a list of fields
 
 1 error in hookonce.toml; nothing was started
 ",

@@ -25,7 +25,7 @@ fn a_folder_of_callers_needs_a_field_that_says_who_calls() {
         &callers(&folder, ""),
         &format!(
             "
-error: a folder of callers, and nobody says who calls
+error: a folder of callers needs `key_id`, the field that names the caller
  --> hookonce.toml:3:10
   |
 3 | {line}
@@ -41,11 +41,11 @@ hint: key_id = \"caller\", a field such as caller = \"header.x-client-id\"
     check(
         &callers(&folder, "key_id = \"tag\""),
         r#"
-error: `key_id` must stand in a header or in the query, and `tag` is body.tag
+error: `key_id` must be in a header or in the query, but `tag` is body.tag
  --> hookonce.toml:5:10
   |
 5 | key_id = "tag"
-  |          ^^^^^ a body is not read before it is believed
+  |          ^^^^^ the body is not parsed before it is verified
   |
 hint: require = 'a == b' compares it with what the body says
 
@@ -77,7 +77,7 @@ error: the folder /etc/nowhere cannot be used: there is no such folder
 3 | secret = { dir = "nowhere" }
   |          ^^^^^^^^^^^^^^^^^^^ needed for `secret`
   |
-hint: make the folder, and put a file into it for each caller, with a secret on each line
+hint: create the folder with a file for each caller, one secret per line
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -104,7 +104,7 @@ error: `token` cannot be a folder here
  --> hookonce.toml:2:17
   |
 2 | token = { dir = "tokens" }
-  |                 ^^^^^^^^ only the secret of a source can, and not in a list
+  |                 ^^^^^^^^ only the secret of a source can be one, and not in a list
   |
 hint: secret = { dir = "callers" } with key_id = "caller", or { env = "…" }, { file = "…" }
 
@@ -112,7 +112,7 @@ error: `secret` cannot be a folder here
  --> hookonce.toml:5:19
   |
 5 | secret = [{ dir = "callers" }, { env = "A" }]
-  |                   ^^^^^^^^^ only the secret of a source can, and not in a list
+  |                   ^^^^^^^^^ only the secret of a source can be one, and not in a list
   |
 hint: secret = { dir = "callers" } with key_id = "caller", or { env = "…" }, { file = "…" }
 
@@ -138,17 +138,17 @@ warning: `mark_duplicates` has no effect
  --> hookonce.toml:4:1
   |
 4 | mark_duplicates = true
-  | ^^^^^^^^^^^^^^^ the sender is answered as soon as the event is stored
+  | ^^^^^^^^^^^^^^^ the sender gets its response as soon as the event is stored
   |
-hint: respond = "done" makes the sender wait for an answer, and keeps it
+hint: respond = "done" makes the sender wait for a response, and keeps it
 
 warning: `keep_failures` has no effect
  --> hookonce.toml:5:10
   |
 5 | once = { keep_failures = true }
-  |          ^^^^^^^^^^^^^ the sender is answered as soon as the event is stored
+  |          ^^^^^^^^^^^^^ the sender gets its response as soon as the event is stored
   |
-hint: respond = "done" makes the sender wait for an answer, and keeps it
+hint: respond = "done" makes the sender wait for a response, and keeps it
 "#,
     );
     let config = fine(&source("respond = \"done\"\nonce = { keep_failures = true }"));
@@ -187,13 +187,13 @@ fn an_idempotency_key_that_is_not_signed_is_refused() {
     check(
         "[source.s]\npreset = \"idempotency-key\"\n[[source.s.route]]\n",
         r#"
-error: source `s` does not say how it is verified
+error: source `s` has no `verify`
  --> hookonce.toml:1:9
   |
 1 | [source.s]
-  |         ^ `verify` is missing
+  |         ^ `verify` is required unless a preset sets it
   |
-hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be written out
+hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be set explicitly
 
 1 error in hookonce.toml; nothing was started
 "#,

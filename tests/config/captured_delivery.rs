@@ -202,7 +202,7 @@ fn equal_bodies_act_each_time_only_where_the_config_says_so() {
     for (what, lines, _) in &SCHEMES[..4] {
         let once = "once = { equal_bodies = \"new\" }";
         let config = parse(&format!("[source.s]\n{lines}\n{once}\n[[source.s.route]]\n"), root).unwrap();
-        let told = config.warnings.iter().any(|warning| warning.title.contains("captures a delivery can have it act"));
+        let told = config.warnings.iter().any(|warning| warning.title.contains("captures a delivery can make it act"));
         assert!(told, "{what}: {:?}", config.warnings);
         assert_eq!(each(config)[0].2, 5, "{what}");
     }

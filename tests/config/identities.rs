@@ -95,7 +95,7 @@ error: `once.per` uses `kind`, which is not signed
  --> hookonce.toml:4:17
   |
 4 | once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
-  |                 ^^^^^^ whoever repeats a delivery could change it
+  |                 ^^^^^^ anyone who repeats a delivery could change it
   |
 hint: take a value from the body
 
@@ -103,7 +103,7 @@ error: `change.to` uses `kind`, which is not signed
  --> hookonce.toml:4:56
   |
 4 | once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
-  |                                                        ^^^^^^ whoever repeats a delivery could change it
+  |                                                        ^^^^^^ anyone who repeats a delivery could change it
   |
 hint: take a value from the body
 
@@ -111,7 +111,7 @@ error: `change.order` uses `kind`, which is not signed
  --> hookonce.toml:4:73
   |
 4 | once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
-  |                                                                         ^^^^^^ whoever repeats a delivery could change it
+  |                                                                         ^^^^^^ anyone who repeats a delivery could change it
   |
 hint: take a value from the body
 
@@ -125,13 +125,13 @@ fn a_delivery_id_that_nobody_sends_cannot_be_an_identity() {
     check(
         &source(r#"once = { per = ["delivery"] }"#),
         r#"
-error: `once.per` names the delivery id, and this sender has none
+error: `once.per` names the delivery id, but this source has none
  --> hookonce.toml:4:17
   |
 4 | once = { per = ["delivery"] }
   |                 ^^^^^^^^^^
   |
-hint: say where it is, delivery = "header.x-id", or use "body" or fields
+hint: set delivery = "header.x-id", or use "body" or fields
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -149,7 +149,7 @@ error: `body` cannot be taken together with fields
 4 | once = { per = [["body", "tag"], []] }
   |                  ^^^^^^ it is an identity of its own
   |
-hint: write it outside of the inner list: per = ["body", […]]
+hint: write it outside the inner list: per = ["body", […]]
 
 error: an identity of `once.per` is empty
  --> hookonce.toml:4:34
@@ -167,13 +167,13 @@ fn an_identity_or_a_field_said_twice_is_refused() {
     check(
         &source(r#"once = { per = ["tag", ["tag"], ["sha", "sha"]] }"#),
         r#"
-error: `once.per` says the same twice
+error: `once.per` lists the same thing twice
  --> hookonce.toml:4:24
   |
 4 | once = { per = ["tag", ["tag"], ["sha", "sha"]] }
   |                        ^^^^^^^
 
-error: `once.per` says the same twice
+error: `once.per` lists the same thing twice
  --> hookonce.toml:4:41
   |
 4 | once = { per = ["tag", ["tag"], ["sha", "sha"]] }
@@ -233,7 +233,7 @@ error: the fields `tag` and `Tag` would be one variable
  --> hookonce.toml:5:1
   |
 5 | Tag = "body.b"
-  | ^^^ both would be HOOKONCE_FIELD_TAG to a command
+  | ^^^ a command would get both as HOOKONCE_FIELD_TAG
   |
 hint: rename one of them
 
@@ -265,7 +265,7 @@ error: `body` cannot be the name of a field
  --> hookonce.toml:5:1
   |
 5 | body = "body.b"
-  | ^^^^ it is a word of its own in `once.per` and in expressions
+  | ^^^^ it is a reserved word in `once.per` and in expressions
   |
 hint: call it `body_` or something else
 
@@ -304,7 +304,7 @@ error: `change.order` uses `updated_at`, which is not signed
   --> preset github-package:16:73
    |
 16 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
-   |                                                                         ^^^^^^^^^^^^ whoever repeats a delivery could change it
+   |                                                                         ^^^^^^^^^^^^ anyone who repeats a delivery could change it
    |
 hint: take a value from the body
 
@@ -323,13 +323,13 @@ signed = true
 [[source.s.route]]
 "#,
         r#"
-error: `signed` is true, and the signature does not cover the delivery id
+error: `signed` is true, but the signature does not cover the delivery id
  --> hookonce.toml:4:10
   |
 4 | signed = true
-  |          ^^^^ whoever repeats a delivery could change header.x-id
+  |          ^^^^ anyone who repeats a delivery could change header.x-id
   |
-hint: over = "{id}.{body}", if the sender signs both; else leave `signed` out
+hint: over = "{id}.{body}", if the sender signs both; else remove `signed`
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -353,7 +353,7 @@ fn callers_that_nobody_asks_who_they_are_are_not_told_apart_by_what_is_no_part_o
     };
     for header in ["cookie", "x-api-key", "X-Auth-Token", "private-token", "x-forwarded-user", "dpop"] {
         let problems = super::parse(&config("verify = \"none\"", header)).expect_err("it is refused").to_string();
-        let told = format!("callers that `header.{}` tells apart would share their keys", header.to_lowercase());
+        let told = format!("callers with different `header.{}` would share their keys", header.to_lowercase());
         assert!(problems.contains(&told), "{problems}");
         super::fine(&config("verify = \"bearer\"\nsecret = { env = \"A\" }", header));
     }
@@ -367,7 +367,7 @@ fn callers_that_nobody_asks_who_they_are_are_not_told_apart_by_what_is_no_part_o
         let lines = format!("verify = \"none\"\nfields = {{ k = \"{field}\" }}");
         let text = format!("[source.s]\npreset = \"idempotency-key\"\n{lines}\n[[source.s.route]]\n{action}\n");
         let problems = super::parse(&text).expect_err("it is refused").to_string();
-        assert!(problems.contains(&format!("callers that `{field}` tells apart would share their keys")), "{problems}");
+        assert!(problems.contains(&format!("callers with different `{field}` would share their keys")), "{problems}");
     }
 }
 
@@ -415,13 +415,13 @@ once = { equal_bodies = "new" }
 [[source.s.route]]
 "#,
         r#"
-warning: whoever captures a delivery can have it act again
+warning: anyone who captures a delivery can make it act again
  --> hookonce.toml:3:25
   |
 3 | once = { equal_bodies = "new" }
   |                         ^^^^^ the same bytes under another id are a new event, since the signature does not cover the id
   |
-hint: leave it out, unless the sender sends equal bodies that must act each time
+hint: remove it, unless the sender sends equal bodies that must act each time
 "#,
     );
     check(
@@ -431,7 +431,7 @@ once = { per = ["delivery", "body"], equal_bodies = "new" }
 [[source.s.route]]
 "#,
         r#"
-error: `equal_bodies` is "new", and `per` says that equal bodies are one event
+error: `equal_bodies` is "new", but `per` makes equal bodies one event
  --> hookonce.toml:3:53
   |
 3 | once = { per = ["delivery", "body"], equal_bodies = "new" }
@@ -453,7 +453,7 @@ warning: `equal_bodies` has no effect
  --> hookonce.toml:3:25
   |
 3 | once = { equal_bodies = "duplicate" }
-  |                         ^^^^^^^^^^^ the signature covers the delivery id, or there is none
+  |                         ^^^^^^^^^^^ the signature covers the delivery id, or there is no delivery id
   |
 hint: per = ["delivery", "body"], if equal bodies are one event
 "#,

@@ -59,7 +59,7 @@ fn a_config_without_a_source_is_refused() {
 "#,
         r"
 error: no source is configured
-hint: write [source.NAME] with `verify` and a route, or begin with `hookonce init`
+hint: add [source.NAME] with `verify` and a route, or start with `hookonce init`
 
 1 error in hookonce.toml; nothing was started
 ",
@@ -68,7 +68,7 @@ hint: write [source.NAME] with `verify` and a route, or begin with `hookonce ini
         "",
         r"
 error: no source is configured
-hint: write [source.NAME] with `verify` and a route, or begin with `hookonce init`
+hint: add [source.NAME] with `verify` and a route, or start with `hookonce init`
 
 1 error in hookonce.toml; nothing was started
 ",
@@ -84,13 +84,13 @@ verify = "none"
 [[source.s.route]]
 "#,
         r#"
-error: the password of `store` stands in the file
+error: the password of `store` is written in the config file
  --> hookonce.toml:1:9
   |
 1 | store = "postgres://u:s3cret@localhost/x"
-  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a secret is never written into the config
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a secret must not be in the config file
   |
-hint: put the whole URL into the environment and write store = { env = "DATABASE_URL" }
+hint: put the whole URL in an environment variable and write store = { env = "DATABASE_URL" }
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -124,7 +124,7 @@ fn the_kind_of_event_is_for_presets_only() {
     check(
         &source(r#"kind = { header = "x", is = "y", shape = "body.z" }"#),
         r#"
-error: `kind` is a key of presets only
+error: `kind` is allowed only in presets
  --> hookonce.toml:4:1
   |
 4 | kind = { header = "x", is = "y", shape = "body.z" }
@@ -179,13 +179,13 @@ error: `listen` cannot be read
 1 | listen = 1
   |          ^ expected an address such as "127.0.0.1:3142", found an integer
 
-error: source `a` does not say how it is verified
+error: source `a` has no `verify`
  --> hookonce.toml:2:9
   |
 2 | [source.a]
-  |         ^ `verify` is missing
+  |         ^ `verify` is required unless a preset sets it
   |
-hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be written out
+hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be set explicitly
 
 error: `x` cannot be a path
  --> hookonce.toml:3:8

@@ -3,6 +3,7 @@
 mod actions;
 mod callers;
 mod captured_delivery;
+mod causes;
 mod check;
 mod fuzz;
 mod identities;
@@ -47,7 +48,7 @@ listen = "127.0.0.1:3143"              # its own port; loopback by default
 token  = { env = "HOOKONCE_ADMIN_TOKEN" }
 [source.ghcr]
 path   = "/version/1"                  # default: /in/<source name>
-verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }   # "none" must be written out
+verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }   # "none" must be set explicitly
 when   = 'tag == "latest"'             # false: ignored, 200, nothing stored. No route matches: the same
 respond = "accepted"                   # or "done": wait (respond_within = "8s") and answer with the receipt
 body_max = "25MB"

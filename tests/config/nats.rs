@@ -50,37 +50,34 @@ fn a_stream_is_known_by_its_message_beside_the_carried_id() {
 
 #[test]
 fn what_a_stream_cannot_be_is_told() {
-    check(&stream("store = \"memory:\"", "", CARRIED), "hint: ack = \"done\", or a store that lasts");
+    check(&stream("store = \"memory:\"", "", CARRIED), "hint: use ack = \"done\", or a durable store");
     check(
         &stream("", "", r#"{ scheme = "github", secret = { env = "S" } }"#),
         "scheme = \"carried\" with `of` verifies",
     );
     check(&stream("", "", r#"{ scheme = "carried", secret = { env = "S" } }"#), "`of` is missing");
-    check(&stream("", ", token = \"s3cret\"", CARRIED), "`token` stands in the file");
+    check(&stream("", ", token = \"s3cret\"", CARRIED), "`token` is written in the config file");
     check(&stream("", ", consumer = \"a.b\"", CARRIED), "`a.b` cannot be the name of a consumer");
-    check(&stream("", ", subjects = [\"a..b\"]", CARRIED), "`a..b` is no subject");
+    check(&stream("", ", subjects = [\"a..b\"]", CARRIED), "`a..b` is not a subject");
     let made = ", create = true, subjects = [\"a.>\"]";
     check(&stream("", &format!("{made}, replicas = 6"), CARRIED), "at most 5 replicas");
-    check(&stream("", ", replicas = 3", CARRIED), "`replicas` is for a stream that hookonce makes");
+    check(&stream("", ", replicas = 3", CARRIED), "`replicas` applies only to a stream that hookonce creates");
     let config = read(&stream("", &format!("{made}, replicas = 3"), CARRIED)).unwrap();
     assert_eq!(config.streams["s"].replicas, 3);
     check(&stream("", ", ca = \"nowhere.pem\"", CARRIED), "there is no /nowhere.pem");
-    check(
-        &stream("", "", CARRIED).replace("from =", "path = \"/x\"\nfrom ="),
-        "`path` and `from` cannot stand together",
-    );
+    check(&stream("", "", CARRIED).replace("from =", "path = \"/x\"\nfrom ="), "`path` and `from` cannot be combined");
     check(
         &stream("", "", CARRIED).replace("from =", "respond = \"done\"\nfrom ="),
-        "`respond` and `from` cannot stand",
+        "`respond` and `from` cannot be combined",
     );
     check(
         &stream("", "", CARRIED).replace("nats://h:4222", "nats://u:s3cret@h"),
-        "says who we are, and stands in the file",
+        "has credentials and is written in the config file",
     );
     check(&stream("", "", CARRIED).replace("nats://h:4222", "http://h"), "`http` is neither nats nor tls");
     check(&stream("", "", CARRIED).replace(", stream = \"GITHUB\"", ""), "`from` has no `stream`");
     let path = "[source.s]\nverify = { scheme = \"carried\", of = \"github\", secret = { env = \"S\" } }\n";
-    check(path, "scheme `carried` is for messages of a stream");
+    check(path, "scheme `carried` is only for stream sources");
 }
 
 #[test]
@@ -95,7 +92,7 @@ fn what_cannot_be_published_is_told() {
     }
     check(&publish(&format!("{url}, subject = \"a\", user = \"u\"")), "`user` and `password` belong together");
     let both = format!("{url}, subject = \"a\", token = {{ env = \"T\" }}, creds = {{ env = \"C\" }}");
-    check(&publish(&both), "both say who we are");
+    check(&publish(&both), "are both credentials");
     check(&publish(&format!("{url}, subject = \"a\", nkey = {{ env = \"T\" }}")), "not the seed of a user");
     check(
         &format!("{}\nforward = {{ url = \"http://h\" }}", publish(&format!("{url}, subject = \"a\""))),
@@ -118,7 +115,7 @@ fn a_plan_never_shows_who_we_are_and_knows_how_long_a_stream_must_remember() {
 fn a_preset_for_clients_of_an_api_takes_no_stream() {
     let preset = r#"preset = "idempotency-key""#;
     let text = stream("", "", r#""none""#).replace("[source.s]", &format!("[source.s]\n{preset}"));
-    check(&text, "a preset for clients of an HTTP API and `from` cannot stand together");
+    check(&text, "a preset for clients of an HTTP API and `from` cannot be combined");
 }
 
 #[test]
@@ -197,10 +194,10 @@ fn again_is_an_error_where_it_cannot_work() {
     for action in ["run = { steps = [\"true\"] }", "forward = { url = \"http://h/\" }", ""] {
         let text = format!("[source.s]\nverify = {GITHUB}\n[[source.s.route]]\n{action}\n{again}\n");
         check(&text, cannot);
-        check(&text, "only a message that is published can be published again");
+        check(&text, "this route has no `publish`, so there is nothing to publish again");
     }
     let publish = format!("publish = {{ nats = \"nats://h:4222\", subject = \"a\" }}\n{again}\n");
-    check(&format!("{}{publish}", stream("", "", CARRIED)), "a stream delivers its messages again by itself");
-    check(&publishing("\"none\"", "", "", again), "this sender has no delivery id");
-    check(&publishing(GITHUB, "once = { per = [\"body\"] }", "", again), "`once.per` does not name the delivery id");
+    check(&format!("{}{publish}", stream("", "", CARRIED)), "a stream redelivers its messages automatically");
+    check(&publishing("\"none\"", "", "", again), "this source has no delivery id");
+    check(&publishing(GITHUB, "once = { per = [\"body\"] }", "", again), "`once.per` does not contain");
 }

@@ -53,7 +53,7 @@ fn all_that_may_be_said_of_a_receiver_is_understood() {
 
 #[test]
 fn a_field_stands_in_a_url_only_where_it_is_one_thing() {
-    let label = "a field is one whole label of the host, or stands in the path or in a value of the query";
+    let label = "a field may be one whole label of the host, or be in the path or in a value of the query";
     for url in [
         "http://a:{repo}/",
         "http://{repo}@a/",
@@ -63,9 +63,9 @@ fn a_field_stands_in_a_url_only_where_it_is_one_thing() {
         "http://a/x#{repo}",
     ] {
         let text = wrong(&forward(&format!("url = \"{url}\"")));
-        assert!(text.contains(label) || text.contains("`url` is not a URL that can be sent to"), "{url}: {text}");
+        assert!(text.contains(label) || text.contains("`url` is not a valid URL to send to"), "{url}: {text}");
     }
-    says("url = \"{repo}://a/\"", "`url` is not a URL that can be sent to", "neither http nor https");
+    says("url = \"{repo}://a/\"", "`url` is not a valid URL to send to", "neither http nor https");
     says("url = \"http://{nobody}.test/\"", "`{nobody}` is not a declared field", "fields of source `s`: repo, tenant");
 }
 
@@ -92,19 +92,19 @@ fn a_url_with_a_field_that_can_only_be_refused_is_refused_at_once() {
     check(
         &forward("url = \"http://127.0.0.1:8080/{repo}\""),
         r#"
-error: `url` has a field in it, and leads where it may not
+error: `url` has a field in it, and its address is not allowed
  --> hookonce.toml:5:19
   |
 5 | forward = { url = "http://127.0.0.1:8080/{repo}" }
   |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ 127.0.0.1 is loopback
   |
-hint: allow = ["127.0.0.1"], if you mean it
+hint: allow = ["127.0.0.1"], if this is intended
 
 1 error in hookonce.toml; nothing was started
 "#,
     );
-    says("url = \"http://localhost/{repo}\"", "`url` has a field in it, and leads where it may not", "loopback");
-    says("url = \"http://[fe80::1]/{repo}\"", "`url` has a field in it, and leads where it may not", "link-local");
+    says("url = \"http://localhost/{repo}\"", "`url` has a field in it, and its address is not allowed", "loopback");
+    says("url = \"http://[fe80::1]/{repo}\"", "`url` has a field in it, and its address is not allowed", "link-local");
     fine(&forward("url = \"http://127.0.0.1:8080/{repo}\", allow = [\"127.0.0.0/8\"]"));
     fine(&forward("url = \"http://127.0.0.1:8080/\""));
     says("url = \"http://a/{repo}\", allow = [\"10.0.0.1/8\"]", "`allow` cannot be read", "not the first address");
@@ -114,25 +114,25 @@ hint: allow = ["127.0.0.1"], if you mean it
 #[test]
 fn some_headers_are_not_the_users_to_send() {
     for (name, why) in [
-        ("Host", "it is about one connection"),
-        ("content-length", "it is about one connection"),
-        ("Transfer-Encoding", "it is about one connection"),
-        ("connection", "it is about one connection"),
-        ("Idempotency-Key", "hookonce writes it itself"),
-        ("hookonce-event", "hookonce writes it itself"),
-        ("traceparent", "hookonce writes it itself"),
-        ("content-type", "the body goes on as it came"),
-        ("Content-Encoding", "the body goes on as it came"),
+        ("Host", "it belongs to one connection"),
+        ("content-length", "it belongs to one connection"),
+        ("Transfer-Encoding", "it belongs to one connection"),
+        ("connection", "it belongs to one connection"),
+        ("Idempotency-Key", "hookonce sets it itself"),
+        ("hookonce-event", "hookonce sets it itself"),
+        ("traceparent", "hookonce sets it itself"),
+        ("content-type", "the body is sent unchanged"),
+        ("Content-Encoding", "the body is sent unchanged"),
     ] {
-        let title = format!("the header `{}` is not yours to send", name.to_lowercase());
+        let title = format!("the header `{}` cannot be sent", name.to_lowercase());
         says(&format!("url = \"http://a/\", headers = [\"{name}\"]"), &title, why);
         says(&format!("url = \"http://a/\", set = {{ \"{name}\" = \"x\" }}"), &title, why);
     }
     let signed = "url = \"http://a/\", sign = { secret = { env = \"WHSEC\" } }, headers = [\"webhook-id\"]";
-    says(signed, "the header `webhook-id` is not yours to send", "it is part of the signature");
+    says(signed, "the header `webhook-id` cannot be sent", "it is part of the signature");
     fine(&forward("url = \"http://a/\", headers = [\"webhook-id\", \"x-hub-signature-256\"]"));
     says("url = \"http://a/\", headers = [\"a b\"]", "`a b` cannot be the name of a header", "letters, digits and -");
-    says("url = \"http://a/\", headers = [\"x\", \"X\"]", "`headers` says the same twice", "");
+    says("url = \"http://a/\", headers = [\"x\", \"X\"]", "`headers` lists the same thing twice", "");
     says("url = \"http://a/\", headers = [\"x\"], set = { X = \"1\" }", "the header `x` is written twice", "");
     says("url = \"http://a/\", set = { x = \"a\\nb\" }", "`x` cannot be a header's value", "control character");
     says("url = \"http://a/\", set = { x = \"{nobody}\" }", "`{nobody}` is not a declared field", "");
@@ -148,9 +148,13 @@ fn a_secret_of_a_receiver_never_stands_in_the_file_and_is_never_shown() {
         "url = \"http://a/\", sign = { secret = \"canary\" }",
     ] {
         let problems = wrong(&forward(keys));
-        assert!(problems.contains("stands in the file") && !problems.contains("canary"), "{problems}");
+        assert!(problems.contains("is written in the config file") && !problems.contains("canary"), "{problems}");
     }
-    says("url = \"http://a/\", sign = { secret = { env = \"A\" } }", "the secret is not one of Standard Webhooks", "");
+    says(
+        "url = \"http://a/\", sign = { secret = { env = \"A\" } }",
+        "the secret is not a Standard Webhooks secret",
+        "",
+    );
     says("url = \"http://a/\", sign = {}", "`sign` has no `secret`", "");
     fine(&forward("url = \"http://a/\", set = { authorization = \"{repo}\" }"));
 }

@@ -74,7 +74,7 @@ fn what_is_left_out_has_the_defaults_of_the_design() {
     );
     let (a, b) = (&config.sources[0], &config.sources[1]);
     assert_eq!((&*a.path, a.body_max, a.respond), ("/in/a", 25 << 20, ResponseMode::Accepted));
-    assert_eq!(a.once.per, [Identity::Body], "this sender has no delivery id");
+    assert_eq!(a.once.per, [Identity::Body], "this source has no delivery id");
     let names: Vec<_> = a.routes.iter().map(|route| &*route.name).collect();
     assert_eq!(names, ["1", "2", "3"]);
     let makes: Vec<_> = a.routes.iter().map(|route| route.fanout).collect();

@@ -39,7 +39,7 @@ error: webhooks and the admin port listen on the same address
 1 | listen = "127.0.0.1:3143"
   |          ^^^^^^^^^^^^^^^^ webhooks: 127.0.0.1:3143, admin: 127.0.0.1:3143
   |
-hint: the admin port needs a port of its own
+hint: give the admin port its own port
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -58,7 +58,7 @@ error: webhooks and the admin port listen on the same address
 2 | admin = { listen = "127.0.0.1:80" }
   |                    ^^^^^^^^^^^^^^ webhooks: 0.0.0.0:80, admin: 127.0.0.1:80
   |
-hint: the admin port needs a port of its own
+hint: give the admin port its own port
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -75,11 +75,11 @@ verify = "none"
 [[source.s.route]]
 "#,
         r#"
-error: two tokens of the admin port are the same
+error: two tokens of the admin port are equal
  --> hookonce.toml:2:1
   |
 2 | tokens = [{ token = { env = "A" }, may = "everything" }, { token = { env = "A" } }, { may = "read" }]
-  | ^^^^^^ which of them counts could not be told
+  | ^^^^^^ tokens must be unique: permissions would be ambiguous
 
 error: `may` cannot be read
  --> hookonce.toml:2:42
@@ -106,13 +106,13 @@ secret = { env = "A" }
 [[source.s.route]]
 "#,
         r#"
-error: source `s` does not say how it is verified
+error: source `s` has no `verify`
  --> hookonce.toml:1:9
   |
 1 | [source.s]
-  |         ^ `verify` is missing
+  |         ^ `verify` is required unless a preset sets it
   |
-hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be written out
+hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be set explicitly
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -156,7 +156,7 @@ secret = { env = "A" }
 [[source.s.route]]
 "#,
         r#"
-error: `verify` is "none", and there is a secret
+error: `verify` is "none", but there is a secret
  --> hookonce.toml:3:10
   |
 3 | secret = { env = "A" }
@@ -175,21 +175,21 @@ verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = 
 [[source.s.route]]
 "#,
         r#"
-error: `header` means nothing to scheme `github`
+error: `header` has no meaning for scheme `github`
  --> hookonce.toml:2:55
   |
 2 | verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = "5m" }
   |                                                       ^^^^^^
   |
-hint: leave it out, or describe the signature with scheme = "hmac"
+hint: remove it, or describe the signature with scheme = "hmac"
 
-error: `tolerance` means nothing to scheme `github`
+error: `tolerance` has no meaning for scheme `github`
  --> hookonce.toml:2:69
   |
 2 | verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = "5m" }
   |                                                                     ^^^^^^^^^
   |
-hint: leave it out, or describe the signature with scheme = "hmac"
+hint: remove it, or describe the signature with scheme = "hmac"
 
 2 errors in hookonce.toml; nothing was started
 "#,
@@ -204,7 +204,7 @@ verify = { scheme = "hmac", secret = { env = "A" } }
 [[source.s.route]]
 "#,
         r#"
-error: scheme `hmac` needs to know where the signature is
+error: scheme `hmac` needs the header with the signature
  --> hookonce.toml:2:10
   |
 2 | verify = { scheme = "hmac", secret = { env = "A" } }
@@ -221,21 +221,21 @@ verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{times
 [[source.s.route]]
 "#,
         r#"
-error: `over` has a {timestamp}, and nobody says where it is
+error: `over` has a {timestamp}, but `timestamp` is missing
  --> hookonce.toml:2:74
   |
 2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}.{id}.{body}" }
   |                                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^
   |
-hint: timestamp = "header.x-time"
+hint: set timestamp = "header.x-time"
 
-error: `over` has an {id}, and nobody says where it is
+error: `over` has an {id}, but `delivery` is missing
  --> hookonce.toml:2:74
   |
 2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}.{id}.{body}" }
   |                                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^
   |
-hint: delivery = "header.x-id" in the source
+hint: set delivery = "header.x-id" in the source
 
 2 errors in hookonce.toml; nothing was started
 "#,
@@ -250,7 +250,7 @@ error: `timestamp` is not part of `over`
  --> hookonce.toml:2:79
   |
 2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "header.t" }
-  |                                                                               ^^^^^^^^^^ whoever repeats a delivery could change it
+  |                                                                               ^^^^^^^^^^ anyone who repeats a delivery could change it
   |
 hint: over = "{timestamp}.{body}", if the sender signs both
 
@@ -267,7 +267,7 @@ error: `tolerance` needs a `timestamp`
  --> hookonce.toml:2:79
   |
 2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", tolerance = "1m" }
-  |                                                                               ^^^^ nothing to compare with
+  |                                                                               ^^^^ there is no time to compare with
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -300,7 +300,7 @@ secret = { env = "A" }
 [[source.s.route]]
 "#,
         r#"
-error: the secret is not one of Standard Webhooks
+error: the secret is not a Standard Webhooks secret
  --> hookonce.toml:2:10
   |
 2 | verify = "standard-webhooks"
@@ -316,13 +316,13 @@ fn signed_says_nothing_without_a_delivery_id() {
     check(
         &source("signed = true"),
         r#"
-error: `signed` is about `delivery`, which is not written
+error: `signed` needs `delivery`, which is missing
  --> hookonce.toml:4:1
   |
 4 | signed = true
   | ^^^^^^
   |
-hint: delivery = "header.x-id", or leave `signed` out
+hint: set delivery = "header.x-id", or remove `signed`
 
 1 error in hookonce.toml; nothing was started
 "#,

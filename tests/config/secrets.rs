@@ -10,13 +10,13 @@ verify = { scheme = "github", secret = "hunter2" }
 [[source.s.route]]
 "#,
         r#"
-error: `secret` stands in the file
+error: `secret` is written in the config file
  --> hookonce.toml:2:40
   |
 2 | verify = { scheme = "github", secret = "•••" }
-  |                                        ^^^^^ a secret is never written into the config
+  |                                        ^^^^^ a secret must not be in the config file
   |
-hint: put it into the environment and write secret = { env = "NAME" }, or into a file and write secret = { file = "PATH" }
+hint: put it in an environment variable and write secret = { env = "NAME" }, or in a file and write secret = { file = "PATH" }
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -35,13 +35,13 @@ error: `scheme` cannot be read
   |
 hint: did you mean `github`?
 
-error: `secret` stands in the file
+error: `secret` is written in the config file
  --> hookonce.toml:2:39
   |
 2 | verify = { scheme = "githb", secret = "•••", secrt = "•••" }
-  |                                       ^^^^^ a secret is never written into the config
+  |                                       ^^^^^ a secret must not be in the config file
   |
-hint: put it into the environment and write secret = { env = "NAME" }, or into a file and write secret = { file = "PATH" }
+hint: put it in an environment variable and write secret = { env = "NAME" }, or in a file and write secret = { file = "PATH" }
 
 error: unknown key `secrt` in `verify`
  --> hookonce.toml:2:50
@@ -89,7 +89,7 @@ error: the environment variable `EMPTY` is empty
 3 | secret = [{ env = "A" }, { env = "EMPTY" }]
   |                                  ^^^^^^^ needed for `secret`
   |
-hint: give `EMPTY` a value where hookonce is started
+hint: set `EMPTY` to a value where hookonce is started
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -141,7 +141,7 @@ error: `secret` has 9 secrets
  --> hookonce.toml:3:10
   |
 3 | secret = [{ env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }]
-  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ at most 8 at once, while rotating
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ at most 8 while rotating
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -157,11 +157,11 @@ secret = { env = "A", file = "a" }
 [[source.s.route]]
 "#,
         r#"
-error: `secret` comes from two places
+error: `secret` has two origins
  --> hookonce.toml:3:10
   |
 3 | secret = { env = "A", file = "a" }
-  |          ^^^^^^^^^^^^^^^^^^^^^^^^^ one of `env` and `file`, not both
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^ either `env` or `file`, not both
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -173,7 +173,7 @@ secret = { }
 [[source.s.route]]
 "#,
         r"
-error: `secret` comes from nowhere
+error: `secret` has no origin
  --> hookonce.toml:3:10
   |
 3 | secret = { }
@@ -193,7 +193,7 @@ error: source `s` has two secrets
  --> hookonce.toml:3:10
   |
 3 | secret = { env = "B" }
-  |          ^^^^^^^^^^^^^ short for `verify.secret`, which is written too
+  |          ^^^^^^^^^^^^^ short for `verify.secret`, which is set, too
   |
 hint: while rotating, write a list: secret = [{ env = "NEW" }, { env = "OLD" }]
 
@@ -227,13 +227,13 @@ fn a_password_in_a_url_is_a_literal_secret() {
     check(
         &route(r#"forward = { url = "http://u:hunter2@a/" }"#),
         r#"
-error: `url` has a password in it, and stands in the file
+error: `url` has a password and is written in the config file
  --> hookonce.toml:6:19
   |
 6 | forward = { url = "•••" }
-  |                   ^^^^^ a secret is never written into the config
+  |                   ^^^^^ a secret must not be in the config file
   |
-hint: put the URL into the environment and write url = { env = "NAME" }
+hint: put the URL in an environment variable and write url = { env = "NAME" }
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -272,19 +272,19 @@ env = ["A", "HOOKONCE_X"]
 run = { dir = "/", steps = ["true"], env = { "B=" = "1" } }
 "#,
         r#"
-error: `A` cannot be given to a command
+error: `A` cannot be passed to a command
  --> hookonce.toml:5:8
   |
 5 | env = ["A", "HOOKONCE_X"]
-  |        ^^^ the config itself reads it, so a command never gets it
+  |        ^^^ the config reads it, so commands never get it
   |
-hint: give the command a variable of its own
+hint: use a separate variable for the command
 
-error: `HOOKONCE_X` cannot be given to a command
+error: `HOOKONCE_X` cannot be passed to a command
  --> hookonce.toml:5:13
   |
 5 | env = ["A", "HOOKONCE_X"]
-  |             ^^^^^^^^^^^^ names with HOOKONCE_ are set by hookonce itself
+  |             ^^^^^^^^^^^^ variables that begin with HOOKONCE_ are set by hookonce itself
 
 error: `B=` cannot be the name of a variable
  --> hookonce.toml:6:46

@@ -7,13 +7,13 @@ fn what_a_sender_authenticates_itself_with_is_no_field() {
     check(
         "[source.s]\nverify = { scheme = \"bearer\", secret = { env = \"A\" } }\nfields = { tok = \"header.authorization\" }\n[[source.s.route]]\n",
         r#"
-error: the field `tok` is what the sender authenticates itself with
+error: the field `tok` holds the sender's credentials
  --> hookonce.toml:3:1
   |
 3 | fields = { tok = "header.authorization" }
   | ^^^^^^ header.authorization must not be logged, stored or passed on
   |
-hint: take a value that is no secret
+hint: use a value that is not a secret
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -24,7 +24,7 @@ hint: take a value that is no secret
              fields = {{ sig = \"header.{header}\" }}\n[[source.s.route]]\n"
         );
         let told = super::parse(&text).unwrap_err().to_string();
-        assert!(told.contains("the field `sig` is what the sender authenticates itself with"), "{told}");
+        assert!(told.contains("the field `sig` holds the sender's credentials"), "{told}");
         assert!(told.contains(&format!("header.{header} must not be logged")), "{told}");
     }
 }
@@ -40,7 +40,7 @@ error: two sources have the scope `a`
 6 | scope = "a"
   |         ^^^ also the scope of source `a`
   |
-hint: a delivery of one would be a duplicate of the other's; give each a scope of its own
+hint: a delivery of one could be a duplicate of the other's; give each its own scope
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -60,15 +60,15 @@ error: `{tag}` is the program itself
 6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }
   |                               ^^^^^ the sender could choose what runs
   |
-hint: name the program, and give it the value as an argument: ["./deploy", "{tag}"]
+hint: name the program, and pass the value as an argument: ["./deploy", "{tag}"]
 
 error: `{sha}` is in text that `bash` runs as a program
  --> hookonce.toml:6:62
   |
 6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }
-  |                                                              ^^^^^ the sender could write commands into it
+  |                                                              ^^^^^ the sender could inject commands
   |
-hint: read the environment variable HOOKONCE_FIELD_SHA there, in a shell as "$HOOKONCE_FIELD_SHA"; or give the value as an argument: ["sh", "-c", "deploy \"$1\"", "_", "{sha}"]
+hint: read the environment variable HOOKONCE_FIELD_SHA there, in a shell as "$HOOKONCE_FIELD_SHA"; or pass the value as an argument: ["sh", "-c", "deploy \"$1\"", "_", "{sha}"]
 
 error: `{tag}` chooses what `bash` runs
  --> hookonce.toml:6:81
@@ -76,7 +76,7 @@ error: `{tag}` chooses what `bash` runs
 6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }
   |                                                                                 ^^^^^ the sender could choose what runs
   |
-hint: name the file, and give it the value as an argument: ["bash", "deploy", "{tag}"]
+hint: name the file, and pass the value as an argument: ["bash", "deploy", "{tag}"]
 
 3 errors in hookonce.toml; nothing was started
 "#,
@@ -88,15 +88,15 @@ fn a_field_is_in_no_line_for_another_shell_and_in_no_variable_that_is_code() {
     check(
         &route(r#"run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }"#),
         r#"
-error: `{tag}` is in a line that `ssh` may give to a shell
+error: `{tag}` is in a line that `ssh` may pass to a shell
  --> hookonce.toml:6:53
   |
 6 | run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }
-  |                                                     ^^^^^ the sender could write commands into it
+  |                                                     ^^^^^ the sender could inject commands
   |
 hint: run a script file instead: it gets the value as the environment variable HOOKONCE_FIELD_TAG, and can quote it for `ssh`
 
-error: `{sha}` would set `BASH_ENV`, from which programs take code
+error: `{sha}` would set `BASH_ENV`, from which programs load code
  --> hookonce.toml:6:80
   |
 6 | run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }
@@ -114,7 +114,7 @@ fn a_body_is_no_program() {
     check(
         &route(r#"run = { dir = "/", steps = [["sudo", "-n", "bash", "-s", "--", "{tag}"]] }"#),
         r#"
-error: `bash` would run the body of the delivery as its program
+error: `bash` would run the delivery's body as a program
  --> hookonce.toml:6:44
   |
 6 | run = { dir = "/", steps = [["sudo", "-n", "bash", "-s", "--", "{tag}"]] }
@@ -133,13 +133,13 @@ fn a_field_named_like_a_column_is_told() {
     check(
         &text,
         r#"
-warning: the field `state` is no column of its own in the store
+warning: the field `state` gets no column of its own in the store
  --> hookonce.toml:3:12
   |
 3 | fields = { state = "body.tag", sha = "body.sha" }
   |            ^^^^^ `events` has a column of that name
   |
-hint: call it something else, if you want to select it by name
+hint: rename it if you want to select it by name
 "#,
     );
 }

@@ -114,7 +114,7 @@ when = 'kind == "novelty"'
 [[source.g.route]]
 "#,
         r#"
-error: `kinds.novelty` names a member that bodies of many kinds have
+error: `kinds.novelty` names a member that many kinds of events have
  --> hookonce.toml:4:21
   |
 4 | kinds = { novelty = "body.repository.id" }
@@ -136,9 +136,9 @@ warning: `kinds` has no effect
  --> hookonce.toml:4:1
   |
 4 | kinds = { novelty = "body.novelty" }
-  | ^^^^^ nothing here uses x-github-event
+  | ^^^^^ nothing in this source uses x-github-event
   |
-hint: a field such as kind = "header.x-github-event" in `when`, or leave it out
+hint: use a field such as kind = "header.x-github-event" in `when`, or remove it
 "#,
     );
     check(

@@ -46,7 +46,7 @@ error: `at_once` cannot be read
  --> hookonce.toml:6:11
   |
 6 | at_once = "many"
-  |           ^^^^^^ expected a whole number from 1, found a string
+  |           ^^^^^^ expected an integer ≥ 1, found a string
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -179,7 +179,7 @@ error: `at_once` cannot be read
  --> hookonce.toml:6:11
   |
 6 | at_once = 0
-  |           ^ expected a whole number from 1 to 4294967295
+  |           ^ expected an integer from 1 to 4294967295
 
 1 error in hookonce.toml; nothing was started
 ",
@@ -203,7 +203,7 @@ error: `body_max` is out of range
  --> hookonce.toml:4:12
   |
 4 | body_max = "1GB"
-  |            ^^^^^ from 1KB to 64MB, the most a node holds at once
+  |            ^^^^^ from 1KB to 64MB, the limit of all bodies in a node's memory
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -218,7 +218,7 @@ error: `respond_within` is zero
  --> hookonce.toml:5:18
   |
 5 | respond_within = "0s"
-  |                  ^^^^ it must be longer than that
+  |                  ^^^^ it must be longer than zero
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -302,7 +302,7 @@ error: `/healthz` cannot be a path
  --> hookonce.toml:4:8
   |
 4 | path = "/healthz"
-  |        ^^^^^^^^^^ hookonce itself answers there
+  |        ^^^^^^^^^^ hookonce uses this path itself
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -314,7 +314,7 @@ error: `/a b?` cannot be a path
  --> hookonce.toml:4:8
   |
 4 | path = "/a b?"
-  |        ^^^^^^^ a path has no spaces, ? or #, and is written in ASCII
+  |        ^^^^^^^ a path is ASCII without spaces, ? and #
 
 1 error in hookonce.toml; nothing was started
 "#,

@@ -12,13 +12,13 @@ once = { change = { of = ["tag"], to = ["sha"] }, keep = "9d" }
 [[source.g.route]]
 "#,
         r#"
-warning: `change` has no `order`, so its keys are kept for ever
+warning: `change` has no `order`, so its keys are kept forever
  --> hookonce.toml:4:19
   |
 4 | once = { change = { of = ["tag"], to = ["sha"] }, keep = "9d" }
-  |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ `keep` does not apply: a delivery repeated after `keep` would look like a roll-back
+  |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ `keep` does not apply: a delivery repeated after `keep` would look like a rollback
   |
-hint: name the field with the sender's order: a number or a time that grows
+hint: name a field that orders the changes: an increasing number or time
 "#,
     );
 }
@@ -36,7 +36,7 @@ warning: `keep` is shorter than GitHub's redelivery window
  --> hookonce.toml:3:17
   |
 3 | once = { keep = "1d" }
-  |                 ^^^^ GitHub can deliver again for 3d
+  |                 ^^^^ GitHub can redeliver for 3d
   |
 hint: keep = "3d" or longer
 "#,
@@ -59,9 +59,9 @@ warning: sources `g` and `h` have the same secret
  --> hookonce.toml:6:10
   |
 6 | secret = { env = "WEBHOOK_SECRET" }
-  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ what is signed for one is believed by the other
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ a delivery signed for one is accepted by the other
   |
-hint: give each sender a secret of its own
+hint: give each sender its own secret
 "#,
     );
 }
@@ -81,9 +81,9 @@ warning: sources `g` and `h` have the same secret
  --> hookonce.toml:5:40
   |
 5 | verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "B" }] }
-  |                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ what is signed for one is believed by the other
+  |                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a delivery signed for one is accepted by the other
   |
-hint: give each sender a secret of its own
+hint: give each sender its own secret
 "#,
     );
 }
@@ -98,11 +98,11 @@ when = 'kind == "push"'
 [[source.g.route]]
 "#,
         r#"
-warning: `when` looks at `kind`, which is not signed
+warning: `when` uses `kind`, which is not signed
  --> hookonce.toml:4:8
   |
 4 | when = 'kind == "push"'
-  |        ^^^^^^^^^^^^^^^^ whoever repeats a delivery could change it
+  |        ^^^^^^^^^^^^^^^^ anyone who repeats a delivery could change it
   |
 hint: where it matters, take a value from the body
 "#,
@@ -150,7 +150,7 @@ warning: `respond_within` has no effect
  --> hookonce.toml:4:1
   |
 4 | respond_within = "8s"
-  | ^^^^^^^^^^^^^^ the sender is answered as soon as the event is stored
+  | ^^^^^^^^^^^^^^ the sender gets its response as soon as the event is stored
   |
 hint: respond = "done" makes the sender wait
 "#,
@@ -187,13 +187,13 @@ once.keep = "60d"
 [[source.s.route]]
 "#,
         r#"
-warning: `once` replaces all of the preset's `once`, also what it does not say
+warning: `once` replaces the preset's whole `once`, including the keys it does not set
  --> hookonce.toml:4:1
   |
 4 | once.keep = "60d"
   | ^^^^ neither `per` nor `change`: the defaults apply
   |
-hint: `hookonce presets github-package` shows what to repeat
+hint: `hookonce presets github-package` shows the keys to repeat
 "#,
     );
 }
@@ -214,7 +214,7 @@ warning: `timeout` is longer than the sender waits
 5 | forward = { url = "http://a/", timeout = "9s" }
   |                                          ^^^^ `respond_within` is 8s
   |
-hint: the sender is answered 202 before the attempt has ended; raise `respond_within`, or shorten `timeout`
+hint: the sender gets 202 before the attempt has ended; raise `respond_within`, or lower `timeout`
 "#,
     );
     let source = "store = 'sqlite:a.db'\n[source.s]\nverify = 'none'\nrespond = 'done'\nrespond_within = '1s'\n[[source.s.route]]\n";

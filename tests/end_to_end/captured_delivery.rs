@@ -60,7 +60,7 @@ async fn equal_bodies_act_each_time_where_the_config_says_so_and_a_redelivery_st
     assert_eq!(told(&house, &all[..2]).await, words(&[duplicate, ("accepted", "")]));
     assert_eq!(told(&house, &all[..2]).await, words(&[duplicate, duplicate]));
     assert!(!house.log().contains("may act again"), "{}", house.log());
-    assert!(house.log().contains("warning: whoever captures a delivery can have it act again"), "{}", house.log());
+    assert!(house.log().contains("warning: anyone who captures a delivery can make it act again"), "{}", house.log());
     house.stop();
     house.configure(&numbers("", RUN));
     house.start();

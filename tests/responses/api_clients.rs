@@ -174,7 +174,7 @@ async fn where_only_the_backend_knows_its_callers_none_of_them_sees_anothers_ans
         assert_eq!((answer.json()["for"].as_str(), answer.header("idempotent-replayed")), (Some(who), replayed));
     }
     assert_eq!(backend.calls().len(), 2);
-    assert!(house.log().contains("keys are told apart by the `Authorization` header alone"), "{}", house.log());
+    assert!(house.log().contains("callers are distinguished by the `Authorization` header alone"), "{}", house.log());
 }
 
 #[tokio::test]

@@ -56,8 +56,8 @@ fn times_that_do_not_fit_and_two_actions_are_errors() {
     wrong(SQLITE, r#"sql = { timeout = "1s" }"#, &["`sql` has no `statement`"]);
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "2m" }"#, &["`timeout` is too long"]);
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "0s" }"#, &["`timeout` is zero"]);
-    wrong(SQLITE, "lease = \"5s\"\nsql = \"select 1\"", &["`lease` is not longer than the statement may take"]);
-    let said = ["`lease` is not longer than the statement may take", "`lease` is 30s where it is left out", "\"1m\""];
+    wrong(SQLITE, "lease = \"5s\"\nsql = \"select 1\"", &["`lease` is not longer than the statement's timeout"]);
+    let said = ["`lease` is not longer than the statement's timeout", "`lease` is 30s by default", "\"1m\""];
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "1m" }"#, &said);
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "30s" }"#, &said[..1]);
     let (fine, said) = check(SQLITE, "lease = \"61s\"\nsql = { statement = \"select 1\", timeout = \"1m\" }");
@@ -65,7 +65,7 @@ fn times_that_do_not_fit_and_two_actions_are_errors() {
     wrong(
         SQLITE,
         "in_doubt = \"hold\"\nsql = \"select 1\"",
-        &["`sql` and `in_doubt` cannot stand together", "one commit"],
+        &["`sql` and `in_doubt` cannot be combined", "one commit"],
     );
     wrong(SQLITE, "sql = \"select 1\"\nrun = { steps = [\"true\"] }", &["one action", "`run` and `sql`"]);
     wrong(SQLITE, "sql = 3", &["expected a string, or a table"]);

@@ -161,7 +161,7 @@ impl ReceiverClient {
             return Url::parse(&template.to_string()).map_err(|error| format!("the receiver's URL is none: {error}"));
         }
         let url = url_template::fill(template, &attempt.event.fields).map_err(|unfilled| unfilled.to_string())?;
-        // An address of IPv6 stands in brackets in a URL, and nowhere else.
+        // A URL has an IPv6 address in brackets; `lookup_host` wants none.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         if let Ok(address) = host.parse::<IpAddr>() {
             ip_filter::check_address(address, &self.receiver.allow).map_err(|forbidden| forbidden.to_string())?;

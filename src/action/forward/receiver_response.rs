@@ -37,7 +37,7 @@ impl ReceiptTruncation {
         match self {
             Self::TooLong => "it is longer than 1 MiB",
             Self::BrokeOff => "it broke off",
-            Self::TimedOut => "it took too long",
+            Self::TimedOut => "it timed out",
             Self::Over(over) => over.why(),
         }
     }

@@ -1,4 +1,4 @@
-//! The programs that are known to run text, and the wrappers that start another program. Data only.
+//! Tables of programs that run text, and of wrappers that start another program. Data only.
 
 /// How a program finds what it runs among its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -379,8 +379,7 @@ const fn wrapper(names: &'static str, values: &'static str, operands: usize) -> 
     WrapperProgram { names, behind: "", values, long_values: "", operands }
 }
 
-/// An option that is not listed takes no value of its own. What is misread so is still looked through for the names in
-/// [`PROGRAMS`].
+/// Wrappers. An unlisted option is assumed to take no value; if that is wrong, the names in [`PROGRAMS`] are still found.
 pub(super) const WRAPPERS: &[WrapperProgram] = &[
     WrapperProgram { long_values: "unset chdir argv0", ..wrapper("env", "uCa", 0) },
     WrapperProgram {
@@ -426,7 +425,7 @@ pub(super) const WRAPPERS: &[WrapperProgram] = &[
     WrapperProgram { behind: "run exec", ..wrapper("poetry pipenv uv bundle rye mise op", "", 0) },
 ];
 
-/// Names that are not likely to be anything but the program: they count wherever they are in the arguments.
+/// Names that count as programs anywhere in the arguments, because they are unlikely to be anything else.
 pub(super) const ALWAYS: &str = "ssh slogin autossh mosh plink su runuser xargs";
 
 /// Variables whose value programs run, or load code from.
@@ -443,12 +442,12 @@ pub(super) const CODE_VARIABLE_PREFIXES: &str = "BASH_FUNC_ GIT_CONFIG_ LUA_INIT
 /// Variables that only shells take code from, and often data for other programs.
 pub(super) const SHELL_VARIABLES: &str = "ENV";
 
-/// Is the word the beginning of one in this list, or all of it?
+/// Whether the word is one of this list or the beginning of one.
 pub(super) fn abbreviates(list: &str, word: &str) -> bool {
     !word.is_empty() && list.split(' ').any(|one| one.starts_with(word))
 }
 
-/// Is the word in this list of words?
+/// Whether the word is in this list.
 pub(super) fn listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word && !one.is_empty())
 }

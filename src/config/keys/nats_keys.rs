@@ -11,7 +11,7 @@ pub(super) const KEYS: [ConfigKey; 27] = {
     joined(FROM, &joined::<{ 8 + 4 }>(&server(SectionKind::Publish), &publish()))
 };
 
-/// One list after the other.
+/// Concatenates the lists.
 pub(super) const fn joined<const N: usize>(first: &[ConfigKey], second: &[ConfigKey]) -> [ConfigKey; N] {
     let mut all = [first[0]; N];
     let mut i = 0;
@@ -22,7 +22,7 @@ pub(super) const fn joined<const N: usize>(first: &[ConfigKey], second: &[Config
     all
 }
 
-/// Which server, and who we are to it.
+/// The keys of a server and its credentials.
 const fn server(part: SectionKind) -> [ConfigKey; 8] {
     [
         key(
@@ -30,21 +30,15 @@ const fn server(part: SectionKind) -> [ConfigKey; 8] {
             "nats",
             ConfigValueType::Open,
             "required",
-            "The server: nats://HOST:4222, or tls://; several with commas.",
+            "The server: nats://HOST:4222 or tls://…; separate several with commas.",
         ),
-        key(part, "creds", ConfigValueType::Secret, "none", "Who we are: what a .creds file holds."),
-        key(part, "nkey", ConfigValueType::Secret, "none", "Who we are: the seed of an nkey."),
-        key(part, "token", ConfigValueType::Secret, "none", "Who we are: a token."),
-        key(part, "user", ConfigValueType::Open, "none", "Who we are: a user, with `password`."),
+        key(part, "creds", ConfigValueType::Secret, "none", "Credentials: the content of a .creds file."),
+        key(part, "nkey", ConfigValueType::Secret, "none", "Credentials: the seed of an nkey."),
+        key(part, "token", ConfigValueType::Secret, "none", "Credentials: a token."),
+        key(part, "user", ConfigValueType::Open, "none", "Credentials: a user, with `password`."),
         key(part, "password", ConfigValueType::Secret, "none", "The user's password."),
-        key(
-            part,
-            "ca",
-            ConfigValueType::Text,
-            "those the machine trusts",
-            "The file of certificates to trust, for TLS.",
-        ),
-        key(part, "client", ConfigValueType::Texts, "none", "The files of our own certificate and its key, for TLS."),
+        key(part, "ca", ConfigValueType::Text, "the system's certificates", "File with the CA certificates to trust."),
+        key(part, "client", ConfigValueType::Texts, "none", "Files with the TLS client certificate and its key."),
     ]
 }
 
@@ -58,30 +52,30 @@ const fn from() -> [ConfigKey; 7] {
             "ack",
             ConfigValueType::Word(&["claimed", "done"]),
             "claimed",
-            "When a message is acknowledged: when its event is stored, or when it is over. `memory:` needs \"done\".",
+            "When a message is acknowledged: when its event is stored, or when it has ended. `memory:` needs \"done\".",
         ),
         key(
             From,
             "create",
             ConfigValueType::Flag,
             "false",
-            "Makes what is missing: the consumer, and with `subjects` the stream.",
+            "Whether to create a missing consumer, and with `subjects` a missing stream.",
         ),
         key(
             From,
             "subjects",
             ConfigValueType::Texts,
             "all of the stream",
-            "What is taken of the stream, or put into a new one.",
+            "The subjects to read, and those of a created stream.",
         ),
+        key(From, "replicas", ConfigValueType::Count, "1", "Replicas of a created stream, at most 5."),
         key(
             From,
-            "replicas",
-            ConfigValueType::Count,
-            "1",
-            "How many servers of a NATS cluster keep a stream that is made, at most 5.",
+            "envelope",
+            ConfigValueType::Word(ENVELOPES),
+            "none",
+            "The format in which a message carries its delivery.",
         ),
-        key(From, "envelope", ConfigValueType::Word(ENVELOPES), "none", "How a message carries its delivery."),
     ]
 }
 
@@ -89,14 +83,20 @@ const fn publish() -> [ConfigKey; 4] {
     use super::SectionKind::Publish;
     [
         key(Publish, "subject", ConfigValueType::Text, "required", "The subject; {field} is one token of it."),
-        key(Publish, "timeout", ConfigValueType::Duration, "5s", "How long the stream may take to acknowledge."),
-        key(Publish, "envelope", ConfigValueType::Word(ENVELOPES), "none", "How the message carries the delivery."),
+        key(Publish, "timeout", ConfigValueType::Duration, "5s", "How long to wait for the stream's acknowledgement."),
+        key(
+            Publish,
+            "envelope",
+            ConfigValueType::Word(ENVELOPES),
+            "none",
+            "The format in which the message carries the delivery.",
+        ),
         key(
             Publish,
             "core",
             ConfigValueType::Flag,
             "false",
-            "Without a stream: who does not listen never gets it, at most once.",
+            "Publish without JetStream: at-most-once, lost if nobody is subscribed.",
         ),
     ]
 }

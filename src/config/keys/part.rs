@@ -1,9 +1,9 @@
-//! The parts of a config that have keys of their own.
+//! The sections of a config.
 
-/// A part of the config that has keys of its own.
+/// A section of the config: a table with its own set of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SectionKind {
-    /// Outside of every table.
+    /// The top level, outside of every table.
     Top,
     /// `[admin]`
     Admin,
