@@ -1,14 +1,14 @@
-//! What is done with an event: commands behind a guard, HTTP, NATS. An action is told what to act on and how long it may,
-//! and says what came of it. It never writes to a store, never retries, and knows no route.
+//! Actions on events: guarded commands, HTTP, NATS, SQL. An action gets an attempt with its lease and returns an
+//! outcome. It never writes to a store, never retries, and knows no routes.
 //!
 //! ```text
-//! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
-//!                                 sql.rs       nothing yet: its statement goes with the write of the outcome
-//!                                 http.rs      one request ─▶ target.rs where to ─▶ resolve.rs at which address
-//!                                 nats.rs      one message
+//! Attempt ─act─▶ Outcome     run/       blocks of steps ─▶ guard_client.rs ─guard_protocol.rs─▶ guard.rs ─▶ the command
+//!                            sql.rs     nothing yet: the statement runs in the write of the outcome
+//!                            forward/   one request ─▶ url_template.rs ─▶ ip_filter.rs
+//!                            publish/   one message
 //! ```
 //!
-//! An action ends when its lease does, and when its future is dropped: then what it started is killed.
+//! An action ends with its lease, or when its future is dropped; what it started is then killed.
 
 use crate::decide::action_kind::ActionKind;
 pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
@@ -38,18 +38,18 @@ pub(crate) mod publish;
 pub(crate) mod run;
 mod sql;
 
-/// What an action comes to, later. Actions are chosen by the config, so the future is boxed.
+/// The future of an outcome; boxed, because the config chooses the action at run time.
 pub type ActionFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
-/// Something that can be done with an event.
+/// An action on events.
 pub trait Action: Send + Sync {
-    /// Does it once. Not a `Result`: an unknown is an answer. When the future is dropped, what it does is ended.
+    /// Makes one attempt. Not a `Result`: an unknown outcome is an outcome. Dropping the future ends the attempt.
     fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a>;
 
-    /// What kind of action it is: written with the lease of each attempt.
+    /// The kind of action, stored with the lease of each attempt.
     fn kind(&self) -> ActionKind;
 
-    /// Whether an attempt at this of its receivers may begin. Whoever asks begins one, if it may.
+    /// Whether an attempt at this receiver may start. If it may, the caller must start one or call `not_begun`.
     fn ready(&self, _part: u16) -> CircuitAdmission {
         CircuitAdmission::Now
     }
@@ -62,42 +62,42 @@ pub trait Action: Send + Sync {
     /// The attempt that was let begin did not.
     fn release_probe(&self, _part: u16) {}
 
-    /// Whether nothing is known against this of its receivers. Asking begins nothing.
+    /// Whether the circuit of this receiver is closed; has no side effect.
     fn is_healthy(&self, _part: u16) -> bool {
         true
     }
 
-    /// What is to run in the very write that moves the event to done, if it has come so far.
+    /// The SQL statement to run in the write that moves the event to done, if there is one.
     fn bound_statement(&self, _event: &Event, _payload: &Payload) -> Option<BoundStatement> {
         None
     }
 
-    /// How many attempts at this of its receivers may be under way at once, if it says so.
+    /// Maximum concurrent attempts at this receiver, if configured.
     fn concurrency_limit(&self, _part: u16) -> Option<usize> {
         None
     }
 }
 
-/// One try of an action.
+/// One attempt at an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// To act on this.
+    /// The event.
     pub event: &'a Event,
     /// Its headers and body.
     pub payload: &'a Payload,
-    /// For so long.
+    /// The lease.
     pub lease: &'a Lease,
-    /// Where a block's success is told at once.
+    /// Where a finished block is recorded at once.
     pub blocks: &'a CompletedBlocks,
     /// Where a command's output goes.
     pub output: &'a AttemptOutput,
     /// When it began, by the store's clock.
     pub at: Timestamp,
-    /// Its span, where it is traced: what it calls is within that.
+    /// Its span, if it is traced; the parent of what it calls.
     pub span: Option<TraceContext>,
 }
 
-/// The blocks that have succeeded, for a dispatcher that writes each of them down while the next one runs.
+/// The blocks that have succeeded; the dispatcher stores each while the next one runs.
 #[derive(Debug, Default)]
 pub struct CompletedBlocks {
     blocks: AtomicU64,
@@ -105,17 +105,17 @@ pub struct CompletedBlocks {
 }
 
 impl CompletedBlocks {
-    /// Beginning with those of earlier attempts.
+    /// Starts with the blocks of earlier attempts.
     pub fn new(blocks: SucceededBlocks) -> Self {
         Self { blocks: AtomicU64::new(blocks.0), notify: Notify::new() }
     }
 
-    /// Those that have succeeded so far.
+    /// The blocks that have succeeded so far.
     pub fn blocks(&self) -> SucceededBlocks {
         SucceededBlocks(self.blocks.load(Ordering::Acquire))
     }
 
-    /// This one has, too.
+    /// Adds a block that has succeeded.
     pub fn mark_done(&self, block: usize) {
         self.blocks.fetch_or(SucceededBlocks::default().with(block).0, Ordering::AcqRel);
         self.notify.notify_one();
@@ -130,18 +130,18 @@ impl CompletedBlocks {
 /// What actions need of the node they run on.
 #[derive(Clone, Debug)]
 pub struct ActionEnvironment {
-    /// What commands may see of the node's own variables.
+    /// The node's environment variables that commands may get.
     pub variables: NodeEnvVars,
-    /// What is started as their guard.
+    /// The program that guards commands.
     pub guard: GuardProgram,
-    /// Who finds the addresses of receivers that a field names.
+    /// The resolver for receivers whose host has a field in it.
     pub resolver: DnsResolver,
     /// Connections to NATS, one for each server.
     #[cfg(feature = "nats")]
     pub servers: publish::NatsConnections,
 }
 
-/// Why there can be no such action on this machine.
+/// Why an action cannot be created on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActionError(pub String);
 
@@ -153,7 +153,7 @@ impl fmt::Display for ActionError {
 
 impl std::error::Error for ActionError {}
 
-/// The action of this plan.
+/// Creates the action of a plan.
 pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(run::RunAction::new(blocks, environment.clone()))),
@@ -166,7 +166,7 @@ pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result
     }
 }
 
-/// The headers with an attempt's place in its trace: its own span, else a new one of the sender's trace or of its event's.
+/// The trace context headers of an attempt: its own span, else a new span in the sender's trace or the event's.
 pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
     let payload = attempt.payload;
     let sender = TraceContext::of(&payload.headers);

@@ -1,4 +1,4 @@
-//! What a route does, as resolved from the config: which commands, which receivers. Data; the doing is elsewhere.
+//! Action plans: what a route does, as resolved from the config. Data only.
 
 use super::forward::ip_filter::IpRange;
 use crate::decide::envelope::EnvelopeFormat;
@@ -29,7 +29,7 @@ impl ActionPlan {
     pub fn fields(&self) -> Vec<Arc<str>> {
         let blocks = match self {
             Self::Run(blocks) => blocks,
-            // What is missing is null there.
+            // A missing field is NULL there.
             Self::Sql(_) => return Vec::new(),
             Self::Forward(receivers) => return receivers.iter().flat_map(ReceiverPlan::fields).collect(),
             Self::Publish(publish) => return publish.fields(),
@@ -45,7 +45,7 @@ impl ActionPlan {
         dirs.chain(arguments).flat_map(FieldTemplate::fields).cloned().collect()
     }
 
-    /// The headers of the sender that it passes on, each once.
+    /// The sender's headers that it passes on, without duplicates.
     pub fn forwarded_headers(&self) -> Vec<String> {
         let receivers = match self {
             Self::Run(_) | Self::Sql(_) => return Vec::new(),
@@ -60,15 +60,15 @@ impl ActionPlan {
 /// Steps that run one after the other, each only if the one before succeeded.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CommandBlock {
-    /// Where.
+    /// The working directory.
     pub dir: WorkingDir,
-    /// What.
+    /// The steps.
     pub steps: Vec<CommandLine>,
-    /// How long the block may take.
+    /// Timeout of the block.
     pub timeout: Duration,
-    /// What its environment has beyond the usual, later entries winning.
+    /// Additional environment; later entries win.
     pub env: Vec<EnvEntry>,
-    /// Whether what its commands write also goes to the log.
+    /// Whether output also goes to the log.
     pub output: OutputDestination,
 }
 
@@ -94,14 +94,14 @@ pub enum WorkingDir {
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CommandLine {
-    /// A text for the shell. Fields reach it through its environment only.
+    /// A shell command. It gets fields only through its environment.
     Shell {
         /// The shell, such as `["sh", "-c"]`.
         shell: Vec<String>,
         /// What it runs.
         text: String,
     },
-    /// A program and its arguments, never seen by a shell.
+    /// A program and its arguments, run without a shell.
     Argv(Vec<FieldTemplate>),
 }
 
@@ -117,7 +117,7 @@ pub enum EnvEntry {
 /// One receiver.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ReceiverPlan {
-    /// Where to send. May hold a secret: people see `shown`.
+    /// The URL. May contain a secret: show `display` instead.
     pub url: FieldTemplate,
     /// The receiver as it may be shown and logged.
     pub display: String,
@@ -127,20 +127,20 @@ pub struct ReceiverPlan {
     pub pass: Vec<String>,
     /// Headers that are set for it, in lower case.
     pub set: Vec<(String, ReceiverHeaderValue)>,
-    /// What is sent is signed with this (Standard Webhooks).
+    /// The key to sign requests with (Standard Webhooks).
     pub sign: Option<SigningKey>,
-    /// Which closed addresses a URL with a field in it may lead to.
+    /// Ranges besides the public internet that a URL with a field in it may reach.
     pub allow: Vec<IpRange>,
-    /// How HTTP/2 is come to.
+    /// How HTTP/2 is negotiated.
     pub http2: Http2Mode,
-    /// Attempts at once on one node; `None`: as many as the route says.
+    /// Maximum concurrent attempts on one node; `None`: the route's.
     pub at_once: Option<usize>,
-    /// Headers of its answer that are kept beside the usual ones, in lower case.
+    /// Additional response headers to keep, in lower case.
     pub receipt_headers: Vec<String>,
 }
 
 impl ReceiverPlan {
-    /// A receiver at this URL, and nothing special about it.
+    /// A receiver with this URL and default settings.
     pub fn new(url: FieldTemplate, timeout: Duration) -> Self {
         let shown = url.to_string();
         let (pass, set, allow, receipt_headers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -174,7 +174,7 @@ impl fmt::Debug for ReceiverPlan {
 pub enum ReceiverHeaderValue {
     /// With fields in it.
     Template(FieldTemplate),
-    /// As it stands, and never shown.
+    /// A secret, never shown.
     Secret(String),
 }
 
@@ -197,7 +197,7 @@ impl fmt::Debug for ReceiverHeaderValue {
     }
 }
 
-/// The secret that what is sent to a receiver is signed with. Never printed.
+/// The key that signs requests to a receiver. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningKey(pub Vec<u8>);
 
@@ -207,12 +207,12 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// How HTTP/2 is come to.
+/// How HTTP/2 is negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Http2Mode {
-    /// Over TLS both sides agree on it; else HTTP/1.1 is spoken.
+    /// Negotiated over TLS; HTTP/1.1 otherwise.
     Negotiated,
-    /// Nothing else is spoken: the receiver is known to understand it.
+    /// Always HTTP/2, with prior knowledge.
     Prior,
 }
 
@@ -223,7 +223,7 @@ pub struct FieldTemplate(pub Vec<FieldTemplatePart>);
 /// A piece of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldTemplatePart {
-    /// As it stands.
+    /// Literal text.
     Text(String),
     /// The value of the field of this name.
     Field(Arc<str>),
@@ -236,7 +236,7 @@ pub enum FieldTemplateError {
     Missing(Arc<str>),
     /// The field's value is not the name of one file: it is empty, `.` or `..`, or has a `/` in it.
     NotASegment(Arc<str>),
-    /// The field's value cannot stand where it does in a URL.
+    /// The field's value is not allowed at its position in a URL.
     NotInUrl(Arc<str>),
     /// The field's value is not one token of a subject: it is empty, or has a space, a `.` or a wildcard in it.
     NotAToken(Arc<str>),
@@ -247,7 +247,7 @@ impl fmt::Display for FieldTemplateError {
         match self {
             Self::Missing(name) => write!(f, "the field `{name}` is missing"),
             Self::NotASegment(name) => write!(f, "the field `{name}` is not one segment of a path"),
-            Self::NotInUrl(name) => write!(f, "the field `{name}` cannot stand where it does in the URL"),
+            Self::NotInUrl(name) => write!(f, "the field `{name}` is not allowed at its position in the URL"),
             Self::NotAToken(name) => write!(
                 f,
                 "the field `{name}` is not one token of a subject: it is empty, or has a space, a dot or a wildcard in it"
@@ -267,7 +267,7 @@ impl FieldTemplate {
         self.0.iter().map(|piece| piece.text(fields)).collect()
     }
 
-    /// The same as a path: a field goes one step down and never leaves the folder it stands in.
+    /// Fills it as a path: a field is exactly one path segment.
     pub fn fill_path(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         let mut path = String::new();
         for piece in &self.0 {
@@ -291,7 +291,7 @@ impl From<&str> for FieldTemplate {
 }
 
 impl FieldTemplatePart {
-    /// The field it stands for.
+    /// The field's name, if it is a field.
     pub(super) fn field(&self) -> Option<&Arc<str>> {
         match self {
             Self::Field(name) => Some(name),
@@ -312,7 +312,7 @@ impl FieldTemplatePart {
 }
 
 impl WorkingDir {
-    /// With the values of an event's fields. Whether the folder exists is for whoever goes there.
+    /// Fills it with an event's fields. Does not check that the folder exists.
     pub fn fill(&self, fields: &Fields) -> Result<PathBuf, FieldTemplateError> {
         match self {
             Self::Fixed(path) => Ok(path.clone()),
@@ -358,25 +358,25 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// A server, or several of one cluster, and who we are to them. Routes with an equal one share a connection.
+/// A NATS server or cluster, with credentials. Routes with equal servers share a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct NatsServer {
-    /// Where: one URL, or several with commas between them. May hold a password: people see `shown`.
+    /// One URL, or several separated by commas. May contain a password: show `shown` instead.
     pub url: String,
-    /// The same as it may be shown and logged.
+    /// The URL to show and log.
     pub shown: String,
-    /// Who we are.
+    /// The credentials.
     pub who: NatsCredentials,
-    /// Whom we trust instead of those the machine trusts.
+    /// A CA certificate to trust instead of the system's.
     pub ca: Option<PathBuf>,
-    /// What we show of ourselves: a certificate and its key.
+    /// The client certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Who we are to a server. Never printed.
+/// Credentials for a server. Never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum NatsCredentials {
-    /// Whoever the URL says, or nobody.
+    /// Those of the URL, if any.
     Anybody,
     /// The content of a `.creds` file.
     Creds(String),
@@ -394,40 +394,40 @@ impl fmt::Debug for NatsServer {
     }
 }
 
-/// What is published.
+/// How events are published.
 #[derive(Clone, Debug)]
 pub struct PublishPlan {
-    /// To whom.
+    /// The server.
     pub server: NatsServer,
-    /// Under which subject; each field is one token of it.
+    /// The subject; each field is one token of it.
     pub subject: FieldTemplate,
-    /// How long the stream may take to say that it has it.
+    /// Timeout of the acknowledgement.
     pub timeout: Duration,
-    /// How the message carries the delivery.
+    /// The format in which the message carries the delivery.
     pub envelope: EnvelopeFormat,
-    /// What takes it.
+    /// Whether a stream must acknowledge it.
     pub keeper: PublishMode,
-    /// The header with the kind of event, in lower case, where the sender has one.
+    /// The header with the event kind, in lower case, if the sender has one.
     pub kind: Option<String>,
-    /// The sender's headers that go along, in lower case.
+    /// The sender's headers to pass on, in lower case.
     pub carries: Vec<String>,
-    /// How it is signed again when the sender's signature has gone with the end of its event.
+    /// How to sign it again once the sender's signature is deleted with the end of its event.
     pub signs: Option<VerificationScheme>,
-    /// How long after the first attempt the last one may be: a stream must know an id for so long.
+    /// Maximum time between the first and the last attempt; the stream's duplicate window must cover it.
     pub retry_horizon: Duration,
 }
 
-/// What takes a message.
+/// Whether a stream acknowledges messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PublishMode {
-    /// A stream, which says so.
+    /// JetStream acknowledges each message.
     Stream,
-    /// Whoever happens to listen: at most once.
+    /// Core NATS: at-most-once, lost if nobody is subscribed.
     Core,
 }
 
 impl PublishPlan {
-    /// The subject of one event. A field is one token: what would make it two, or a wildcard, is refused.
+    /// The subject of one event. A field must be exactly one token and no wildcard.
     pub fn subject(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         let mut subject = String::new();
         for piece in &self.subject.0 {
@@ -442,7 +442,7 @@ impl PublishPlan {
         Ok(subject)
     }
 
-    /// Every subject it may come to: a wildcard for each field.
+    /// A subject filter that matches every event: a wildcard for each field.
     pub fn subjects(&self) -> String {
         let one = |token: &str| if token.contains('{') { "*".to_owned() } else { token.to_owned() };
         self.subject.to_string().split('.').map(one).collect::<Vec<_>>().join(".")
@@ -457,7 +457,7 @@ impl PublishPlan {
         self.subject.0.iter().filter_map(name).collect()
     }
 
-    /// The command that makes a stream which takes what is published here, and remembers ids for long enough.
+    /// The command that creates a stream for this subject with a long enough duplicate window.
     pub fn create_stream_command(&self) -> String {
         let subjects = self.subjects();
         let first = subjects.split('.').next().unwrap_or_default();
@@ -467,12 +467,12 @@ impl PublishPlan {
     }
 }
 
-/// A window no shorter than this, in whole minutes.
+/// A duplicate window that covers this time, in whole minutes.
 pub fn window(horizon: Duration) -> String {
     format!("{}m", horizon.as_secs().div_ceil(60).max(2))
 }
 
-/// Can this be one token of a subject? Empty ones, white space, dots, wildcards and control characters cannot.
+/// Whether this is one token of a subject: not empty, and without white space, dots, wildcards and control characters.
 pub fn is_token(text: &str) -> bool {
     !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>'))
 }

@@ -1,4 +1,5 @@
-//! `sql`: nothing is done before the write. The statement goes with it, and the store runs it after the swap.
+//! `sql`: does nothing by itself. The store runs the statement in the write that ends the event, after the
+//! compare-and-swap.
 
 use super::{Action, ActionFuture, Attempt};
 use crate::decide::action_kind::ActionKind;

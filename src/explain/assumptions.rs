@@ -1,5 +1,5 @@
-//! What a delivery would have come with, where its head was not saved: a node believes none without its signature, so
-//! one that has no signature has lost more than that. What is unknown is not answered as if nobody had sent it.
+//! Assumptions about a saved delivery without its headers. A node accepts nothing without a signature, so a saved
+//! delivery without one has lost its headers; missing headers are assumed, not treated as absent.
 
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::envelope;
@@ -8,20 +8,19 @@ use crate::decide::github_kind;
 use crate::decide::source::Source;
 use crate::decide::verify::VerificationScheme;
 
-/// An id that nobody sends.
+/// A delivery id that no sender uses.
 const NEW_ID: &str = "an-id-that-explain-made-up";
 
-/// What is taken for granted.
+/// Assumed headers.
 #[derive(Default)]
 pub(super) struct AssumedHeaders {
-    /// In place of those that are not there.
+    /// The assumed values of missing headers.
     pub(super) headers: Vec<(String, Vec<u8>)>,
-    /// Each of them, in a sentence.
+    /// A sentence for each assumption.
     pub(super) notes: Vec<String>,
 }
 
-/// What this source's sender would have sent beside what is here. Fields are found by whoever may take a delivery on
-/// trust.
+/// The headers that the sender of this source would have sent. Fields are extracted without verification.
 pub(super) fn assume_missing_headers(
     source: &Source,
     delivery: &Delivery<'_>,
@@ -35,28 +34,28 @@ pub(super) fn assume_missing_headers(
     let mut take = |name: &str, value: &str, note: String| {
         if lacks(name) {
             all.headers.push((name.to_owned(), value.as_bytes().to_vec()));
-            all.notes.push(format!("there is no {name} here: {note}"));
+            all.notes.push(format!("no {name} was saved: {note}"));
         }
     };
-    take("content-type", "application/json", "taken as application/json".into());
+    take("content-type", "application/json", "assumed application/json".into());
     if let Some(kind) = &source.kind {
-        take(&kind.header, &kind.is, format!("taken as {:?}", kind.is));
+        take(&kind.header, &kind.is, format!("assumed {:?}", kind.is));
     }
     let kind = source.fields.kind_use().and_then(|_| github_kind::of_body(&envelope::inside(delivery.body).ok()?));
     if let Some(kind) = kind {
-        take(github_kind::HEADER, &kind, format!("taken as {kind:?}, whose shape the body has"));
+        take(github_kind::HEADER, &kind, format!("assumed {kind:?}, because the body has its shape"));
     }
     if let Some(FieldLocation::Header(name)) = source.delivery.as_ref().map(|id| &id.at) {
-        take(name, NEW_ID, "taken as an id that never came before".into());
+        take(name, NEW_ID, "assumed a new id".into());
     }
     if let Some((name, caller, value)) = caller(source, delivery, find) {
-        take(name, &value, format!("taken as that of {caller:?}, whom the body names"));
+        take(name, &value, format!("assumed that of {caller:?}, which the body names"));
     }
     for field in source.fields.iter() {
         let FieldLocation::Header(name) = &field.at else { continue };
         if lacks(name) && !all.headers.iter().any(|(taken, _)| taken == name) {
             all.notes.push(format!(
-                "there is no {name} here, so the field {} is missing; --header '{name}: …' gives it",
+                "no {name} was saved, so the field {} is missing; add it with --header '{name}: …'",
                 field.name
             ));
         }
@@ -64,8 +63,8 @@ pub(super) fn assume_missing_headers(
     all
 }
 
-/// Who must have sent it, where a source has many senders and `require` lets only one of those the body names through:
-/// the header that says so, the caller, and what the header says.
+/// The caller that must have sent it, if `require` accepts only the caller that the body names: the header, the caller,
+/// and the header's value.
 fn caller<'s>(
     source: &'s Source,
     delivery: &Delivery<'_>,
@@ -91,7 +90,7 @@ fn caller<'s>(
     said.next()
 }
 
-/// Without a signature, or where none is asked for, with nothing but a body.
+/// Whether the headers were not saved: there is no signature, or the source needs none and there is only a body.
 fn lacks_headers(source: &Source, delivery: &Delivery<'_>) -> bool {
     let signatures = source.verify.signature_headers();
     match signatures.as_slice() {

@@ -1,5 +1,5 @@
-//! Why did it not run? A delivery is walked step by step, by the same code that judges and claims, without secrets if
-//! need be. Nothing is believed and nothing is written. `hookonce explain` and the port for people both ask here.
+//! Explains why a delivery would or would not run. Evaluates it step by step with the code that judges and claims,
+//! without secrets if need be. Accepts and writes nothing. Used by `hookonce explain` and the admin API.
 
 pub(crate) mod assumptions;
 pub(crate) mod prediction;
@@ -25,35 +25,35 @@ pub(crate) enum ExplainAnswer {
     Acts = 0,
     /// It would not.
     ActsNot = 1,
-    /// Nobody can say.
+    /// Unknown.
     Unknown = 2,
 }
 
-/// Why nothing can be told.
+/// Why a delivery cannot be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExplainError {
-    /// In a sentence.
+    /// A sentence.
     pub why: String,
-    /// What that means for the exit code.
+    /// The exit code.
     pub answer: ExplainAnswer,
     /// What is missing.
     pub lack: ExplainErrorKind,
 }
 
-/// What is missing to tell anything.
+/// The kind of an [`ExplainError`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExplainErrorKind {
-    /// What was given cannot be read, or not all that is needed was given.
+    /// The input is invalid or incomplete.
     Input,
-    /// There are several sources, and it may be for any of them.
+    /// There are several sources, and none was named.
     Source,
     /// There is no such event.
     Unknown,
-    /// The error for a name that matches several events.
+    /// Several events match.
     Several,
     /// Its body is no longer kept.
     Forgotten,
-    /// The store does not answer.
+    /// The store does not respond.
     Store,
 }
 
@@ -75,7 +75,7 @@ impl From<StoreError> for ExplainError {
     }
 }
 
-/// One delivery, walked, and what would come of it.
+/// The trace of one delivery, and the prediction.
 pub(crate) async fn walk(
     sources: &[Arc<Source>],
     elsewhere: &[ExternalValue],
@@ -89,7 +89,7 @@ pub(crate) async fn walk(
     Ok((told, would))
 }
 
-/// The delivery that made an event, put together again from what is kept of it.
+/// Reconstructs the delivery of an event from what is kept of it.
 pub(crate) async fn rebuild_delivery(
     name: &str,
     known: &ExplainHistory,
@@ -112,13 +112,13 @@ pub(crate) async fn rebuild_delivery(
         }
         [one, other, ..] => {
             let several =
-                format!("{name} names more than one event, such as {} and {}; write one of them", one.id, other.id);
+                format!("{name} matches several events, such as {} and {}; name one of them", one.id, other.id);
             return Err(ExplainError::of(ExplainErrorKind::Several, several));
         }
     };
     let Some(source) = sources.iter().find(|source| source.name == event.source) else {
         return Err(
-            format!("event {} came through the source `{}`, which is not configured", event.id, event.source).into()
+            format!("event {} belongs to the source `{}`, which is not configured", event.id, event.source).into()
         );
     };
     match store.payload(event.id).await? {
@@ -126,7 +126,7 @@ pub(crate) async fn rebuild_delivery(
         StoredValue::Forgotten => Err(ExplainError::of(
             ExplainErrorKind::Forgotten,
             format!(
-                "the body of event {} is no longer kept, so its walk cannot be shown; the event is {}",
+                "the body of event {} is no longer kept, so it cannot be explained; the event is {}",
                 event.id,
                 prediction::state_text(event)
             ),
@@ -135,7 +135,7 @@ pub(crate) async fn rebuild_delivery(
     }
 }
 
-/// Which source a delivery is for, and how that is known.
+/// The source of a delivery, and how it was chosen.
 pub(crate) fn choose_source(
     sources: &[Arc<Source>],
     named: Option<&str>,
@@ -155,7 +155,7 @@ pub(crate) fn choose_source(
         return match sources.iter().find(|source| *source.path == **path) {
             Some(source) => Ok((source.clone(), format!("listens on {path}"))),
             None => Err(ExplainError {
-                why: format!("no source listens on {path}, so a node answers 404. Sources: {}", all.join(", ")),
+                why: format!("no source listens on {path}, so a node responds with 404. Sources: {}", all.join(", ")),
                 answer: ExplainAnswer::ActsNot,
                 lack: ExplainErrorKind::Input,
             }),
@@ -165,7 +165,7 @@ pub(crate) fn choose_source(
         [only] => Ok((only.clone(), "the only one".into())),
         _ => Err(ExplainError::of(
             ExplainErrorKind::Source,
-            format!("which source is it for? Choose one: {}", all.join(", ")),
+            format!("which source is it for? One of: {}", all.join(", ")),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! What would come of a walked delivery: what the store knows of it, and what a node would do.
+//! Predicts what a node would do with a delivery, given what the store knows.
 
 use super::ExplainAnswer;
 use super::walk_trace::WalkTrace;
@@ -12,7 +12,7 @@ use crate::decide::time::Timestamp;
 use crate::store::{Inspect, StoreError};
 use std::sync::Arc;
 
-/// The store to look for duplicates in.
+/// The known history of events.
 pub(crate) enum ExplainHistory {
     /// All of it: this store, and how it is named.
     Store(Arc<dyn Inspect>, String),
@@ -25,12 +25,12 @@ pub(crate) enum ExplainHistory {
 pub(crate) struct ArrivalTime {
     /// By the store's clock.
     pub at: Timestamp,
-    /// By this machine's clock on the wall: the age of a signature is measured by it.
+    /// By this machine's wall clock, which the age of a signature is measured by.
     pub wall: Timestamp,
 }
 
 impl ExplainHistory {
-    /// The store's clock and the wall's, or ours.
+    /// The time by the store's clock and by the wall clock.
     pub(crate) fn now(&self) -> ArrivalTime {
         match self {
             Self::Store(store, _) => ArrivalTime { at: store.now(), wall: store.wall_time() },
@@ -39,35 +39,35 @@ impl ExplainHistory {
     }
 }
 
-/// What would come of a delivery.
+/// The predicted result of a delivery.
 pub(crate) enum DeliveryPrediction {
-    /// It is refused: the status, and why.
+    /// Refused: the status, and why.
     BeRefused(u16, String),
-    /// It is not for us, because of this.
+    /// Ignored, and why.
     BeIgnored(String),
-    /// Each of its events, one for each receiver; looked up in this store, or not looked up because of this.
+    /// Its events, one per receiver; looked up in this store, or why not.
     Events(Vec<PredictedClaim>, Result<String, String>),
 }
 
-/// What would come of one event.
+/// The predicted result of claiming one event.
 pub(crate) enum PredictedClaim {
-    /// It is new, and runs.
+    /// New: it runs.
     New,
-    /// It is new, and waits for its group's slot.
+    /// New: it waits for its group's slot.
     Parked,
-    /// It is new, and there is nothing to do.
+    /// New: it is only recorded.
     Recorded,
-    /// It is a repeat of this event, by this identity; in place of one that was superseded, or not.
+    /// A duplicate of this event, by this identity, directly or via its successor.
     Duplicate(Box<Event>, MatchedBy, MatchRelation, RepeatEffect),
-    /// It was done before this store was there.
+    /// A duplicate of an imported event.
     Imported(MatchedBy),
-    /// This event changed its subject later.
+    /// Stale: this event changed its subject later.
     Stale(EventId),
-    /// The store has to be asked again, which only a claim can.
+    /// The store could not decide without claiming.
     Undecided,
 }
 
-/// What would come of this delivery.
+/// Predicts the result of a delivery.
 pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
     if let Some((status, why)) = told.refused() {
         return Ok(DeliveryPrediction::BeRefused(status, why));
@@ -89,7 +89,7 @@ pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<
                 }
                 Claim::New { .. } => new(),
                 Claim::Duplicate { event, same, relation: stands, now } => {
-                    // What the event is to do is its own route's to say, as the gateway has it.
+                    // The event's own route decides, as in the gateway.
                     let own = told.source.routes.iter().find(|own| own.name == event.route).unwrap_or(route);
                     let repeat = claim::repeat_effect(&event, arriving, &same, stands, own, told.source.respond, now);
                     PredictedClaim::Duplicate(event, same, stands, repeat)
@@ -111,7 +111,7 @@ pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<
     }
 }
 
-/// Would anything be done?
+/// Whether an action would run.
 pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
     let DeliveryPrediction::Events(all, _) = predicted else { return ExplainAnswer::ActsNot };
     let one = |came: &PredictedClaim| match came {
@@ -132,7 +132,7 @@ pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
     all.iter().map(one).min().unwrap_or(ExplainAnswer::ActsNot)
 }
 
-/// How an event stands, in words.
+/// The state of an event in words.
 pub(crate) fn state_text(event: &Event) -> String {
     let stands = match &event.state {
         EventState::Waiting { due: Some(due) } => format!("waiting, due {due}"),

@@ -1,4 +1,4 @@
-//! The same for programs.
+//! The report of `explain` as JSON.
 
 use super::prediction::{DeliveryPrediction, PredictedClaim, answer};
 use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
@@ -46,7 +46,7 @@ fn signature(told: &WalkTrace) -> Value {
     json!({ "by": told.source.verify.words(), "is": word, "why": why })
 }
 
-/// Numbers stay as they were written, as text: a program may have no number that holds them.
+/// A field as JSON. Numbers stay text, because JSON parsers may lose precision.
 fn field((field, slot): (&Field, &ExtractedField)) -> Value {
     let (word, value) = match slot {
         ExtractedField::Missing => ("missing", None),
@@ -72,7 +72,7 @@ fn asked(asked: &FilterResult) -> Value {
 
 fn event(told: &WalkTrace, new: &NewEvent) -> Value {
     let keys = new.keys.iter().flat_map(|key| {
-        // An id that is known by its body has no key of its own.
+        // A delivery id that is stored with the body's key has no key of its own.
         let id = key.id_digest.map(|_| json!({ "same": MatchedBy::Delivery.word(), "key": hex::encode(key.key.0) }));
         id.into_iter().chain([json!({ "same": key.matched_by.word(), "key": hex::encode(key.key.0) })])
     });

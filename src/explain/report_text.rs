@@ -1,4 +1,4 @@
-//! The walk for people: one line per step, in the order in which they are taken.
+//! The report of `explain` as text: one line per step, in order.
 
 use super::prediction::{DeliveryPrediction, PredictedClaim, state_text};
 use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
@@ -10,10 +10,10 @@ use crate::decide::judge::Verdict;
 use crate::decide::source::RedeliveryPolicy;
 use std::io::{self, Write};
 
-/// Characters of a value that are shown.
+/// Maximum characters shown of a value.
 const SHOWN_MAX: usize = 80;
 
-/// Says what each step saw, and what would come of it.
+/// Prints what each step saw, and the prediction.
 pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
     line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
     lines(out, "", "note", &told.notes)?;
@@ -38,14 +38,14 @@ pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut 
 fn signature(signature: &SignatureCheck) -> String {
     match signature {
         SignatureCheck::None => "nothing to check".into(),
-        SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest is what holds if it is right"),
+        SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest assumes that it is right"),
         SignatureCheck::Right => "right".into(),
-        SignatureCheck::Old => "right, but too old to be believed now".into(),
-        SignatureCheck::Wrong => "wrong; the rest is what would hold if it were right".into(),
+        SignatureCheck::Old => "right, but too old to be accepted now".into(),
+        SignatureCheck::Wrong => "wrong; the rest assumes that it is right".into(),
     }
 }
 
-/// A field's value, or what stands for it.
+/// A field's value, shortened.
 pub(crate) fn value(value: &FieldValue) -> String {
     match value {
         FieldValue::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
@@ -64,7 +64,7 @@ fn fields(told: &WalkTrace) -> Vec<String> {
         let found = match slot {
             ExtractedField::Missing => "missing".into(),
             ExtractedField::Present(found) => value(found),
-            ExtractedField::Defaulted(found) => format!("{} (its default: nothing was there)", value(found)),
+            ExtractedField::Defaulted(found) => format!("{} (the default: the field is missing)", value(found)),
         };
         format!("{:<wide$}  {found}  at {}", field.name, field.at)
     };
@@ -75,7 +75,7 @@ fn yes(holds: bool) -> &'static str {
     if holds { "yes" } else { "no" }
 }
 
-/// The whole, and where it has several terms or says no, each of them.
+/// The filter's result; each term, if there are several or the result is no.
 fn filter(asked: &FilterResult) -> Vec<String> {
     let Some(text) = &asked.text else { return vec![format!("always: {}", yes(asked.holds))] };
     let mut all = vec![format!("{text}: {}", yes(asked.holds))];
@@ -90,7 +90,7 @@ fn term_text(term: &FilterTerm) -> String {
     format!("{}: {}{saw}", term.text, term.holds)
 }
 
-/// Each route that was asked, and those that were not.
+/// The evaluated routes, and those that were not.
 fn routes(told: &WalkTrace) -> Vec<String> {
     let mut all = Vec::new();
     for asked in &told.routes {
@@ -102,7 +102,7 @@ fn routes(told: &WalkTrace) -> Vec<String> {
         let later = told.source.routes.iter().skip(told.routes.len()).map(|route| route.name.to_string());
         let later: Vec<_> = later.collect();
         if !later.is_empty() {
-            all.push(format!("{} is taken; not asked: {}", taken.name, later.join(", ")));
+            all.push(format!("{} matches; not evaluated: {}", taken.name, later.join(", ")));
         }
     }
     all
@@ -138,8 +138,8 @@ fn ends(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> i
         DeliveryPrediction::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
         DeliveryPrediction::Events(all, looked) => {
             match looked {
-                Ok(store) => line(out, "", "store", &format!("looked into {store}"))?,
-                Err(why) => line(out, "", "store", &format!("not asked: {why}"))?,
+                Ok(store) => line(out, "", "store", &format!("searched {store}"))?,
+                Err(why) => line(out, "", "store", &format!("not searched: {why}"))?,
             }
             for came in all {
                 lines(out, "", "it would", &claim_lines(told, came))?;
@@ -158,24 +158,24 @@ fn claim_lines(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
         }
         PredictedClaim::Recorded => vec![format!("be a new event that is only recorded: route {route} has no action")],
         PredictedClaim::Imported(same) => {
-            vec![format!("be a duplicate, by its {}, of what was done before this store was there", same.word())]
+            vec![format!("be a duplicate, by its {}, of an imported event", same.word())]
         }
         PredictedClaim::Stale(of) => vec![format!("be stale: its subject was changed later, by event {of}")],
         PredictedClaim::Undecided => vec!["have to be claimed again: the store could not decide".into()],
         PredictedClaim::Duplicate(event, same, stands, repeat) => {
             let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
             if *stands == MatchRelation::ViaSuccessor {
-                all.push("  which stands in place of the one that matched: that one was superseded".into());
+                all.push("  which superseded the event that matched".into());
             }
             all.push(format!("  which is {}", state_text(event)));
             all.push(match (repeat, told.route()) {
-                (RepeatEffect::PublishesAgain, _) => "  and have it published again: its worker decides".into(),
+                (RepeatEffect::PublishesAgain, _) => "  and publish it again; the worker decides".into(),
                 (RepeatEffect::Rearms, _) => "  and give it another attempt".into(),
                 (RepeatEffect::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
                 (RepeatEffect::ReportOnly, Some(route))
                     if event.state.word() == "done" && matches!(route.redelivery, RedeliveryPolicy::Again { .. }) =>
                 {
-                    format!("  and not have it published again ({})", redelivery_text(route.redelivery))
+                    format!("  and not publish it again ({})", redelivery_text(route.redelivery))
                 }
                 (RepeatEffect::ReportOnly, Some(route)) if event.state.word() == "dead" => {
                     format!("  and not revive it ({})", redelivery_text(route.redelivery))

@@ -1,4 +1,4 @@
-//! Deliveries as people save them: JSON lines with headers and body, a raw HTTP request, or a bare body.
+//! Parses saved deliveries: JSON lines with headers and body, a raw HTTP request, or a bare body.
 
 use crate::decide::claim::{Payload, is_transient_header};
 use crate::decide::event::Event;
@@ -11,29 +11,29 @@ use std::fmt::Write as _;
 use std::io;
 use std::io::Read as _;
 
-/// A file that is longer than this is another file: the most bodies a node holds, and as much again for escapes.
+/// Maximum bytes of a file: twice the body budget of a node, to allow for escapes.
 const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
 
 /// A saved delivery.
 pub(crate) struct SavedDelivery {
-    /// What it is called: a file, and which of several it is in it.
+    /// Its name: the file, and its position in it.
     pub from: String,
-    /// The path it was sent to, where that is known.
+    /// The path it was sent to, if known.
     pub path: Option<String>,
-    /// What stood behind the `?`.
+    /// The query string.
     pub query: String,
     /// Names in lower case.
     pub headers: Vec<(String, Vec<u8>)>,
     /// The bytes.
     pub body: Bytes,
-    /// Its source, where that is known.
+    /// Its source, if known.
     pub source: Option<String>,
-    /// What was not in the file, and is taken for granted.
+    /// What was not in the file and is assumed.
     pub notes: Vec<String>,
 }
 
 impl SavedDelivery {
-    /// These headers in place of those of the same name.
+    /// Replaces headers of the same name.
     pub(crate) fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
         self.headers.retain(|(name, _)| !headers.iter().any(|(given, _)| given == name));
         self.headers.extend_from_slice(headers);
@@ -55,10 +55,10 @@ pub(crate) fn read(what: &str) -> Result<Vec<SavedDelivery>, String> {
     }
     .map_err(cannot)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{name} is longer than any delivery that is taken"));
+        return Err(format!("{name} is larger than any delivery may be"));
     }
     if bytes.trim_ascii().is_empty() {
-        return Err(format!("{name} is empty: there is no delivery in it"));
+        return Err(format!("{name} is empty"));
     }
     deliveries(name, bytes)
 }
@@ -98,7 +98,7 @@ pub(crate) fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<SavedDelivery
         headers: vec![("content-type".into(), b"application/json".to_vec())],
         body: bytes.into(),
         source: None,
-        notes: vec!["a bare body without headers, taken as application/json; others can be given with --header".into()],
+        notes: vec!["a bare body without headers; assumed application/json; add headers with --header".into()],
     }])
 }
 
@@ -137,7 +137,7 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(allowed)
 }
 
-/// Does it begin as a request does, or with a header? GitHub's page shows headers without the line above them.
+/// Whether it begins like a request or a header. GitHub's page shows headers without a request line.
 fn has_head(bytes: &[u8]) -> bool {
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let Ok(first) = std::str::from_utf8(first.trim_ascii_end()) else { return false };
@@ -156,7 +156,7 @@ fn target(line: &str) -> Option<&str> {
 /// A request as it went over the wire: head, blank line, body.
 fn request(name: &str, bytes: &[u8]) -> Result<SavedDelivery, String> {
     let (head, body) =
-        split(bytes).ok_or_else(|| format!("{name} has the head of a request, and no empty line and body after it"))?;
+        split(bytes).ok_or_else(|| format!("{name} has request headers, but no empty line and body after them"))?;
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines().peekable();
     let mut saved = SavedDelivery {
@@ -169,7 +169,7 @@ fn request(name: &str, bytes: &[u8]) -> Result<SavedDelivery, String> {
         notes: Vec::new(),
     };
     if let Some(target) = lines.peek().and_then(|line| target(line)) {
-        // A proxy is asked for the whole URL.
+        // A request to a proxy has the whole URL.
         let path =
             target.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..])).unwrap_or(target);
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -186,17 +186,18 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + blank..]))
 }
 
-/// The body that the head announces. An editor may have added a newline; a capture may have been cut.
+/// The body as announced by the headers. An editor may have added a newline; a capture may be truncated.
 fn whole(name: &str, headers: &[(String, Vec<u8>)], body: &[u8]) -> Result<Bytes, String> {
     let said = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.trim_ascii());
     if said("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked")) {
-        return unchunked(body).ok_or_else(|| format!("{name}: the chunks of the body are cut short"));
+        return unchunked(body).ok_or_else(|| format!("{name}: the chunks of the body are truncated"));
     }
     let length = said("content-length").and_then(|length| std::str::from_utf8(length).ok()?.parse::<usize>().ok());
     match length {
-        Some(length) if length > body.len() => {
-            Err(format!("{name}: the body is cut short: its head says {length} bytes, {} are there", body.len()))
-        }
+        Some(length) if length > body.len() => Err(format!(
+            "{name}: the body is truncated: content-length is {length}, but there are {} bytes",
+            body.len()
+        )),
         Some(length) => Ok(Bytes::copy_from_slice(&body[..length])),
         None => Ok(Bytes::copy_from_slice(body)),
     }
@@ -217,9 +218,9 @@ fn unchunked(mut rest: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// What is kept has no signature, no id and no kind: the first was checked when it arrived, the others are known.
+/// Rebuilds a delivery from an event. Its signature was checked on arrival; its id and kind are known.
 pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> SavedDelivery {
-    // What is only passed on says nothing about the event, and is nobody's to see.
+    // Headers that are only passed on do not affect the event and may be secret.
     let kept = payload.headers.into_iter().filter(|(name, _)| !is_transient_header(name));
     let mut headers: Vec<_> = kept.map(|(name, value)| (name, value.into_bytes())).collect();
     let mut add = |name: &str, value: &str| {
@@ -243,11 +244,11 @@ pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Save
         headers,
         body: payload.body,
         source: Some(source.name.to_string()),
-        notes: vec!["put together from what is kept of the event; its signature was checked when it arrived".into()],
+        notes: vec!["rebuilt from what is kept of the event; its signature was checked when it arrived".into()],
     }
 }
 
-/// A field that came in the query, as it stood there.
+/// A field from the query, as it was sent.
 fn in_query(field: &Field, event: &Event) -> Option<String> {
     let FieldLocation::Query(name) = &field.at else { return None };
     let value = match event.fields.get(&field.name)? {
@@ -309,7 +310,7 @@ mod tests {
     fn the_length_in_the_head_counts() {
         check(b"POST / HTTP/1.1\nContent-Length: 2\n\n{}\n", Some("/"), &[("content-length", "2")], b"{}");
         let short = deliveries("f", b"POST / HTTP/1.1\nContent-Length: 9\n\n{}".to_vec()).err().unwrap();
-        assert_eq!(short, "f: the body is cut short: its head says 9 bytes, 2 are there");
+        assert_eq!(short, "f: the body is truncated: content-length is 9, but there are 2 bytes");
         let chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n";
         check(chunked, Some("/"), &[("transfer-encoding", "chunked")], b"{}");
         for cut in [&chunked[..50], &chunked[..60], &chunked[..63]] {

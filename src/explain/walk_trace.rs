@@ -1,4 +1,4 @@
-//! One delivery, walked: what each step saw. The steps themselves are `judge`'s.
+//! The trace of one delivery: what each step of `judge` saw.
 
 use super::assumptions;
 use super::assumptions::AssumedHeaders;
@@ -16,41 +16,41 @@ use crate::decide::response;
 use crate::decide::source::{Route, Source};
 use std::sync::Arc;
 
-/// A delivery that was walked.
+/// The trace of a delivery.
 pub(crate) struct WalkTrace {
-    /// What it is called.
+    /// Its name.
     pub from: String,
     /// How many bytes its body has.
     pub bytes: usize,
-    /// What was not in the file, and is taken for granted.
+    /// What was not in the file and is assumed.
     pub notes: Vec<String>,
     /// The source it is for.
     pub source: Arc<Source>,
-    /// How that is known.
+    /// How the source was chosen.
     pub chosen: String,
     /// What is known of its signature.
     pub signature: SignatureCheck,
-    /// What the header that names the kind says.
+    /// The value of the event kind's header.
     pub kind: Option<String>,
-    /// What was found of each field, in the order of their declaration; `None`: nobody came to look.
+    /// The extracted fields, in the order of their declaration; `None` if the walk ended before.
     pub fields: Option<Vec<ExtractedField>>,
-    /// `require`, where it was asked.
+    /// The result of `require`, if it was evaluated.
     pub require: Option<FilterResult>,
-    /// `when`, where it was asked.
+    /// The result of `when`, if it was evaluated.
     pub when: Option<FilterResult>,
-    /// The routes that were asked.
+    /// The evaluated routes.
     pub routes: Vec<FilterResult>,
     /// How the walk ended.
     pub verdict: Verdict,
 }
 
-/// A filter that was asked.
+/// The result of a filter.
 pub(crate) struct FilterResult {
     /// Of a route: its name.
     pub name: String,
-    /// As it is written; `None`: there is none, so everything is let through.
+    /// Its text; `None` if there is no filter.
     pub text: Option<String>,
-    /// Did it let the delivery through?
+    /// Whether the delivery passes.
     pub holds: bool,
     /// Each of its terms.
     pub terms: Vec<FilterTerm>,
@@ -61,13 +61,13 @@ pub(crate) struct FilterResult {
 pub(crate) enum SignatureCheck {
     /// This source verifies nothing.
     None,
-    /// Not checked, because of this.
+    /// Not checked, and why.
     Unchecked(String),
     /// It is right.
     Right,
-    /// It is right, and too old to be believed now.
+    /// It is right, but too old to be accepted now.
     Old,
-    /// It is wrong: the delivery is refused, and the rest is what would be if it were not.
+    /// It is wrong: the delivery is refused.
     Wrong,
 }
 
@@ -83,8 +83,7 @@ impl FilterResult {
 }
 
 impl WalkTrace {
-    /// What makes this event of it the same as another, in words, each with its key. An id that is known by its body has
-    /// that body's key.
+    /// The identities of an event in words, each with its key. A delivery id that is stored with the body has its key.
     pub(crate) fn identities(&self, new: &NewEvent) -> impl Iterator<Item = (String, Key)> {
         let key = |word: &str| {
             let is =
@@ -95,7 +94,7 @@ impl WalkTrace {
         all.collect::<Vec<_>>().into_iter()
     }
 
-    /// Walks a delivery. What the store knows is another question.
+    /// Evaluates a delivery without the store.
     pub(crate) fn walk(
         source: &Arc<Source>,
         chosen: String,
@@ -108,7 +107,7 @@ impl WalkTrace {
         let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at, wall };
         let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.assume_verified(delivery).ok()?).ok();
         let AssumedHeaders { headers, notes } = match saved.source {
-            Some(_) => AssumedHeaders::default(), // what is kept of an event is all there was to keep
+            Some(_) => AssumedHeaders::default(), // a stored event needs no assumptions
             None => assumptions::assume_missing_headers(source, &sent, find),
         };
         let headers = [&*saved.headers, &headers].concat();
@@ -163,12 +162,12 @@ impl WalkTrace {
         self.source.routes.iter().find(|route| *route.name == *asked.name)
     }
 
-    /// The first step of all: no sender is heard for longer than this.
+    /// Whether the body is larger than the source allows: the first check.
     pub(crate) fn is_too_large(&self) -> bool {
         self.bytes > self.source.body_max
     }
 
-    /// Why it is refused: the status, the word, and what more there is to say.
+    /// Why it is refused: the status, the reason and its details.
     pub(crate) fn refused(&self) -> Option<(u16, String)> {
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
@@ -195,27 +194,27 @@ fn ids() -> impl FnMut() -> EventId {
     }
 }
 
-/// Checks what can be checked here. Without a secret, or without a signature, nothing can.
+/// Checks the signature, if there is one and the secret is available.
 fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValue]) -> SignatureCheck {
     let headers = source.verify.signature_headers();
     if headers.is_empty() {
         return SignatureCheck::None;
     }
     if headers.iter().all(|name| delivery.header(name) == HeaderLookup::Missing) {
-        return SignatureCheck::Unchecked(format!("there is no {} here", headers.join(" or ")));
+        return SignatureCheck::Unchecked(format!("no {} was saved", headers.join(" or ")));
     }
     if !source.verify.has_secret() {
         let its = |value: &&ExternalValue| value.source.as_ref() == Some(&source.name) && value.what == "secret";
         let lack = elsewhere.iter().filter(its).find_map(|value| value.error.as_ref());
         return SignatureCheck::Unchecked(
-            lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()),
+            lack.map_or_else(|| "the secret is not available".into(), |(why, _)| why.clone()),
         );
     }
-    // A file has its time too: what was right when it was sent is not wrong now.
+    // A saved delivery may be old: its signature is checked without its age first.
     match (source.verify.verify(delivery), source.verify.ignoring_age().verify(delivery)) {
         (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old,
         (_, Err(DeliveryRejection::BadSignature)) => SignatureCheck::Wrong,
-        // Another refusal comes after the signature was right, and is told by the walk.
+        // Any other rejection comes after the signature check and is part of the trace.
         _ => SignatureCheck::Right,
     }
 }

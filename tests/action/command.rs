@@ -229,9 +229,9 @@ async fn a_field_that_does_not_fit_is_rejected_by_name_and_never_shown() {
     assert_eq!(says(&[], argv(["echo", "{y}"]), "").await, why);
     let why = "rejected: step 1 of block 1 cannot be started, `{y}` would be taken for an option: it begins with `-`: [\"echo\", \"{y}\"]";
     assert_eq!(says(&[("y", "-n")], argv(["echo", "{y}"]), "").await, why);
-    let why = "rejected: step 1 of block 1 cannot be started, `{y}` has a NUL byte, which no command can be given: [\"echo\", \"{y}\"]";
+    let why = "rejected: step 1 of block 1 cannot be started, `{y}` has a NUL byte, which cannot be passed to a command: [\"echo\", \"{y}\"]";
     assert_eq!(says(&[("y", "a\0b")], argv(["echo", "{y}"]), "").await, why);
-    let why = "rejected: step 1 of block 1 cannot be started, `HOOKONCE_FIELD_Y` has a NUL byte, which no command can be given: exit 0";
+    let why = "rejected: step 1 of block 1 cannot be started, `HOOKONCE_FIELD_Y` has a NUL byte, which cannot be passed to a command: exit 0";
     assert_eq!(says(&[("y", "a\0b")], fine(), "").await, why);
     let why = "rejected: step 1 of block 1 cannot be started, the field `y` is not one segment of a path: [\"{y}\"]";
     assert_eq!(says(&[("y", "/bin/true")], argv(["{y}"]), "").await, why);

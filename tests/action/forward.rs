@@ -51,14 +51,14 @@ async fn a_status_has_one_class() {
     let no_content = vec![write("HTTP/1.1 204 No Content\r\n\r\n")];
     check(no_content, "delivered", "").await;
     let not_modified = vec![write("HTTP/1.1 304 Not Modified\r\n\r\n")];
-    check(not_modified, "rejected", "the receiver answered 304").await;
+    check(not_modified, "rejected", "the receiver responded with 304").await;
     for code in ["301", "302", "307", "308", "400", "401", "403", "404", "405", "409", "410", "413", "422", "451"] {
-        check(status(code, ""), "rejected", &format!("the receiver answered {code}")).await;
+        check(status(code, ""), "rejected", &format!("the receiver responded with {code}")).await;
     }
     for code in ["408", "425", "429", "500", "501", "502", "503", "504", "599"] {
-        check(status(code, ""), "failed", &format!("the receiver answered {code}")).await;
+        check(status(code, ""), "failed", &format!("the receiver responded with {code}")).await;
     }
-    check(status("700", ""), "unknown", "the receiver answered 700, which means nothing").await;
+    check(status("700", ""), "unknown", "the receiver responded with 700, which is not a final status").await;
 }
 
 #[tokio::test]
@@ -95,10 +95,10 @@ async fn what_breaks_before_there_is_a_status_is_unknown() {
     ] {
         let outcome = sent(script).await;
         assert!(matches!(outcome, Outcome::Unknown { .. }), "{name}: {outcome:?}");
-        assert!(outcome.why().starts_with("sent, but not answered: "), "{name}: {}", outcome.why());
+        assert!(outcome.why().starts_with("sent, but no response: "), "{name}: {}", outcome.why());
     }
     for script in [vec![Do::Hang], vec![write("HTTP/1.1 200 OK\r\nX: "), Do::Drip]] {
-        let outcome = check(script, "unknown", "no answer within 1500ms").await;
+        let outcome = check(script, "unknown", "no response within 1500ms").await;
         assert!(matches!(outcome, Outcome::TimedOut { .. }), "our own timeout ended it: {outcome:?}");
     }
 }
@@ -117,7 +117,7 @@ async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
     let slow = vec![write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"), Do::Drip];
     for (name, script) in [("a body that never ends", vec![ok(), Do::Hang]), ("a slow one", slow)] {
         let outcome = sent(script).await;
-        let late = "the receiver answered 200, and the rest did not come within 1500ms";
+        let late = "the receiver responded with 200, but the rest did not arrive within 1500ms";
         assert!(matches!(&outcome, Outcome::TimedOut { why, .. } if why == late), "{name}: {outcome:?}");
         let waits = ResponseMode::WhenDone { within: TIMEOUT };
         assert!(
@@ -241,7 +241,8 @@ async fn nothing_goes_out_but_the_body_its_type_and_our_own_headers() {
 async fn a_redirect_is_not_followed() {
     let other = Fixture::serve(vec![status("200 OK", "")]).await;
     let location = format!("Location: {}\r\n", other.url());
-    let outcome = check(status("307 Temporary Redirect", &location), "rejected", "the receiver answered 307").await;
+    let outcome =
+        check(status("307 Temporary Redirect", &location), "rejected", "the receiver responded with 307").await;
     assert_eq!(receipt(&outcome).headers, [("location".to_owned(), other.url())]);
     assert_eq!(other.requests().len(), 0);
 }
@@ -257,12 +258,12 @@ async fn a_lease_that_is_over_ends_the_waiting() {
         }
         bench.lease.extend(boottime());
     });
-    assert_eq!((outcome.word(), outcome.why()), ("unknown", "the lease ended before the receiver answered"));
+    assert_eq!((outcome.word(), outcome.why()), ("unknown", "the lease ended before the receiver responded"));
 
     let bench = Bench::body("{}");
     bench.lease.cancel();
     let outcome = bench.act(&*forward(&fixture.url())).await;
-    assert_eq!(outcome.why(), "the attempt was cancelled before the receiver answered");
+    assert_eq!(outcome.why(), "the attempt was cancelled before the receiver responded");
     assert_eq!(fixture.requests().len(), 1, "a lease that is over sends nothing");
 }
 
@@ -275,9 +276,9 @@ async fn each_part_has_its_receiver_and_one_that_is_gone_is_rejected() {
     let mut bench = Bench::body("{}");
     for (part, says) in [
         (0, "delivered: "),
-        (1, "rejected: the receiver answered 410"),
-        (2, "rejected: the receiver's URL is none: relative URL without a base"),
-        (3, "rejected: its route has no receiver 4 any more"),
+        (1, "rejected: the receiver responded with 410"),
+        (2, "rejected: the receiver's URL is invalid: relative URL without a base"),
+        (3, "rejected: its route no longer has a receiver 4"),
     ] {
         bench.event.part = part;
         let outcome = bench.act(&*action).await;

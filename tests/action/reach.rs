@@ -123,7 +123,7 @@ fn forward(url: &str, allow: &[&str], names: &Names) -> Arc<dyn Action> {
 
 fn check(outcome: &Outcome, what: &str) {
     assert_eq!(outcome.word(), "rejected", "{what}: {}", outcome.why());
-    assert!(outcome.why().starts_with("its URL has a field in it, and leads to "), "{what}: {}", outcome.why());
+    assert!(outcome.why().starts_with("its URL has a field in it and resolves to "), "{what}: {}", outcome.why());
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn no_name_leads_to_a_closed_address() {
         for name in [format!("n{i}"), format!("m{i}")] {
             let outcome = Bench::with([("name", name)]).act(&*action).await;
             check(&outcome, &address.to_string());
-            assert!(outcome.why().contains(&format!("leads to {address}, which is ")), "{}", outcome.why());
+            assert!(outcome.why().contains(&format!("resolves to {address}, which is ")), "{}", outcome.why());
         }
     }
     assert_eq!(names.asked.lock().unwrap().len(), 2 * CLOSED.len());
@@ -175,7 +175,7 @@ async fn what_is_no_label_of_a_host_is_never_asked_for() {
     let action = forward("http://{name}.test/", &[], &names);
     for bad in ["", "a.b", "localhost:22", "a@b", "[::1]", "a/b", "a#", "a?b", "-a", "a b", "a\\b", "a%00", "é"] {
         let outcome = Bench::with([("name", bad.to_owned())]).act(&*action).await;
-        let why = "the field `name` cannot stand where it does in the URL";
+        let why = "the field `name` is not allowed at its position in the URL";
         assert_eq!((outcome.word(), outcome.why()), ("rejected", why), "{bad}");
     }
     let outcome = Bench::with([("name", "unknown".to_owned())]).act(&*action).await;
@@ -211,7 +211,7 @@ async fn a_redirect_from_where_a_field_leads_is_not_followed() {
     let url = outer.url().replace("/in", "/{repo}");
     let bench = Bench::with([("repo", "r".to_owned())]);
     let outcome = bench.act(&*forward(&url, &["127.0.0.1"], &Names::default())).await;
-    assert_eq!((outcome.word(), outcome.why()), ("rejected", "the receiver answered 302"));
+    assert_eq!((outcome.word(), outcome.why()), ("rejected", "the receiver responded with 302"));
     assert_eq!((outer.requests().len(), inner.requests().len()), (1, 0));
 }
 

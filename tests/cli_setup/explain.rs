@@ -31,13 +31,13 @@ fn one_push_is_explained_delivery_by_delivery_without_a_secret() {
         &[
             "delivery 5 of 5",
             "source     ghcr (the only one)",
-            "not checked, there is no x-hub-signature-256 here",
+            "not checked, no x-hub-signature-256 was saved",
             "tag         \"\"  at body.registry_package",
             "it would   be ignored: tag was \"main\", wanted tag == \"latest\"",
             "once per   the delivery id (header.x-github-delivery) with the body's digest",
             "register   a change of package + tag to version_id + sha, ordered by updated_at",
             "group      one at a time per package + tag",
-            "not asked: there is no store yet",
+            "not searched: there is no store yet",
             "it would   be a new event, and act on route deploy",
         ],
     );
@@ -58,13 +58,13 @@ fn a_filter_is_shown_term_by_term_and_the_first_route_that_matches_wins() {
         0,
         &[
             "requires   exists(n): yes",
-            "who   \"nobody\" (its default: nothing was there)  at body.who",
+            "who   \"nobody\" (the default: the field is missing)  at body.who",
             "gone  missing  at body.gone",
             "many when n > 5 && who == \"me\": no",
             "  n > 5: false, n was 3",
             "  who == \"me\": false, who was \"nobody\"",
             "few when n < 5: yes",
-            "few is taken; not asked: rest",
+            "few matches; not evaluated: rest",
         ],
     );
     explain(r#"{"n":5}"#).has(1, &["be a new event that is only recorded: route rest has no action"]);
@@ -84,7 +84,8 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
     let explain = |path: &str, sent: &Sent| said(house.command(&["explain", "-"]), &raw(path, sent));
     explain("/version/1", &sent).has(0, &["ghcr (listens on /version/1)", "(SHA-256): right"]);
     let forged = sent.clone().with("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
-    explain("/version/1", &forged).has(1, &["wrong; the rest is what would hold", "refused with 401, bad_signature"]);
+    explain("/version/1", &forged)
+        .has(1, &["wrong; the rest assumes that it is right", "refused with 401, bad_signature"]);
     explain("/version/2", &sent).has(1, &["no source listens on /version/2, so a node answers 404"]);
     explain("/version/1", &sent.clone().with("x-github-event", "push"))
         .has(1, &["x-github-event is \"push\", wanted \"registry_package\": no", "be ignored: x-github-event was"]);
@@ -93,7 +94,7 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
     run(&house, &["explain", "saved", "--source", "other"]).has(1, &["source     other (named)"]);
     run(&house, &["explain", "saved", "--source", "gchr"]).has(2, &["did you mean `ghcr`?"]);
     run(&house, &["explain", &payload("ghcr_latest.json")])
-        .has(2, &["which source is it for? Choose one: ", "hint: name it with --source NAME"]);
+        .has(2, &["which source is it for? One of: ", "hint: name it with --source NAME"]);
 }
 
 #[test]
@@ -104,10 +105,10 @@ fn a_bare_upload_is_taken_as_that_of_the_repository_it_names() {
     std::fs::create_dir(house.path("callers")).unwrap();
     std::fs::write(house.path("callers/acme"), "secret\n").unwrap();
     let upload = br#"{"commit_sha":"c","framework":"jest","repo_id":"acme"}"#;
-    let taken = "no authorization here: taken as that of \"acme\", whom the body names";
+    let taken = "no authorization was saved: assumed that of \"acme\", which the body names";
     said_of(&house, upload).has(0, &[taken, "it would   be a new event, and act on route ingest"]);
     let unnamed = said_of(&house, br#"{"commit_sha":"c","framework":"jest"}"#);
-    unnamed.has(1, &["no authorization here, so the field repo_auth is missing; --header"]);
+    unnamed.has(1, &["no authorization was saved, so the field repo_auth is missing; add it with --header"]);
 }
 
 fn said_of(house: &House, input: &[u8]) -> Said {
@@ -120,7 +121,7 @@ fn a_bare_body_is_explained_with_the_headers_it_must_have_had_unless_they_are_gi
     let file = payload("ghcr_latest.json");
     let kind = ["--header", "X-GitHub-Event: registry_package"];
     let (no_kind, no_id) =
-        ("no x-github-event here: taken as \"registry_package\"", "no x-github-delivery here: taken as");
+        ("no x-github-event was saved: assumed \"registry_package\"", "no x-github-delivery was saved: assumed");
     let said = run(&house, &["explain", &file]);
     said.has(0, &["a bare body without headers", no_kind, no_id, "it would   be a new event, and act on route deploy"]);
     assert!(!run(&house, &["explain", &file, kind[0], kind[1]]).has(0, &[no_id]).out.contains(no_kind));
@@ -145,7 +146,7 @@ fn a_signature_that_was_right_when_it_was_sent_is_old_and_not_wrong() {
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, super::support::SECRET.as_bytes());
     let signature = hex::encode(aws_lc_rs::hmac::sign(&key, b"1700000000.{}"));
     let request = format!("POST /in/s HTTP/1.1\nX-Time: 1700000000\nX-Sig: {signature}\n\n{{}}");
-    said(house.command(&["explain", "-"]), request.as_bytes()).has(0, &["right, but too old to be believed now"]);
+    said(house.command(&["explain", "-"]), request.as_bytes()).has(0, &["right, but too old to be accepted now"]);
     said(house.command(&["explain", "-"]), request.replace("1700000000", "1700000001").as_bytes())
         .has(1, &["refused with 401, bad_signature"]);
 }

@@ -155,7 +155,7 @@ async fn a_receiver_that_fails_again_and_again_is_left_alone_and_no_event_pays_f
     assert_eq!(house.sql("select max(attempt) from events where state = 'done' and delivery_id <> 'second'"), ["1"]);
     let log = house.log();
     let said = |what: &str| log.matches(what).count();
-    assert_eq!((said("failures in a row"), said("it answers again")), (1, 1), "{log}");
+    assert_eq!((said("failures in a row"), said("the circuit is closed: it responds again")), (1, 1), "{log}");
 }
 
 #[tokio::test]

@@ -19,10 +19,10 @@ async fn what_is_published_to_is_looked_at() {
     let nats = Nats::start();
     let at = format!("github.{{kind}} at {}: ", nats.url());
     let edge = edge(&nats.url(), "", "");
-    check(&edge, false, &format!("wrong  publish   {at}no stream takes `github.*`"));
+    check(&edge, false, &format!("wrong  publish   {at}no stream has the subject `github.*`"));
     check(&edge, false, "; nats stream add GITHUB --subjects 'github.*'");
     nats.stream("GITHUB", Duration::from_mins(1)).await;
-    check(&edge, true, &format!("ok     publish   {at}the stream GITHUB remembers ids for 1m, and the last"));
+    check(&edge, true, &format!("ok     publish   {at}the stream GITHUB has a duplicate window of 1m, but the last"));
     nats.jetstream().await.delete_stream("GITHUB").await.unwrap();
     nats.stream("GITHUB", LONG).await;
     check(&edge, true, &format!("ok     publish   {at}a stream stores it"));

@@ -163,7 +163,7 @@ async fn without_a_stream_it_fails_with_the_command_that_makes_one_and_goes_on_w
     let nats = Nats::start();
     let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 50, first = "100ms", longest = "200ms" }"#));
     house.deliver(IN, &push("d-1", 1)).await;
-    until("the reason to be told", || house.log().contains("no stream takes `github.push`")).await;
+    until("the reason to be told", || house.log().contains("no stream has the subject `github.push`")).await;
     until("it to be told", || house.log().contains("nats stream add GITHUB --subjects 'github.*'")).await;
     nats.stream("GITHUB", LONG).await;
     house.quiet().await;
@@ -177,7 +177,7 @@ async fn core_nats_is_refused_unless_it_is_asked_for_in_so_many_words() {
     house.deliver(IN, &push("d-1", 1)).await;
     house.quiet().await;
     assert_eq!(house.count("dead"), 1);
-    until("it to be told", || house.log().contains("no stream takes")).await;
+    until("it to be told", || house.log().contains("no stream has the subject")).await;
 
     let house = House::new(&edge(&nats.url(), ", core = true", ""));
     let listening = nats.listen("github.push");
@@ -198,13 +198,13 @@ async fn a_window_shorter_than_the_retries_is_said_at_the_start_with_the_command
     let nats = Nats::start();
     nats.stream("GITHUB", Duration::from_mins(2)).await;
     let house = House::new(&edge(&nats.url(), "", ""));
-    until("the window to be told", || house.log().contains("remembers ids for 2m")).await;
+    until("the window to be told", || house.log().contains("has a duplicate window of 2m")).await;
     until("it to be told", || house.log().contains("nats stream edit GITHUB --dupe-window")).await;
     until("the sync to be told", || house.log().contains("sync_interval: always")).await;
 
     let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 1, first = "1s" }"#));
     until("the sync to be told", || house.log().contains("sync_interval: always")).await;
-    let (log, horizon) = (house.log(), "remembers ids");
+    let (log, horizon) = (house.log(), "has a duplicate window");
     // One attempt, and two more in doubt, each with a lease of 30 s and 5 s to answer.
     assert!(!log.contains(horizon), "{log}");
 }
@@ -245,7 +245,7 @@ async fn a_message_larger_than_the_server_takes_is_rejected() {
         .await;
     house.quiet().await;
     assert_eq!(house.count("dead"), 1);
-    until("it to be told", || house.log().contains("larger than the server takes")).await;
+    until("it to be told", || house.log().contains("too large for the server")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -284,7 +284,7 @@ async fn explain_says_that_a_redelivery_would_be_published_again() {
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     let said = house.command(&args).output().unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
-    assert!(text.contains(&event) && text.contains("have it published again: its worker decides"), "{text}");
+    assert!(text.contains(&event) && text.contains("publish it again; the worker decides"), "{text}");
     let said = house.command(&[&args[..], &["--json"]].concat()).output().unwrap();
     let told: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(told["would"]["events"][0]["be"], "published_again", "{told}");

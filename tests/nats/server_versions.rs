@@ -64,7 +64,7 @@ async fn create_makes_a_stream_of_several_subjects_on_an_old_server_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_older_than_the_oldest_that_works_is_told_at_the_start_and_by_check() {
-    const NEEDED: &str = "the server is nats-server 2.8.4, and 2.9 or newer is needed";
+    const NEEDED: &str = "the server is nats-server 2.8.4, but 2.9 or newer is required";
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", LONG).await;

@@ -1,7 +1,7 @@
-//! Which addresses may be connected to where a field has a say in it: none that only we can reach.
+//! SSRF protection: which addresses a URL with a field in it may reach. None that are not on the public internet,
+//! unless `allow` lists them.
 //!
-//! A name is resolved once. Every address it has is looked at, and those very addresses are connected to: a name that
-//! is another one a moment later gains nothing by it.
+//! A name is resolved once, and exactly the checked addresses are connected to, so DNS rebinding has no effect.
 
 use std::error::Error;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The addresses of a name, later.
+/// A future of a name's addresses.
 pub(crate) type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Finds the addresses of a name: the system's way, unless a test has another.
+/// Resolves names: with the system's resolver, or a test's.
 #[derive(Clone)]
 pub struct DnsResolver(pub Arc<dyn Fn(String) -> ResolveFuture + Send + Sync>);
 
@@ -36,7 +36,7 @@ impl fmt::Debug for DnsResolver {
     }
 }
 
-/// A range of addresses, as `10.0.0.0/8`.
+/// A range of IP addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpRange {
     first: IpAddr,
@@ -52,7 +52,7 @@ impl IpRange {
         Self { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), bits }
     }
 
-    /// Is this address in it?
+    /// Whether this address is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         let same =
             |one: u128, other: u128, of: u32| (one ^ other).checked_shr(of - u32::from(self.bits)).unwrap_or(0) == 0;
@@ -67,7 +67,7 @@ impl IpRange {
 impl FromStr for IpRange {
     type Err = String;
 
-    /// An address alone is a range of one.
+    /// Parses a range; a single address is a range of one.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || "expected a range of addresses, such as \"10.0.0.0/8\"".to_owned();
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
@@ -83,7 +83,7 @@ impl FromStr for IpRange {
             IpAddr::V4(first) => first.to_bits().checked_shl(bits.into()).unwrap_or(0) == 0,
             IpAddr::V6(first) => first.to_bits().checked_shl(bits.into()).unwrap_or(0) == 0,
         };
-        if begins { Ok(range) } else { Err(format!("{address} is not the first address of a range of /{bits}")) }
+        if begins { Ok(range) } else { Err(format!("{address} is not the first address of a /{bits} range")) }
     }
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for IpRange {
     }
 }
 
-/// Addresses of IPv4 that are not of the open internet (IANA's special-purpose registry), each with its word.
+/// IPv4 ranges that are not on the public internet (IANA's special-purpose registry), each with a description.
 const CLOSED_V4: [(IpRange, &str); 17] = [
     (IpRange::v4(0, 0, 0, 0, 8), "this network"),
     (IpRange::v4(10, 0, 0, 0, 8), "private"),
@@ -114,7 +114,7 @@ const CLOSED_V4: [(IpRange, &str); 17] = [
     (IpRange::v4(240, 0, 0, 0, 4), "reserved"),
 ];
 
-/// The same of IPv6. What is in none of them is open only within `2000::/3`.
+/// IPv6 ranges that are not on the public internet. Outside of them, only `2000::/3` is.
 const CLOSED_V6: [(IpRange, &str); 15] = [
     (IpRange::v6(0, 0, 0, 0, 96), "loopback, or an address of IPv4"),
     (IpRange::v6(0, 0, 0, 0, 64), "an address of IPv4"),
@@ -134,7 +134,7 @@ const CLOSED_V6: [(IpRange, &str); 15] = [
 ];
 const OPEN_V6: IpRange = IpRange::v6(0x2000, 0, 0, 0, 3);
 
-/// What kind of address this is, if it is not one of the open internet.
+/// The kind of address, if it is not on the public internet.
 pub(crate) fn special_purpose(address: IpAddr) -> Option<&'static str> {
     let closed = match address {
         IpAddr::V4(_) => &CLOSED_V4[..],
@@ -144,7 +144,7 @@ pub(crate) fn special_purpose(address: IpAddr) -> Option<&'static str> {
     word.or_else(|| (address.is_ipv6() && !OPEN_V6.contains(address)).then_some("reserved"))
 }
 
-/// An address that must not be connected to, and why, in words.
+/// An address that must not be connected to, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ForbiddenAddressError {
     address: IpAddr,
@@ -161,13 +161,16 @@ impl ForbiddenAddressError {
 impl fmt::Display for ForbiddenAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, word } = self;
-        write!(f, "its URL has a field in it, and leads to {address}, which is {word}; `allow` names what it may reach")
+        write!(
+            f,
+            "its URL has a field in it and resolves to {address}, which is {word}; add it to `allow` to permit it"
+        )
     }
 }
 
 impl Error for ForbiddenAddressError {}
 
-/// May this address be connected to, where a field has a say in it?
+/// Whether a URL with a field in it may reach this address.
 pub(crate) fn check_address(address: IpAddr, allow: &[IpRange]) -> Result<(), ForbiddenAddressError> {
     match special_purpose(address) {
         Some(word) if !allow.iter().any(|range| range.contains(address)) => {
@@ -177,7 +180,7 @@ pub(crate) fn check_address(address: IpAddr, allow: &[IpRange]) -> Result<(), Fo
     }
 }
 
-/// Resolves names for the HTTP client, and hands on only what may be connected to: all of a name's addresses, or none.
+/// The HTTP client's resolver: returns all of a name's addresses, or an error if one of them is not allowed.
 pub(super) struct FilteringResolver {
     pub(super) resolver: DnsResolver,
     pub(super) allow: Arc<[IpRange]>,

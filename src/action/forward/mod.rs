@@ -1,20 +1,19 @@
-//! `forward`: the event's body, as it came, to its receiver. One request, one answer, one class:
+//! `forward`: sends the event's body unchanged to its receiver. One request, one response, one outcome:
 //!
 //! | what happened | outcome |
 //! |---|---|
-//! | 2xx, also with an answer that breaks off or is too long | delivered |
+//! | 2xx, also if the response body breaks off or is too long | delivered |
 //! | 408, 425, 429, 5xx | failed; `Retry-After` is honoured |
-//! | any other 3xx, 4xx | rejected: nothing is followed |
-//! | a URL with a field in it that leads where it may not | rejected: not a byte has left |
-//! | not connected: name, route, refused, TLS | failed: not a byte of the request has left |
-//! | reset, closed, no HTTP, before there was a status | unknown: it may have acted |
-//! | our own timeout, before there was a status, or after a 2xx whose rest did not come | timed out: it may have acted |
+//! | any other 3xx, 4xx | rejected: redirects are not followed |
+//! | a URL with a field in it that resolves to a forbidden address | rejected: nothing was sent |
+//! | not connected: DNS, routing, refused, TLS | failed: nothing of the request was sent |
+//! | reset, closed or not HTTP, before a status | unknown: it may have acted |
+//! | our own timeout, before a status or after a 2xx without the rest of the response | timed out: it may have acted |
 //!
-//! A request that found its kept connection closed, before any of it was written, is sent again on a new one by the
-//! client. One of which a byte was written never is.
+//! The HTTP client retries a request on a new connection only if the pooled one was closed before any byte was written.
 //!
-//! A receiver that fails several times in a row is left alone for a while (`decide::breaker`). That is not asked here:
-//! whoever begins attempts asks [`Action::ready`] first, so that none is spent on it.
+//! The circuit breaker (`decide::circuit_breaker`) pauses a receiver that fails several times in a row. It is not
+//! checked here: the dispatcher asks [`Action::ready`] before it starts an attempt, so that no attempt is wasted.
 pub(crate) mod ip_filter;
 pub(crate) mod receiver_response;
 pub(crate) mod request;
@@ -40,7 +39,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-/// How much later than its time an attempt that sees whether a receiver is back may come back itself.
+/// How much longer than its timeout the probe of a paused receiver may take.
 const PROBE_LATE: Duration = Duration::from_secs(5);
 
 /// The action `forward`.
@@ -52,11 +51,11 @@ struct ReceiverClient {
     receiver: ReceiverPlan,
     client: Client,
     signs: Option<VerificationScheme>,
-    /// `None`: a field names the host, so that one event's failure says nothing about the next one's receiver.
+    /// `None`: a field chooses the host, so one event's failure says nothing about another's receiver.
     breaker: Option<Mutex<CircuitBreaker>>,
 }
 
-/// What became of a request.
+/// The result of a request.
 struct ForwardResult {
     outcome: Outcome,
     health: ReceiverHealth,
@@ -76,7 +75,7 @@ impl ForwardAction {
 
     async fn forward(&self, attempt: Attempt<'_>) -> Outcome {
         let Some(to) = self.receivers.get(usize::from(attempt.event.part)) else {
-            return rejected(format!("its route has no receiver {} any more", attempt.event.part + 1));
+            return rejected(format!("its route no longer has a receiver {}", attempt.event.part + 1));
         };
         let ForwardResult { outcome, health: heard } = to.send(attempt).await.unwrap_or_else(ForwardResult::not_sent);
         to.record_health(heard);
@@ -120,7 +119,7 @@ impl Action for ForwardAction {
 }
 
 impl ReceiverClient {
-    /// `Err`: why nothing was sent, in a sentence.
+    /// Sends the request; `Err` says why nothing was sent.
     async fn send(&self, attempt: Attempt<'_>) -> Result<ForwardResult, String> {
         let Self { receiver, client, signs, .. } = self;
         let Attempt { payload, lease, .. } = attempt;
@@ -131,7 +130,7 @@ impl ReceiverClient {
         let answer = tokio::select! {
             biased;
             over = lease.ended() => {
-                let outcome = Outcome::Unknown { why: format!("{} before the receiver answered", over.why()) };
+                let outcome = Outcome::Unknown { why: format!("{} before the receiver responded", over.why()) };
                 return Ok(ForwardResult { outcome, health: ReceiverHealth::Unknown });
             }
             answer = timeout_at(until, request.send()) => answer,
@@ -141,27 +140,28 @@ impl ReceiverClient {
                 let ReceiverResponse { outcome, health: heard, cut } =
                     read_response(response, receiver, until, lease).await;
                 if let Some(why) = cut {
-                    let why = format!("the answer is not kept whole: {}", why.reason());
+                    let why = format!("the response is not kept completely: {}", why.reason());
                     warn!(target: "hookonce", event = %attempt.event.id, why, "receipt");
                 }
                 Ok(ForwardResult { outcome, health: heard })
             }
             Ok(Err(error)) => classify_send_error(&error),
             Err(_) => {
-                let why = format!("no answer within {}", duration_text(receiver.timeout));
+                let why = format!("no response within {}", duration_text(receiver.timeout));
                 Ok(ForwardResult { outcome: Outcome::TimedOut { why, answered: None }, health: ReceiverHealth::Down })
             }
         }
     }
 
-    /// Where to send. One with a field in it is looked at: as an address here, as a name when it is resolved.
+    /// The URL of an event. If it has a field in it, an IP address is checked here, a name when it is resolved.
     fn url(&self, attempt: Attempt<'_>) -> Result<Url, String> {
         let template = &self.receiver.url;
         if template.fields().next().is_none() {
-            return Url::parse(&template.to_string()).map_err(|error| format!("the receiver's URL is none: {error}"));
+            return Url::parse(&template.to_string())
+                .map_err(|error| format!("the receiver's URL is invalid: {error}"));
         }
         let url = url_template::fill(template, &attempt.event.fields).map_err(|unfilled| unfilled.to_string())?;
-        // A URL has an IPv6 address in brackets; `lookup_host` wants none.
+        // A URL has an IPv6 address in brackets.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         if let Ok(address) = host.parse::<IpAddr>() {
             ip_filter::check_address(address, &self.receiver.allow).map_err(|forbidden| forbidden.to_string())?;
@@ -169,7 +169,7 @@ impl ReceiverClient {
         Ok(url)
     }
 
-    /// Remembers how the receiver is, and says so when that changes.
+    /// Records the receiver's health, and logs a change.
     fn record_health(&self, heard: ReceiverHealth) {
         let Some(breaker) = &self.breaker else { return };
         let turned = lock(breaker).on_result(heard, boottime().0);
@@ -177,13 +177,13 @@ impl ReceiverClient {
         match turned {
             Some(CircuitTransition::Opened(wait)) => {
                 let why = format!(
-                    "{BREAKER_FAILURES} failures in a row: it is left alone, tried again after {}, and its events wait",
+                    "{BREAKER_FAILURES} failures in a row: the circuit is open, next attempt after {}; its events wait",
                     duration_text(wait)
                 );
                 warn!(target: "hookonce", url, why, "receiver");
             }
             Some(CircuitTransition::Closed) => {
-                info!(target: "hookonce", url, why = "it answers again", "receiver");
+                info!(target: "hookonce", url, why = "the circuit is closed: it responds again", "receiver");
             }
             None => {}
         }
@@ -191,7 +191,7 @@ impl ReceiverClient {
 }
 
 impl ForwardResult {
-    /// Not a byte has left, and none ever will.
+    /// The outcome if nothing was sent and a retry would not help.
     fn not_sent(why: String) -> Self {
         Self { outcome: rejected(why), health: ReceiverHealth::Unknown }
     }
@@ -205,7 +205,7 @@ fn rejected(why: String) -> Outcome {
     Outcome::Rejected { why, receipt: None }
 }
 
-/// The URL is left out: it may carry a secret.
+/// The outcome of a failed request, without the URL, which may contain a secret.
 fn classify_send_error(error: &reqwest::Error) -> Result<ForwardResult, String> {
     if let Some(forbidden) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenAddressError>()) {
         return Err(forbidden.to_string());
@@ -216,17 +216,17 @@ fn classify_send_error(error: &reqwest::Error) -> Result<ForwardResult, String> 
     } else if error.is_connect() {
         Outcome::Failed { why: format!("not connected: {cause}"), retry_after: None, receipt: None }
     } else {
-        Outcome::Unknown { why: format!("sent, but not answered: {cause}") }
+        Outcome::Unknown { why: format!("sent, but no response: {cause}") }
     };
     Ok(ForwardResult { outcome, health: ReceiverHealth::Down })
 }
 
-/// An error and those behind it.
+/// An error and its sources.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| (*error).source())
 }
 
-/// The innermost cause: those around it only say that there is one.
+/// The innermost cause, which is the informative one.
 fn root_cause(error: &reqwest::Error) -> String {
     let innermost = causes(error).last().filter(|cause| !cause.is::<reqwest::Error>());
     innermost.map_or_else(|| "it could not be built".into(), ToString::to_string)

@@ -1,4 +1,4 @@
-//! What a receiver's answer means, and what is kept of it.
+//! A receiver's response: its outcome, and what is kept of it.
 
 use crate::action::plan::ReceiverPlan;
 use crate::decide::circuit_breaker::ReceiverHealth;
@@ -13,21 +13,21 @@ use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-/// An answer, read as far as it is kept.
+/// A response, read as far as it is kept.
 pub(super) struct ReceiverResponse {
     pub(super) outcome: Outcome,
-    /// What it says about the receiver's health.
+    /// What it means for the receiver's health.
     pub(super) health: ReceiverHealth,
-    /// Why the receipt is not whole.
+    /// Why the receipt is incomplete.
     pub(super) cut: Option<ReceiptTruncation>,
 }
 
-/// Why a receipt is not whole.
+/// Why a receipt is incomplete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReceiptTruncation {
     TooLong,
     BrokeOff,
-    /// Our own timeout ended the reading.
+    /// Our own timeout.
     TimedOut,
     Over(LeaseEnd),
 }
@@ -43,7 +43,7 @@ impl ReceiptTruncation {
     }
 }
 
-/// Reads an answer.
+/// Reads a response.
 pub(super) async fn read_response(
     response: Response,
     receiver: &ReceiverPlan,
@@ -54,22 +54,22 @@ pub(super) async fn read_response(
     let retry_after = retry_after(response.headers());
     let (receipt, cut) = receipt(response, &receiver.receipt_headers, until, lease).await;
     let receipt = Some(receipt);
-    let why = format!("the receiver answered {}", status.as_u16());
+    let why = format!("the receiver responded with {}", status.as_u16());
     let heard = if status.is_server_error() { ReceiverHealth::Down } else { ReceiverHealth::Up };
     let outcome = match status.as_u16() {
         200..=299 if cut == Some(ReceiptTruncation::TimedOut) => {
-            let why = format!("{why}, and the rest did not come within {}", duration_text(receiver.timeout));
+            let why = format!("{why}, but the rest did not arrive within {}", duration_text(receiver.timeout));
             Outcome::TimedOut { why, answered: receipt }
         }
         200..=299 => Outcome::Delivered(receipt),
         408 | 425 | 429 | 500..=599 => Outcome::Failed { why, retry_after, receipt },
         300..=499 => Outcome::Rejected { why, receipt },
-        _ => Outcome::Unknown { why: format!("{why}, which means nothing") },
+        _ => Outcome::Unknown { why: format!("{why}, which is not a final status") },
     };
     ReceiverResponse { outcome, health: heard, cut }
 }
 
-/// The status is known by now, so whatever ends the reading only cuts the body.
+/// Reads the body. The status is known, so a failure only truncates it.
 async fn receipt(
     mut response: Response,
     also: &[String],
@@ -87,7 +87,7 @@ async fn receipt(
     (Receipt { status: StatusCode::as_u16(&status), headers, body, truncated: cut.is_some() }, cut)
 }
 
-/// Reads up to the limit; says why it is not all.
+/// Reads up to the limit; returns why the body is incomplete, if it is.
 async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<ReceiptTruncation> {
     loop {
         match response.chunk().await {
@@ -109,8 +109,8 @@ fn kept(headers: &HeaderMap, also: &[String]) -> Vec<(String, String)> {
     kept_headers(all, |name| also.iter().any(|also| also == name))
 }
 
-/// Seconds, or a date: which counts from the receiver's own `Date`, since our clock may differ. How long at most is not
-/// said here; more seconds than can be counted are as many as can be.
+/// Parses `Retry-After`: seconds, or a date relative to the receiver's own `Date`, because clocks differ. The maximum
+/// is applied elsewhere; a number that overflows is capped.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let after = text(RETRY_AFTER)?;

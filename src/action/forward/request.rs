@@ -1,4 +1,4 @@
-//! What is sent to a receiver beside the body, and by which client.
+//! The headers sent to a receiver, and its HTTP client.
 
 use super::ip_filter::{DnsResolver, FilteringResolver};
 use crate::action;
@@ -12,14 +12,14 @@ use reqwest::{Client, redirect};
 use std::fmt;
 use std::sync::Arc;
 
-/// To connect: name, TCP and TLS.
+/// Connect timeout: DNS, TCP and TLS.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// A kept connection is not used again after this: shorter than the 5 s after which Node.js closes it, since a request
-/// that crosses with the closing is in doubt.
+/// Idle timeout of pooled connections: shorter than the 5 s of Node.js, because a request that races with the close is
+/// in doubt.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// The client for this receiver. To connect takes at most half of the receiver's time: so a connection that never came
-/// (failed) is told from an answer that never came (unknown).
+/// The HTTP client of a receiver. Connecting takes at most half of the timeout, so that "never connected" (failed) can
+/// be distinguished from "never responded" (unknown).
 pub(super) fn client(to: &ReceiverPlan, resolver: &DnsResolver) -> reqwest::Result<Client> {
     let mut builder = Client::builder()
         .user_agent(concat!("hookonce/", env!("CARGO_PKG_VERSION")))
@@ -35,16 +35,16 @@ pub(super) fn client(to: &ReceiverPlan, resolver: &DnsResolver) -> reqwest::Resu
         let allow = to.allow.clone().into();
         builder = builder.dns_resolver(Arc::new(FilteringResolver { resolver: resolver.clone(), allow }));
     }
-    // A machine without certificates can still forward to its neighbour.
+    // Plain HTTP must work on a machine without CA certificates.
     if to.url.to_string().starts_with("http://") { builder.tls_certs_only([]).build() } else { builder.build() }
 }
 
-/// Signs as Standard Webhooks does.
+/// Signs a request as Standard Webhooks does.
 pub(super) fn signing(key: &SigningKey) -> Result<VerificationScheme, String> {
     VerificationScheme::standard_webhooks(std::slice::from_ref(&key.0), Duration::ZERO)
 }
 
-/// Why an event's fields do not fit a header. It names the header or the field, never a value.
+/// Why a header could not be built from an event's fields. Names the header or field, never a value.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum RequestHeaderError {
     Field(FieldTemplateError),
@@ -55,13 +55,13 @@ impl fmt::Display for RequestHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
-            Self::Header(name) => write!(f, "what is to be set as `{name}` cannot stand in a header"),
+            Self::Header(name) => write!(f, "the value for `{name}` is not allowed in a header"),
         }
     }
 }
 
-/// The type of the body and how it is packed, what the route passes on of the sender's headers, what it sets, and our own. Nothing else of
-/// the delivery goes on.
+/// All headers of a request: content type and encoding, the sender's headers that the route passes on, those it sets,
+/// and our own. Nothing else of the delivery is sent.
 pub(super) fn headers(
     to: &ReceiverPlan,
     signs: Option<&VerificationScheme>,
@@ -73,7 +73,7 @@ pub(super) fn headers(
     let told = [&CONTENT_TYPE, &CONTENT_ENCODING].map(HeaderName::as_str);
     let told = told.iter().filter_map(|name| Some((*name, payload.header(name)?)));
     for (name, value) in passed.chain(told) {
-        // One that came in and cannot go out is left behind: it was never ours to judge.
+        // An incoming header that is not valid for sending is dropped.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.append(name, value);
         }
@@ -106,7 +106,8 @@ fn hookonce_headers(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -
     own
 }
 
-/// The same through all attempts of one life. The standard has no dot in it: that would let a byte move to the time.
+/// The message id, the same for all attempts of one life. The standard forbids dots, which would make the signed
+/// content ambiguous.
 fn message_id(event: &Event) -> String {
     event.idempotency_key().replace('.', "_")
 }

@@ -1,5 +1,5 @@
-//! Where a receiver is, with the event's fields in it. A field is one label of a host, one piece of a path's segment or
-//! of a query's value: never the scheme, the port, a user, or more than one of these.
+//! URLs with an event's fields in them. A field may be one label of the host, or part of a path segment or of a query
+//! value; never the scheme, port or user, or more than one of these.
 
 use crate::action::plan::{FieldTemplate, FieldTemplateError, FieldTemplatePart};
 use crate::decide::field::Fields;
@@ -7,10 +7,10 @@ use reqwest::Url;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The longest label of a host (RFC 1035).
+/// Maximum length of a host label (RFC 1035).
 const LABEL_MAX: usize = 63;
 
-/// The part of a URL that comes next after some beginning of it.
+/// The part of a URL that follows a prefix of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UrlComponent {
     /// A label of the host.
@@ -24,7 +24,7 @@ pub(crate) enum UrlComponent {
 }
 
 impl UrlComponent {
-    /// What comes next after this beginning.
+    /// The part that follows this prefix.
     pub(crate) fn after(beginning: &str) -> Self {
         let Some((_, rest)) = beginning.split_once("://") else { return Self::Other };
         if rest.contains('#') {
@@ -42,7 +42,7 @@ impl UrlComponent {
     }
 }
 
-/// The URL of this template for these fields. What it leads to is not looked at here.
+/// Fills the template with these fields. Does not check the address.
 pub(super) fn fill(template: &FieldTemplate, fields: &Fields) -> Result<Url, FieldTemplateError> {
     let mut url = String::new();
     for (i, piece) in template.0.iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn fill(template: &FieldTemplate, fields: &Fields) -> Result<Url, Fie
             _ => return Err(unfit()),
         }
     }
-    // `.` and `..` would lead out of where the config says it goes.
+    // `.` and `..` would leave the path that the config names.
     let path = url.split_once("://").map_or("", |(_, rest)| rest.split(['?', '#']).next().unwrap_or(rest));
     let named = || template.0.iter().find_map(|piece| piece.field().cloned()).unwrap_or_else(|| Arc::from(""));
     if path.split(['/', '\\']).skip(1).any(is_dots) {
@@ -72,7 +72,7 @@ pub(super) fn fill(template: &FieldTemplate, fields: &Fields) -> Result<Url, Fie
     Url::parse(&url).map_err(|_| FieldTemplateError::NotInUrl(named()))
 }
 
-/// Does a field name the host, or a part of it?
+/// Whether a field chooses the host or a part of it.
 pub(crate) fn names_host(template: &FieldTemplate) -> bool {
     let mut beginning = String::new();
     template.0.iter().any(|piece| {
@@ -82,7 +82,7 @@ pub(crate) fn names_host(template: &FieldTemplate) -> bool {
     })
 }
 
-/// May this stand behind a label?
+/// Whether this may follow a label.
 pub(crate) fn ends_label(next: Option<char>) -> bool {
     matches!(next, None | Some('.' | '/' | ':' | '?' | '#'))
 }
@@ -92,7 +92,7 @@ fn is_label(text: &str) -> bool {
     letters && (1..=LABEL_MAX).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// A segment that a URL's reader takes for a step up, or for none, however it is written.
+/// Whether a segment is `.` or `..`, however it is escaped.
 fn is_dots(segment: &str) -> bool {
     matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
 }

@@ -1,15 +1,16 @@
-//! `publish`: the event's body, as it came or in an envelope, to a NATS subject. One message, one answer, one class:
+//! `publish`: sends the event's body, unchanged or in an envelope, to a NATS subject. One message, one reply, one
+//! outcome:
 //!
 //! | what happened | outcome |
 //! |---|---|
 //! | the stream has it, now or from an earlier attempt (`duplicate`) | delivered |
 //! | not connected: nothing was sent | failed |
-//! | no stream takes the subject, or the stream says no | failed: it did not take it |
-//! | larger than the server or the stream takes, a field that is no token | rejected |
-//! | sent, and no answer in time | unknown: the stream may have it |
+//! | no stream has the subject, or the stream refuses the message | failed: it was not stored |
+//! | too large for the server or the stream, a field that is not one token | rejected |
+//! | sent, and no reply in time | unknown: the stream may have it |
 //!
-//! Every attempt of one life carries the same `Nats-Msg-Id`, so that the stream keeps one message of it, as long as its
-//! duplicate window remembers the first.
+//! Every attempt of one life has the same `Nats-Msg-Id`, so the stream stores one message, as long as its duplicate
+//! window covers the first.
 pub(crate) mod nats_connection;
 pub(crate) mod stream_check;
 
@@ -37,10 +38,10 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
-/// Waiting for a connection takes at most half of the time there is: so what was never sent (failed) is told from what
-/// was never answered (unknown).
+/// Waiting for a connection takes at most half of the timeout, so that "never sent" (failed) can be distinguished from
+/// "never acknowledged" (unknown).
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// The stream's own word for a message that is too large for it.
+/// JetStream's error code for a message that is too large.
 const TOO_LARGE: u64 = 10_054;
 
 /// The action `publish`.
@@ -49,7 +50,7 @@ pub(crate) struct PublishAction {
     server: Arc<NatsConnection>,
 }
 
-/// What a stream answers.
+/// A stream's reply.
 #[derive(Deserialize)]
 struct PublishAck {
     stream: Option<String>,
@@ -68,7 +69,7 @@ struct PublishAckError {
 }
 
 impl PublishAction {
-    /// Publishes by this plan. What the stream is like is looked at beside, and said.
+    /// Creates the action. Checks the stream's settings in the background, and logs warnings.
     pub(crate) fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
         let server = servers.connection(&plan.server)?;
         let plan = Arc::new(plan);
@@ -96,7 +97,7 @@ impl PublishAction {
         };
         tokio::select! {
             biased;
-            over = lease.ended() => Outcome::Unknown { why: format!("{} before the stream answered", over.why()) },
+            over = lease.ended() => Outcome::Unknown { why: format!("{} before the stream replied", over.why()) },
             sent = timeout_at(until, sending) => sent.unwrap_or_else(|_| Outcome::TimedOut {
                 why: format!("sent, but not acknowledged within {}", duration_text(self.plan.timeout)),
                 answered: None,
@@ -122,7 +123,7 @@ impl PublishAction {
         self.plan.kind.as_deref().and_then(|name| payload.header(name)).unwrap_or_default()
     }
 
-    /// Whose message it is, and what a consumer needs to verify the delivery again.
+    /// The headers: the event's id, and what a consumer needs to verify the delivery again.
     fn headers(&self, attempt: &Attempt<'_>) -> HeaderMap {
         let Attempt { event, payload, .. } = *attempt;
         let own = [
@@ -135,7 +136,7 @@ impl PublishAction {
         let own = own.into_iter().chain(action::trace_headers(attempt)).map(|(name, value)| (name.to_owned(), value));
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
         let signed = self.resign(attempt);
-        // A signature of ours stands alone: beside parts of the sender's, a worker could not tell which one counts.
+        // Our own signature replaces the sender's: with both, a worker could not tell which one to verify.
         let proof = self
             .plan
             .signs
@@ -149,7 +150,7 @@ impl PublishAction {
         let signed = signed.iter().map(|(name, value)| (title_case_header(name), value.clone()));
         let mut headers = HeaderMap::new();
         for (name, value) in own.chain(kept).chain(signed).filter(|(_, value)| !value.is_empty()) {
-            // What cannot stand in a header does not: the body has it too.
+            // A value that is not valid in a header is dropped; the body has it, too.
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
                 headers.append(name, value);
             }
@@ -157,9 +158,8 @@ impl PublishAction {
         headers
     }
 
-    /// The sender's signature is gone once its event has ended, and does not cover the JSON that an envelope carries of
-    /// a form. Then these bytes, which were verified, are signed as the sender would: else a consumer that verifies
-    /// could not believe them.
+    /// Signs the verified bytes as the sender would, if the sender's signature is deleted (its event has ended) or does
+    /// not cover the JSON that an envelope carries of a form. Otherwise a consumer could not verify them.
     fn resign(&self, attempt: &Attempt<'_>) -> Vec<(String, String)> {
         let Attempt { event, payload, at, .. } = *attempt;
         let Some(scheme) = &self.plan.signs else { return Vec::new() };
@@ -188,11 +188,14 @@ impl PublishAction {
             Ok(answer) => parse_ack(&answer, event),
             Err(error) => match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    let why = format!("no stream takes `{subject}`; make one: {}", self.plan.create_stream_command());
+                    let why = format!(
+                        "no stream has the subject `{subject}`; create one: {}",
+                        self.plan.create_stream_command()
+                    );
                     Outcome::Failed { why, retry_after: None, receipt: None }
                 }
                 RequestErrorKind::InvalidSubject => {
-                    Outcome::Rejected { why: format!("`{subject}` is no subject"), receipt: None }
+                    Outcome::Rejected { why: format!("`{subject}` is not a valid subject"), receipt: None }
                 }
                 RequestErrorKind::MaxPayloadExceeded => too_large(client),
                 RequestErrorKind::TimedOut | RequestErrorKind::Other => {
@@ -216,7 +219,7 @@ impl Action for PublishAction {
 fn parse_ack(answer: &Message, event: &Event) -> Outcome {
     match serde_json::from_slice(&answer.payload) {
         Ok(PublishAck { error: Some(no), .. }) => {
-            let why = format!("the stream says no: {} ({})", no.description, no.err_code);
+            let why = format!("the stream refused it: {} ({})", no.description, no.err_code);
             if no.err_code == TOO_LARGE {
                 return Outcome::Rejected { why, receipt: None };
             }
@@ -228,12 +231,12 @@ fn parse_ack(answer: &Message, event: &Event) -> Outcome {
             }
             Outcome::Delivered(None)
         }
-        _ => Outcome::Unknown { why: "something answered that is no stream".into() },
+        _ => Outcome::Unknown { why: "the reply is not from a stream".into() },
     }
 }
 
-/// To whoever listens. That the server has it is known once it answers a question asked after it; whether anybody got
-/// it never is.
+/// Publishes on core NATS. The server has the message once it replies to a later request; whether a subscriber got it
+/// is never known.
 async fn publish_core(client: &Client, subject: String, headers: HeaderMap, body: Bytes) -> Outcome {
     if let Err(error) = client.publish_with_headers(subject, headers, body).await {
         return match error.kind() {
@@ -243,16 +246,16 @@ async fn publish_core(client: &Client, subject: String, headers: HeaderMap, body
     }
     match round_trip(client).await {
         Ok(()) => Outcome::Delivered(None),
-        Err(error) => Outcome::Unknown { why: format!("sent, and the server did not answer: {error}") },
+        Err(error) => Outcome::Unknown { why: format!("sent, but the server did not reply: {error}") },
     }
 }
 
 fn too_large(client: &Client) -> Outcome {
-    let why = format!("it is larger than the server takes: at most {} bytes (max_payload)", client.max_payload());
+    let why = format!("it is too large for the server: at most {} bytes (max_payload)", client.max_payload());
     Outcome::Rejected { why, receipt: None }
 }
 
-/// A header's name as servers and their clients write it: `X-Github-Event`. NATS, unlike HTTP, tells cases apart.
+/// A header name in title case, as HTTP libraries write it: `X-Github-Event`. NATS headers are case-sensitive.
 fn title_case_header(name: &str) -> String {
     let word = |word: &str| {
         let mut chars = word.chars();

@@ -1,7 +1,7 @@
-//! Connections to NATS, one for each server: made when first needed, kept, and made again when they break.
+//! Connections to NATS, one per server: opened on first use, kept, and reopened when they break.
 //!
-//! What is asked for while there is no connection is not queued here: the client would send it whenever there is one
-//! again, long after who asked has gone. So everybody waits for [`NatsConnection::connected`] first.
+//! Callers wait for [`NatsConnection::connected`] before they send. Otherwise the client would queue the request and
+//! send it after a reconnect, long after the caller has given up.
 
 use crate::action::ActionError;
 use crate::action::plan::{NatsCredentials, NatsServer};
@@ -19,15 +19,15 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// To connect: name, TCP, TLS and who we are.
+/// Connect timeout: DNS, TCP, TLS and authentication.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// To find out whether anybody is there.
+/// Timeout of a TCP probe.
 const REACH_TIME: Duration = Duration::from_secs(2);
-/// The longest wait before it is tried again; the first is a sixteenth of it, and it doubles.
+/// Maximum reconnect delay; it starts at a sixteenth of this and doubles.
 const RECONNECT_LONGEST: Duration = Duration::from_secs(4);
-/// A connection that says nothing for so long is asked whether it is there.
+/// Interval of keep-alive pings.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// Messages that wait to be taken by one subscription. More than one pull ever asks for.
+/// Capacity of a subscription: more messages than one pull ever requests.
 const SUBSCRIPTION_MAX: usize = 4096;
 
 /// Every connection of this node.
@@ -42,7 +42,7 @@ impl fmt::Debug for NatsConnections {
 }
 
 impl NatsConnections {
-    /// The connection to this server, which others may share. Nothing is connected yet.
+    /// The shared connection to this server; does not connect yet.
     pub fn connection(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(plan) {
@@ -66,23 +66,23 @@ impl NatsConnections {
 /// One connection.
 pub struct NatsConnection {
     plan: NatsServer,
-    /// Something happened to it.
+    /// Signals a change of the connection.
     news: Arc<watch::Sender<()>>,
     /// How often it broke.
     breaks: Arc<watch::Sender<u64>>,
     client: OnceCell<Client>,
-    /// Why it is not there, if the server or the network said.
+    /// Why it is not connected, if known.
     trouble: Arc<Mutex<Option<String>>>,
     told: AtomicBool,
 }
 
 impl NatsConnection {
-    /// The server, as it may be shown.
+    /// The server's URL for messages.
     pub fn shown(&self) -> &str {
         &self.plan.shown
     }
 
-    /// The client, connected; waits for that at most so long. An error is a sentence, and nothing was sent.
+    /// The connected client; waits at most this long. On error nothing was sent.
     pub async fn connected(&self, within: Duration) -> Result<Client, String> {
         let until = tokio::time::Instant::now() + within;
         let client = self.client.get_or_try_init(|| self.connect()).await?;
@@ -97,14 +97,14 @@ impl NatsConnection {
         Ok(client.clone())
     }
 
-    /// Waits until the connection breaks; counted from the call, not from when it is first waited for.
+    /// Waits until the connection breaks after this call, not after the first poll.
     pub fn disconnected(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut breaks = self.breaks.subscribe();
-        // The sender may be gone with the node: then nobody waits any more.
+        // The sender is dropped only when the node stops.
         async move { breaks.changed().await.unwrap_or_default() }
     }
 
-    /// Is this the first to be told something about the server?
+    /// Whether this is the first report about the server.
     pub(super) fn claim_sync_warning(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
@@ -142,7 +142,7 @@ impl NatsConnection {
     }
 }
 
-/// Asks the server a question that nobody has an answer to: when it says so, it has taken all that was sent before.
+/// Sends a request without responders: when the server reports that, it has received everything sent before.
 pub(crate) async fn round_trip(client: &Client) -> Result<(), RequestError> {
     match client.send_request(client.new_inbox(), Request::new().timeout(None)).await {
         Err(error) if error.kind() != RequestErrorKind::NoResponders => Err(error),
@@ -150,7 +150,7 @@ pub(crate) async fn round_trip(client: &Client) -> Result<(), RequestError> {
     }
 }
 
-/// How long to wait before the next try.
+/// The delay before the next reconnect.
 fn reconnect_delay(tries: usize) -> Duration {
     let doubled = 1_u32.checked_shl(u32::try_from(tries.saturating_sub(1)).unwrap_or(u32::MAX)).unwrap_or(u32::MAX);
     (RECONNECT_LONGEST / 16).saturating_mul(doubled).min(RECONNECT_LONGEST)
@@ -169,22 +169,21 @@ fn log_event(server: &str, event: &Event, is: &str) {
     }
 }
 
-/// What an event is, in words. Why no connection is made the client keeps to itself: so the places are asked whether
-/// anybody is there at all.
+/// A client event in words. The client does not say why it cannot connect, so the server's address is probed.
 async fn describe_event(event: &Event, places: &[(String, u16)]) -> String {
     let Event::ClientError(_) = event else { return event.to_string() };
     for (host, port) in places {
         let why = match timeout(REACH_TIME, TcpStream::connect((host.as_str(), *port))).await {
             Ok(Ok(_)) => continue,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it does not answer".into(),
+            Err(_) => "it does not respond".into(),
         };
         return format!("{event}: {host}:{port}: {why}");
     }
     event.to_string()
 }
 
-/// Who we are and whom we trust; an error is a sentence without a secret in it.
+/// The options for credentials and TLS; an error contains no secret.
 fn options(plan: &NatsServer) -> Result<ConnectOptions, String> {
     let mut options = ConnectOptions::new();
     options = match &plan.who {
@@ -192,10 +191,10 @@ fn options(plan: &NatsServer) -> Result<ConnectOptions, String> {
             Some((user, password)) => options.user_and_password(user, password),
             None => options,
         },
-        // The client wants the end of the last line, which a value from elsewhere has lost.
-        NatsCredentials::Creds(text) => options
-            .credentials(&format!("{text}\n"))
-            .map_err(|_| "`creds` is not what a .creds file holds: a JWT and a seed, each between its two lines")?,
+        // The client needs the trailing newline, which an external value has lost.
+        NatsCredentials::Creds(text) => options.credentials(&format!("{text}\n")).map_err(
+            |_| "`creds` is not the content of a .creds file: a JWT and a seed, each between its marker lines",
+        )?,
         NatsCredentials::Nkey(seed) => options.nkey(seed.clone()),
         NatsCredentials::Token(token) => options.token(token.clone()),
         NatsCredentials::User(user, password) => options.user_and_password(user.clone(), password.clone()),
@@ -210,11 +209,11 @@ fn options(plan: &NatsServer) -> Result<ConnectOptions, String> {
 }
 
 fn addresses(plan: &NatsServer) -> Result<Vec<ServerAddr>, String> {
-    let no_url = |_| format!("`{}` is no URL of a NATS server", plan.shown);
+    let no_url = |_| format!("`{}` is not the URL of a NATS server", plan.shown);
     plan.url.split(',').map(|url| url.trim().parse().map_err(no_url)).collect()
 }
 
-/// The user and the password in a URL: the client itself does not look there.
+/// The user and password in a URL, which the client ignores.
 fn user(url: &str) -> Option<(String, String)> {
     let url = reqwest::Url::parse(url.split(',').next()?.trim()).ok()?;
     let plain = |text: &str| {
@@ -226,38 +225,39 @@ fn user(url: &str) -> Option<(String, String)> {
     Some((plain(url.username()).filter(|user| !user.is_empty())?, plain(url.password()?)?))
 }
 
-/// The oldest server that works. Debian 12 has it.
+/// The oldest supported server version (Debian 12).
 const OLDEST: (u32, u32) = (2, 9);
-/// The first server whose consumers filter by several subjects, and that can be told to sync before it acknowledges.
+/// The first server version with several filter subjects per consumer, and with `sync_interval: always`.
 const SEVERAL_FILTERS: (u32, u32) = (2, 10);
 
-/// What a server says of itself when a client connects.
+/// A server's version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct NatsServerVersion(String);
 
 impl NatsServerVersion {
-    /// Of the server that this client is connected to.
+    /// The version of the server that this client is connected to.
     pub(crate) fn of(client: &Client) -> Self {
         Self(client.server_info().version)
     }
 
-    /// A sentence, if it is older than the oldest that works.
+    /// An error text, if the server is too old.
     pub(crate) fn too_old(&self) -> Option<String> {
         let (major, minor) = OLDEST;
-        self.before(OLDEST).then(|| format!("the server is nats-server {self}, and {major}.{minor} or newer is needed"))
+        self.before(OLDEST)
+            .then(|| format!("the server is nats-server {self}, but {major}.{minor} or newer is required"))
     }
 
-    /// A consumer can filter by more than one subject. An older server ignores such a filter and hands out everything.
+    /// Whether a consumer can filter by several subjects. An older server ignores the filter and delivers everything.
     pub(crate) fn filters_by_several_subjects(&self) -> bool {
         !self.before(SEVERAL_FILTERS)
     }
 
-    /// Its config knows `sync_interval: always`.
+    /// Whether its config supports `sync_interval: always`.
     pub(crate) fn can_sync_always(&self) -> bool {
         !self.before(SEVERAL_FILTERS)
     }
 
-    /// A version that cannot be read is taken for a new one.
+    /// An unparsable version counts as new.
     fn before(&self, wanted: (u32, u32)) -> bool {
         let mut parts = self.0.trim_start_matches('v').split('.').map(|part| part.parse::<u32>().ok());
         matches!((parts.next(), parts.next()), (Some(Some(major)), Some(Some(minor))) if (major, minor) < wanted)

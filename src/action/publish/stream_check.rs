@@ -1,9 +1,9 @@
-//! A look at the stream that is published to, once there is a connection: what about it makes a promise smaller, said
-//! in a line each, with the command that helps. Nothing here changes what is done.
+//! Checks the stream that is published to, once connected, and logs each setting that weakens a guarantee, with the
+//! command that fixes it. Only logs.
 //!
-//! What the API tells: whether a stream takes the subject, how long it remembers ids, whether it keeps messages on disk,
-//! whether it acknowledges at all or before it writes. Whether the server syncs before it acknowledges
-//! (`sync_interval: always`) it tells nobody but its administrators: that line says so.
+//! The API shows whether a stream has the subject, its duplicate window, its storage, and whether it acknowledges at
+//! all or before it writes. Whether the server syncs before it acknowledges (`sync_interval: always`) is visible only
+//! to its administrators; a log line says so.
 
 use super::{NatsConnection, NatsServerVersion};
 use crate::action::plan::{PublishMode, PublishPlan, window};
@@ -15,16 +15,16 @@ use async_nats::jetstream::{self, Context};
 use std::sync::Arc;
 use tracing::{Level, error, warn};
 
-/// How often a connection that is not there is looked for.
+/// How often a missing connection is checked.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What about a stream makes a promise smaller.
+/// A setting of a stream that weakens a guarantee.
 pub(crate) struct StreamWarning {
     /// An error: nothing can be published. Else it is worth knowing.
     pub level: Level,
     /// What it is.
     pub why: String,
-    /// What to do about it.
+    /// What to do.
     pub hint: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
         match server.connected(LOOK).await {
             Ok(client) => break client,
             Err(why) => {
-                let hint = "it is tried again; events wait meanwhile";
+                let hint = "retrying; events wait meanwhile";
                 say(&server, &plan, &StreamWarning::new(Level::WARN, why, hint));
                 // An error may come at once: a file that cannot be read.
                 tokio::time::sleep(LOOK).await;
@@ -50,10 +50,10 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
         say(&server, &plan, &doubt);
     }
     if plan.keeper == PublishMode::Stream && server.claim_sync_warning() {
-        let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every minute \
-                   or two, and a power failure may take what it acknowledged since";
+        let why = "the server does not reveal whether it syncs before it acknowledges; by default it syncs every minute \
+                   or two, and a power failure may lose what it acknowledged since";
         let version = NatsServerVersion::of(&client);
-        let config = "jetstream { sync_interval: always } in its config";
+        let config = "set jetstream { sync_interval: always } in its config";
         let hint = if version.can_sync_always() {
             config.to_owned()
         } else {
@@ -63,18 +63,18 @@ pub(super) async fn warn_about_stream(plan: Arc<PublishPlan>, server: Arc<NatsCo
     }
 }
 
-/// What is to be said of where this plan publishes.
+/// The warnings about a plan's stream.
 pub(crate) async fn stream_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
     let old = NatsServerVersion::of(client).too_old();
     let mut warnings: Vec<_> =
-        old.map(|why| StreamWarning::new(Level::WARN, why, "install a newer one")).into_iter().collect();
+        old.map(|why| StreamWarning::new(Level::WARN, why, "install a newer version")).into_iter().collect();
     warnings.extend(delivery_warnings(client, plan).await);
     warnings
 }
 
 async fn delivery_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
     if plan.keeper == PublishMode::Core {
-        let why = "core = true: who does not listen right now never gets it; at most once";
+        let why = "core = true: at most once; lost if there is no subscriber";
         return vec![StreamWarning::new(Level::WARN, why, plan.create_stream_command())];
     }
     match stream(client, &plan.subjects()).await {
@@ -83,13 +83,13 @@ async fn delivery_warnings(client: &Client, plan: &PublishPlan) -> Vec<StreamWar
     }
 }
 
-/// The stream that takes this subject.
+/// The stream with this subject.
 async fn stream(client: &Client, subjects: &str) -> Result<Config, String> {
     let context: Context = jetstream::new(client.clone());
     let name = context.stream_by_subject(subjects).await;
-    let name = name.map_err(|_| format!("no stream takes `{subjects}`, so nothing is kept and every attempt fails"))?;
+    let name = name.map_err(|_| format!("no stream has the subject `{subjects}`, so every attempt fails"))?;
     let found =
-        context.get_stream(&name).await.map_err(|error| format!("the stream {name} cannot be seen: {error}"))?;
+        context.get_stream(&name).await.map_err(|error| format!("the stream {name} cannot be read: {error}"))?;
     Ok(found.cached_info().config.clone())
 }
 
@@ -98,8 +98,8 @@ fn config_warnings(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
     let mut warnings = Vec::new();
     if stream.duplicate_window < plan.retry_horizon {
         let why = format!(
-            "the stream {name} remembers ids for {}, and the last attempt may come {} after the first: what was lost in \
-             between may be stored twice",
+            "the stream {name} has a duplicate window of {}, but the last attempt may come {} after the first: a message \
+             whose acknowledgement was lost may be stored twice",
             duration_text(stream.duplicate_window),
             duration_text(plan.retry_horizon)
         );
@@ -107,16 +107,16 @@ fn config_warnings(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
         warnings.push(StreamWarning::new(Level::WARN, why, hint));
     }
     if stream.no_ack {
-        let why = format!("the stream {name} acknowledges nothing, so every attempt ends in doubt");
-        warnings.push(StreamWarning::new(Level::ERROR, why, "make it anew without --no-ack"));
+        let why = format!("the stream {name} does not acknowledge, so every attempt ends in doubt");
+        warnings.push(StreamWarning::new(Level::ERROR, why, "recreate it without --no-ack"));
     }
     if stream.storage == StorageType::Memory {
-        let why = format!("the stream {name} is kept in memory: a server that restarts has lost it");
-        warnings.push(StreamWarning::new(Level::WARN, why, "make it anew with --storage file"));
+        let why = format!("the stream {name} is kept in memory: a server restart loses it");
+        warnings.push(StreamWarning::new(Level::WARN, why, "recreate it with --storage file"));
     }
     if stream.persist_mode == Some(PersistenceMode::Async) {
         let why = format!("the stream {name} acknowledges before it writes");
-        warnings.push(StreamWarning::new(Level::WARN, why, "make it anew with the default persist mode"));
+        warnings.push(StreamWarning::new(Level::WARN, why, "recreate it with the default persist mode"));
     }
     warnings
 }

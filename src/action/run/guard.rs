@@ -1,5 +1,5 @@
-//! `hookonce guard`: stands between a node and one command, so that the command does not outlive the node or its
-//! lease. Its standard input is the lifeline (see `lifeline.rs`); it is started by a node and by nobody else.
+//! `hookonce guard`: the parent process of one command, so that the command does not outlive its node or its lease. Its
+//! standard input is a socket to the node (see `guard_protocol.rs`). Only nodes start it.
 //!
 //! ```text
 //!             ┌─ stop ──────────────▶ TERM ─ 5 s or the deadline ─▶ KILL ─┐
@@ -8,11 +8,10 @@
 //!             └─ the leader exits ────────────────────────────────────────┘
 //! ```
 //!
-//! Signals go to the command's whole process group. What a step leaves behind in its group ends with it: a step that
-//! wants to leave a daemon must hand it to something that keeps daemons. A process that makes a session of its own
-//! (`setsid`) has left the group and is not followed.
+//! Signals go to the command's whole process group. Processes that a step leaves in its group are killed with it: start
+//! daemons through a service manager. A process with its own session (`setsid`) has left the group and is not tracked.
 //!
-//! No tokio: three threads that each wait for one thing, and one that listens to them.
+//! No tokio: three threads that each wait for one thing, and one that receives their events.
 
 use super::guard_protocol::{GuardInstruction, GuardReport, GuardStartRequest, STOP_GRACE, TerminationCause};
 use crate::lease::{BootInstant, LOOK, boottime};
@@ -28,7 +27,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 
-/// What the hidden subcommand `guard` does.
+/// Runs the hidden subcommand `guard`.
 pub fn run() -> ExitCode {
     match guard() {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,7 +38,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Something the guard waits for.
+/// An event that the guard waits for.
 enum GuardEvent {
     Word(GuardInstruction),
     NodeGone,
@@ -47,8 +46,7 @@ enum GuardEvent {
 }
 
 fn guard() -> io::Result<()> {
-    // A command gets its input and its output, and no descriptor that the node was started with: those may be open on
-    // anything. They are closed when the command is started.
+    // A command gets its input and output only: inherited descriptors of the node are closed when it is started.
     close_fds::set_fds_cloexec(3, &[]);
     let node = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut lifeline = BufReader::new(node.try_clone()?);
@@ -61,7 +59,7 @@ fn guard() -> io::Result<()> {
     if order.deadline.passed() {
         return send_report(&node, &GuardReport::Stopped(TerminationCause::Deadline));
     }
-    // A guard may be slow to begin, and its node's successor quick: what is started now would run beside its retry.
+    // If the guard starts late and the node has already been replaced, the command would run beside its retry.
     if is_disconnected(&node) {
         return Ok(());
     }
@@ -70,7 +68,7 @@ fn guard() -> io::Result<()> {
         Err(report) => return send_report(&node, &report),
     };
     let group = Pid::from_child(&leader);
-    // From here on a node that does not listen is no error: it is gone, and `listen` will say so.
+    // From here on a failed write is no error: the node is gone, and `listen` reports that.
     let _ = send_report(&node, &GuardReport::Started(group.as_raw_pid()));
     write_stdin(&mut leader, body);
     let (tell, heard) = channel();
@@ -80,14 +78,14 @@ fn guard() -> io::Result<()> {
     let mut watch =
         CommandWatchdog { group, deadline: order.deadline, kill_at: order.deadline, stopped: None, killed: false };
     watch.run_until_exit(&heard);
-    // The leader is not reaped yet, so its number cannot have become somebody else's.
+    // The leader is not reaped yet, so its pid cannot have been reused.
     watch.signal(Signal::KILL);
     let status = leader.wait()?;
     let _ = send_report(&node, &watch.stopped.map_or_else(|| exit_report(status), GuardReport::Stopped));
     Ok(())
 }
 
-/// Has the node closed its end?
+/// Whether the node has closed its end of the socket.
 fn is_disconnected(node: &UnixStream) -> bool {
     let mut ends = [PollFd::new(node, PollFlags::RDHUP)];
     let looked = retry_on_intr(|| poll(&mut ends, Some(&Timespec::default())));
@@ -121,7 +119,7 @@ fn start(order: &GuardStartRequest) -> Result<Child, GuardReport> {
         })
 }
 
-/// A command may leave its input unread: the thread then ends with the guard.
+/// Writes the body to the command. If the command leaves it unread, the thread ends with the guard.
 fn write_stdin(leader: &mut Child, body: Vec<u8>) {
     if let Some(mut input) = leader.stdin.take() {
         thread::spawn(move || {
@@ -130,8 +128,7 @@ fn write_stdin(leader: &mut Child, body: Vec<u8>) {
     }
 }
 
-/// Tells what the node says. A line that is no word of ours, and the end of all lines, mean that nobody is left who
-/// could stop the command.
+/// Forwards the node's instructions. An unknown line or EOF means that the node is gone and cannot stop the command.
 fn read_instructions(lifeline: BufReader<UnixStream>, tell: Sender<GuardEvent>) {
     thread::spawn(move || {
         for line in lifeline.lines() {
@@ -144,7 +141,7 @@ fn read_instructions(lifeline: BufReader<UnixStream>, tell: Sender<GuardEvent>) 
     });
 }
 
-/// Tells when the leader is gone, and leaves it to be reaped.
+/// Reports the leader's exit without reaping it.
 fn wait_for_exit(leader: Pid, tell: Sender<GuardEvent>) {
     thread::spawn(move || {
         let gone = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -155,7 +152,7 @@ fn wait_for_exit(leader: Pid, tell: Sender<GuardEvent>) {
 
 struct CommandWatchdog {
     group: Pid,
-    /// The lease's.
+    /// The deadline of the lease.
     deadline: BootInstant,
     /// The deadline, or earlier: the end of the grace after `stop`.
     kill_at: BootInstant,
@@ -200,7 +197,7 @@ impl CommandWatchdog {
     }
 
     fn signal(&self, signal: Signal) {
-        // It fails only when nobody is left.
+        // Fails only if no process is left.
         let _ = kill_process_group(self.group, signal);
     }
 }

@@ -1,4 +1,4 @@
-//! The node's end of the lifeline: one step of a command, started through its guard and watched until it ended.
+//! The node's side of a guard: starts one step through its guard and watches it until it ends.
 
 use super::guard_protocol::{GuardInstruction, GuardReport, GuardStartRequest, STOP_GRACE, TerminationCause};
 use super::output::AttemptOutput;
@@ -21,17 +21,17 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// A process that left the command's group may hold its output open: after the end it is read for so long.
+/// How long output is read after the command's end: a process that left its group may keep the pipe open.
 const AFTER_END: Duration = Duration::from_secs(1);
-/// How much later than it should a guard may report before it is given up.
+/// How late a guard's report may be before the node gives it up.
 const GUARD_LATE: Duration = Duration::from_secs(2);
 
-/// What is started as a command's guard, with the one argument `guard`.
+/// The program started as a guard, with the argument `guard`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GuardProgram(pub PathBuf);
 
 impl Default for GuardProgram {
-    /// This program itself, also after its file was replaced.
+    /// This program itself, even if its file was replaced.
     fn default() -> Self {
         Self("/proc/self/exe".into())
     }
@@ -42,14 +42,14 @@ impl Default for GuardProgram {
 pub(super) enum StepEnd {
     Exit(i32),
     Signal(i32),
-    /// The command was not started. The code is a shell's: 126, 127, or 1 if it may work later.
+    /// The command was not started. The code is a shell's: 126, 127, or 1 if a retry may work.
     NotStarted {
         why: String,
         code: i32,
     },
     TimedOut,
     LeaseEnded(LeaseEnd),
-    /// The guard is gone and did not say how the command ended.
+    /// The guard exited without reporting how the command ended.
     Lost,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct OutputSinks<'a> {
     pub(super) log: Option<OutputLog>,
 }
 
-/// Runs a step: with this body as its input, until `limit` or until the lease is over.
+/// Runs a step with this body as its input, until `limit` or the end of the lease.
 pub(super) async fn run(
     program: &GuardProgram,
     step: PreparedStep,
@@ -70,12 +70,12 @@ pub(super) async fn run(
 ) -> StepEnd {
     let mut guard = match GuardClient::start(program) {
         Ok(guard) => guard,
-        Err(error) => return StepEnd::NotStarted { why: format!("there is no guard: {error}"), code: 1 },
+        Err(error) => return StepEnd::NotStarted { why: format!("its guard could not be started: {error}"), code: 1 },
     };
     let told = lease.term();
     let PreparedStep { argv, dir, env } = step;
     let order = GuardStartRequest { argv, dir, env, body: body.len(), deadline: told.deadline };
-    // The guard starts nothing before it has the whole body, so whatever ends this early has not acted.
+    // The guard starts the command only after it has the whole body, so an earlier failure has not acted.
     let sent = tokio::select! {
         biased;
         over = lease.ended() => return StepEnd::LeaseEnded(over),
@@ -83,7 +83,7 @@ pub(super) async fn run(
         sent = guard.send(&order, body) => sent,
     };
     if let Err(error) = sent {
-        return StepEnd::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
+        return StepEnd::NotStarted { why: format!("its guard exited: {error}"), code: 1 };
     }
 
     let copying = Box::pin(copy_output(guard.output.take(), sinks));
@@ -97,7 +97,7 @@ pub(super) async fn run(
     if let Some(log) = &mut sinks.log {
         log.end_step();
     }
-    // Only to leave no zombie: what the guard had to say is said.
+    // Only to reap the process: its report has been read.
     let _ = timeout(AFTER_END, guard.child.wait()).await;
     end
 }
@@ -115,8 +115,7 @@ async fn copy_output(from: Option<Receiver>, sinks: &mut OutputSinks<'_>) {
 
 struct GuardClient {
     child: Child,
-    /// What the command writes, to standard output and standard error: one pipe, so that the order is that of a
-    /// terminal.
+    /// Standard output and standard error of the command: one pipe, to keep the order.
     output: Option<Receiver>,
     reports: Lines<BufReader<OwnedReadHalf>>,
     instructions: OwnedWriteHalf,
@@ -138,8 +137,8 @@ enum StopReason {
 }
 
 impl GuardClient {
-    /// In a process group of its own, so that what a terminal sends to the node's does not reach it. It is not killed
-    /// when it is dropped: the lifeline closes, and the guard kills its command before it goes.
+    /// Starts the guard in its own process group, so that a terminal's signals to the node do not reach it. Dropping it
+    /// does not kill it: the socket closes, and the guard kills its command before it exits.
     fn start(program: &GuardProgram) -> io::Result<Self> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -165,7 +164,7 @@ impl GuardClient {
         self.instructions.write_all(body).await
     }
 
-    /// A guard that does not hear is noticed by what it does not report.
+    /// Sends an instruction; a guard that does not receive it is noticed by its missing report.
     async fn send_instruction(&mut self, word: GuardInstruction) {
         let _ = self.instructions.write_all(word.to_string().as_bytes()).await;
     }
@@ -220,7 +219,7 @@ impl GuardClient {
         })
     }
 
-    /// Does the guard's work in its place.
+    /// Kills the command in place of its guard.
     fn kill(&mut self) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
@@ -238,7 +237,7 @@ impl StopRequest {
     }
 }
 
-/// Waits until a guard that does its work would have reported.
+/// Waits until a working guard would have reported.
 async fn report_deadline(lease: &Lease, stopping: Option<StopRequest>) {
     if let Some(StopRequest { since, .. }) = stopping {
         sleep_until(since + STOP_GRACE).await;

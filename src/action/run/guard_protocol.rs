@@ -1,4 +1,4 @@
-//! The words between a node and its guard, over one socket: the guard's standard input.
+//! The protocol between a node and its guard, over one socket: the guard's standard input.
 //!
 //! ```text
 //! node ─▶ guard   {"argv":[…],"dir":"…","env":{…},"body":3,"deadline":81000000000}⏎ then the body's 3 bytes
@@ -9,7 +9,7 @@
 //!                 {"cannot_start":{"why":"…","code":127}}⏎      instead of both
 //! ```
 //!
-//! That the socket closes is a word, too: each knows by it that the other is gone.
+//! EOF is part of the protocol: it means the peer has exited.
 
 use crate::decide::time::Duration;
 use crate::lease::BootInstant;
@@ -20,7 +20,7 @@ use std::fmt;
 /// How long a command has between the signals TERM and KILL, unless its deadline comes first.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// What to start. The first line to the guard; the body follows it.
+/// The command to start: the first line to the guard, followed by the body.
 #[derive(Serialize, Deserialize)]
 pub(super) struct GuardStartRequest {
     pub(super) argv: Vec<String>,
@@ -32,14 +32,14 @@ pub(super) struct GuardStartRequest {
     pub(super) deadline: BootInstant,
 }
 
-/// What the guard hears after that.
+/// A later instruction to the guard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum GuardInstruction {
     Deadline(BootInstant),
     Stop,
 }
 
-/// What the guard says.
+/// A report of the guard.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GuardReport {
@@ -49,7 +49,7 @@ pub(super) enum GuardReport {
     /// Ended by a signal that was not ours.
     Signal(i32),
     Stopped(TerminationCause),
-    /// The code a shell would have ended with: 126, 127, or 1 if it may work later.
+    /// The exit code that a shell would use: 126, 127, or 1 if a retry may work.
     CannotStart {
         why: String,
         code: i32,
@@ -62,12 +62,12 @@ pub(super) enum GuardReport {
 pub(super) enum TerminationCause {
     Requested,
     Deadline,
-    /// It could no longer hear its node.
+    /// The node is gone.
     NodeDisconnected,
 }
 
 impl GuardInstruction {
-    /// The word of this line.
+    /// Parses a line.
     pub(super) fn parse(line: &str) -> Option<Self> {
         match line.trim_end().split_once(' ') {
             None if line.trim_end() == "stop" => Some(Self::Stop),
@@ -78,7 +78,7 @@ impl GuardInstruction {
 }
 
 impl fmt::Display for GuardInstruction {
-    /// Its line, with the line's end.
+    /// Writes the line, newline included.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deadline(at) => writeln!(f, "deadline {}", nanoseconds::of(*at)),

@@ -1,5 +1,5 @@
-//! `run`: blocks of steps, each step through its guard. What is decided here is what an end means; how a command is
-//! started and ended is `guarded.rs`, what it is started with is `step.rs`.
+//! `run`: runs blocks of steps, each step through its guard, and maps their ends to an outcome. `guard_client.rs`
+//! starts and ends commands; `step.rs` builds their arguments and environment.
 pub(crate) mod guard;
 pub(crate) mod guard_client;
 pub(crate) mod guard_protocol;
@@ -17,7 +17,7 @@ use guard_client::{OutputSinks, StepEnd};
 use output_log::OutputLog;
 use tokio::time::Instant;
 
-/// So much of a step's text is shown in the sentence behind an outcome.
+/// Maximum characters of a step's text in an outcome's message.
 const SHOWN_CHARS: usize = 200;
 
 /// The action `run`.
@@ -31,7 +31,7 @@ impl RunAction {
         Self { blocks, environment }
     }
 
-    /// Blocks do not depend on each other: the outcome is the worst of those that have not succeeded before.
+    /// Runs all blocks that have not succeeded yet; they are independent, and the worst outcome counts.
     async fn run(&self, attempt: Attempt<'_>) -> Outcome {
         let mut worst = Outcome::Delivered(None);
         for (i, block) in self.blocks.iter().enumerate() {
@@ -51,7 +51,7 @@ impl RunAction {
         worst
     }
 
-    /// A step runs only if the one before succeeded.
+    /// Runs the steps of a block, each only if the previous one succeeded.
     async fn block(&self, number: usize, block: &CommandBlock, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
         let trace = action::trace_headers(&attempt);
@@ -86,7 +86,7 @@ impl Action for RunAction {
     }
 }
 
-/// Where in the plan a step stands.
+/// The position of a step in the plan.
 struct StepLocation<'a> {
     block: usize,
     step: usize,
@@ -94,7 +94,7 @@ struct StepLocation<'a> {
 }
 
 impl StepLocation<'_> {
-    /// What an end other than success means.
+    /// The outcome of an end other than success.
     fn outcome(&self, end: StepEnd, block: &CommandBlock) -> Outcome {
         match end {
             StepEnd::Exit(code) => outcome_of_exit_code(code, self.failure_message(&format!("exited with {code}"))),
@@ -107,11 +107,13 @@ impl StepLocation<'_> {
                 Outcome::TimedOut { why, answered: None }
             }
             StepEnd::LeaseEnded(over) => unknown(self.failure_message(&format!("was ended because {}", over.why()))),
-            StepEnd::Lost => unknown(self.failure_message("ended in an unknown way: its guard is gone")),
+            StepEnd::Lost => {
+                unknown(self.failure_message("ended in an unknown way: its guard exited without a report"))
+            }
         }
     }
 
-    /// A sentence with the step as the config has it: never with a value of the payload.
+    /// An error message with the step as the config writes it; never contains a value of the payload.
     fn failure_message(&self, what: &str) -> String {
         let text = self.line.to_string();
         let (shown, rest) = match text.char_indices().nth(SHOWN_CHARS) {
@@ -122,7 +124,7 @@ impl StepLocation<'_> {
     }
 }
 
-/// 126 and 127 are what a shell ends with when it cannot start a program: that will not get better by itself.
+/// The outcome of an exit code. A shell exits with 126 or 127 if it cannot start a program: a retry would not help.
 fn outcome_of_exit_code(code: i32, why: String) -> Outcome {
     if matches!(code, 126 | 127) { rejected(why) } else { failed(why) }
 }
@@ -139,8 +141,8 @@ fn unknown(why: String) -> Outcome {
     Outcome::Unknown { why }
 }
 
-/// The worse of two; of two equally bad, the first. What was lost is worse than what we ended: it is tried again after a
-/// crash even where a block before it timed out.
+/// The worse of two outcomes; the first if they are equal. A lost attempt is worse than a timeout: it is retried after
+/// a crash even if an earlier block timed out.
 fn worst_outcome(one: Outcome, other: Outcome) -> Outcome {
     let badness = |outcome: &Outcome| match outcome {
         Outcome::Delivered(_) => 0,

@@ -1,4 +1,4 @@
-//! What a command wrote: shown to whoever looks on, and its head and tail kept.
+//! The output of commands: streamed live to subscribers, and its head and tail kept.
 
 use crate::decide::id::EventId;
 use crate::decide::limits::OUTPUT_BYTES_MAX;
@@ -13,9 +13,9 @@ const TAIL_BYTES: usize = OUTPUT_BYTES_MAX - HEAD_BYTES;
 /// A piece of output, as it came.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutputChunk {
-    /// Whose command wrote it.
+    /// The event whose command wrote it.
     pub event: EventId,
-    /// What.
+    /// The steps.
     pub bytes: Bytes,
 }
 
@@ -32,17 +32,17 @@ struct OutputBuffer {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: u64,
-    /// The beginning of a character whose end has not arrived: nobody was shown it yet.
+    /// The start of an incomplete character, not streamed yet.
     begun: Vec<u8>,
 }
 
 impl AttemptOutput {
-    /// Of this event; what arrives also goes to `live`.
+    /// The output of this event, also sent to `live`.
     pub fn new(event: EventId, live: broadcast::Sender<OutputChunk>) -> Self {
         Self { event, live, kept: Mutex::default() }
     }
 
-    /// Takes what arrived.
+    /// Appends output.
     pub fn push(&self, bytes: &[u8]) {
         let mut kept = self.lock();
         kept.push(bytes);
@@ -50,12 +50,12 @@ impl AttemptOutput {
         piece.extend_from_slice(bytes);
         kept.begun = piece.split_off(piece.len() - incomplete_utf8_len(&piece));
         if self.live.receiver_count() > 0 && !piece.is_empty() {
-            // The last one may leave between the question and the sending: then nobody looks on.
+            // The last subscriber may leave between the check and the send.
             let _ = self.live.send(OutputChunk { event: self.event, bytes: Bytes::from(piece) });
         }
     }
 
-    /// What has arrived so far, and what arrives from now on: no byte is in both or in neither.
+    /// The output so far and a subscription to the rest, without gap or overlap.
     pub fn subscribe(&self) -> (Vec<u8>, broadcast::Receiver<OutputChunk>) {
         let kept = self.lock();
         let mut so_far = kept.join();
@@ -63,12 +63,12 @@ impl AttemptOutput {
         (so_far, self.live.subscribe())
     }
 
-    /// All of it, or its head and tail with a line between them that says how much is left out.
+    /// The whole output, or its head and tail with a line that says how much was dropped.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.lock().join()
     }
 
-    /// A panic between two bytes leaves nothing worse than fewer bytes.
+    /// Ignores poisoning: a panic can only have lost bytes.
     fn lock(&self) -> MutexGuard<'_, OutputBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +95,7 @@ impl OutputBuffer {
     }
 }
 
-/// Bytes at the end that begin a character of UTF-8 and do not end it.
+/// The number of trailing bytes that are an incomplete UTF-8 character.
 fn incomplete_utf8_len(bytes: &[u8]) -> usize {
     let last = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     let needs = match last.first() {

@@ -1,8 +1,8 @@
 //! A command's output as lines of the node's log, for `log_output = true`.
 //!
-//! Lines go out as they are complete, the last one of a step also without a newline. What is logged is bounded: a line in
-//! its length, a block in its lines per second, and all commands in the room they have in the log's queue. A command
-//! never waits for the log; lines that do not fit are counted, and the count is logged.
+//! Lines are logged when they are complete, the last one of a step also without a newline. Limits apply to the length
+//! of a line, the lines per second of a block, and the share of the log's queue. A command never waits for the log;
+//! dropped lines are counted, and the count is logged.
 
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
@@ -42,7 +42,7 @@ impl OutputLog {
         }
     }
 
-    /// Logs what is left when a step ends: a line without a newline, and how many lines were dropped.
+    /// Logs the rest when a step ends: a line without a newline, and the number of dropped lines.
     pub(super) fn end_step(&mut self) {
         if let Some(line) = self.lines.rest() {
             self.log(&line);
@@ -73,8 +73,7 @@ impl OutputLog {
 }
 
 impl Drop for OutputLog {
-    /// An attempt that is given up is dropped in the middle of a step. The last count is not left to the share of the
-    /// queue that output has.
+    /// Logs the last count if the attempt is dropped in the middle of a step, outside of the queue's share for output.
     fn drop(&mut self) {
         self.end_step();
         if self.dropped > 0 {
@@ -88,7 +87,7 @@ impl Drop for OutputLog {
 #[derive(Default)]
 struct LineBuffer {
     line: Vec<u8>,
-    /// How many bytes of the line did not fit.
+    /// The number of bytes of the line that did not fit.
     left_out: usize,
 }
 
@@ -106,7 +105,7 @@ impl LineBuffer {
         }
     }
 
-    /// A line that was begun and not ended.
+    /// The last line, if it has no newline.
     fn rest(&mut self) -> Option<String> {
         (!self.line.is_empty()).then(|| self.take())
     }
@@ -126,7 +125,7 @@ impl LineBuffer {
     }
 }
 
-/// Allows a burst of lines, then so many per second.
+/// A rate limit: a burst of lines, then a number per second.
 struct TokenBucket {
     tokens: f64,
     filled: Instant,

@@ -1,8 +1,8 @@
-//! What a step is started with: arguments, folder and environment. Pure: what the node has in its own environment
-//! comes in as an argument.
+//! The arguments, folder and environment of a step. Pure: the node's environment is an argument.
 //!
-//! Values of a payload go into arguments and into variables of their own. None becomes a name of a variable, an option,
-//! or more than one segment of the program's path. That none becomes program text is checked when the config is read.
+//! Values of a payload become arguments and environment variables. They never become a variable's name, an option, or
+//! more than one segment of the program's path; that they never become program text is checked when the config is
+//! loaded.
 
 use crate::action::plan::{
     CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplateError, FieldTemplatePart, WorkingDir,
@@ -12,21 +12,21 @@ use crate::decide::field::{FieldValue, Fields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What every command gets of the node's own variables.
+/// The node's variables that every command inherits.
 const INHERITED_VARS: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"];
 const USUAL_PREFIXES: [&str; 2] = ["LC_", "DOCKER_"];
 
-/// The node's own variables, without those that hold a secret.
+/// The node's environment without variables that hold a secret.
 #[derive(Clone, Default)]
 pub struct NodeEnvVars(BTreeMap<String, String>);
 
 impl NodeEnvVars {
-    /// Of these variables, those that hold no secret. The config knows the names of those that do.
+    /// These variables without those that the config reads secrets from.
     pub fn new(vars: impl IntoIterator<Item = (String, String)>, secret_names: &BTreeSet<String>) -> Self {
         Self(vars.into_iter().filter(|(name, _)| !secret_names.contains(name)).collect())
     }
 
-    /// Of this process. One that is not UTF-8 is left out.
+    /// The environment of this process; variables that are not UTF-8 are dropped.
     pub fn own(secret_names: &BTreeSet<String>) -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -47,7 +47,7 @@ impl fmt::Debug for NodeEnvVars {
     }
 }
 
-/// A step, ready to be started.
+/// A step, ready to start.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PreparedStep {
     pub(super) argv: Vec<String>,
@@ -55,7 +55,7 @@ pub(super) struct PreparedStep {
     pub(super) env: BTreeMap<String, String>,
 }
 
-/// Why an event's fields do not fit its step. It names fields, never their values.
+/// Why a step cannot be started with an event's fields. Names fields, never values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum StepPreparationError {
     Field(FieldTemplateError),
@@ -70,12 +70,12 @@ impl fmt::Display for StepPreparationError {
             Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
             Self::Folder => f.write_str("the name of its folder is not UTF-8"),
             Self::Option(argument) => write!(f, "`{argument}` would be taken for an option: it begins with `-`"),
-            Self::Nul(name) => write!(f, "`{name}` has a NUL byte, which no command can be given"),
+            Self::Nul(name) => write!(f, "`{name}` has a NUL byte, which cannot be passed to a command"),
         }
     }
 }
 
-/// The step of this block, for this event.
+/// Builds a step for an event.
 pub(super) fn prepare(
     block: &CommandBlock,
     line: &CommandLine,
@@ -135,7 +135,7 @@ fn environment(
             EnvEntry::Set(name, value) => env.extend([(name.clone(), value.clone())]),
         }
     }
-    // What the event does not have is unset, also where the block's own `env` would set it.
+    // Fields that the event lacks are unset, even if the block's `env` sets them.
     env.retain(|name, _| !name.starts_with("HOOKONCE_"));
     env.extend(event.fields.iter().map(|(name, value)| (variable(name), text(value).to_owned())));
     env.insert("HOOKONCE_EVENT".into(), event.idempotency_key());
