@@ -1,5 +1,5 @@
-//! What the binary and this crate's own tests and benchmarks reach. Not part of the public interface: it changes without
-//! notice.
+//! Private modules for the binary and for this crate's own tests and benchmarks. Not part of the public interface: it
+//! may change without notice.
 
 pub use crate::action::run::guard::run as run_guard;
 pub use crate::cli::run as run_command_line;

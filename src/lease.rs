@@ -1,19 +1,18 @@
-//! The time in which one node alone may act, as an action sees it: a deadline that the dispatcher moves on with each
-//! renewal, and that ends the action when it is not moved.
+//! The lease of an attempt, as an action sees it: a deadline that the dispatcher extends with each renewal, and that
+//! ends the action when it passes.
 //!
-//! It stands on a clock that runs through suspend: a laptop or a virtual machine that slept through its lease must
-//! not go on where it stopped.
+//! Uses a clock that includes suspend: a machine that slept through its lease must not continue.
 
 use crate::decide::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
-/// Timers stand still during suspend, so nobody sleeps longer than this without looking at the clock.
+/// Maximum sleep between two reads of the clock: timers stop during suspend.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
-/// The longest margin; see [`margin`].
+/// Maximum margin; see [`margin`].
 const MARGIN_MAX: Duration = Duration::from_secs(5);
 
-/// A point in time: since the machine started, suspend included.
+/// A point in time: the duration since boot, suspend included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BootInstant(pub Duration);
 
@@ -24,12 +23,12 @@ pub fn boottime() -> BootInstant {
 }
 
 impl BootInstant {
-    /// How long it is until this point; zero when it has passed.
+    /// The time until this point; zero if it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_sub(boottime().0)
     }
 
-    /// Has this point passed?
+    /// Whether this point has passed.
     pub fn passed(self) -> bool {
         self.left().is_zero()
     }
@@ -42,34 +41,34 @@ impl std::ops::Add<Duration> for BootInstant {
     }
 }
 
-/// How much before a lease's end its action is ended: room to kill a command and to be late.
+/// How long before a lease's end its action is ended: time to kill a command, and for delays.
 pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 5).min(MARGIN_MAX)
 }
 
-/// A deadline that can be moved on, until it is cancelled or passes.
+/// A deadline that can be extended until it passes or is cancelled.
 #[derive(Debug)]
 pub struct Lease {
     term: watch::Sender<LeaseTerm>,
 }
 
-/// How a lease stands.
+/// The current state of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseTerm {
     /// When the action must have ended: the lease's end, less the margin.
     pub deadline: BootInstant,
-    /// Whether it is to end now.
+    /// Whether it was cancelled.
     pub call: LeaseSignal,
 }
 
-/// Whether an action may go on until its deadline.
+/// Whether an action may continue until its deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaseSignal {
-    /// It may.
+    /// It may continue.
     GoOn,
     /// The lease was lost, or the node stops.
     Stop,
-    /// A person ended the event.
+    /// An operator cancelled the event.
     CallOff,
 }
 
@@ -78,12 +77,12 @@ pub enum LeaseSignal {
 pub enum LeaseEnd {
     /// It was cancelled.
     Cancelled,
-    /// Nobody renewed it in time.
+    /// It was not renewed in time.
     RanOut,
 }
 
 impl LeaseEnd {
-    /// In words.
+    /// The reason in words.
     pub fn why(self) -> &'static str {
         match self {
             Self::Cancelled => "the attempt was cancelled",
@@ -93,7 +92,7 @@ impl LeaseEnd {
 }
 
 impl LeaseTerm {
-    /// Whether it is over, by the clock.
+    /// Why it is over, if it is.
     pub fn over(self) -> Option<LeaseEnd> {
         match self.call {
             LeaseSignal::Stop | LeaseSignal::CallOff => Some(LeaseEnd::Cancelled),
@@ -103,12 +102,12 @@ impl LeaseTerm {
 }
 
 impl Lease {
-    /// A lease that an action may use until this deadline.
+    /// A lease with this deadline.
     pub fn until(deadline: BootInstant) -> Self {
         Self { term: watch::Sender::new(LeaseTerm { deadline, call: LeaseSignal::GoOn }) }
     }
 
-    /// It was renewed. What is cancelled stays cancelled.
+    /// Extends the deadline. A cancelled lease stays cancelled.
     pub fn extend(&self, deadline: BootInstant) {
         self.term.send_if_modified(|term| {
             let moves = term.call == LeaseSignal::GoOn && term.deadline != deadline;
@@ -119,27 +118,27 @@ impl Lease {
         });
     }
 
-    /// The action is to end now.
+    /// Ends the action now.
     pub fn cancel(&self) {
         self.term.send_modify(|term| term.call = LeaseSignal::Stop);
     }
 
-    /// The action is to end now, and the event with it.
+    /// Ends the action now, and the event with it.
     pub fn cancel_event(&self) {
         self.term.send_modify(|term| term.call = LeaseSignal::CallOff);
     }
 
-    /// How it stands.
+    /// Its current state.
     pub fn term(&self) -> LeaseTerm {
         *self.term.borrow()
     }
 
-    /// Until when.
+    /// The deadline.
     pub fn deadline(&self) -> BootInstant {
         self.term().deadline
     }
 
-    /// Waits until it stands otherwise than `seen`.
+    /// Waits until its state differs from `seen`.
     pub async fn changed(&self, seen: LeaseTerm) -> LeaseTerm {
         let mut terms = self.term.subscribe();
         let term = terms.wait_for(|term| *term != seen).await;

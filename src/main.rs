@@ -1,9 +1,9 @@
-//! The binary: arguments in, exit code out. 0 fine, 1 the answer is no, 2 could not find out.
+//! The binary. Exit codes: 0 success, 1 the answer is no, 2 could not find out.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The guard is started for every step of a command and needs none of the rest.
+    // The guard runs for every step of a command and needs none of the command line.
     if std::env::args_os().nth(1).is_some_and(|command| command == "guard") {
         return hookonce::internals::run_guard();
     }

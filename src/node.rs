@@ -1,4 +1,4 @@
-//! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
+//! A running node, assembled from a config: store, batcher, dispatcher, gateway and both ports.
 pub(crate) mod data_loss;
 pub(crate) mod state_file;
 
@@ -44,13 +44,13 @@ use tracing::warn;
 
 /// A node that runs.
 pub struct RunningNode {
-    /// Where webhooks arrive, unless it only acts.
+    /// The address for webhooks, unless the node only acts.
     pub ingest: Option<SocketAddr>,
     /// The admin port.
     pub admin: SocketAddr,
-    /// Who acts.
+    /// The dispatcher.
     pub dispatcher: Dispatcher,
-    /// Where events are.
+    /// The store.
     pub store: Arc<dyn Inspect>,
     failed: watch::Receiver<Option<String>>,
     draining: CancellationToken,
@@ -60,18 +60,18 @@ pub struct RunningNode {
     fence: Option<StateFileWriter>,
 }
 
-/// What a node does.
+/// The role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeRole {
     /// It receives and acts.
     Both,
-    /// It only receives: what it claims waits for a node that acts.
+    /// It only receives; its events wait for a node that acts.
     Ingest,
     /// It only acts.
     Work,
 }
 
-/// Why a node could not start, in a sentence.
+/// Why a node could not start, as a sentence.
 #[derive(Debug)]
 pub struct NodeStartError(String);
 
@@ -84,13 +84,12 @@ impl fmt::Display for NodeStartError {
 impl std::error::Error for NodeStartError {}
 
 impl RunningNode {
-    /// Starts a node. Both ports are taken and the store is open when this returns.
+    /// Starts a node. When this returns, both ports are bound and the store is open.
     pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, NodeStartError> {
         Self::start_as(config, NodeRole::Both, guard, None).await
     }
 
-    /// Starts a node that does all of it, or only half. `accepts` names a loss of data, as `EPOCH:COUNTER`, that it goes
-    /// on in spite of.
+    /// Starts a node with a role. `accepts` is an accepted loss of data, as `EPOCH:COUNTER`.
     pub async fn start_as(
         config: &Config,
         does: NodeRole,
@@ -99,8 +98,8 @@ impl RunningNode {
     ) -> Result<Self, NodeStartError> {
         if does != NodeRole::Both && !config.store.is_shared() {
             return Err(NodeStartError(format!(
-                "a node that does only half needs another for the rest, and {} cannot be shared\n\
-                 hint: leave out --only, or keep events in PostgreSQL or Redis",
+                "--only needs another node on the same store, but {} cannot be shared\n\
+                 hint: remove --only, or use PostgreSQL or Redis",
                 config.store
             )));
         }
@@ -168,7 +167,7 @@ impl RunningNode {
         Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port, fence })
     }
 
-    /// Waits until the store has stopped for good, and says why. Most never do.
+    /// Waits until the store has failed permanently, and returns why.
     pub async fn store_failed(&self) -> String {
         let mut failed = self.failed.clone();
         match failed.wait_for(Option::is_some).await {
@@ -177,8 +176,8 @@ impl RunningNode {
         }
     }
 
-    /// Stops: takes nothing new, lets what runs end for a while, then ends it; `hurry` shortens the wait. Who watches
-    /// may do so to the end; senders are refused at once, so that what stands before the nodes goes to another.
+    /// Drains and stops: receives nothing new, waits for running attempts, then ends them; `hurry` shortens the wait.
+    /// The admin port stays open to the end; webhooks are refused at once, so that a load balancer uses another node.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         self.draining.cancel();
         let stopped = self.dispatcher.stop(limits::DRAIN_TIME);
@@ -195,7 +194,7 @@ impl RunningNode {
         }
         self.closing.cancel();
         self.admin_port.await.unwrap_or_default();
-        // The last requests may have handed over events that are now to be handed back.
+        // The last requests may have passed events to the dispatcher, which must hand them back.
         self.dispatcher.stop(limits::DRAIN_TIME).await;
         if let Some(fence) = self.fence {
             fence.stop().await;
@@ -203,22 +202,21 @@ impl RunningNode {
     }
 }
 
-/// How many connections each port may have: as many as are meant, or as the files that this process may open allow.
+/// The connection limit of each port: the configured one, or what the limit of open files allows.
 fn connections() -> (usize, usize) {
     let files = accept::raise_file_limit(limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX);
     let (connections, admin) = accept::connection_limits(files);
     if connections < limits::CONNECTIONS_MAX {
         let files = files.unwrap_or_default();
-        let why = format!("this process may open only {files} files, so it takes at most {connections} connections");
+        let why = format!("this process may open only {files} files, so it accepts at most {connections} connections");
         warn!(target: "hookonce", why, "files");
     }
     (connections, admin)
 }
 
-/// A node that was killed while it started a command leaves a child that holds its sockets for another moment: its
-/// successor waits so long for the port.
+/// How long to wait for a port in use: a killed node may leave a child that holds its sockets for a moment.
 const PORT_WAIT: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// How often the port is tried.
 const PORT_LOOK: Duration = Duration::from_millis(10);
 
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartError> {
@@ -234,7 +232,7 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartEr
     bound.map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => "something else listens there; stop it, or choose another port",
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 need more rights; choose another port",
+            std::io::ErrorKind::PermissionDenied => "ports below 1024 need elevated privileges; choose another port",
             std::io::ErrorKind::AddrNotAvailable => "this machine has no such address",
             _ => "choose another address",
         };
@@ -257,7 +255,7 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
             let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
-                NodeStartError(format!("the route {} of {} cannot act: {cannot}", route.name, source.name))
+                NodeStartError(format!("the route {} of source {} cannot act: {cannot}", route.name, source.name))
             })?;
             lanes.push(Lane::new(source.clone(), route.clone(), action));
         }
@@ -265,7 +263,7 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
     Ok(lanes)
 }
 
-/// Begins to take from streams.
+/// Starts the consumers of stream sources.
 #[cfg(feature = "nats")]
 fn streams(
     config: &Config,
@@ -299,8 +297,8 @@ fn streams(
     }
 }
 
-/// Says what would act again because a source was renamed or its identities changed, and what waits for a route that is
-/// gone.
+/// Warns about events that would act again because a source was renamed or its identities changed, and about events
+/// that wait for a removed route.
 async fn warn_about_changes(store: &dyn Inspect, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
     let before = store.recipes().await?;
@@ -321,21 +319,21 @@ async fn warn_about_changes(store: &dyn Inspect, config: &Config) -> Result<(), 
     store.set_recipes(recipe::remembered(&before, recipes, since)).await
 }
 
-/// Is there an event that was claimed before this time?
+/// Whether there is an event that was claimed before this time.
 async fn is_there_any(store: &dyn Inspect, until: Option<Timestamp>) -> Result<bool, StoreError> {
     let page = store.page(EventQuery { until, limit: 1, ..EventQuery::default() }).await?;
     Ok(!page.events.is_empty() || page.next.is_some())
 }
 
-/// Which sources' deliveries are looked for under keys that an earlier version or config made: those whose identities
-/// changed while there were events, as long as one of these is kept.
+/// The sources whose deliveries are also looked up under the keys of an earlier version or config: those whose
+/// identities changed while there were events, as long as one of these is kept.
 async fn former_key_sources(store: &dyn Inspect, config: &Config) -> FormerKeyLookup {
     let looked = async {
         let mut sources = HashMap::new();
         let recipes = store.recipes().await?;
         for source in &config.sources {
             let since = recipes.iter().find(|recipe| recipe.scope == *source.scope).map(|recipe| recipe.since);
-            // A scope that is not remembered is another node's doing: nothing is known of it.
+            // A scope without a record was written by another node: nothing is known about it.
             let Some(until) = since.unwrap_or(Some(store.now())).map(|since| since + limits::UPGRADE_TAKES) else {
                 continue;
             };
@@ -357,8 +355,7 @@ fn retention_policies(config: &Config) -> RetentionPolicies {
     RetentionPolicies::of_sources(config.sources.iter().map(|source| &**source))
 }
 
-/// Writes into a shared store, as long as the node runs, which sources it has and how long their events are kept: other
-/// nodes may lack them.
+/// Publishes this node's sources and their retention in a shared store while it runs, for nodes that lack them.
 async fn publish_retention(store: Arc<dyn Inspect>, keeps: RetentionPolicies, draining: CancellationToken) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
         if let Err(error) = store.set_retention(keeps.rows(store.now())).await {
@@ -367,7 +364,7 @@ async fn publish_retention(store: Arc<dyn Inspect>, keeps: RetentionPolicies, dr
     }
 }
 
-/// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
+/// Opens and prepares the store. If it becomes unreachable in between, waits for it, too.
 async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     let cannot = |error: StoreError| match error {
         StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
@@ -383,7 +380,7 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
     let store = store::open::open_for(&config.store, OpenPurpose::Node(config.migrate)).await?;
     fence.check_after_open(&*store).await.map_err(closed)?;
     for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
-        let why = format!("the field {name} is no column of its own: `events` has one of that name");
+        let why = format!("the field {name} gets no column: `events` already has one of that name");
         warn!(target: "hookonce", why, "columns");
     }
     warn_about_changes(&*store, config).await.map_err(cannot)?;
@@ -391,7 +388,7 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
     Ok(store)
 }
 
-/// Opens the store; one that does not answer yet is waited for, and said to be, also to those who send meanwhile.
+/// Opens the store. While it does not respond, waits, logs that, and answers senders with 503.
 async fn open(
     config: &Config,
     accepts: Option<&str>,
@@ -422,7 +419,7 @@ async fn open(
     Ok((store, fence))
 }
 
-/// Ports of a node that cannot take anything yet: everybody is asked to come again.
+/// The ports of a node whose store is not ready yet: every request gets 503 with `Retry-After`.
 struct UnavailablePorts {
     until: CancellationToken,
     ports: Vec<JoinHandle<()>>,
@@ -445,7 +442,7 @@ impl UnavailablePorts {
         Ok(Self { until, ports })
     }
 
-    /// Leaves the ports to whoever serves them from now on.
+    /// Releases the ports.
     async fn open(self) {
         self.until.cancel();
         for port in self.ports {
@@ -454,9 +451,9 @@ impl UnavailablePorts {
     }
 }
 
-/// The wait before a store that did not answer is asked again; it doubles.
+/// The first delay before an unresponsive store is tried again; it doubles.
 const STORE_WAIT: Duration = Duration::from_millis(100);
-/// The longest.
+/// Maximum delay.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The declared fields of each source, and whether an identity uses them.

@@ -1,5 +1,5 @@
-//! The fence through restarts: compares the store with what nodes of this machine knew of it, before anything is done,
-//! and keeps what this node knows in its state file while it runs.
+//! Detection of lost data across restarts: compares the store with this machine's state file before anything is done,
+//! and keeps the state file current while the node runs.
 
 use super::state_file;
 use super::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
@@ -14,27 +14,27 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-/// The fence of one store.
+/// The data loss check of one store.
 #[derive(Debug, Default)]
 pub(super) struct DataLossDetector {
-    /// `None`: the store needs none, or no folder can be written.
+    /// `None`: the store needs none, or the folder is not writable.
     file: Option<StateFile>,
-    /// The loss that a person accepts.
+    /// The loss that the operator accepts.
     accepts: Option<String>,
-    /// A loss was accepted in this start.
+    /// Whether a loss was accepted in this start.
     accepted: bool,
 }
 
 impl DataLossDetector {
-    /// The fence of this config's store. What keeps it from lasting through restarts is said.
+    /// The check for this config's store; warns if the state cannot be kept across restarts.
     pub(super) fn new(config: &Config, accepts: Option<&str>) -> Result<Self, StoreOpenError> {
         let accepts = accepts.map(str::to_owned);
         let Some((place, scope)) = identity(&config.store)? else { return Ok(Self { accepts, ..Self::default() }) };
         let file = match state_file::open(&config.state) {
             Ok(folder) => Some(StateFile::new(folder, place, scope)),
             Err(why) => {
-                let hint = "until then lost data is noticed only while the node runs, not after a restart; let hookonce \
-                            write the folder, name another with `state` in the config, or StateDirectory= in the unit";
+                let hint = "until then lost data is detected only while the node runs, not after a restart; make the folder \
+                            writable, name another with `state` in the config, or StateDirectory= in the unit";
                 warn!(target: "hookonce", why, hint, "state");
                 None
             }
@@ -42,32 +42,32 @@ impl DataLossDetector {
         Ok(Self { file, accepts, accepted: false })
     }
 
-    /// What the store's own file says. A damaged one is said, and then nothing is known. One that cannot be read may say
-    /// that data was lost: nothing is done before it can.
+    /// Reads the store's state file. A damaged one is logged and ignored. An unreadable one is an error, because it may
+    /// show that data was lost.
     fn own_record(&self) -> Result<Option<StateRecord>, StoreOpenError> {
         match self.file.as_ref().map_or(StateRead::None, StateFile::read) {
             StateRead::None => Ok(None),
             StateRead::Record(record) => Ok(Some(record)),
             StateRead::Damaged(why) => {
-                let hint = "what this machine knew of its store is unknown; it is written anew";
+                let hint = "what this machine knew of its store is lost; it is written again";
                 log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 Ok(None)
             }
             StateRead::Unreadable(why) => Err(StoreOpenError::Permanent(format!(
-                "the state file {why}. It says what this machine knows of its store; without it, lost data would not be \
-                 noticed, and what was done would be done again. {UNREADABLE_HINT}"
+                "the state file {why}. It records what this machine knows of its store; without it, lost data would not be \
+                 detected, and finished events could run again. {UNREADABLE_HINT}"
             ))),
         }
     }
 
-    /// What files of other addresses say of the same store, which has this epoch. One that cannot be read may be of any
-    /// store: that is only said.
+    /// Reads the state files of the same store (same epoch) at other addresses. An unreadable one is only logged: it
+    /// may belong to any store.
     fn others(&self, epoch: Option<&str>) -> Vec<StateRecord> {
         let read = self.file.iter().flat_map(|file| file.others(epoch));
         read.filter_map(|read| match read {
             StateRead::Record(record) => Some(record),
             StateRead::Unreadable(why) => {
-                let hint = "if it is of the same store at another address, what it says is not compared";
+                let hint = "if it belongs to the same store at another address, it is not compared";
                 log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 None
             }
@@ -76,8 +76,8 @@ impl DataLossDetector {
         .collect()
     }
 
-    /// Before the store is opened by a node, which may make it anew and on Redis moves its counter on: is it gone, or
-    /// set back? A node that is refused leaves the store as it is, however often it is started.
+    /// Checks, before the node opens the store, whether it is gone or was set back. Opening may create a store, and on
+    /// Redis advances its counter; a refused node leaves it unchanged, however often it is started.
     pub(super) async fn check_before_open(&mut self, config: &Config) -> Result<(), DataLossCheckError> {
         if self.file.is_none() {
             return Ok(());
@@ -93,18 +93,17 @@ impl DataLossDetector {
                 self.compare_all(&*open_for(&config.store, OpenPurpose::Look).await?).await?;
                 Ok(())
             }
-            _ => Ok(()), // the tables that are asked may be of an older schema
+            _ => Ok(()), // the tables may have an older schema
         }
     }
 
-    /// After it is opened, and before anything is done with it: does it hold what was known? From then on the store
-    /// guards it by itself.
+    /// Checks, after opening and before use, that the store has what was known. From then on the store checks itself.
     pub(super) async fn check_after_open(&mut self, store: &dyn Inspect) -> Result<(), DataLossCheckError> {
         let known = self.compare_all(store).await?;
         Ok(store.begin_fence(known).await?)
     }
 
-    /// Compares the store with what each state file says of it; brings what it holds of that.
+    /// Compares the store with each state file; returns what the store has of it.
     async fn compare_all(&mut self, store: &dyn Inspect) -> Result<Vec<KnownStore>, DataLossCheckError> {
         let mut all = Vec::new();
         if self.file.is_none() {
@@ -121,7 +120,7 @@ impl DataLossDetector {
         Ok(all)
     }
 
-    /// What is known from now on: the same as before, or after a loss that a person accepted what there is.
+    /// What is known from now on: as before, or the store's current content after an accepted loss.
     fn compare(&mut self, record: &StateRecord, found: &ObservedStore) -> Result<Option<KnownStore>, StoreOpenError> {
         let Some(file) = &self.file else { return Ok(None) };
         let Some(loss) = data_loss::loss(&record.known, found) else {
@@ -132,9 +131,10 @@ impl DataLossDetector {
             return Ok(Some(record.known.clone()));
         };
         if self.accepts.as_deref() != Some(&*loss.known.to_string()) {
-            let other = self.accepts.as_ref().map_or(String::new(), |accepts| {
-                format!("\nhint: --accept-loss {accepts} names another loss than this one")
-            });
+            let other = self
+                .accepts
+                .as_ref()
+                .map_or(String::new(), |accepts| format!("\nhint: --accept-loss {accepts} is a different loss"));
             return Err(StoreOpenError::Permanent(format!("{}: {loss}{other}", file.place)));
         }
         said(&loss);
@@ -146,10 +146,10 @@ impl DataLossDetector {
         Ok(known)
     }
 
-    /// The node starts. Says when what a person accepted was nothing.
+    /// Warns if `--accept-loss` was given although there is no such loss.
     pub(super) fn starts(self, store: Arc<dyn Inspect>) -> Option<StateFileWriter> {
         if let (Some(accepts), false) = (&self.accepts, self.accepted) {
-            let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
+            let why = format!("there is no loss {accepts}: --accept-loss has no effect; remove it");
             warn!(target: "hookonce", why, "accept_loss");
         }
         let file = self.file?;
@@ -160,11 +160,11 @@ impl DataLossDetector {
 
 fn said(loss: &StoreLoss) {
     let found = loss.found.as_ref().map_or("nothing".to_owned(), ToString::to_string);
-    let why = "a person accepted that the store has lost data: what it lacks is done again if it is delivered again";
+    let why = "the operator accepted that the store has lost data: lost events run again if they are delivered again";
     warn!(target: "hookonce", known = %loss.known, found, why, "accept_loss");
 }
 
-/// Why the fence could not be looked at, or is closed.
+/// Why the check failed, or that data was lost.
 pub(super) enum DataLossCheckError {
     Store(StoreError),
     Closed(StoreOpenError),
@@ -182,7 +182,7 @@ impl From<StoreOpenError> for DataLossCheckError {
     }
 }
 
-/// Keeps what a running node knows in its state file.
+/// Writes what a running node knows to its state file.
 pub(super) struct StateFileWriter {
     store: Arc<dyn Inspect>,
     file: StateFile,
@@ -190,7 +190,7 @@ pub(super) struct StateFileWriter {
 }
 
 impl StateFileWriter {
-    /// Writes it once more. Nothing is done with the store after this.
+    /// Writes the file a last time; the store must not be used after this.
     pub(super) async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -206,7 +206,7 @@ async fn keep(store: Arc<dyn Inspect>, file: StateFile) {
     }
 }
 
-/// Writes what is known, if that has changed; brings what the file then holds of it.
+/// Writes what is known, if it has changed; returns what the file then contains.
 async fn write(store: &dyn Inspect, file: &StateFile, last: Option<KnownStore>) -> Option<KnownStore> {
     let Ok(Some(known)) = store.known().await else { return last };
     if last.as_ref() == Some(&known) {

@@ -1,8 +1,8 @@
-//! The state folder: what nodes of this machine know of their stores, one small file for each store.
+//! The state folder: what nodes of this machine know about their stores, one small file per store.
 //!
-//! Nodes of one machine may share the folder. They share a store's file, too: each merges what it knows into it while it
-//! holds a lock on the folder. A file is replaced whole (written beside, synced, renamed), and its last line is a digest
-//! of the others, so that a damaged one is noticed.
+//! Nodes of one machine may share the folder and a store's file: each merges what it knows while it holds a lock on the
+//! folder. A file is replaced atomically (written beside, synced, renamed), and its last line is a digest of the
+//! others, so that damage is detected.
 
 use crate::config::StateFolder;
 use crate::decide::data_loss::{KnownStore, UnmarkedWrite, WriterMark};
@@ -13,51 +13,50 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What a state file begins with.
+/// The first line of a state file.
 const FIRST_LINE: &str = "hookonce state 1";
 const ENDING: &str = ".state";
-/// What to do about a file that cannot be read.
-pub(crate) const UNREADABLE_HINT: &str =
-    "Let the user that runs hookonce read it; or, to go on without what it says, remove it";
+/// The hint for an unreadable state file.
+pub(crate) const UNREADABLE_HINT: &str = "Give hookonce's user read permission; or remove it to continue without it";
 
 /// The file of one store.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFile {
     folder: PathBuf,
-    /// Where the store is: `redis 127.0.0.1:6379/0`.
+    /// The store's address: `redis 127.0.0.1:6379/0`.
     pub place: String,
-    /// What it is called there: a prefix, a database.
+    /// Its name there: a prefix, a database.
     scope: String,
 }
 
-/// What a state file says.
+/// The content of a state file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StateRecord {
     place: String,
     scope: String,
-    /// What is known of the store.
+    /// What is known about the store.
     pub known: KnownStore,
 }
 
-/// What there is of a state file.
+/// The result of reading a state file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum StateRead {
     /// No file.
     None,
-    /// One that can be read.
+    /// A valid file.
     Record(StateRecord),
-    /// One whose text was changed or cut, and how that is said.
+    /// A changed or truncated file, and a message.
     Damaged(String),
-    /// One that is there and cannot be read, such as for lack of rights, and why. What it says is not known.
+    /// A file that exists but cannot be read, such as for lack of permission, and why.
     Unreadable(String),
 }
 
-/// Finds the folder, and makes it where the config or systemd names one; says why there is none that can be written.
+/// Finds the state folder, and creates it if the config or systemd names it; the error says why it is not writable.
 pub(crate) fn open(folder: &StateFolder) -> Result<PathBuf, String> {
     let path = folder.path();
     if matches!(folder, StateFolder::Named(_)) {
         fs::create_dir_all(path)
-            .map_err(|error| format!("the state folder {} cannot be made: {error}", path.display()))?;
+            .map_err(|error| format!("the state folder {} cannot be created: {error}", path.display()))?;
     }
     let probe = path.join(format!(".probe-{}", std::process::id()));
     match File::create(&probe) {
@@ -69,7 +68,7 @@ pub(crate) fn open(folder: &StateFolder) -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the folder can be written, or made; nothing is changed.
+/// Checks that the folder can be written or created, without changing anything.
 pub(crate) fn can_be_written(folder: &StateFolder) -> Result<(), String> {
     let path = folder.path();
     let mut there = path;
@@ -83,23 +82,23 @@ pub(crate) fn can_be_written(folder: &StateFolder) -> Result<(), String> {
 }
 
 impl StateFile {
-    /// The file of the store at this place, with this name there.
+    /// The file of the store with this address and name.
     pub(crate) fn new(folder: PathBuf, place: String, scope: String) -> Self {
         Self { folder, place, scope }
     }
 
-    /// The name says for people which store it is; a digest tells apart what looks alike.
+    /// Its path: a readable name of the store, and a digest that makes it unique.
     pub(crate) fn path(&self) -> PathBuf {
         path_of(&self.folder, &self.place, &self.scope)
     }
 
-    /// What this store's own file says.
+    /// Reads this store's file.
     pub(crate) fn read(&self) -> StateRead {
         read(&self.path())
     }
 
-    /// What files of other addresses say that may be of the same store: with this epoch, and the same name. A file that
-    /// cannot be read may be one of them.
+    /// Reads files of other addresses that may belong to the same store: same epoch, same name. An unreadable file may
+    /// be one of them.
     pub(crate) fn others(&self, epoch: Option<&str>) -> Vec<StateRead> {
         let own = self.path();
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|file| file.path());
@@ -114,13 +113,13 @@ impl StateFile {
         files.take(limits::STATE_FILES_MAX).map(|path| read(&path)).filter(is_same).collect()
     }
 
-    /// The file that this record stands in.
+    /// The file of this record.
     pub(crate) fn path_of(&self, record: &StateRecord) -> PathBuf {
         path_of(&self.folder, &record.place, &record.scope)
     }
 
-    /// Adds what a process knows to what is known. What it knows of another store than the file's is left out: that one
-    /// was accepted since.
+    /// Merges what a process knows into the file. Ignores it if it is about another epoch: that loss was accepted
+    /// since.
     pub(crate) fn merge(&self, known: &KnownStore) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         let merged = match self.read() {
@@ -134,7 +133,7 @@ impl StateFile {
         }
     }
 
-    /// Writes this in place of what this record says.
+    /// Replaces this record.
     pub(crate) fn replace(&self, was: &StateRecord, known: Option<KnownStore>) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         match known {

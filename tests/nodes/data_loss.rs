@@ -72,7 +72,7 @@ pub(crate) async fn goes_on_when_told(house: &mut House, url: &str, words: &[&st
     assert_eq!(house.lines("acted").iter().filter(|line| *line == done).count(), 1, "it acted again");
     let (code, line) = live(house, url);
     assert!(code == 1 && line.starts_with("wrong") && line.contains(&lost), "{line}");
-    refused(house, url, &["--accept-loss", "ab:1"], &["names another loss"]);
+    refused(house, url, &["--accept-loss", "ab:1"], &["is a different loss"]);
     start(house, url, &["--accept-loss", &lost]).unwrap();
     let accepted = format!("known={lost}");
     until("the loss to be said to be accepted", || {
@@ -242,8 +242,10 @@ async fn a_node_without_a_state_folder_says_so_at_each_start() {
     let mut house = House::empty(&ACTS.replacen('\n', "\nstate = \"hookonce.toml/state\"\n", 1));
     for _ in 0..2 {
         start(&mut house, &server.url("a"), &[]).unwrap();
-        until("the folder to be missed", || house.log().contains("cannot be made") && house.log().contains(" state "))
-            .await;
+        until("the folder to be missed", || {
+            house.log().contains("cannot be created") && house.log().contains(" state ")
+        })
+        .await;
         house.kill();
     }
     let (code, line) = live(&house, &server.url("a"));
