@@ -1,5 +1,6 @@
-//! One event per key: claimed, taken over, or joined. Here the request is the retrier, so whoever comes first after a
-//! failure, or after a lease has run out, takes the event over; the swap of its revision decides who that is.
+//! Acquires the event of a key: claims it, takes it over, or joins it. In the layer the client retries, so the first
+//! request after a failure or an expired lease takes the event over; the compare-and-swap of its revision decides which
+//! one.
 //!
 //! ```text
 //! claim ─▶ new ─────────────────────────────────────▶ ours
@@ -32,14 +33,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How often who waits for another process's attempt looks for itself.
+/// How often a request that waits for another process's attempt polls the store.
 const JOIN_LOOK: Duration = Duration::from_millis(250);
-/// The shortest wait between two looks.
+/// Minimum delay between two polls.
 const LOOK_MIN: Duration = Duration::from_millis(10);
-/// How often an event that others write at the same time is looked at again, however short the wait.
+/// Maximum retries if others write the event at the same time, however short the wait.
 const TRIES_MIN: u32 = 16;
 
-/// A store and what this process does with it.
+/// A store and this process's engine on it.
 pub(super) struct OnceEngine {
     pub(super) store: Arc<dyn Store>,
     pub(super) node: Node,
@@ -52,27 +53,27 @@ pub(super) struct OnceEngine {
 #[derive(Debug)]
 pub(super) struct ScopeRules {
     pub(super) scope: Arc<str>,
-    /// What failed is dead at once, and the next request revives it.
+    /// A failed event is dead at once, and the next request revives it.
     pub(super) route: Route,
     pub(super) wait: Duration,
     pub(super) kept: Retention,
 }
 
-/// How things stand with a key.
+/// The result of acquiring a key.
 pub(super) enum KeyAcquisition {
-    /// This attempt is to be made by who asked.
+    /// The caller makes this attempt.
     Ours(LeasedAttempt),
     /// It is over.
     Over(Arc<EndedEvent>),
-    /// It ended while who asked was waiting for it, with an answer that is a failure.
+    /// It ended with a failure while the caller waited for it.
     Failed(Arc<EndedEvent>),
-    /// It goes on, and the wait is over.
+    /// It is still running, and the wait timed out.
     Busy(Event),
     /// It was claimed with another body.
     Conflict(Event),
 }
 
-/// What came of waiting for an event.
+/// The result of waiting for an event.
 enum JoinResult {
     Ended(Arc<EndedEvent>),
     Stands(Box<Event>),
@@ -93,8 +94,7 @@ impl ScopeRules {
         Self { scope: scope.clone(), route, wait, kept }
     }
 
-    /// The same route for an event whose process is gone: there is no number of crashes after which nobody may ask
-    /// again.
+    /// The route for an event whose process is gone: there is no limit of crashes.
     fn unlimited_retries(&self) -> Route {
         Route { retry: RetryPolicy { attempts: u32::MAX, ..self.route.retry }, ..self.route.clone() }
     }
@@ -108,7 +108,7 @@ impl OnceEngine {
         Arc::new(Self { store, node, batch, running, scopes })
     }
 
-    /// The batcher, and with it the sweep, begin with the first who asks: only then is there surely a runtime.
+    /// Starts the batcher and the sweep with the first request, because only then a runtime is certain.
     pub(super) fn batch(self: &Arc<Self>) -> &Batcher {
         self.batch.get_or_init(|| {
             tokio::spawn(sweep(Arc::downgrade(self)));
@@ -125,7 +125,7 @@ impl OnceEngine {
         lock(&self.running)
     }
 
-    /// Claims this event, takes over one that nobody is at, or waits for one that somebody is at.
+    /// Claims this event, takes over an abandoned one, or waits for a running one.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         new: &NewEvent,
@@ -162,7 +162,8 @@ impl OnceEngine {
         new.event = new.event.start_at_claim(rules.route.lease, self.node.clone(), ActionKind::Layer);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
-        // Before anybody is woken: who repeats it finds it held, and if nobody is left to act, it is let go at once.
+        // Registered before anything is woken: a repeat finds it held, and if the caller is gone, it is released at
+        // once.
         let then = move |event: Event| {
             if event.revision == Revision::FIRST && event.is_running_on(&engine.node) {
                 drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
@@ -271,13 +272,13 @@ impl OnceEngine {
                 event.transition(EventStep::Start { lasts, by, action: ActionKind::Layer }, route, now)
             }
             EventState::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
-            // It may have acted: whom it called must recognise the next attempt.
+            // It may have acted: the services it called must recognise the next attempt.
             EventState::Dead { .. } => event.transition(EventStep::Resume, route, now),
             EventState::Done { .. } => return Ok(None),
         };
         match change {
             Ok(change) => match self.batch().advance(change).await {
-                // It may have been written: the next look tells.
+                // It may have been written: the next read shows it.
                 Err(StoreError::Unsure(_)) => Ok(None),
                 written => written.map(Some),
             },
@@ -285,7 +286,7 @@ impl OnceEngine {
         }
     }
 
-    /// Waits for an event that somebody is at.
+    /// Waits for a running event.
     async fn join(
         &self,
         event: &Event,
@@ -295,7 +296,7 @@ impl OnceEngine {
         if let Some(mut here) = here {
             match tokio::time::timeout_at(until, here.wait_for(Option::is_some)).await {
                 Ok(Ok(ended)) => return Ok(ended.clone().map_or(JoinResult::Busy, JoinResult::Ended)),
-                Ok(Err(_)) => {} // let go without an end: the store knows more
+                Ok(Err(_)) => {} // released without an end: read the store
                 Err(_) => return Ok(JoinResult::Busy),
             }
         }
@@ -316,20 +317,20 @@ impl OnceEngine {
         }
     }
 
-    /// Notes a repeat beside its event. Not durable, and not worth an error.
+    /// Records a duplicate. Best effort.
     async fn note_duplicate(&self, event: &Event, same: &MatchedBy, new: &NewEvent) {
         let sighting =
             DuplicateSighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
         self.store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
     }
 
-    /// Ends what was left behind by processes that are gone, and forgets what is old.
+    /// Ends events of processes that are gone, and deletes expired ones.
     pub(super) async fn forget(self: &Arc<Self>) -> Result<ForgetCounts, StoreError> {
         let sources = lock(&self.scopes).clone();
         for event in self.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await?.events {
             let here = self.running().contains_key(&event.id);
             if sources.contains_key(&event.source) && !here {
-                // Over, so that it can be forgotten; whoever asks for it again still gets it.
+                // Ended, so that it can expire; a later request can still revive it.
                 let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
                 if let Ok(change) = event.transition(EventStep::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
                     self.batch().advance(change).await?;
@@ -340,15 +341,14 @@ impl OnceEngine {
         Ok(retention::sweep_all(&*self.store, &self.keeps()).await?)
     }
 
-    /// Writes into the store how long events are kept, so that a node that shares it knows whose these are. Where that
-    /// fails, they are still swept here.
+    /// Publishes the retention in the store, for nodes that share it. If that fails, events are still swept here.
     async fn retain(&self) {
         if let Err(error) = self.store.set_retention(self.keeps().rows(self.store.now())).await {
             log::store_warning(&error);
         }
     }
 
-    /// One sweep, and what it has to say.
+    /// Runs one sweep and logs an error.
     async fn sweep(self: &Arc<Self>, watch: &mut ClockMonitor) {
         watch.look(&*self.store, self.store.would_forget(self.keeps(), limits::WOULD_FORGET_MAX)).await;
         // It only frees space; the next one tries again.
@@ -358,15 +358,15 @@ impl OnceEngine {
         }
     }
 
-    /// How long events are kept of the scopes that this engine knows.
+    /// The retention of this engine's scopes.
     fn keeps(&self) -> Arc<RetentionPolicies> {
         Arc::new(RetentionPolicies { sources: lock(&self.scopes).clone() })
     }
 }
 
 impl KeyAcquisition {
-    /// What an event that is over means to who asked. Nothing where it ended without an answer, by a panic or with its
-    /// lease: there is nothing to share, and who waited is the next to try.
+    /// The result of an ended event for the caller; `None` if it ended without a response, by a panic or with its
+    /// lease: the caller then tries itself.
     fn of(ended: Arc<EndedEvent>) -> Option<Self> {
         match (&ended.event.state, &ended.receipt) {
             (EventState::Done { .. }, _) => Some(Self::Over(ended)),
@@ -376,7 +376,7 @@ impl KeyAcquisition {
     }
 }
 
-/// The sweep goes on while somebody uses the engine.
+/// Sweeps while the engine is in use.
 async fn sweep(engine: Weak<OnceEngine>) {
     let mut watch = ClockMonitor::default();
     if let Some(engine) = engine.upgrade() {
@@ -394,7 +394,7 @@ pub(super) fn kept(keys: Duration, body: Duration) -> Retention {
     Retention { keys: Keep::For(keys), body }
 }
 
-/// It did not act, as far as anybody can tell, and may when it is asked again.
+/// The outcome of an attempt that failed and may be repeated.
 pub(super) fn failed(why: &str, receipt: Option<Receipt>) -> Outcome {
     Outcome::Failed { why: why.to_owned(), retry_after: None, receipt }
 }

@@ -1,5 +1,5 @@
-//! An attempt of this process: held under a lease that is renewed while the work goes on, and settled with what came
-//! of it. One that is dropped unsettled, by a panic or because nobody waits for it, is settled as failed behind it.
+//! An attempt of this process under a lease that is renewed while the work runs, and settled with its outcome. If it is
+//! dropped unsettled, by a panic or because the caller is gone, it is settled as failed in the background.
 
 use super::acquire::{OnceEngine, ScopeRules, failed};
 use crate::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// The wait before a store that did not answer is asked again.
+/// The delay before an unresponsive store is tried again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// How long a result that the store does not take is offered again.
+/// How long writing a result is retried.
 const OFFER_MAX: Duration = Duration::from_hours(1);
 
-/// An event that is over, and its kept answer.
+/// An ended event and its kept response.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct EndedEvent {
     pub(super) event: Event,
@@ -39,14 +39,14 @@ struct LeasedAttemptState {
     tell: watch::Sender<Option<Arc<EndedEvent>>>,
 }
 
-/// What a renewal came to.
+/// The result of a renewal.
 enum LayerLeaseRenewal {
     Renewed(Box<Event>),
     Lost,
 }
 
 impl LeasedAttempt {
-    /// This event runs by this process; the write that says so was sent then.
+    /// An attempt at this event by this process; `sent` is when its write was sent.
     pub(super) fn new(engine: Arc<OnceEngine>, rules: Arc<ScopeRules>, event: Event, sent: BootInstant) -> Self {
         let (tell, heard) = watch::channel(None);
         engine.running().insert(event.id, heard);
@@ -63,7 +63,7 @@ impl LeasedAttempt {
         self.0.as_ref().expect("an attempt is there until it is settled")
     }
 
-    /// Does the work, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
+    /// Runs the work and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
     pub(super) async fn act<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let attempt = self.0.as_mut().expect("an attempt is there until it is settled");
         let third = attempt.rules.route.lease / 3;
@@ -78,8 +78,8 @@ impl LeasedAttempt {
             let mut done = None;
             let renewed = {
                 let mut renewal = pin!(attempt.renew());
-                // The work goes on while the store is asked, and may end before it answers. A store that does not
-                // answer at all is not waited for longer than the lease lasts.
+                // The work continues during the renewal and may end before it. A store that does not respond is waited
+                // for only as long as the lease lasts.
                 loop {
                     tokio::select! {
                         renewed = &mut renewal => break Some(renewed),
@@ -99,8 +99,8 @@ impl LeasedAttempt {
         }
     }
 
-    /// Writes what came of it. While the lease lasts the store is asked again; after that it goes on in the background,
-    /// and who waits is told that the store is down. `Ok(None)`: somebody else was first.
+    /// Writes the outcome. Retries while the lease lasts; after that it continues in the background, and the caller
+    /// gets an error. `Ok(None)`: another process was first.
     pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
         let attempt = self.0.take().expect("an attempt is settled once");
         let Some(change) = attempt.change(&outcome) else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Drop for LeasedAttempt {
     fn drop(&mut self) {
         let Some(attempt) = self.0.take() else { return };
         let outcome = failed("it ended without an answer", None);
-        // Outside a runtime the lease's end has to do.
+        // Outside of a runtime, the lease simply expires.
         if let (Ok(runtime), Some(change)) = (tokio::runtime::Handle::try_current(), attempt.change(&outcome)) {
             runtime.spawn(attempt.insist(change, outcome));
         }
@@ -129,7 +129,7 @@ impl Drop for LeasedAttempt {
 }
 
 impl LeasedAttemptState {
-    /// Asks for more time until the store answers, or the lease is over.
+    /// Renews the lease until the store responds or the lease is over.
     async fn renew(&self) -> LayerLeaseRenewal {
         let lasts = self.rules.route.lease;
         loop {
@@ -178,7 +178,7 @@ impl LeasedAttemptState {
         Some(change)
     }
 
-    /// Offers the result once; tells whoever waits for it here.
+    /// Writes the result once; notifies local waiters.
     async fn offer(&self, change: &Transition, outcome: &Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
         let written = match self.engine.batch().advance(change.clone()).await {
             Ok(AdvanceResult::Written { event, .. }) => *event,
@@ -215,7 +215,7 @@ impl LeasedAttemptState {
         event.is_running_on(&self.engine.node) && (event.life, event.attempt) == (self.event.life, self.event.attempt)
     }
 
-    /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
+    /// Another process wrote first: this attempt's outcome is discarded.
     fn lost(&self) {
         let event = &self.event;
         warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
@@ -223,7 +223,7 @@ impl LeasedAttemptState {
 }
 
 impl Drop for LeasedAttemptState {
-    /// A later attempt of the same event may have taken the place: its own news are left alone.
+    /// Unregisters this attempt, unless a later attempt of the same event has replaced it.
     fn drop(&mut self) {
         let mut running = self.engine.running();
         let mine = self.tell.subscribe();
@@ -233,7 +233,7 @@ impl Drop for LeasedAttemptState {
     }
 }
 
-/// When the work must have ended: counted from before the write was sent, never from the answer.
+/// The deadline of the work: counted from before the write was sent, never from the response.
 fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
     sent + lease.saturating_sub(margin(lease))
 }

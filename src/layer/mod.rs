@@ -16,8 +16,8 @@
 //! # drop(app); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 //! ```
 //!
-//! With tonic it stands around all services, and the key is the metadata of that name; with hyper alone,
-//! [`Layer::layer`] wraps any service:
+//! With tonic it wraps all services, and the key is the metadata of that name; with hyper alone, [`Layer::layer`] wraps
+//! any service:
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -26,58 +26,60 @@
 //! # drop(server); Ok::<_, hookonce::store::StoreOpenError>(()) }).unwrap();
 //! ```
 //!
-//! Every call of gRPC is a `POST`, also one that only reads: without [`Once::optional`] those need a key too, the checks of
-//! a load balancer among them. A request with a key is read whole before it is recognised, and its answer before it is
-//! given, up to their limits: calls that stream both ways come without a key, or belong on a server of their own.
+//! Every gRPC call is a `POST`, even if it only reads: without [`Once::optional`] such calls need a key, too, including
+//! the health checks of a load balancer. A request with a key is buffered before it is looked up, and its response
+//! before it is returned, up to their limits: bidirectional streams must come without a key, or use a server of their
+//! own.
 //!
-//! The first request under a key is claimed in the store before the service is called. A repeat that comes while it
-//! runs waits for it; one that comes later gets the first answer again, with `Idempotent-Replayed: true`. What failed is
-//! not kept, and a repeat runs again. After a crash the next request runs, once the [lease](Once::lease) of the process
-//! that is gone has ended.
+//! The first request under a key is claimed in the store before the service is called. A repeat that arrives while it
+//! runs waits for it; a later one gets the first response again, with `Idempotent-Replayed: true`. A failure is not
+//! kept, and a repeat runs again. After a crash the next request runs, once the [lease](Once::lease) of the crashed
+//! process has expired.
 //!
 //! | the request | what happens |
 //! |---|---|
-//! | `GET`, `HEAD`, `OPTIONS`, `TRACE`, `CONNECT` | passes |
-//! | new | the service is called; its answer is kept, then given |
-//! | a repeat of one that runs | waits for its answer, also if that is a failure; after [`Once::wait`] 409 and `Retry-After` |
-//! | a repeat of one that is done | status, body and chosen headers again, `Idempotent-Replayed: true` |
-//! | a repeat of one that failed (5xx, 408, 425, 429; [`Once::fails`]) | the service is called again |
+//! | `GET`, `HEAD`, `OPTIONS`, `TRACE`, `CONNECT` | passes through |
+//! | new | the service is called; its response is kept, then returned |
+//! | a repeat of a running one | waits for its response, also if that is a failure; after [`Once::wait`] 409 and `Retry-After` |
+//! | a repeat of a finished one | status, body and chosen headers again, `Idempotent-Replayed: true` |
+//! | a repeat of a failed one (5xx, 408, 425, 429; [`Once::fails`]) | the service is called again |
 //! | the same key, another body | 422, unless the key is made of the body or of something in it |
-//! | no key | 400, or it passes: [`Once::optional`] |
-//! | the store does not answer | 503 and `Retry-After`; the service is not called |
+//! | no key | 400, or passes through with [`Once::optional`] |
+//! | the store does not respond | 503 and `Retry-After`; the service is not called |
 //!
-//! Every answer that belongs to an event names it in `Hookonce-Event`. The service finds its [`RequestAttempt`] among the
-//! request's extensions. A client that hangs up ends nothing: the service goes on, and its answer is kept.
+//! Every response that belongs to an event names it in `Hookonce-Event`. The service finds its [`RequestAttempt`] in
+//! the request's extensions. If the client hangs up, the service continues, and its response is kept.
 //!
-//! Where callers authenticate, say so ([`Once::by`]): else whoever sends the same request under the same key gets its
-//! answer. Of a request the store gets keys, the fields they are made of and a digest of the body; of what a caller
-//! authenticates with, nothing but a digest.
+//! If callers authenticate, set [`Once::by`]; otherwise anyone who sends the same request under the same key gets its
+//! response. The store gets the keys of a request, the fields they are made of, and a digest of the body; of
+//! credentials it gets only a digest.
 //!
 //! # Problems
 //!
-//! What the layer refuses it explains as `application/problem+json`; to gRPC it says the same in `grpc-status`.
+//! The layer explains a rejection as `application/problem+json`, and to gRPC clients in `grpc-status`.
 //!
 //! ## missing-key
-//! Status 400. The request lacks what makes two requests the same. Send it, such as `Idempotency-Key: "8e03978e"`: a value of
-//! its own for each thing to be done, and the same value when it is sent again.
+//! Status 400. The request has no idempotency key. Send one, such as `Idempotency-Key: "8e03978e"`: a new value for
+//! each operation, and the same value when the request is repeated.
 //! ## malformed
-//! Status 400. The body broke off, is not the JSON that the key is made of, a header occurs twice, or `Idempotency-Key` is
-//! not what the IETF's draft says: a string in quotes, or a bare one without spaces and commas, up to 255 characters.
+//! Status 400. The body broke off, is not the JSON that the key is made of, a header occurs twice, or `Idempotency-Key`
+//! is not what the IETF's draft says: a string in quotes, or a bare one without spaces and commas, up to 255
+//! characters.
 //! ## too-large
 //! Status 413. The body is larger than [`Once::body_max`].
 //! ## other-body
-//! Status 422. The key was used with another body. What is different is another request and needs a key of its own.
+//! Status 422. The key was used with another body. A different request needs its own key.
 //! ## running
-//! Status 409. The first request under this key is still running. Send the same again after `Retry-After`.
+//! Status 409. The first request under this key is still running. Repeat the request after `Retry-After`.
 //! ## failed
-//! Status 502. The request that this one waited for failed, with an answer too large to share. Send the same again: it is
-//! tried again.
+//! Status 502. The request that this one waited for failed, with a response too large to share. Repeat the request: it
+//! runs again.
 //! ## not-kept
-//! Status 200, `Hookonce-Receipt: too_large` or `forgotten`. It was done, and is not done again, but its answer was larger than
-//! [`Once::receipt_max`], or [`Once::keep_body`] is over.
+//! Status 200, `Hookonce-Receipt: too_large` or `forgotten`. The request was done and is not done again, but its
+//! response was larger than [`Once::receipt_max`], or [`Once::keep_body`] has passed.
 //! ## unavailable
-//! Status 503. The store does not answer. Nothing was done, or its answer could not be kept yet. Send the same again after
-//! `Retry-After`.
+//! Status 503. The store does not respond. Nothing was done, or its response could not be kept yet. Repeat the request
+//! after `Retry-After`.
 
 pub(crate) mod acquire;
 pub(crate) mod leased_attempt;
@@ -106,13 +108,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tower_layer::Layer;
 
-/// The shortest lease: it must last until it has been renewed.
+/// Minimum lease: it must last until it is renewed.
 const LEASE_MIN: Duration = Duration::from_millis(100);
-/// The longest time to keep anything, as in a config.
+/// Maximum retention, as in a config.
 const KEEP_MAX: Duration = days(36_500);
 
 /// Acts once per key: a tower [`Layer`] for services, [`Once::run`] for everything else. Cheap to clone; clones share
-/// their store. See the [module](self) for what it answers when.
+/// their store. See the [module](self) for its responses.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -134,7 +136,7 @@ pub struct Once {
     resolved: OnceLock<Arc<ResolvedOnce>>,
 }
 
-/// What is said of a layer.
+/// The settings of a layer.
 #[derive(Clone)]
 struct OnceSettings {
     scope: Arc<str>,
@@ -159,7 +161,7 @@ enum MissingKeyPolicy {
     Passes,
 }
 
-/// The same, ready to be used.
+/// A layer, ready to use.
 struct ResolvedOnce {
     engine: Arc<OnceEngine>,
     settings: OnceSettings,
@@ -167,7 +169,7 @@ struct ResolvedOnce {
     identities: RequestIdentities,
 }
 
-/// Something that is a store: one of your own, or one that was [opened](crate::store::open()).
+/// A store: your own, or one that was [opened](crate::store::open()).
 pub trait IntoStore {
     /// The store.
     fn into_store(self) -> Arc<dyn Store>;
@@ -192,8 +194,8 @@ impl IntoStore for Arc<dyn Inspect> {
 }
 
 impl Once {
-    /// Once per `Idempotency-Key`, kept in this store for a day. A store that a gateway uses too is swept by the
-    /// gateway's rules, which do not know this one's: give each its own.
+    /// Acts once per `Idempotency-Key`, kept in this store for a day. Do not share a store with a gateway, which sweeps
+    /// it by its own rules.
     pub fn new(store: impl IntoStore) -> Self {
         let settings = OnceSettings {
             scope: "once".into(),
@@ -219,99 +221,101 @@ impl Once {
         self
     }
 
-    /// What keys are made under: the same key under another scope is another one. `once` unless set; two services on
-    /// one store need one each.
+    /// The namespace of keys: the same key in another scope is a different key. Default `once`; two services on one
+    /// store need different scopes.
     #[must_use]
     pub fn scope(self, scope: impl Into<Arc<str>>) -> Self {
         self.with(|set| set.scope = scope.into())
     }
 
-    /// What makes two requests the same; several times: a request is a repeat if *any one* of them was seen. Without
-    /// it, [`header`]`("idempotency-key")`. Method, path and query are part of every key: the path as the layer sees it,
-    /// which inside a router nested by axum is the part behind the prefix. To tell `/v1/act` from `/v2/act` there, lay it
-    /// around the outer router, or give each its [`Once::scope`].
+    /// An identity: what makes two requests the same. If called several times, a request is a repeat if *any one* of
+    /// them matches. Default: [`header`]`("idempotency-key")`. Method, path and query are part of every key: the path
+    /// as the layer sees it, which inside a router nested by axum is the part after the prefix. To distinguish
+    /// `/v1/act` from `/v2/act` there, wrap the outer router, or give each its own [`Once::scope`].
     ///
-    /// What is named here is stored and shown to people, unless it is a header that holds a secret.
+    /// The values are stored and shown to operators, unless they come from a header that holds a secret.
     #[must_use]
     pub fn per(self, identity: RequestIdentity) -> Self {
         self.with(|set| set.per.push(identity))
     }
 
-    /// Who asks: part of every key, so that one caller never gets another's answer. Only a digest of it is stored.
+    /// The caller's identity: part of every key, so that one caller never gets another's response. Only a digest is
+    /// stored.
     #[must_use]
     pub fn by(self, caller: RequestIdentity) -> Self {
         self.with(|set| set.by.push(caller))
     }
 
-    /// Requests without a key pass, and are not recognised when they come again. Without this they are answered 400.
-    /// One whose key may be in its body is looked through first, and still must not be larger than [`Once::body_max`].
+    /// Lets requests without a key pass through, without deduplication; by default they get 400. If the key may be in
+    /// the body, the body is read first and must not be larger than [`Once::body_max`].
     #[must_use]
     pub fn optional(self) -> Self {
         self.with(|set| set.without = MissingKeyPolicy::Passes)
     }
 
-    /// How long a key is remembered, counted from its event's end: a day unless set. Then the same key acts again.
-    /// At most a hundred years, which is what `Duration::MAX` means.
+    /// How long a key is kept after its event's end; then the same key acts again. Default: a day. At most a hundred
+    /// years, which is what `Duration::MAX` means.
     #[must_use]
     pub fn keep(self, length: Duration) -> Self {
         self.with(|set| set.keep = length.min(KEEP_MAX))
     }
 
-    /// How long answers are kept: as long as keys unless set. After that a repeat still does nothing, and hears so.
+    /// How long responses are kept. Default: as long as keys. After that a repeat still does nothing, and gets
+    /// `not-kept`.
     #[must_use]
     pub fn keep_body(self, length: Duration) -> Self {
         self.with(|set| set.keep_body = Some(length.min(KEEP_MAX)))
     }
 
-    /// The time in which one process alone may act: 30 seconds unless set, renewed while the service runs. After a
-    /// crash the key is held for this long at most; a service that could not renew it is ended with it. At least 100
+    /// How long one process may act alone, renewed while the service runs. Default: 30 seconds. After a crash the key
+    /// is held for at most this long; a service that could not renew its lease is ended with it. At least 100
     /// milliseconds, at most a day.
     #[must_use]
     pub fn lease(self, length: Duration) -> Self {
         self.with(|set| set.lease = length.clamp(LEASE_MIN, days(1)))
     }
 
-    /// How long a repeat waits for the first answer: 10 seconds unless set, at most a day.
+    /// How long a repeat waits for the first response. Default: 10 seconds; at most a day.
     #[must_use]
     pub fn wait(self, length: Duration) -> Self {
         self.with(|set| set.wait = length.min(days(1)))
     }
 
-    /// The longest body that is read: 25 MiB unless set.
+    /// Maximum size of a request body. Default: 25 MiB.
     #[must_use]
     pub fn body_max(self, bytes: usize) -> Self {
         self.with(|set| set.body_max = bytes)
     }
 
-    /// The longest answer that is kept: 1 MiB unless set, and no more than that. A longer one passes to the first
-    /// caller as it comes, with `Hookonce-Receipt: too_large`.
+    /// Maximum size of a kept response. Default and maximum: 1 MiB. A larger one is streamed to the first caller, with
+    /// `Hookonce-Receipt: too_large`.
     #[must_use]
     pub fn receipt_max(self, bytes: usize) -> Self {
         self.with(|set| set.receipt_max = bytes.min(limits::RECEIPT_BYTES_MAX))
     }
 
-    /// Which answers are failures: not kept, so that a repeat runs again. 5xx, 408, 425 and 429 unless set, and gRPC's
-    /// codes that mean the same, which always are.
+    /// Which responses are failures: they are not kept, so that a repeat runs again. Default: 5xx, 408, 425 and 429.
+    /// The equivalent gRPC codes always are.
     #[must_use]
     pub fn fails(self, fails: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
         self.with(|set| set.fails = Arc::new(fails))
     }
 
-    /// Failures are kept like any other answer, and a repeat gets them again.
+    /// Keeps failures like any other response: a repeat gets them again.
     #[must_use]
     pub fn keep_failures(self) -> Self {
         self.with(|set| set.keep_failures = true)
     }
 
-    /// Gives this header of an answer again too. Kept without being named: the type, encoding, language and disposition
-    /// of the content, `Location`, `ETag`, `Retry-After`, `X-Request-Id` and `X-Correlation-Id`.
+    /// Also keeps this response header. Always kept: the type, encoding, language and disposition of the content,
+    /// `Location`, `ETag`, `Retry-After`, `X-Request-Id` and `X-Correlation-Id`.
     #[must_use]
     pub fn keep_header(self, name: HeaderName) -> Self {
         self.with(|set| set.kept_headers.push(name))
     }
 
-    /// Frees the space of what is old, now. A task does so every minute while this is in use; whether a key still counts
-    /// never depends on it.
+    /// Deletes expired events now. A background task does so every minute; whether a key has expired never depends on
+    /// it.
     pub async fn forget(&self) -> Result<ForgetCounts, StoreError> {
         self.resolved().engine.forget().await
     }
@@ -350,7 +354,7 @@ impl<S> Layer<S> for Once {
 }
 
 impl ResolvedOnce {
-    /// A new event of this scope. Its body is not stored: who repeats it brings it along.
+    /// A new event of this scope. Its body is not stored: a repeat sends it again.
     fn event(
         &self,
         keys: Vec<IdentityKey>,

@@ -1,4 +1,4 @@
-//! Bodies: read whole up to a limit, or given on as they come.
+//! Bodies: buffered up to a limit, or streamed.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The body of a request that a layer gives on, and of the answer it gives: what was read of it, then the rest.
+/// The body of requests to the inner service and of the layer's responses: a buffered part, then the rest as a stream.
 pub struct OnceBody<B: Body> {
     read: VecDeque<Bytes>,
     rest: RemainingBody<B>,
@@ -22,7 +22,7 @@ enum RemainingBody<B: Body> {
 }
 
 impl<B: Body> OnceBody<B> {
-    /// As it came.
+    /// Streams a body unchanged.
     pub(super) fn passed(body: B) -> Self {
         Self { read: VecDeque::new(), rest: RemainingBody::Body(Box::pin(body)) }
     }
@@ -79,20 +79,20 @@ impl<B: Body> Body for OnceBody<B> {
     }
 }
 
-// Nothing in it is pinned in place: a body of somebody else's is boxed.
+// Nothing in it is structurally pinned: foreign bodies are boxed.
 impl<B: Body> Unpin for OnceBody<B> {}
 
-/// What came of reading a body.
+/// The result of reading a body.
 pub(super) enum BodyReadResult<B: Body> {
     /// All of it.
     Whole(Bytes, Option<HeaderMap>),
-    /// It is longer than the limit: what was read, then the rest.
+    /// It is larger than the limit: the buffered part, then the rest.
     Longer(OnceBody<B>),
-    /// It broke off: what was read, then the error.
+    /// It broke off: the buffered part, then the error.
     Broken(OnceBody<B>),
 }
 
-/// Reads a body to its end, or until it is longer than this. One that says so beforehand is not read at all.
+/// Reads a body up to a limit. A body whose declared size exceeds it is not read at all.
 pub(super) async fn read<B: Body>(body: B, most: usize) -> BodyReadResult<B> {
     if body.size_hint().lower() > most as u64 {
         return BodyReadResult::Longer(OnceBody::passed(body));

@@ -1,6 +1,6 @@
-//! What makes two requests the same: places in a request, alone or taken together, and the keys made of them.
+//! The identity of requests: the parts of a request that are compared, and the keys made of them.
 //!
-//! The method, the path and the query are part of every key: under the same key elsewhere is another request.
+//! Method, path and query are part of every key: the same key on another path is another request.
 
 use crate::decide::claim::{IdentityKey, MatchedBy};
 use crate::decide::delivery::Delivery;
@@ -17,12 +17,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, request};
 use std::sync::Arc;
 
-/// The header of the IETF draft. Its value is a quoted string; many senders leave the quotes out, and mean the same.
+/// The header of the IETF draft. Its value is a quoted string; many clients omit the quotes.
 pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Headers that hold secrets: of these nothing but a digest reaches the store.
+/// Headers that hold secrets: the store gets only their digest.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
-/// What makes two requests the same. Made by [`header`], [`query`], [`json`], [`body`] and [`fields`].
+/// An identity: what makes two requests the same. Created by [`header`], [`query`], [`json`], [`body`] and [`fields`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestIdentity(Vec<IdentityPiece>);
 
@@ -32,24 +32,24 @@ enum IdentityPiece {
     Body,
 }
 
-/// What stands in this header.
+/// The value of a header.
 ///
 /// # Panics
-/// When no header can have this name.
+/// If the name is not a valid header name.
 pub fn header(name: &str) -> RequestIdentity {
     let name = HeaderName::try_from(name).unwrap_or_else(|_| panic!("`{name}` cannot be the name of a header"));
     RequestIdentity(vec![IdentityPiece::At(FieldLocation::Header(name.as_str().to_owned()))])
 }
 
-/// What the query says under this name.
+/// The value of a query parameter.
 pub fn query(name: &str) -> RequestIdentity {
     RequestIdentity(vec![IdentityPiece::At(FieldLocation::Query(name.to_owned()))])
 }
 
-/// What stands at this place in a JSON body: names with dots between them, such as `event.hash` or `items.0.id`.
+/// The value at a path in a JSON body, such as `event.hash` or `items.0.id`.
 ///
 /// # Panics
-/// When this is no such place.
+/// If the path is invalid.
 pub fn json(path: &str) -> RequestIdentity {
     let place = FieldLocation::parse(&format!("body.{path}"));
     RequestIdentity(vec![IdentityPiece::At(
@@ -62,24 +62,24 @@ pub fn body() -> RequestIdentity {
     RequestIdentity(vec![IdentityPiece::Body])
 }
 
-/// All of these, taken together: two requests are the same if they agree in each.
+/// A combination: two requests are the same if they agree in each part.
 ///
 /// # Panics
-/// When there are none.
+/// If it is empty.
 pub fn fields(all: impl IntoIterator<Item = RequestIdentity>) -> RequestIdentity {
     let pieces: Vec<_> = all.into_iter().flat_map(|identity| identity.0).collect();
     assert!(!pieces.is_empty(), "an identity is made of at least one field");
     RequestIdentity(pieces)
 }
 
-/// Every identity of a layer, ready to be looked for.
+/// All identities of a layer, resolved.
 #[derive(Debug)]
 pub(super) struct RequestIdentities {
     scope: Arc<str>,
     fields: FieldSet,
     per: Vec<ResolvedIdentity>,
     by: Vec<ResolvedIdentity>,
-    /// Whether somebody points into the body.
+    /// Whether an identity reads the body.
     reads_body: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct RequestIdentities {
 struct ResolvedIdentity {
     pieces: Vec<ResolvedPiece>,
     same: MatchedBy,
-    /// It says itself what of the body counts; else another body under it is another request.
+    /// Whether it covers the body itself; otherwise another body under the same key is another request.
     minds_body: bool,
 }
 
@@ -99,7 +99,7 @@ enum ResolvedPiece {
     Body,
 }
 
-/// A request, recognised.
+/// A request with its keys.
 #[derive(Debug)]
 pub(super) struct RequestKeys {
     pub(super) keys: Vec<IdentityKey>,
@@ -119,12 +119,12 @@ impl RequestIdentities {
         Self { scope: scope.clone(), fields: FieldSet::new(fields, None), per, by, reads_body }
     }
 
-    /// Does another body under this identity make it another request?
+    /// Whether another body under this identity is another request.
     pub(super) fn compares_body(&self, same: &MatchedBy) -> bool {
         self.per.iter().any(|made| made.same == *same && made.minds_body)
     }
 
-    /// Does this request lack its key, whatever its body says? Never where the key may be in the body.
+    /// Whether the request has no key; never true if the key may be in the body.
     pub(super) fn lacks_key(&self, request: &request::Parts, at: Timestamp) -> bool {
         let head = || self.recognise(request, &Bytes::new(), at);
         !self.reads_body && matches!(head(), Err(DeliveryRejection::MissingField(_)))
@@ -162,7 +162,7 @@ impl RequestIdentities {
         Ok(RequestKeys { keys, fields: self.kept(&found), name: self.name(&found), digest })
     }
 
-    /// Only what somebody points at, and the type of a body that somebody points into.
+    /// Only the parts that an identity uses, and the content type if it reads the body.
     fn headers(&self, headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, DeliveryRejection> {
         let used = |name: &HeaderName| {
             (self.reads_body && name == http::header::CONTENT_TYPE)
@@ -172,7 +172,7 @@ impl RequestIdentities {
         used.map(|(name, value)| Ok((name.to_string(), plain(name, value.as_bytes())?))).collect()
     }
 
-    /// Who asks, as a digest: one caller never gets another's answer, and no credential reaches the store.
+    /// The caller as a digest: one caller never gets another's response, and no credential reaches the store.
     fn caller(&self, seen: &KeyPartSource<'_>) -> Result<Option<Digest>, DeliveryRejection> {
         if self.by.is_empty() {
             return Ok(None);
@@ -180,7 +180,7 @@ impl RequestIdentities {
         let pieces: Vec<_> = self.by.iter().flat_map(|made| &made.pieces).collect();
         let digests: Vec<_> = pieces.iter().map(|piece| seen.raw(piece).unwrap_or(Digest([0; 32]))).collect();
         let parts = pieces.iter().zip(&digests).map(|(piece, digest)| {
-            // Without credentials one is nobody, and nobody is a caller of its own.
+            // Requests without credentials are one caller of their own.
             seen.part(piece, digest).or_else(|refusal| match refusal {
                 DeliveryRejection::MissingField(_) => Ok(KeyPart::bytes("nobody", &[])),
                 refusal => Err(refusal),
@@ -189,7 +189,7 @@ impl RequestIdentities {
         Ok(Some(key::value(&parts.collect::<Result<Vec<_>, _>>()?)))
     }
 
-    /// What people may see of it: fields of `per` that hold no secret.
+    /// The fields to show to operators: those of `per` that hold no secret.
     fn kept(&self, found: &ExtractedFields) -> Fields {
         let pieces = self.per.iter().flat_map(|made| &made.pieces);
         let mut kept: Vec<_> = pieces
@@ -202,7 +202,7 @@ impl RequestIdentities {
         kept.into_iter().collect()
     }
 
-    /// What its sender calls it: the first header of `per`, if it is short enough to be a name.
+    /// The client's id of the request: the first header of `per`, if it is short enough.
     fn name(&self, found: &ExtractedFields) -> Option<Arc<str>> {
         let ix = self.per.iter().flat_map(|made| &made.pieces).find_map(|piece| match piece {
             ResolvedPiece::Field(ix, _) if matches!(self.fields.get(*ix).at, FieldLocation::Header(_)) => Some(*ix),
@@ -250,7 +250,7 @@ fn index(fields: &mut Vec<Field>, place: &FieldLocation, name: &Arc<str>) -> Fie
     FieldIndex(u16::try_from(at).expect("nobody names 65,536 places"))
 }
 
-/// What a key's parts are taken from.
+/// The source of a key's parts.
 struct KeyPartSource<'r> {
     found: &'r ExtractedFields,
     headers: &'r HeaderMap,
@@ -258,7 +258,7 @@ struct KeyPartSource<'r> {
 }
 
 impl KeyPartSource<'_> {
-    /// The digest of a header that holds a secret; of other pieces nothing.
+    /// The digest of a header that holds a secret; `None` for other parts.
     fn raw(&self, piece: &ResolvedPiece) -> Result<Digest, DeliveryRejection> {
         let ResolvedPiece::Raw(name) = piece else { return Ok(Digest([0; 32])) };
         let values: Vec<_> = self.headers.get_all(name).iter().collect();
@@ -269,8 +269,8 @@ impl KeyPartSource<'_> {
         Ok(key::value(&parts))
     }
 
-    /// Refuses a header of an identity that is blank: it would be shared by whoever leaves it empty. Of other pieces
-    /// [`part`](Self::part) says so.
+    /// Rejects a blank header of an identity, which all clients that leave it empty would share. [`part`](Self::part)
+    /// does so for other parts.
     fn is_there(&self, piece: &ResolvedPiece) -> Result<(), DeliveryRejection> {
         match piece {
             ResolvedPiece::Raw(name)
@@ -295,7 +295,7 @@ impl KeyPartSource<'_> {
     }
 }
 
-/// What the IETF's header stands for; any other as it is.
+/// The value of a header; `Idempotency-Key` is unquoted first.
 fn plain(name: &HeaderName, value: &[u8]) -> Result<Vec<u8>, DeliveryRejection> {
     if name.as_str() != IDEMPOTENCY_KEY {
         return Ok(value.to_vec());
@@ -307,7 +307,7 @@ fn plain(name: &HeaderName, value: &[u8]) -> Result<Vec<u8>, DeliveryRejection> 
     }
 }
 
-/// The key of work that is named by hand.
+/// The key of [`Once::run`](super::Once::run).
 pub(super) fn named(scope: &str, name: &str) -> Key {
     key::key(scope, "run", &[KeyPart::text("key", name)])
 }

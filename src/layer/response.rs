@@ -1,4 +1,4 @@
-//! What a layer answers by itself: a kept answer again, or why there is none. To gRPC it speaks as gRPC does.
+//! Responses of the layer itself: a kept response, or a problem. gRPC clients get gRPC statuses.
 
 use super::leased_attempt::EndedEvent;
 use super::once_body::OnceBody;
@@ -10,20 +10,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body;
 use serde_json::json;
 
-/// Set on every answer that belongs to an event: its id.
+/// Set on every response that belongs to an event: its id.
 pub(super) const EVENT: HeaderName = HeaderName::from_static("hookonce-event");
-/// Set on an answer that was kept and is given again.
+/// Set on a kept response that is returned again.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// Set where an answer is not kept: why.
+/// Set if a response is not kept: why.
 pub(super) const RECEIPT: HeaderName = HeaderName::from_static("hookonce-receipt");
-/// A trailer among the headers of a receipt: no header's name can begin like this.
+/// Prefix of trailers among the headers of a receipt: no header name can begin with it.
 const TRAILER: &str = ":trailer:";
-/// When to come again, in seconds.
+/// `Retry-After` in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
-/// Where each `type` of problem is explained.
+/// The URL of the documentation of each problem `type`.
 const PROBLEMS: &str = "https://docs.rs/hookonce/latest/hookonce/layer/index.html#";
 
-/// How whoever asks is to be spoken to.
+/// The protocol of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RequestProtocol {
     Http,
@@ -38,7 +38,7 @@ impl RequestProtocol {
     }
 }
 
-/// Why there is no answer of the service's own. The names are those of the sections that explain them.
+/// Why the layer rejects a request. The names are those of the sections that document them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum OnceRejection {
     MissingKey(String),
@@ -77,7 +77,7 @@ impl OnceRejection {
         }
     }
 
-    /// The HTTP status, gRPC's code for it, and what it is in a few words.
+    /// The HTTP status, the gRPC code and a title.
     fn status(&self) -> (StatusCode, u8, &'static str) {
         match self {
             Self::MissingKey(_) => (StatusCode::BAD_REQUEST, 3, "The idempotency key is missing"),
@@ -167,13 +167,13 @@ impl OnceRejection {
     }
 }
 
-/// Names the event an answer belongs to.
+/// Adds the event's id to a response.
 pub(super) fn stamp(headers: &mut HeaderMap, event: &Event) {
     let id = HeaderValue::try_from(event.id.to_string()).expect("an id is made of digits and dashes");
     headers.insert(EVENT, id);
 }
 
-/// The first answer again.
+/// The kept response.
 pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
         Some(receipt) if !receipt.truncated => {
@@ -186,7 +186,7 @@ pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> 
     }
 }
 
-/// What the attempt that was waited for came to, and it was not well.
+/// The failure of the attempt that was waited for.
 pub(super) fn joined<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
         Some(receipt) if !receipt.truncated => given(receipt, &ended.event),
@@ -213,7 +213,7 @@ fn given<B: Body>(receipt: &Receipt, event: &Event) -> Response<OnceBody<B>> {
     response
 }
 
-/// What is kept of an answer: its status, the headers that may be given again, its body and its trailers.
+/// The receipt of a response: its status, the kept headers, its body and its trailers.
 pub(super) fn receipt(
     status: StatusCode,
     headers: &HeaderMap,
@@ -221,7 +221,7 @@ pub(super) fn receipt(
     whole: Option<(&Bytes, Option<&HeaderMap>)>,
 ) -> Receipt {
     let mut all = kept_headers(raw(headers), |name| also.iter().any(|also| also == name));
-    // Trailers are a part of the answer: all of them.
+    // All trailers are kept.
     let trailers = whole.and_then(|(_, trailers)| trailers).map(|trailers| kept_headers(raw(trailers), |_| true));
     all.extend(trailers.into_iter().flatten().map(|(name, value)| (format!("{TRAILER}{name}"), value)));
     let body = whole.map(|(body, _)| body.to_vec()).unwrap_or_default();
@@ -232,8 +232,9 @@ fn raw(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
-/// gRPC answers 200 and says in its trailers (or, without a body, in its headers) what came of it. These codes are what
-/// 5xx is to HTTP: cancelled, unknown, out of time, exhausted, aborted, internal, unavailable, data lost.
+/// Whether a gRPC response is a failure. gRPC responds with 200 and its own code in the trailers, or in the headers if
+/// there is no body. Equivalent to 5xx: cancelled, unknown, deadline exceeded, resource exhausted, aborted, internal,
+/// unavailable, data loss.
 pub(super) fn grpc_failed(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> bool {
     let said = headers.get("grpc-status").or_else(|| trailers?.get("grpc-status"));
     let code = said.and_then(|code| code.to_str().ok()).and_then(|code| code.parse::<u8>().ok());

@@ -1,4 +1,4 @@
-//! The engine for code with no HTTP at all: `once.run(key, async { … })`.
+//! `once.run(key, async { … })`: the engine without HTTP.
 
 use super::Once;
 use super::acquire::{KeyAcquisition, failed};
@@ -17,34 +17,34 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-/// What work came to, now or before.
+/// The value of the work, from now or from before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunOutcome<T> {
     /// It was done now.
     Now(T),
-    /// It was done before, and this is what it came to then.
+    /// It was done before; this is the kept value.
     Before(T),
 }
 
 impl<T> RunOutcome<T> {
-    /// What it came to.
+    /// The value.
     pub fn into_inner(self) -> T {
         match self {
             Self::Now(value) | Self::Before(value) => value,
         }
     }
 
-    /// Was it done before?
+    /// Whether it was done before.
     pub fn is_before(&self) -> bool {
         matches!(self, Self::Before(_))
     }
 }
 
-/// The same, as far as it is kept.
+/// The value of the work, or its kept bytes.
 enum StoredRunOutcome<T> {
     /// The work's own value.
     Now(T),
-    /// What was written down of it.
+    /// The kept bytes.
     Before(Bytes),
 }
 
@@ -52,14 +52,14 @@ enum StoredRunOutcome<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OnceError<E> {
-    /// The work was done now, and failed; nothing is kept, and the next caller does it again.
+    /// The work failed now; nothing is kept, and the next caller does it again.
     Work(E),
-    /// Somebody else is at it, for longer than [`Once::wait`]. Come again later.
+    /// Another caller is still running the work after [`Once::wait`]. Try again later.
     Running,
-    /// It was done before, but its value is not kept: it was too large, could not be written down, is forgotten, or is of
+    /// It was done before, but its value is not kept: it was too large, could not be serialized, has expired, or has
     /// another type.
     NotKept,
-    /// The store did not answer. The work was not begun, or its value could not be kept.
+    /// The store did not respond. The work was not started, or its value could not be kept.
     Store(StoreError),
 }
 
@@ -85,12 +85,12 @@ impl<E: std::error::Error + 'static> std::error::Error for OnceError<E> {
 }
 
 impl Once {
-    /// Does this work once per key, and gives its value again to whoever comes with the same key while it is kept. An
-    /// `Err` is not kept: the next caller does the work again. So does the next one after a crash, when the
-    /// [lease](Once::lease) of the one that is gone has ended.
+    /// Runs this work once per key; later callers with the same key get the kept value. An `Err` is not kept: the next
+    /// caller runs the work again. So does the next caller after a crash, once the [lease](Once::lease) of the crashed
+    /// process has expired.
     ///
-    /// The value is kept as JSON. One that cannot be written so is given to the first caller alone; the work is not done
-    /// again. Who stops waiting (drops the future) ends the work; to let it go on, spawn it.
+    /// The value is kept as JSON. If it cannot be serialized, only the first caller gets it; the work is not repeated.
+    /// Dropping the future ends the work; spawn it to let it continue.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -123,7 +123,7 @@ impl Once {
         }
     }
 
-    /// The same for bytes, kept as they are.
+    /// Like [`Once::run`], for bytes, which are kept unchanged.
     pub async fn run_bytes<E, F>(&self, key: impl AsRef<str>, work: F) -> Result<RunOutcome<Bytes>, OnceError<E>>
     where
         F: Future<Output = Result<Bytes, E>>,
@@ -138,7 +138,7 @@ impl Once {
         })
     }
 
-    /// The work comes to a value, and to that value written down where it can be.
+    /// The work returns a value, and its bytes if it can be serialized.
     async fn run_kept<T, E, F>(&self, key: &str, work: F) -> Result<StoredRunOutcome<T>, OnceError<E>>
     where
         F: Future<Output = Result<(T, Option<Bytes>), E>>,
@@ -159,7 +159,7 @@ impl Once {
         let (done, written) = match held.act(work).await {
             Some(Ok(done)) => done,
             Some(Err(error)) => {
-                // Whether or not that could be written: after the lease it is free again.
+                // If this cannot be written, the lease expires.
                 held.settle(failed("the work failed", None)).await.ok();
                 return Err(OnceError::Work(error));
             }
@@ -183,22 +183,22 @@ fn kept<E>(ended: &EndedEvent) -> Result<Bytes, OnceError<E>> {
     }
 }
 
-/// So many days.
+/// A duration in days.
 pub const fn days(count: u64) -> Duration {
     Duration::from_secs(count * 24 * 60 * 60)
 }
 
-/// So many hours.
+/// A duration in hours.
 pub const fn hours(count: u64) -> Duration {
     Duration::from_secs(count * 60 * 60)
 }
 
-/// So many minutes.
+/// A duration in minutes.
 pub const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-/// So many seconds.
+/// A duration in seconds.
 pub const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }

@@ -1,4 +1,4 @@
-//! The tower service: read the request, recognise it, claim it, call the service behind, keep its answer.
+//! The tower service: reads the request, computes its keys, claims it, calls the inner service, keeps its response.
 
 use super::acquire::{KeyAcquisition, failed};
 use super::leased_attempt::LeasedAttempt;
@@ -21,21 +21,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-/// A service whose requests act once. Made by the layer [`super::Once`].
+/// A service that acts once per key. Created by the layer [`super::Once`].
 #[derive(Clone)]
 pub struct OnceService<S> {
     inner: S,
     once: Arc<ResolvedOnce>,
 }
 
-/// The attempt that a request is served in, among its extensions: what a service passes on to those it calls.
+/// The attempt that serves a request, in its extensions. Pass its key on to the services you call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestAttempt {
     /// The event.
     pub event: EventId,
-    /// Which try of it this is.
+    /// The number of the attempt.
     pub number: u32,
-    /// What others get as `Idempotency-Key`: the same for every try.
+    /// The `Idempotency-Key` for other services: the same for every attempt.
     pub idempotency_key: String,
 }
 
@@ -66,7 +66,7 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        // The one that was found ready is the one to call.
+        // Call the instance that was polled ready.
         let inner = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, inner);
         let once = self.once.clone();
@@ -80,21 +80,21 @@ where
     }
 }
 
-/// What is asked for.
+/// The result of reading a request.
 enum RequestDisposition<In: Body, Out: Body> {
     Passes(Box<Request<OnceBody<In>>>),
     Answered(Box<Response<OnceBody<Out>>>),
     Recognised(Box<RecognisedRequest<In>>),
 }
 
-/// A request that was read and recognised.
+/// A request with its keys and buffered body.
 struct RecognisedRequest<In: Body> {
     new: NewEvent,
     request: Request<OnceBody<In>>,
     speaks: RequestProtocol,
 }
 
-/// Reads and recognises a request. What only reads passes: to do it twice does no harm.
+/// Reads a request and computes its keys. Safe methods pass through.
 async fn classify_request<In: Body, Out: Body>(
     once: &ResolvedOnce,
     request: Request<In>,
@@ -104,7 +104,7 @@ async fn classify_request<In: Body, Out: Body>(
         return RequestDisposition::Passes(Box::new(request.map(OnceBody::passed)));
     }
     let (parts, body) = request.into_parts();
-    // What passes anyway passes as it comes, however long it is.
+    // A request that passes through is streamed, whatever its size.
     if once.settings.without == MissingKeyPolicy::Passes && once.identities.lacks_key(&parts, once.engine.store.now()) {
         return RequestDisposition::Passes(Box::new(Request::from_parts(parts, OnceBody::passed(body))));
     }
@@ -126,7 +126,7 @@ async fn classify_request<In: Body, Out: Body>(
     }
 }
 
-/// Of a request nothing is stored but its keys, the fields they are made of and the digest of its body.
+/// The event of a request: stores only its keys, their fields and the digest of its body.
 fn recognised(once: &ResolvedOnce, parts: &request::Parts, body: &Bytes) -> Result<NewEvent, DeliveryRejection> {
     let now = once.engine.store.now();
     let found = once.identities.recognise(parts, body, now)?;
@@ -142,7 +142,7 @@ where
     inner.call(request).await.map(|response| response.map(OnceBody::passed))
 }
 
-/// Goes its way in a task of its own: a client that hangs up ends nothing, and its answer is kept.
+/// Handles a request in its own task: if the client hangs up, the service continues, and its response is kept.
 async fn run_detached<S, In, Out>(
     once: Arc<ResolvedOnce>,
     inner: S,
@@ -163,7 +163,7 @@ where
     match tokio::spawn(walk(once, inner, asked)).await {
         Ok(answer) => answer,
         Err(error) => match error.try_into_panic() {
-            // As it would be without the layer.
+            // As without the layer.
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Ok(OnceRejection::Unavailable.response(speaks)),
         },
@@ -192,7 +192,7 @@ where
     })
 }
 
-/// One attempt: calls the service behind, and answers when its answer is kept.
+/// Makes one attempt: calls the inner service, keeps its response, then returns it.
 async fn serve<S, In, Out>(
     once: &ResolvedOnce,
     mut held: LeasedAttempt,
@@ -225,7 +225,7 @@ where
     let kept = held.settle(outcome).await;
     match kept {
         Ok(Some(ended)) => response::stamp(&mut parts.headers, &ended.event),
-        // Somebody else took it over, and this answer is not the one that is kept.
+        // Another process took it over: this response is not the kept one.
         Ok(None) => return Ok(OnceRejection::Running(event).response(speaks)),
         Err(error) => return Ok(unavailable(&error, speaks)),
     }
@@ -240,7 +240,7 @@ where
     Ok(Response::from_parts(parts, body))
 }
 
-/// What an answer means for its event.
+/// The outcome of a response.
 fn outcome<B: Body>(once: &ResolvedOnce, parts: &http::response::Parts, body: &BodyReadResult<B>) -> Outcome {
     let whole = match body {
         BodyReadResult::Whole(body, trailers) => Some((body, trailers.as_ref())),
