@@ -1,8 +1,7 @@
-//! The page for people: hand-written files inside the binary. Nothing in them is anybody's data, so they are given to
-//! whoever asks; what they show they ask of the admin API, which knows who may. What a browser may do with them is said
-//! at the admin port's door, as of every answer.
+//! The dashboard: static files inside the binary. They contain no data, so they need no token; the page loads its data
+//! from the admin API, which checks permissions. Security headers are set in `admin::auth`, as for every response.
 //!
-//! A file's address holds the hash of all of them: it never changes, and is kept by browsers for ever.
+//! The URL of a file contains the hash of all files, so browsers may cache it forever.
 
 use crate::decide::id::Digest;
 use axum::Router;
@@ -13,7 +12,7 @@ use axum::routing::get;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// The pages that the script knows; each is the same document.
+/// The paths of the dashboard's pages; all serve the same document.
 const PAGES: [&str; 8] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain", "/login"];
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -23,7 +22,7 @@ macro_rules! files {
     ($($path:literal)*) => { [$(($path, include_str!(concat!("dashboard/", $path)))),*] };
 }
 
-/// What the page is made of.
+/// The files of the page.
 const FILES: [(&str, &str); 26] = files![
     "style.css" "favicon.svg" "favicon-trouble.svg" "theme-first.js"
     "app.js" "dom.js" "api.js" "live.js" "time.js" "words.js" "charts.js" "ansi.js" "json.js" "dialog.js" "keys.js"
@@ -32,7 +31,7 @@ const FILES: [(&str, &str); 26] = files![
     "views/heard.js" "views/sources.js" "views/explain.js" "views/login.js"
 ];
 
-/// The document, and the hash in the addresses it names.
+/// The document, and the hash in the URLs of its files.
 struct DashboardPage {
     hash: String,
     text: String,
@@ -51,20 +50,20 @@ static DOCUMENT: LazyLock<DashboardPage> = LazyLock::new(|| {
     DashboardPage { hash, text }
 });
 
-/// The routes of the page. Its data is not here.
+/// The routes of the page's static files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let files = Router::new().route("/assets/{hash}/{*path}", get(file));
     PAGES.iter().fold(files, |router, page| router.route(page, get(document)))
 }
 
-/// Does who asks want a page to read?
+/// Whether the client is a browser that asks for a page.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     accepts.contains("text/html")
 }
 
-/// For people who look for a page where none is: the document, which says so. `None`: it was a program, which asks the
-/// API. A slash too much at the end of a page's address leads to it.
+/// The document for a browser that asks for an unknown page; it shows "Page not found". `None`: the client is a
+/// program. A trailing slash redirects to the page.
 pub(super) fn nowhere(request: &Request) -> Option<Response> {
     let path = request.uri().path();
     let programs = path == "/api" || path.starts_with("/api/") || path.starts_with("/assets/");

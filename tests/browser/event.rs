@@ -49,7 +49,7 @@ async fn replay_cancel_and_forget_ask_first_and_then_happen() {
     let page = visit(&house, &format!("/events/{event}")).await;
     page.lacks("#forget").await;
     page.click("#cancel").await;
-    page.shows("dialog[open]", "Its command is ended").await;
+    page.shows("dialog[open]", "Its command is killed").await;
     page.click("dialog button[value=no]").await;
     page.lacks("dialog").await;
     assert_eq!(house.count("running"), 1);
@@ -60,10 +60,10 @@ async fn replay_cancel_and_forget_ask_first_and_then_happen() {
 
     touch(&house, "go");
     page.click("#replay").await;
-    page.shows("dialog[open]", "with the body it came with").await;
+    page.shows("dialog[open]", "with its original body").await;
     page.click("dialog button[value=yes]").await;
     page.shows(".event-head .chip", "done").await;
-    page.shows(".timeline", "Replayed by a person: life 2").await;
+    page.shows(".timeline", "Replayed: life 2").await;
 
     page.click("#forget").await;
     page.shows("dialog[open]", "it acts again").await;
@@ -127,7 +127,7 @@ async fn all_dead_letters_that_match_are_counted_and_then_replayed() {
     page.shows("dialog[open]", "Replay 5 events?").await;
     page.click("dialog button[value=yes]").await;
     page.shows(".toast", "5 events run again").await;
-    page.says("None of these").await;
+    page.says("No matches").await;
     house.quiet().await;
     assert_eq!(house.count("done"), 5);
     page.close(&house.admin_url("/")).await;

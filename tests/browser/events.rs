@@ -91,7 +91,7 @@ async fn a_number_is_shown_as_it_was_written_and_its_filter_finds_it() {
     }
     let body = r#"{"app":"shop","tag":"latest","build":9007199254740993,"at":1}"#;
     house.deliver(DEPLOY, &Sent::github("push", "d-1", body)).await;
-    page.shows("#needs", "1 dead letter").await;
+    page.shows("#needs", "1 failed event").await;
     page.open(&house.admin_url("/dead")).await;
     page.shows("tbody tr", "9007199254740993").await;
     page.close(&house.admin_url("/")).await;
@@ -101,7 +101,7 @@ async fn a_number_is_shown_as_it_was_written_and_its_filter_finds_it() {
 async fn an_address_that_is_no_page_says_so_as_a_page() {
     let house = House::new(&config("true"));
     let page = visit(&house, "/nowhere").await;
-    page.says("There is nothing here").await;
+    page.says("Page not found").await;
     page.open(&house.admin_url("/events/")).await;
     page.says("No events yet").await;
     page.until("location.pathname === '/events'").await;
@@ -124,7 +124,7 @@ async fn one_box_says_what_became_of_a_delivery_whatever_became_of_it() {
     page.type_in(".search input", "d-twin\u{e007}").await;
     page.until("location.pathname + location.search === '/events?text=d-twin'").await;
     page.shows("#found", "the same change of its subject").await;
-    page.says("No event has it").await;
+    page.says("No matching event").await;
     page.click("#found a.id").await;
     page.until(&format!("location.pathname === '/events/{event}'")).await;
     for (id, said) in [
@@ -213,7 +213,7 @@ async fn the_keyboard_alone_is_enough() {
     }
     house.quiet().await;
     let page = visit(&house, "/").await;
-    page.shows("#needs", "3 dead letters").await;
+    page.shows("#needs", "3 failed events").await;
     // The first thing one comes to leads past the navigation.
     page.press(&[TAB]).await;
     assert_eq!(page.value("document.activeElement.className").await, "skip");

@@ -16,7 +16,7 @@ async fn the_first_visit_says_what_to_do_next_and_then_fills_itself() {
     let first = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await;
     page.lacks("#empty").await;
     page.shows(".tile", "Deliveries1").await;
-    page.shows(".head p", "Deliveries and charts are what node").await;
+    page.shows(".head p", "Deliveries and charts are from node").await;
     page.shows("#feed", short(&first.event())).await;
     house.quiet().await;
     page.shows("#feed .state-done", "done").await;
@@ -47,7 +47,7 @@ async fn title_favicon_and_badge_show_dead_letters_until_none_is_left() {
     page.until("document.getElementById('favicon').href.endsWith('favicon-trouble.svg')").await;
     page.shows(".badge", "1").await;
     page.click(".nav a[href='/']").await;
-    page.shows("#needs", "1 dead letter waits for a person").await;
+    page.shows("#needs", "1 failed event needs attention").await;
 
     crate::touch(&house, "fixed");
     page.click("#needs a").await;
@@ -103,7 +103,7 @@ async fn sources_and_explain_tell_how_it_is_set_up_and_why_not() {
     let body = std::str::from_utf8(&sent.body).unwrap();
     page.choose("select[name=source]", "").await;
     page.click("form button[type=submit]").await;
-    page.shows("[role=alert]", "Which source is it for? Choose one: deploys").await;
+    page.shows("[role=alert]", "Which source is it for? One of: deploys").await;
     page.until("!document.body.innerText.includes('--source')").await;
 
     let whole =

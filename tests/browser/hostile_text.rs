@@ -88,7 +88,7 @@ async fn a_hundred_and_fifty_strings_stay_text_wherever_they_are_shown() {
         events.push(answer.event());
     }
     house.quiet().await;
-    page.shows("#needs", "150 dead letters").await;
+    page.shows("#needs", "150 failed events").await;
     page.shows("#feed .what", "DEED".replace("DEED", DEED).as_str()).await;
     is_untouched(&page, "the overview").await;
 

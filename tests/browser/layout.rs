@@ -54,9 +54,9 @@ async fn furnished() -> (House, Vec<(String, String)>) {
     house.deliver(ORDER, &Sent::github("push", "o-2", "{}").with("x-hub-signature-256", "sha256=00")).await;
     house.quiet().await;
     let pages = [
-        ("/".to_owned(), "Just now".to_owned()),
+        ("/".to_owned(), "Recent activity".to_owned()),
         ("/events".into(), short(&event).into()),
-        ("/events?text=-".into(), "that made no event".into()),
+        ("/events?text=-".into(), "without an event".into()),
         (format!("/events/{event}"), "inverse".into()),
         ("/dead".into(), short(&event).into()),
         ("/turned-away".into(), "bad signature".into()),

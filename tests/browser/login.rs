@@ -19,14 +19,14 @@ async fn a_wrong_token_is_told_so_and_the_right_one_leads_where_one_wanted_to_go
     let house = guarded();
     let event = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
     let page = visit(&house, &format!("/events/{event}")).await;
-    page.shows("form", "This node asks for a token").await;
+    page.shows("form", "This node requires a token").await;
     page.type_in("#token", "a token that may do al").await;
     page.click("form button").await;
-    page.shows("[role=alert]", "There is no such token").await;
+    page.shows("[role=alert]", "Wrong token").await;
     assert_eq!(page.value("document.cookie").await, "");
     page.paste("#token", "a token that may only forget").await;
     page.click("form button").await;
-    page.shows("[role=alert]", "This token may only forget").await;
+    page.shows("[role=alert]", "This token may only delete").await;
     page.paste("#token", "").await;
     page.type_in("#token", "a token that may do all\u{e007}").await;
     page.shows(".event-head .chip", "dead").await;
@@ -37,9 +37,9 @@ async fn a_wrong_token_is_told_so_and_the_right_one_leads_where_one_wanted_to_go
     page.click("dialog button[value=yes]").await;
     page.shows(".timeline", "life 2").await;
     page.click("#logout").await;
-    page.shows("form", "This node asks for a token").await;
+    page.shows("form", "This node requires a token").await;
     page.open(&house.admin_url("/events")).await;
-    page.shows("form", "This node asks for a token").await;
+    page.shows("form", "This node requires a token").await;
     page.close(&house.admin_url("/")).await;
 }
 
@@ -50,7 +50,7 @@ async fn a_token_that_may_only_read_sees_no_button_that_would_fail() {
     house.quiet().await;
     let page = visit(&house, "/login").await;
     page.type_in("#token", "a token that may only read\u{e007}").await;
-    page.shows("#needs", "1 dead letter").await;
+    page.shows("#needs", "1 failed event").await;
     page.says("read only").await;
     page.click("#needs a").await;
     page.shows("tbody tr", "shop").await;
@@ -85,7 +85,7 @@ async fn an_address_to_go_to_after_the_login_leads_nowhere_else() {
         page.type_in("#token", "a token that may do all\u{e007}").await;
         page.until(&format!("location.pathname + location.search === '{leads}'")).await;
         page.click("#logout").await;
-        page.shows("form", "This node asks for a token").await;
+        page.shows("form", "This node requires a token").await;
     }
     page.close(&house.admin_url("/")).await;
 }

@@ -14,7 +14,7 @@ async fn the_overview_shows_what_was_swept_and_counts_events_of_sources_that_no_
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     let page = visit(&house, "/").await;
-    page.shows("dl.facts", "freed 1 event and 0 bodies").await;
+    page.shows("dl.facts", "deleted 1 event and 0 bodies").await;
     page.lacks("#orphaned").await;
     page.close(&house.admin_url("/")).await;
     house.deliver(ORDER, &order("o-2", "paid", "ada")).await;

@@ -20,7 +20,7 @@ async fn behind_nginx_as_documented_one_logs_in_and_sees_what_happens_as_it_happ
     page.shows("#feed", short(&recorded)).await;
 
     let dead = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
-    page.shows("#needs", "1 dead letter").await;
+    page.shows("#needs", "1 failed event").await;
     page.open(&proxy.url(&format!("/events/{dead}"))).await;
     page.click("#replay").await;
     page.click("dialog button[value=yes]").await;

@@ -1,5 +1,5 @@
-// Output of commands with its colours: the SGR sequences of ECMA-48, 16, 256 and all colours. Whatever else a terminal
-// would obey (cursor, title, clearing) is left out; `\r` writes over the line. The text goes in as text nodes.
+// Output of commands with its colours: SGR sequences of ECMA-48 with 16, 256 and all colours. Other control sequences
+// (cursor, title, clearing) are dropped; `\r` overwrites the line. Text becomes text nodes.
 
 import { visible } from "./dom.js";
 
@@ -53,7 +53,7 @@ export class Screen {
       if (code === 27) {
         const end = sequenceEnd(text, at);
         if (end === 0) {
-          // Not whole yet. What never ends is no sequence.
+          // Incomplete: wait for more, up to a limit.
           if (text.length - at < 4096) this.rest = text.slice(at);
           return;
         }

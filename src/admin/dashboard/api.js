@@ -1,6 +1,6 @@
-// The admin API, as this page asks it. Errors come back as sentences for people.
+// The client of the admin API. Errors become sentences for people.
 
-/** Who we are here: `may` is "all", "read", "forget" or null. */
+/** The session: `may` is "all", "read", "forget" or null. */
 export const session = { may: null, needs_login: false, header: "hookonce-page", node: "", version: "" };
 
 /** Whether buttons that change something are there at all. */
@@ -17,17 +17,17 @@ export class Refused extends Error {
 }
 
 function sentence(status, reason, body) {
-  if (status === 0) return "The node does not answer. Is it running?";
-  if (status === 401) return "A token is needed here.";
-  if (reason === "bad_token") return "There is no such token.";
-  if (reason === "not_allowed") return "This token may look, but not do that.";
+  if (status === 0) return "The node does not respond. Is it running?";
+  if (status === 401) return "A token is required.";
+  if (reason === "bad_token") return "Wrong token.";
+  if (reason === "not_allowed") return "This token has no permission for that.";
   if (reason === "unknown_event") return "There is no such event. It may have been forgotten.";
   if (reason === "several_events") return "Several events have that name.";
-  if (reason === "changed") return "Meanwhile other events match. Nothing was replayed; look again.";
-  if (reason === "host_or_origin") return "This page was opened under a name that is not this node's. Use localhost, or set a token (admin.token) to open it under other names.";
+  if (reason === "changed") return "The matching events have changed. Nothing was replayed; reload the page.";
+  if (reason === "host_or_origin") return "This page was opened under an unknown host name. Use localhost, or set a token (admin.token) to allow other names.";
   if (reason === "cross_site") return `Nothing was done: ${body?.hint ?? "it came from another page"}`;
-  if (status === 503) return reason || "The store does not answer. Try again in a moment.";
-  return reason ? `Nothing was done: ${reason}.` : `The node answered ${status}.`;
+  if (status === 503) return reason || "The store does not respond. Try again in a moment.";
+  return reason ? `Nothing was done: ${reason}.` : `The node responded with ${status}.`;
 }
 
 let toLogin = () => {};

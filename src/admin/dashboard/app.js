@@ -1,4 +1,4 @@
-// The frame of the page: who we are, where we are, what is shown. Each view draws into the page and stops with its signal.
+// The frame of the page: session, navigation and the current view. Each view draws into the page and stops with its signal.
 
 import { h, s, icon, fill, say } from "./dom.js";
 import { api, session, onLoginNeeded } from "./api.js";
@@ -35,7 +35,7 @@ const NAV = [
   ["/explain", "explain", "Explain"],
 ];
 
-/** How long what is shown is believed without a word about it. */
+/** How often data is refreshed without an event from the stream. */
 const LOOK = 15_000;
 
 const frame = {};
@@ -88,7 +88,7 @@ export function go(to, how = "push") {
   show();
   if (how === "push") {
     scrollTo(0, 0);
-    // Who does not see the page hears that it is another one, and tabs on from its beginning.
+    // Screen readers announce the new page, and the tab order starts at its top.
     frame.page.focus({ preventScroll: true });
   }
 }
@@ -109,7 +109,7 @@ function show() {
   fill(frame.page, page);
   if (!found) {
     entitle("Not found");
-    fill(page, h("div", { class: "card empty" }, h("h1", {}, "There is nothing here"), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "To the overview"))));
+    fill(page, h("div", { class: "card empty" }, h("h1", {}, "Page not found"), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "To the overview"))));
     return;
   }
   const [pattern, view, name] = found;
@@ -142,7 +142,7 @@ function retitle() {
   say(frame.badge, count(deadLetters));
 }
 
-/** How many dead letters there are: shown wherever one is. */
+/** Updates the number of dead letters in the navigation and the title. */
 const recount = atMost(5000, async () => {
   try {
     const { events: by } = await api.overview("1h");
@@ -163,7 +163,7 @@ function listen() {
   });
   live.on("again", recount);
   live.on("more", recount);
-  // Of what other nodes do, only some is told, and that may be lost; and what is counted in a window grows old.
+  // Events of other nodes may be missed, and the numbers of a time window age.
   setInterval(() => live.state === "live" && live.tell("more"), LOOK);
   live.open();
   recount();
@@ -196,7 +196,7 @@ async function start() {
   }
   draw();
   addEventListener("popstate", () => show());
-  // A page that the browser keeps for its back button holds no connection: there are only six to a place.
+  // A page in the back-forward cache must not hold a connection: browsers allow only six per host.
   addEventListener("pagehide", () => {
     showing?.abort();
     live.close();

@@ -1,5 +1,4 @@
-// Charts as drawings: stacked bars over time and sparklines. Sizes are in the drawing's own units and follow the page;
-// each chart also says in words what it shows, for those who do not see it.
+// Charts as SVG: stacked bars over time and sparklines. Sizes follow the page; each chart has a text alternative.
 
 import { h, s, fill } from "./dom.js";
 import { hour, day, full } from "./time.js";

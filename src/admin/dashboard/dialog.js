@@ -1,4 +1,4 @@
-// Asking before something is done, and saying afterwards what came of it.
+// Confirmation dialogs, toasts and error notices.
 
 import { h, fill } from "./dom.js";
 
@@ -10,7 +10,7 @@ export function confirm({ title, text, yes, danger = false, extra = null }) {
       h("h2", { id: "ask-title" }, title),
       typeof text === "string" ? h("p", {}, text) : text,
       extra,
-      h("div", { class: "actions end" }, h("button", { value: "no", type: "submit", autofocus: danger }, "No, leave it"), ok));
+      h("div", { class: "actions end" }, h("button", { value: "no", type: "submit", autofocus: danger }, "No"), ok));
     const dialog = h("dialog", { class: "ask", "aria-labelledby": "ask-title" }, form);
     dialog.addEventListener("close", () => {
       dialog.remove();

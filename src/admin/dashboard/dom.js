@@ -1,4 +1,4 @@
-// Making elements. What comes from outside becomes a text node or an attribute that cannot run; nothing is parsed.
+// Creates elements. Untrusted values become text nodes or attributes that cannot run; no HTML is parsed.
 
 const SVG = "http://www.w3.org/2000/svg";
 

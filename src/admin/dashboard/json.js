@@ -1,4 +1,4 @@
-// A body to read: JSON as a tree that folds, numbers as they were written, or the text as it came.
+// A body view: JSON as a folding tree with numbers as written, or plain text.
 
 import { h } from "./dom.js";
 

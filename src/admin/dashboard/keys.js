@@ -1,4 +1,4 @@
-// Keys for those who do not reach for the mouse. Every one of them also has a place to click.
+// Keyboard shortcuts. Everything can also be clicked.
 
 import { h } from "./dom.js";
 import { sheet } from "./dialog.js";

@@ -1,5 +1,5 @@
-// What happens, while it happens: server-sent events. A connection that breaks is made anew, sooner at first and later
-// then; whoever listens is told to read again what it may have missed.
+// The live stream: server-sent events. A broken connection is reopened with backoff; listeners then get `again`, to reload
+// what they may have missed.
 
 import { api, loginNeeded, session } from "./api.js";
 
@@ -16,7 +16,7 @@ export class Live {
     this.broke = false;
   }
 
-  /** Listens; ends with the signal. Kinds: what the stream sends ("more": not all was told), and "status", "again". */
+  /** Adds a listener until the signal. Kinds: those of the stream ("more": reload), and "status", "again". */
   on(kind, ear, signal) {
     if (!this.ears.has(kind)) this.ears.set(kind, new Set());
     this.ears.get(kind).add(ear);
@@ -59,7 +59,7 @@ export class Live {
     return this;
   }
 
-  /** More happens than can be told: what is shown is read again, and then followed again. */
+  /** The stream fell behind: reconnect, and reload what is shown. */
   catchUp() {
     this.close();
     this.broke = true;
@@ -95,7 +95,7 @@ export class Live {
   }
 }
 
-/** The stream of the whole page; output of commands comes on an event's own page. */
+/** The stream of the whole page; output of commands has its own stream on the event's page. */
 export const live = new Live("/api/live?output=0&few=1", ["state", "delivery", "more"]);
 
 /** Calls at most once in this time, and once more at its end if it was called meanwhile. */

@@ -1,4 +1,4 @@
-// Before the first paint: the theme the reader chose here, if any. Everything else follows the system.
+// Applies the chosen theme before the first paint; without one, the system's applies.
 "use strict";
 try {
   const chosen = localStorage.getItem("hookonce-theme");

@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it. The choice stays in this browser.
+// The theme: light, dark or the system's. The choice is stored in this browser.
 
 import { h, icon, fill } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// Times in the reader's zone. Each stands in a <time>: relative to read, absolute on hover, and it goes on by itself.
+// Times in the user's time zone, as <time> elements: relative, absolute on hover, updated automatically.
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The words of the design, as people read them, and the small things that carry them: chips, ids, numbers.
+// Shared labels and small widgets: chips, ids, numbers.
 
 import { h, icon, fill } from "./dom.js";
 
@@ -11,7 +11,7 @@ export const percent = (part, whole) => (whole ? `${(100 * part) / whole < 10 ? 
 export const STATES = ["waiting", "running", "done", "dead"];
 const CAUSES = { failed: "failed", rejected: "rejected", in_doubt: "in doubt", damaged: "damaged", cancelled: "cancelled" };
 
-/** How a state reads, with how or why it ended. */
+/** The label of a state, with how or why it ended. */
 export function stateWord({ state, how, cause }) {
   if (state === "done" && how && how !== "acted") return `done · ${how}`;
   if (state === "dead" && cause) return `dead · ${CAUSES[cause] ?? cause}`;
@@ -44,11 +44,11 @@ export function sameWords(same) {
   if (same === "change") return "the same change of its subject";
   if (same === "message") return "the same message of its stream";
   if (same === "other") return "an identity of an older config";
-  if (same === "imported") return "done before there was this store";
+  if (same === "imported") return "an imported event";
   return `the same ${String(same).replaceAll("+", ", ")}`;
 }
 
-/** The same in a word or two. */
+/** The matched identity in a word or two. */
 export const sameShort = (same) => ({ delivery: "delivery id", body: "bytes", "time+body": "time and bytes", other: "an older identity" })[same] ?? String(same).replaceAll("+", ", ");
 
 /** People see the last eight digits. */
@@ -59,7 +59,7 @@ export const eventPath = (id) => `/events/${encodeURIComponent(id)}`;
 /** An event's short id, leading to its page. */
 export const eventLink = (id) => h("a", { class: "id", href: eventPath(id), title: id }, shortId(id));
 
-/** A button that copies, and says that it did. */
+/** A copy button with feedback. */
 export function copier(text, label) {
   const button = h("button", { class: "ghost tiny copy", type: "button", title: label, "aria-label": label }, icon("copy"));
   button.addEventListener("click", async () => {
@@ -78,7 +78,7 @@ export function copier(text, label) {
   return button;
 }
 
-/** Where the clipboard is closed to pages (plain http on another machine). */
+/** Fallback if the page has no access to the clipboard (plain http on another machine). */
 function byHand(text) {
   const box = h("textarea", { class: "offscreen", value: text });
   document.body.append(box);
@@ -87,7 +87,7 @@ function byHand(text) {
   box.remove();
 }
 
-/** Fields of an event as `name value` pairs; long ones are cut for the eye only. */
+/** Fields of an event as `name value` pairs; long values are only cut visually. */
 export function fields(of, { most = Infinity } = {}) {
   const all = Object.entries(of ?? {});
   const shown = all.slice(0, most).map(([name, value]) =>

@@ -12,7 +12,7 @@ const size = (bytes) => (!bytes ? "–" : bytes < 1024 ? `${count(bytes)} B` : b
 export async function away({ page, signal, asked, go }) {
   const filter = { verdict: asked.get("verdict") ?? "", source: asked.get("source") ?? "" };
   const body = h("tbody");
-  const table = h("table", { class: "cards" }, h("thead", {}, h("tr", {}, ["When", "Verdict", "Source", "Reason", "Answered", "Delivery", "Size"].map((name) => h("th", { scope: "col" }, name)))), body);
+  const table = h("table", { class: "cards" }, h("thead", {}, h("tr", {}, ["When", "Verdict", "Source", "Reason", "Response", "Delivery", "Size"].map((name) => h("th", { scope: "col" }, name)))), body);
   const foot = h("div", { class: "more" });
   const nodes = h("div", { class: "stack" });
   const aside = h("div");
@@ -20,7 +20,7 @@ export async function away({ page, signal, asked, go }) {
     h("button", { type: "button", "aria-pressed": String(verdict === filter.verdict), onclick: () => go(`/turned-away${verdict ? `?verdict=${verdict}` : ""}`) }, label)));
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Turned away"),
-      h("p", {}, "The last deliveries that did not become events. Refused: not believed, or not to be understood. Ignored: believed, but no filter let them through. Their bodies are not kept.")),
+      h("p", {}, "The last deliveries that did not become events. Refused: bad signature or malformed. Ignored: verified, but no filter matched. Their bodies are not kept.")),
     h("div", { class: "head" }, tabs), nodes, h("div", { class: "card" }, table, foot), aside);
 
   const reason = (turned) => {
@@ -32,14 +32,14 @@ export async function away({ page, signal, asked, go }) {
     h("td", { class: "tight" }, verdictChip(turned.verdict)),
     h("td", { class: "tight" }, turned.source ?? h("code", {}, turned.path ?? "–")),
     h("td", { class: "wide" }, reason(turned)),
-    h("td", { class: "tight", data: { label: "answered" } }, String(turned.status)),
+    h("td", { class: "tight", data: { label: "response" } }, String(turned.status)),
     h("td", { class: "tight" }, turned.delivery ? [h("code", { title: turned.delivery }, turned.delivery.length > 13 ? `${turned.delivery.slice(0, 8)}…` : turned.delivery), copier(turned.delivery, "Copy the delivery id")] : h("span", { class: "faint" }, "–")),
     h("td", { class: "tight last num" }, size(turned.bytes)));
 
   const message = (lies) => h("li", {},
     verdictChip("refused"),
     h("div", { class: "came" }, h("div", {}, reasonWords(lies.why)), h("div", { class: "small soft" }, `${lies.subject} · ${size(lies.bytes)}`),
-      h("details", {}, h("summary", {}, "How it begins"), h("pre", {}, lies.head))),
+      h("details", {}, h("summary", {}, "First bytes"), h("pre", {}, lies.head))),
     h("div", { class: "whence" }, h("div", {}, lies.source, h("span", { class: "faint" }, " · "), when(lies.at)),
       h("div", { class: "delivery-id" }, h("code", {}, lies.message), copier(lies.message, "Copy the message's name"))));
   const drawAside = (messages) => {
@@ -47,19 +47,19 @@ export async function away({ page, signal, asked, go }) {
       ? h("section", { class: "card", id: "quarantine" },
         h("div", { class: "card-head" }, h("h2", {}, `${many(messages.length, "message")} in quarantine`)),
         h("ul", { class: "heard" }, messages.map(message)),
-        h("div", { class: "more" }, h("span", { class: "faint" }, "Taken from a stream and given up there: not believed, or not to be understood.")))
+        h("div", { class: "more" }, h("span", { class: "faint" }, "Messages of a stream that were acknowledged without an event: bad signature or malformed.")))
       : null);
   };
   const draw = ({ turned_away: all, nodes: from }) => {
     fill(body, all.map(one));
     table.hidden = !all.length;
     const silent = from.filter(({ answered }) => !answered);
-    fill(nodes, silent.map(({ address, why }) => h("p", { class: "notice warn" }, `The node at ${address} did not answer${why ? `: ${why}` : ""}. What it turned away is missing here.`)));
+    fill(nodes, silent.map(({ address, why }) => h("p", { class: "notice warn" }, `The node at ${address} did not respond${why ? `: ${why}` : ""}. Its deliveries are missing here.`)));
     fill(foot, all.length
       ? h("span", { class: "faint" }, "The last 64 refused and 64 ignored per source and node. ", h("a", { href: "/explain" }, "Explain one"))
-      : h("div", { class: "empty" }, h("h2", {}, "Nothing was turned away"), h("p", {}, "Since the nodes started, every delivery was believed and let through.")));
+      : h("div", { class: "empty" }, h("h2", {}, "Nothing was turned away"), h("p", {}, "Since the nodes started, every delivery was verified and accepted.")));
   };
-  // What stands there already stays, with what is selected and unfolded in it.
+  // Unchanged content is not redrawn, to keep what is selected and unfolded.
   const drawn = new Map();
   const unlessDrawn = (told, how) => {
     const text = JSON.stringify(told);

@@ -1,4 +1,4 @@
-// Dead letters: what nobody will try again unless a person says so.
+// Dead letters: events that are retried only on request.
 
 import { h, icon, fill } from "../dom.js";
 import { api, mayAct } from "../api.js";
@@ -10,7 +10,7 @@ import { row, table } from "./rows.js";
 
 const CAUSES = [["", "All"], ["failed", "Failed"], ["rejected", "Rejected"], ["in_doubt", "In doubt"], ["damaged", "Damaged"], ["cancelled", "Cancelled"]];
 
-/** Events whose reason is asked for, of those that are loaded at once. */
+/** Maximum events per page whose reason is loaded. */
 const REASONS = 50;
 
 export async function dead({ page, signal, asked, go, recount }) {
@@ -22,7 +22,7 @@ export async function dead({ page, signal, asked, go, recount }) {
     h("button", { type: "button", "aria-pressed": String(cause === filter.cause), onclick: () => go(`/dead${cause ? `?cause=${cause}` : ""}`) }, label)));
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Dead letters"), h("div", { class: "actions" }, all),
-      h("p", {}, "Events that ended without being done. Nothing happens to them by itself: replay what should run again, forget what should not be remembered.")),
+      h("p", {}, "Events that ended without being done. They are not retried automatically: replay those that should run again, forget the others.")),
     h("div", { class: "head" }, tabs),
     h("div", { class: "card" }, node, more));
 
@@ -34,7 +34,7 @@ export async function dead({ page, signal, asked, go, recount }) {
     made.querySelector("td.wide").append(h("div", { class: "because", data: { why: deathOf(event) } }, reasons.get(deathOf(event)) ?? ""));
     return made;
   };
-  // Why each of them is dead is told by the event itself: asked one after another, once, for those on the page.
+  // The reason is in each event's details: loaded one after another, once, for those on the page.
   const reasons = new Map();
   const deathOf = (event) => `${event.event} ${event.ended_at}`;
   const explain = async (events) => {
@@ -54,7 +54,7 @@ export async function dead({ page, signal, asked, go, recount }) {
     fill(body, first.events.map(one));
     next = first.next;
     foot();
-    explain(first.events).catch(() => {}); // it is gone, or the page is
+    explain(first.events).catch(() => {}); // the event or the page is gone
   };
   const older = async () => {
     const rest = await api.events({ ...filter, limit: 50, before: next }, signal);
@@ -66,12 +66,12 @@ export async function dead({ page, signal, asked, go, recount }) {
   const foot = () => {
     node.hidden = !body.childElementCount;
     all.hidden = !mayAct() || !body.childElementCount;
-    if (next) fill(more, h("button", { type: "button", onclick: () => older().catch((error) => trouble(more, error, older)) }, "Older ones"));
+    if (next) fill(more, h("button", { type: "button", onclick: () => older().catch((error) => trouble(more, error, older)) }, "Older events"));
     else if (body.childElementCount) fill(more, h("span", { class: "faint" }, many(body.childElementCount, "dead letter")));
-    else fill(more, h("div", { class: "empty" }, h("h2", {}, filter.cause ? "None of these" : "No dead letters"), h("p", {}, "Everything that was accepted is done, or on its way.")));
+    else fill(more, h("div", { class: "empty" }, h("h2", {}, filter.cause ? "No matches" : "No dead letters"), h("p", {}, "Every accepted event is done or in progress.")));
   };
   const again = async (event) => {
-    if (!(await confirm({ title: `Replay ${shortId(event.event)}?`, text: `It runs once more on route ${event.route} of ${event.source}, with the body it came with.`, yes: "Replay" }))) return;
+    if (!(await confirm({ title: `Replay ${shortId(event.event)}?`, text: `It runs again on route ${event.route} of ${event.source}, with its original body.`, yes: "Replay" }))) return;
     await tried(() => api.replay(event.event), `${shortId(event.event)} runs again`);
   };
   const tried = async (what, said) => {
@@ -92,8 +92,8 @@ export async function dead({ page, signal, asked, go, recount }) {
       toast(error.message, { bad: true });
       return;
     }
-    const which = filter.cause ? `dead of “${filter.cause.replace("_", " ")}”` : "dead";
-    const text = `${many(counted.count, "event")} ${counted.count === 1 ? "is" : "are"} ${which}. They run again, the oldest first, each with the body it came with.${counted.capped ? " There are more; do it again for the rest." : ""}`;
+    const which = filter.cause ? `dead (${filter.cause.replace("_", " ")})` : "dead";
+    const text = `${many(counted.count, "event")} ${counted.count === 1 ? "is" : "are"} ${which}. They run again, oldest first, each with its original body.${counted.capped ? " There are more; repeat this for the rest." : ""}`;
     if (!counted.count) return void toast("Nothing matches any more");
     if (!(await confirm({ title: `Replay ${many(counted.count, "event")}?`, text, yes: `Replay ${many(counted.count, "event")}` }))) return;
     await tried(() => api.replayAll(filter, counted.guard), ({ replayed, refused }) => `${many(replayed, "event")} run again${refused.length ? `; ${refused.length} cannot: ${refused[0].reason}` : ""}`);
@@ -104,7 +104,7 @@ export async function dead({ page, signal, asked, go, recount }) {
     if (shown || event.state === "dead") refresh();
   }, signal);
   live.on("again", refresh, signal);
-  // Something happened, maybe not here: who is about to press a button keeps it.
+  // Something changed, maybe elsewhere: redraw only if the list differs, so that buttons do not move.
   const look = async () => {
     const first = await read();
     if (JSON.stringify(first) !== drawn) await load(first);

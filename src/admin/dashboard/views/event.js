@@ -1,4 +1,4 @@
-// One event as a timeline: each delivery that was seen, each attempt with what it wrote, and where it stands now.
+// One event as a timeline: its deliveries, its attempts with their output, and its state.
 
 import { h, icon, fill, say } from "../dom.js";
 import { api, mayAct, session } from "../api.js";
@@ -9,19 +9,19 @@ import { confirm, toast, trouble } from "../dialog.js";
 import { chip, copier, eventLink, many, sameWords, shortId, verdictChip } from "../words.js";
 import { when, length, now } from "../time.js";
 
-/** The store keeps so many repeats of one event. */
+/** Maximum duplicates of one event that the store keeps. */
 const NOTED_MAX = 16;
 
-/** Characters of a field's value that are shown at once. */
+/** Maximum characters of a field's value before it is folded. */
 const LONG_VALUE = 120;
 
 /** What a cause means for what happens next. */
 const DEAD = {
-  failed: "it failed as often as it may; only a person or a redelivery brings it back",
-  rejected: "it was rejected: trying again by itself would not help",
-  in_doubt: "nobody knows whether it acted: a person decides",
-  damaged: "what is stored is not what was received",
-  cancelled: "a person cancelled it",
+  failed: "all attempts failed; it runs again only after a replay or a redelivery",
+  rejected: "it was rejected: a retry would not help",
+  in_doubt: "it is unknown whether it acted: review it, then replay or forget it",
+  damaged: "its stored data is damaged",
+  cancelled: "it was cancelled by an operator",
 };
 
 export async function event({ page, signal, parts: [name], entitle, go, recount }) {
@@ -79,7 +79,7 @@ class View {
     signal.addEventListener("abort", () => this.stream?.close());
   }
 
-  /** Draws what was read. What stands there already stays, with what is selected in it. */
+  /** Draws the event, unless it is unchanged, to keep what is selected. */
   read(story) {
     const text = JSON.stringify(story);
     if (text === this.drawn) return;
@@ -98,7 +98,7 @@ class View {
     this.hadBody = story.has_body;
   }
 
-  /** A change that came by the stream, before all of it is read again. */
+  /** Applies a change from the live stream, before the event is loaded again. */
   moved(seen) {
     for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again"]) delete this.story[of];
     Object.assign(this.story, seen);
@@ -108,14 +108,14 @@ class View {
     this.drawTimeline();
   }
 
-  /** A repeat that came while we look. The store notes it a little later. */
+  /** Adds a duplicate from the live stream. The store records it a little later. */
   heard({ at, delivery, same }) {
     if (!same) return;
     this.repeats.push({ at, delivery: delivery ?? null, same });
     this.drawTimeline();
   }
 
-  /** The repeats that are noted, and those that are not yet. */
+  /** The recorded duplicates, and those not recorded yet. */
   seen() {
     const noted = this.story.deliveries;
     const late = this.repeats.filter((one) => !noted.some((other) => other.delivery === one.delivery && other.at >= one.at.slice(0, 17)));
@@ -124,10 +124,10 @@ class View {
 
   gone() {
     this.stream?.close();
-    fill(this.head, h("div", { class: "notice warn" }, "This event was forgotten, with its keys: the same delivery would act again."));
+    fill(this.head, h("div", { class: "notice warn" }, "This event and its keys were forgotten: the same delivery would act again."));
   }
 
-  /** The event's own stream, while there is something to come. */
+  /** Opens the event's own stream until it ends. */
   listen() {
     const over = this.story.state === "done" || this.story.state === "dead";
     if (over) {
@@ -165,7 +165,7 @@ class View {
 
   drawTimeline() {
     const { story } = this;
-    const items = [{ at: story.received_at, order: 0, node: this.moment("accepted", "Delivery accepted", story.received_at, [h("span", { class: "because" }, "the first of its kind", story.delivery ? [": ", this.deliveryId(story.delivery)] : null)]) }];
+    const items = [{ at: story.received_at, order: 0, node: this.moment("accepted", "Delivery accepted", story.received_at, [h("span", { class: "because" }, "new", story.delivery ? [": ", this.deliveryId(story.delivery)] : null)]) }];
     const repeats = this.seen();
     for (const seen of repeats) {
       items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate", seen.at, seen.delivery ? [this.deliveryId(seen.delivery)] : [], h("span", { class: "because" }, sameWords(seen.same))) });
@@ -174,12 +174,12 @@ class View {
     if (left > 0) items.push({ at: repeats.at(-1)?.at ?? story.received_at, order: 2, node: h("li", { class: "t-duplicate" }, h("span", { class: "because" }, `and ${many(left, "more duplicate")}`)) });
     let life = 1;
     for (const tried of story.attempts) {
-      if (tried.life > life) items.push({ at: tried.started_at, order: 2, node: this.moment("waiting", `Replayed by a person: life ${tried.life}`, null, []) });
+      if (tried.life > life) items.push({ at: tried.started_at, order: 2, node: this.moment("waiting", `Replayed: life ${tried.life}`, null, []) });
       life = Math.max(life, tried.life);
       items.push({ at: tried.started_at, order: 3, node: this.attempt(tried) });
     }
     items.sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : a.order - b.order));
-    if (story.life > life && story.state !== "done" && story.state !== "dead") items.push({ node: this.moment("waiting", `Replayed by a person: life ${story.life}`, null, []) });
+    if (story.life > life && story.state !== "done" && story.state !== "dead") items.push({ node: this.moment("waiting", `Replayed: life ${story.life}`, null, []) });
     if (story.published_again) items.push({ node: this.publishedAgain(story.published_again) });
     items.push({ node: this.standing() });
     fill(this.timeline, items.map(({ node }) => node));
@@ -189,11 +189,11 @@ class View {
     return h("li", { class: `t-${kind}` }, h("div", { class: "moment" }, h("h3", {}, title), extra, at ? when(at, { form: "clock" }) : null), detail);
   }
 
-  /** Its delivery came again, and so it was published again, or is about to be. */
+  /** Its delivery was repeated, so it was published again, or will be. */
   publishedAgain({ times, last_at, message }) {
     const over = this.story.state === "done" || this.story.state === "dead";
     const title = over ? `Published again${times > 1 ? `: ${many(times, "time")}` : ""}` : "To be published again";
-    return this.moment("waiting", title, over ? last_at : null, [h("div", { class: "because" }, "its delivery came again; message ", h("code", {}, message))]);
+    return this.moment("waiting", title, over ? last_at : null, [h("div", { class: "because" }, "its delivery was repeated; message ", h("code", {}, message))]);
   }
 
   deliveryId(id) {
@@ -208,7 +208,7 @@ class View {
     ], [verdictChip(tried.outcome), h("span", { class: "faint small" }, `took ${length(took)}`)]);
   }
 
-  /** What a command wrote. A screen that is on the page stays, with what is selected in it. */
+  /** The output of a command; reuses its element, to keep what is selected. */
   output(key, text) {
     let screen = this.screens.get(key);
     if (!screen) {
@@ -225,7 +225,7 @@ class View {
     return screen.node;
   }
 
-  /** The screen of the attempt that runs. */
+  /** The output of the running attempt. */
   running() {
     const key = `running ${this.story.life}.${this.story.attempt}`;
     let screen = this.screens.get(key);
@@ -238,7 +238,7 @@ class View {
     return screen;
   }
 
-  /** `whole`: all that was written so far, also what is on the page already. */
+  /** `whole`: the text is all output so far, and replaces what is on the page. */
   write(text, whole) {
     const screen = this.running();
     const box = screen.pre;
@@ -257,11 +257,11 @@ class View {
     const { story } = this;
     if (story.state === "running") {
       const here = !story.node || story.node === session.node;
-      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is node ${session.node}'s, and has its output when it ends`;
-      return this.moment("running", `Attempt ${story.attempt} runs`, null, [h("div", { class: "because" }, where), here ? this.running().node : null]);
+      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is from node ${session.node}, and shows the output when it ends`;
+      return this.moment("running", `Attempt ${story.attempt} running`, null, [h("div", { class: "because" }, where), here ? this.running().node : null]);
     }
     if (story.state === "waiting") {
-      const due = story.due ? (Date.parse(story.due) > now() ? ["the next attempt is due ", when(story.due)] : "it starts when a node has a free place") : story.behind ? ["its group is busy with ", eventLink(story.behind)] : "for its turn in its group";
+      const due = story.due ? (Date.parse(story.due) > now() ? ["the next attempt is due ", when(story.due)] : "it starts when a node has capacity") : story.behind ? ["its group is busy with ", eventLink(story.behind)] : "for its group";
       return this.moment("waiting", "Waiting", null, [h("div", { class: "because" }, due)]);
     }
     if (story.state === "done") {
@@ -281,14 +281,14 @@ class View {
       fact("received", when(story.received_at)),
       story.ended_at ? fact("ended", when(story.ended_at), h("span", { class: "faint" }, ` · after ${length(Date.parse(story.ended_at) - Date.parse(story.received_at))}`)) : null,
       story.published_again ? fact("published again", many(story.published_again.times, "time")) : null,
-      fact("duplicates", story.duplicates ? many(story.duplicates, "repeat") : "none"),
+      fact("duplicates", story.duplicates ? many(story.duplicates, "duplicate") : "none"),
       Object.entries(story.fields).map(([name, value]) => fact(name, this.value(name, String(value)))),
       fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
-      story.supersedes?.length ? fact("took the place of", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
+      story.supersedes?.length ? fact("superseded", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
       fact("event", h("code", {}, story.event)));
   }
 
-  /** A field's value, leading to the events that have it; a long one is folded. */
+  /** A field's value with a link to the events that have it; a long one is folded. */
   value(name, value) {
     const link = (text) => h("a", { class: "field-link", href: `/events?source=${encodeURIComponent(this.story.source)}&field.${encodeURIComponent(name)}=${encodeURIComponent(value)}`, title: "Events with the same value" }, text);
     if (value.length <= LONG_VALUE || this.unfolded.has(name)) return link(value);
@@ -308,10 +308,10 @@ class View {
     if (!receipt || (!receipt.body && !receipt.headers.length)) return;
     this.receipt.hidden = false;
     fill(this.receipt, h("section", { class: "card" },
-      h("div", { class: "card-head" }, h("h2", {}, "Receipt"), h("span", { class: "chip" }, `answered ${receipt.status}`)),
+      h("div", { class: "card-head" }, h("h2", {}, "Receipt"), h("span", { class: "chip" }, `status ${receipt.status}`)),
       receipt.headers.length ? h("dl", { class: "facts card-body" }, receipt.headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])) : null,
       receipt.body ? h("div", { class: "body-view" }, tree(receipt.body) ?? receipt.body) : null,
-      receipt.cut ? h("p", { class: "card-body faint small" }, "It was longer than is kept.") : null));
+      receipt.cut ? h("p", { class: "card-body faint small" }, "Truncated: it is larger than the limit.") : null));
   }
 
   drawBody() {
@@ -340,19 +340,19 @@ class View {
 
   async replay() {
     const { story } = this;
-    const text = `It runs once more on route ${story.route} of ${story.source}, with the body it came with. Receivers see it as ${shortId(story.event)}.${story.life + 1}.`;
+    const text = `It runs again on route ${story.route} of ${story.source}, with its original body. Receivers see it as ${shortId(story.event)}.${story.life + 1}.`;
     if (await confirm({ title: `Replay ${shortId(story.event)}?`, text, yes: "Replay" })) await this.tried(() => api.replay(story.event), "It runs again");
   }
 
   async cancel() {
     const { story } = this;
-    const text = story.state === "running" ? "Its command is ended. What it has already done stays done." : "It will not run. It can be replayed later.";
-    if (await confirm({ title: `Cancel ${shortId(story.event)}?`, text, yes: "Cancel it", danger: true })) await this.tried(() => api.cancel(story.event), (now) => (now.state === "running" ? "Called off: the node that is at it ends it" : "Cancelled"));
+    const text = story.state === "running" ? "Its command is killed. What it has already done is not undone." : "It will not run. It can be replayed later.";
+    if (await confirm({ title: `Cancel ${shortId(story.event)}?`, text, yes: "Cancel it", danger: true })) await this.tried(() => api.cancel(story.event), (now) => (now.state === "running" ? "Cancelling: its node will end it" : "Cancelled"));
   }
 
   async forget() {
     const { story } = this;
-    const text = "The event goes with all its keys, attempts and output. If the same delivery comes again, it acts again.";
+    const text = "Deletes the event with all its keys, attempts and output. If the same delivery arrives again, it acts again.";
     if (!(await confirm({ title: `Forget ${shortId(story.event)}?`, text, yes: "Forget it", danger: true }))) return;
     if (await this.tried(() => api.forget(story.event), "Forgotten")) this.go("/events");
   }

@@ -1,4 +1,4 @@
-// All events, newest first. What is looked for stands in the address, so that it can be sent to somebody.
+// All events, newest first. The filter is part of the URL, so that it can be shared.
 
 import { h, fill } from "../dom.js";
 import { api, query } from "../api.js";
@@ -18,7 +18,7 @@ const PLAIN = ["source", "route", "state", "cause", "text"];
 /** The filter that was changed last: it keeps the focus. */
 let held = null;
 
-/** What the address asks for, in the API's words; and what of it nobody understands. */
+/** The filter of the URL as API parameters, and its invalid parameters. */
 function wanted(asked) {
   const all = new URLSearchParams();
   const wrong = [];
@@ -32,17 +32,17 @@ function wanted(asked) {
   return { all, wrong };
 }
 
-/** A filter that is not understood must not list everything. */
+/** The notice for an invalid filter, which must not list everything. */
 function misread(wrong, asked) {
   const rest = new URLSearchParams(asked);
   for (const [name] of wrong) rest.delete(name);
   const said = wrong.map(([name, value], i) => [i ? ", " : "", h("code", {}, `${name}=${value}`)]);
   return h("div", { class: "notice bad", role: "alert" },
-    h("p", {}, "The address asks for ", said, ", which is not understood; so nothing is listed."),
-    h("a", { class: "button", href: `/events${query(rest)}` }, "Without it"));
+    h("p", {}, "Invalid filter: ", said, ". Nothing is listed."),
+    h("a", { class: "button", href: `/events${query(rest)}` }, "Remove it"));
 }
 
-/** Would the list that is asked for have this event? */
+/** Whether the filter matches this event. */
 function fits(event, all) {
   for (const [name, value] of all) {
     if (name === "since") {
@@ -120,7 +120,7 @@ class List {
     this.foot();
   }
 
-  /** Reads again what is shown; where somebody reads it too, or only states are others, no row moves. */
+  /** Loads the page again; does not move rows while they are being read, or if only states changed. */
   async look() {
     const first = await api.events(this.query(), this.signal);
     const shown = [...this.body.children];
@@ -138,7 +138,7 @@ class List {
   }
 
   async older() {
-    fill(this.more, h("span", { class: "faint" }, "Looking…"));
+    fill(this.more, h("span", { class: "faint" }, "Loading…"));
     try {
       const page = await api.events(this.query(this.next), this.signal);
       const rows = page.events.filter(({ event }) => !this.find(event)).map((event) => row(event));
@@ -154,14 +154,14 @@ class List {
   foot() {
     const rows = this.body.childElementCount;
     this.node.hidden = !rows;
-    if (this.next) fill(this.more, h("button", { type: "button", onclick: () => this.older() }, rows ? "Older events" : "Look further back"));
+    if (this.next) fill(this.more, h("button", { type: "button", onclick: () => this.older() }, rows ? "Older events" : "Search further back"));
     else fill(this.more, rows ? h("span", { class: "faint" }, many(rows, "event")) : this.nothing());
   }
 
   nothing() {
-    if (![...this.all].length) return h("div", { class: "empty" }, h("h2", {}, "No events yet"), h("p", {}, "An event appears here when the first signed delivery is let through."), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "What to do next")));
-    if (this.others) return h("div", { class: "empty" }, h("h2", {}, "No event has it"), h("p", {}, "What became of the delivery stands above."));
-    return h("div", { class: "empty" }, h("h2", {}, "Nothing matches"), h("p", {}, "No event that is still kept is like that, and no delivery that the nodes remember. What would come of it says ", h("a", { href: "/explain" }, "Explain"), "; what was refused or ignored lately is under ", h("a", { href: "/turned-away" }, "Turned away"), "."), h("div", { class: "actions" }, h("a", { class: "button", href: "/events" }, "Show all events")));
+    if (![...this.all].length) return h("div", { class: "empty" }, h("h2", {}, "No events yet"), h("p", {}, "Events appear here after the first accepted delivery."), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "What to do next")));
+    if (this.others) return h("div", { class: "empty" }, h("h2", {}, "No matching event"), h("p", {}, "The delivery is listed above."));
+    return h("div", { class: "empty" }, h("h2", {}, "Nothing matches"), h("p", {}, "No matching event or delivery. Try ", h("a", { href: "/explain" }, "Explain"), ", or look under ", h("a", { href: "/turned-away" }, "Turned away"), "."), h("div", { class: "actions" }, h("a", { class: "button", href: "/events" }, "Show all events")));
   }
 
   find(id) {
@@ -175,14 +175,14 @@ class List {
       return;
     }
     const newest = this.body.firstElementChild?.dataset.event;
-    // An old event that moves is not new; its place is further down.
+    // An old event that changes is not new; it belongs further down.
     if (!fits(event, this.all) || (newest && event.event < newest)) return;
     this.fresh.set(event.event, event);
     if (this.reading()) this.announce();
     else this.showFresh();
   }
 
-  /** Somebody is at a row: nothing may move. */
+  /** Whether the user is reading: rows must not move. */
   reading() {
     return scrollY > 60 || this.body.contains(document.activeElement);
   }
@@ -204,7 +204,7 @@ class List {
   }
 }
 
-/** The form; each change is a new address. */
+/** The filter form; each change is a new URL. */
 async function form(asked, signal, go) {
   const { sources } = await api.sources(signal);
   const option = (value, label, chosen) => {

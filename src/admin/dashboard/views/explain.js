@@ -1,4 +1,4 @@
-// Why did it not run? Paste a delivery, see each step of its walk. Nothing is believed and nothing is written.
+// Explain: paste a delivery and see each step of its evaluation. Nothing is accepted and nothing is written.
 
 import { h, icon, fill } from "../dom.js";
 import { api } from "../api.js";
@@ -28,9 +28,9 @@ export async function explain({ page, signal, asked }) {
     h("label", {}, "Source", source), h("label", {}, "Headers", head), h("label", {}, "Body, or the whole request", body),
     h("div", { class: "actions" }, button, h("span", { class: "faint small" }, "Nothing is written, and nothing runs.")));
   fill(page,
-    h("div", { class: "head" }, h("h1", {}, "Explain"), h("p", {}, "Paste a delivery as the sender shows it, and see what would come of it, step by step, and why.")),
+    h("div", { class: "head" }, h("h1", {}, "Explain"), h("p", {}, "Paste a delivery as the sender shows it, and see step by step what would happen, and why.")),
     h("div", { class: "grid halves" }, form, result));
-  result.append(h("div", { class: "card empty" }, h("h2", {}, "The walk appears here"), h("p", {}, "Source, signature, fields, filter, route, identities, and whether it would act.")));
+  result.append(h("div", { class: "card empty" }, h("h2", {}, "The steps appear here"), h("p", {}, "Source, signature, fields, filter, route, identities, and whether it would act.")));
 
   const walk = async (delivery) => {
     button.disabled = true;
@@ -38,7 +38,7 @@ export async function explain({ page, signal, asked }) {
       const { deliveries } = await api.explain(delivery);
       fill(result, deliveries.map(drawn));
     } catch (error) {
-      // What is wrong with what was pasted is said in a sentence.
+      // The API describes invalid input in a sentence.
       if (!signal.aborted) trouble(result, error.status === 400 && error.reason ? error.reason.replace(/^./, (first) => first.toUpperCase()) : error);
     }
     button.disabled = false;
@@ -47,23 +47,23 @@ export async function explain({ page, signal, asked }) {
     submit.preventDefault();
     const whole = !head.value.trim() && /^\s*([A-Z]+ \S+ HTTP\/|[\w-]+:\s)/.test(body.value);
     const delivery = whole ? { raw: body.value } : { headers: headers(head.value), body: body.value };
-    // A body alone is what people have at hand; JSON says so itself.
+    // A JSON body alone needs no content type.
     if (!whole && /^\s*[{[]/.test(body.value)) delivery.headers["content-type"] ??= "application/json";
     if (source.value) delivery.source = source.value;
     walk(delivery);
   });
   if (event) {
-    form.prepend(h("p", { class: "notice" }, h("span", {}, "This is the walk of the delivery that made ", eventLink(event), ", taken again now.")));
+    form.prepend(h("p", { class: "notice" }, h("span", {}, "The steps of the delivery that made ", eventLink(event), ", evaluated again now.")));
     await walk({ event });
   }
 }
 
 const SIGNATURE = {
-  none: [null, "is not asked for"],
-  right: [true, "fits"],
-  wrong: [false, "does not fit these bytes"],
-  old: [false, "fits, but is too old"],
-  unchecked: [null, "was not checked"],
+  none: [null, "not required"],
+  right: [true, "valid"],
+  wrong: [false, "invalid for this body"],
+  old: [false, "valid, but too old"],
+  unchecked: [null, "not checked"],
 };
 
 function drawn(told) {
@@ -78,7 +78,7 @@ function drawn(told) {
   if (told.fields) step(told.fields.every(({ is }) => is !== "missing") ? true : null, "Fields", told.fields.map(({ name, is, value }) => h("div", {}, h("span", { class: "faint" }, name, " "), is === "missing" ? h("i", {}, "missing") : String(value), is === "default" ? h("span", { class: "faint" }, " (default)") : null)));
   if (told.require) step(told.require.holds, "Requires", asked(told.require));
   if (told.when) step(told.when.holds, "Acts when", asked(told.when));
-  for (const route of told.routes) step(route.holds, `Route ${route.name ?? ""}`, route.text ? asked(route) : "takes everything");
+  for (const route of told.routes) step(route.holds, `Route ${route.name ?? ""}`, route.text ? asked(route) : "matches everything");
   for (const event of told.events) step(true, "Identities", event.identities.map(({ same }) => h("div", {}, sameWords(same))), event.register ? h("div", {}, sameWords("change")) : null);
   const [good, ...said] = ends(told.would);
   const inZone = (text) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (at) => full(Date.parse(at)));
@@ -94,14 +94,14 @@ function ends(would) {
   if (would.be === "ignored") return [null, `It would be ignored: ${would.why}`];
   const all = would.events ?? [];
   const words = all.map(({ be, of, same, parked, stands }) => {
-    if (be === "new") return [parked ? "be a new event, and wait for its turn" : "be a new event, and run"];
+    if (be === "new") return [parked ? "be a new event and wait for its group" : "be a new event and run"];
     if (be === "recorded") return ["be recorded"];
     if (be === "resumed") return ["give ", eventLink(of), ` another attempt although it may have acted; it is ${stands ?? "dead"}`];
     if (be === "rearmed") return ["bring ", eventLink(of), ` back, which is ${stands ?? "dead"}`];
-    if (be === "published_again") return ["have ", eventLink(of), ` published again, which is ${stands}: its worker decides`];
+    if (be === "published_again") return ["publish ", eventLink(of), ` again, which is ${stands}; the worker decides`];
     if (be === "stale") return ["be stale: older than ", eventLink(of)];
-    if (be === "duplicate") return of === "imported" ? [`be a duplicate of something done before: ${sameWords(same)}`] : ["be a duplicate of ", eventLink(of), stands ? `, ${stands}` : "", `: ${sameWords(same)}`];
-    return ["depend on what the store holds then"];
+    if (be === "duplicate") return of === "imported" ? [`be a duplicate of an imported event: ${sameWords(same)}`] : ["be a duplicate of ", eventLink(of), stands ? `, ${stands}` : "", `: ${sameWords(same)}`];
+    return ["depend on the store's state at that time"];
   });
   const key = (said) => said.map((part) => part.textContent ?? part).join("");
   const each = words.filter((said, i) => words.findIndex((other) => key(other) === key(said)) === i);

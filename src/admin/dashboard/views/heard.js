@@ -1,4 +1,4 @@
-// What became of a delivery that made no event of its own: the verdict, and why, with the event it leads to.
+// Deliveries that made no event: the verdict, why, and the event they belong to.
 
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
@@ -12,22 +12,22 @@ const REASONS = {
   unknown_path: "no source listens there",
   too_large: "too large",
   too_slow: "too slow",
-  kind_mismatch: "another kind than it says",
+  kind_mismatch: "not the kind its header names",
   key_reused: "its key was used for another body",
   method: "not a POST",
-  unavailable: "could not be taken; the sender was asked to come again",
+  unavailable: "could not be accepted; the sender was asked to retry",
 };
 
 export const reasonWords = (reason) => REASONS[reason] ?? String(reason).replaceAll("_", " ");
 
 /** Why, in a few words and in a sentence. */
 export function because({ verdict, reason, why, same, event }) {
-  if (verdict === "duplicate") return [event ? ["repeats ", eventLink(event)] : "was done before there was this store", sameWords(same)];
-  if (verdict === "stale") return [["came too late: ", eventLink(event), " is newer"], null];
+  if (verdict === "duplicate") return [event ? ["duplicate of ", eventLink(event)] : "duplicate of an imported event", sameWords(same)];
+  if (verdict === "stale") return [["stale: ", eventLink(event), " is newer"], null];
   return [reasonWords(reason), why];
 }
 
-/** Deliveries with this in their id, where there are any; says how many. */
+/** Shows the deliveries whose id contains this text; returns their number. */
 export async function found(node, text, signal) {
   const { deliveries } = await api.deliveries({ text, limit: 20 }, signal);
   const one = (heard) => {
@@ -35,11 +35,11 @@ export async function found(node, text, signal) {
     return h("li", {},
       verdictChip(heard.verdict),
       h("div", { class: "came" }, h("div", {}, short), long ? h("div", { class: "small soft" }, long) : null),
-      h("div", { class: "whence" }, h("div", {}, heard.source ?? h("code", {}, heard.path ?? "–"), h("span", { class: "faint" }, ` · answered ${heard.status} · `), when(heard.at)),
+      h("div", { class: "whence" }, h("div", {}, heard.source ?? h("code", {}, heard.path ?? "–"), h("span", { class: "faint" }, ` · response ${heard.status} · `), when(heard.at)),
         h("div", { class: "delivery-id" }, h("code", {}, heard.delivery), copier(heard.delivery, "Copy the delivery id"))));
   };
   fill(node, deliveries.length
-    ? h("section", { class: "card", id: "found" }, h("div", { class: "card-head" }, h("h2", {}, many(deliveries.length, "delivery", "deliveries"), " that made no event of ", deliveries.length === 1 ? "its" : "their", " own")), h("ul", { class: "heard" }, deliveries.map(one)))
+    ? h("section", { class: "card", id: "found" }, h("div", { class: "card-head" }, h("h2", {}, many(deliveries.length, "delivery", "deliveries"), " without an event of ", deliveries.length === 1 ? "its" : "their", " own")), h("ul", { class: "heard" }, deliveries.map(one)))
     : null);
   return deliveries.length;
 }

@@ -1,9 +1,9 @@
-// The way in, where a token is needed. The token goes to this port once; what stays is a cookie no script can read.
+// Sign-in with a token. The token is sent once; the session is a cookie that scripts cannot read.
 
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
 
-/** Only back to a page of ours. */
+/** The page to return to; only a page of this dashboard. */
 function next() {
   if (location.pathname !== "/login") return location.pathname + location.search;
   const asked = URL.parse(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
@@ -17,7 +17,7 @@ export function login(mark) {
   const button = h("button", { class: "primary", type: "submit" }, "Sign in");
   const form = h("form", { class: "card" },
     h("div", { class: "brand" }, mark(), "Hookonce"),
-    h("p", { class: "soft" }, "This node asks for a token: the one its config names at ", h("code", {}, "admin.token"), ", or one of ", h("code", {}, "admin.tokens"), "."),
+    h("p", { class: "soft" }, "This node requires a token: its config's ", h("code", {}, "admin.token"), ", or one of ", h("code", {}, "admin.tokens"), "."),
     h("label", {}, "Token", token), says, button);
   const refused = (why) => {
     fill(says, h("p", { class: "notice bad", role: "alert" }, why));
@@ -31,9 +31,9 @@ export function login(mark) {
       const { may } = await api.login(token.value);
       if (may !== "forget") return void location.replace(next());
       await api.logout();
-      refused("This token may only forget what is old. To look at this page, use one that may read.");
+      refused("This token may only delete expired events. Use one that may read.");
     } catch (error) {
-      refused(error.status === 401 ? "There is no such token." : error.message);
+      refused(error.status === 401 ? "Wrong token." : error.message);
     }
   });
   document.body.replaceChildren(h("main", { class: "login" }, form));

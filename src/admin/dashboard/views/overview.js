@@ -1,11 +1,11 @@
-// How things are: numbers, charts, sources, and what needs a person.
+// The overview: numbers, charts, sources, and what needs attention.
 
 import { h, icon, fill, say } from "../dom.js";
 import { api } from "../api.js";
 import { live, atMost } from "../live.js";
 import { Bars, sparkline, split } from "../charts.js";
 import { chip, count, eventLink, many, percent, sameShort, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
-import { clockIs, when, relative, full, length } from "../time.js";
+import { clockIs, when, full, length } from "../time.js";
 import { because } from "./heard.js";
 import { address } from "./sources.js";
 
@@ -14,6 +14,7 @@ const WINDOW_WORDS = { "1h": "in the last hour", "24h": "in the last day", "7d":
 const FEED_MAX = 40;
 const TONES = ["duplicate", "third", "fourth", "stale", "accepted"];
 
+const hours = (ms) => `${Math.max(1, Math.round(ms / 3_600_000))} h`;
 const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
 
 export async function overview({ page, signal, asked, go }) {
@@ -51,9 +52,9 @@ export async function overview({ page, signal, asked, go }) {
   await feed.begin(signal);
 }
 
-/** Why did it not run? Whoever asks has the delivery's id. */
+/** The search box for a delivery id: why did it not run? */
 function search(go) {
-  const text = h("input", { type: "search", name: "text", maxlength: 200, "aria-label": "Find a delivery or an event", placeholder: "Did it not run? Paste its delivery id", data: { search: "" } });
+  const text = h("input", { type: "search", name: "text", maxlength: 200, "aria-label": "Find a delivery or an event", placeholder: "Didn't run? Paste its delivery id", data: { search: "" } });
   const form = h("form", { class: "search", role: "search" }, icon("find"), text);
   form.addEventListener("submit", (submit) => {
     submit.preventDefault();
@@ -62,7 +63,7 @@ function search(go) {
   return form;
 }
 
-/** A big number that is drawn again without being made anew. */
+/** A tile with a big number, updated in place. */
 function tile(label, extra = "") {
   const value = h("div", { class: "value" }, "0");
   const hint = h("div", { class: "hint" });
@@ -76,10 +77,10 @@ class Drawn {
     this.whose = h("p", { class: "small", hidden: true });
     this.needs = h("div", { class: "needs" });
     this.start = h("div", {});
-    this.tiles = { saved: tile("Saved you", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
+    this.tiles = { saved: tile("Saved", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
     this.deliveries = new Bars("Deliveries", VERDICTS, { empty: "No deliveries in this time" });
     this.failures = new Bars("Failures", [{ name: "attempts that failed", tone: "stale" }, { name: "events dead", tone: "refused" }], { empty: "Nothing failed in this time" });
-    this.same = new Bars("Repeats recognised by", [], { empty: "No repeats in this time" });
+    this.same = new Bars("Duplicates recognised by", [], { empty: "No duplicates in this time" });
     this.sources = h("tbody");
     this.store = h("dl", { class: "facts" });
     this.feed = h("ul", { class: "feed", id: "feed" });
@@ -92,10 +93,10 @@ class Drawn {
         h("div", { class: "card" }, this.failures.node)),
       h("div", { class: "grid two" },
         h("div", {},
-          h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Sources"), h("a", { class: "small", href: "/sources" }, "How they are set up")),
+          h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Sources"), h("a", { class: "small", href: "/sources" }, "Configuration")),
             h("div", { class: "scroll" }, h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 7 ? "num" : "" }, name)))), this.sources))),
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Store")), h("div", { class: "card-body" }, this.store))),
-        h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Just now"), h("a", { class: "small", href: "/events" }, "All events")), this.feed))));
+        h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Recent activity"), h("a", { class: "small", href: "/events" }, "All events")), this.feed))));
     this.node = h("div", { class: "stack" }, this.needs, this.start, this.full);
   }
 
@@ -115,22 +116,22 @@ class Drawn {
     this.drawStore(seen);
   }
 
-  /** Whose numbers these are: a node counts what it saw itself. */
+  /** Which node the numbers are from: each node counts its own deliveries. */
   drawWhose({ node, started_at: started }) {
     this.whose.hidden = this.isEmpty;
     if (started === this.startedAt) return;
     this.startedAt = started;
-    fill(this.whose, "Deliveries and charts are what node ", h("code", {}, node), " saw; it started ", when(started), ". Events and dead letters are the whole store's.");
+    fill(this.whose, "Deliveries and charts are from node ", h("code", {}, node), ", started ", when(started), ". Events and dead letters are from the whole store.");
   }
 
   drawNeeds({ events, oldest_waiting: oldest, store, clock, orphaned, sweep }) {
     const notes = [];
     const jump = clock.waiting;
-    if (jump) notes.push(h("div", { class: "notice warn", id: "clock" }, icon("events"), h("span", {}, h("b", {}, `The clock jumped forward by ${length(jump.jump * 1000)}. `), `Expiry waits since ${full(Date.parse(jump.since))} and follows in ${length(jump.left * 1000)}. Then ${many(jump.would_forget, "event")} will be forgotten. If the clock is right, run `, h("code", {}, "hookonce forget --now"), ".")));
-    if (!store.ok) notes.push(h("div", { class: "notice bad", role: "alert" }, icon("dead"), h("span", {}, h("b", {}, "The store does not answer. "), store.why ?? "", " Senders hear 503 and will come again.")));
-    if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "dead letter")), events.dead === 1 ? " waits for a person" : " wait for a person"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, events.dead === 1 ? "Look at it" : "Look at them"))));
-    if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", came ", when(oldest.received_at))));
-    if (isFailing(sweep)) notes.push(h("div", { class: "notice warn", id: "sweep-failed" }, icon("dead"), h("span", {}, h("b", {}, "The sweep failed "), when(sweep.failed.at), `: ${sweep.failed.why} Nothing is wrongly kept or forgotten; the store only grows until a sweep works.`)));
+    if (jump) notes.push(h("div", { class: "notice warn", id: "clock" }, icon("events"), h("span", {}, h("b", {}, `The clock jumped forward by ${length(jump.jump * 1000)}. `), `Expiry is paused since ${full(Date.parse(jump.since))} and resumes in ${length(jump.left * 1000)}. Then ${many(jump.would_forget, "event")} will be forgotten. If the clock is right, run `, h("code", {}, "hookonce forget --now"), ".")));
+    if (!store.ok) notes.push(h("div", { class: "notice bad", role: "alert" }, icon("dead"), h("span", {}, h("b", {}, "The store does not respond. "), store.why ?? "", " Senders get 503 and will retry.")));
+    if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "failed event")), events.dead === 1 ? " needs attention" : " need attention"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, "Review"))));
+    if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "is" : "are"} waiting; the oldest, `, eventLink(oldest.event), ", was received ", when(oldest.received_at))));
+    if (isFailing(sweep)) notes.push(h("div", { class: "notice warn", id: "sweep-failed" }, icon("dead"), h("span", {}, h("b", {}, "The sweep failed "), when(sweep.failed.at), `: ${sweep.failed.why} Nothing is lost; the store grows until a sweep succeeds.`)));
     if (orphaned.length) notes.push(h("div", { class: "notice warn", id: "orphaned" }, icon("events"), h("span", {}, orphanedWords(orphaned))));
     const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok, jump, orphaned, isFailing(sweep) && sweep.failed]);
     if (key !== this.needsKey) fill(this.needs, notes);
@@ -141,10 +142,10 @@ class Drawn {
   drawTiles({ deliveries, duplicates, events, ended, saved, window }) {
     const { tiles } = this;
     const total = sum(deliveries);
-    // The store notes repeats a little later than this node counts them.
+    // The store records duplicates a little later than this node counts them.
     const kept = Math.max(saved.kept ?? 0, saved.window);
     say(tiles.saved.value, `${count(kept)} ${kept === 1 ? "run" : "runs"}`);
-    say(tiles.saved.hint, kept !== saved.window ? `repeats that did not act · ${count(saved.window)} ${WINDOW_WORDS[window]}` : `repeats that did not act, ${WINDOW_WORDS[window]}`);
+    say(tiles.saved.hint, kept !== saved.window ? `duplicates that did not run · ${count(saved.window)} ${WINDOW_WORDS[window]}` : `duplicates that did not run, ${WINDOW_WORDS[window]}`);
     say(tiles.deliveries.value, count(total));
     say(tiles.deliveries.hint, WINDOW_WORDS[window]);
     fill(tiles.deliveries.parts, split(VERDICTS.map(({ name, tone }) => ({ value: deliveries[name], tone }))));
@@ -155,7 +156,7 @@ class Drawn {
     fill(tiles.duplicates.parts, split(Object.keys(duplicates).sort().map((same, i) => ({ value: duplicates[same], tone: TONES[i % TONES.length] }))));
   }
 
-  /** By identity, in the order of the alphabet, so that a colour stays with its word. */
+  /** Duplicates by identity, in alphabetical order, so that each keeps its colour. */
   drawSame({ series }) {
     const words = Object.keys(series.same).sort();
     const shown = words.map((same, i) => ({ name: sameShort(same), tone: TONES[i % TONES.length] }));
@@ -180,34 +181,34 @@ class Drawn {
     const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
     const all = ["waiting", "running", "done", "dead"].map((word) => `${count(events[word])}${events.capped ? "+" : ""} ${word}`).join(", ");
     fill(this.store,
-      fact("health", store.ok ? h("span", { class: "chip state-done" }, h("i"), `${store.kind} answers`) : h("span", { class: "chip state-dead" }, h("i"), store.why ?? "no answer")),
-      fact("a claim takes", `${ms(store.claim_p50)}, the slowest hundredth ${ms(store.claim_p99)}`),
+      fact("health", store.ok ? h("span", { class: "chip state-done" }, h("i"), `${store.kind} responds`) : h("span", { class: "chip state-dead" }, h("i"), store.why ?? "no response")),
+      fact("claim latency", `p50 ${ms(store.claim_p50)}, p99 ${ms(store.claim_p99)}`),
       fact("events kept", all),
-      fact("clock", Math.abs(clock.ahead) > 60 ? `${length(Math.abs(clock.ahead) * 1000)} ${clock.ahead > 0 ? "ahead of" : "behind"} this machine's` : "agrees with this machine's", clock.waiting ? "; expiry waits" : ""),
+      fact("clock", Math.abs(clock.ahead) > 60 ? `${length(Math.abs(clock.ahead) * 1000)} ${clock.ahead > 0 ? "ahead of" : "behind"} this machine's` : "agrees with this machine's", clock.waiting ? "; expiry is paused" : ""),
       fact("sweep", sweepWords(sweep)),
-      fact("new and ended", "read back from the store since ", h("time", { datetime: since, title: full(Date.parse(since)) }, relative(Date.parse(since)))));
+      fact("counters", "restored from the last ", h("time", { datetime: since, title: full(Date.parse(since)) }, hours(Date.now() - Date.parse(since)))));
   }
 }
 
-/** The last sweep did not come to its end. */
+/** Whether the last sweep failed. */
 function isFailing({ failed, finished_at: finished }) {
   return Boolean(failed && (!finished || failed.at > finished));
 }
 
-/** What the sweep of this node has freed, and when. */
+/** What this node's sweep has deleted, and when. */
 function sweepWords({ events, bodies, failures, finished_at: finished, freed }) {
   const some = (of) => `${many(of.events, "event")} and ${of.bodies === 1 ? "1 body" : `${count(of.bodies)} bodies`}`;
   return [
     finished ? ["last run ", when(finished)] : "has not run yet",
-    freed ? ["; freed ", some(freed), " ", when(freed.at), `, and ${some({ events, bodies })} since the node started`] : "; nothing to free since the node started",
+    freed ? ["; deleted ", some(freed), " ", when(freed.at), `, and ${some({ events, bodies })} since the node started`] : "; nothing to delete since the node started",
     failures ? h("span", { class: "is-bad" }, `; ${many(failures, "sweep")} failed`) : null,
   ];
 }
 
-/** Events of sources that no node has: how many, until when, and what to do. */
+/** Events of sources that no node has: how many, their retention, and what to do. */
 function orphanedWords(orphaned) {
   const total = orphaned.reduce((all, { events }) => all + events, 0);
-  const kept = (keep) => (keep === null ? "kept until a person forgets them" : keep === "forever" ? "kept for ever" : `kept for ${keep}`);
+  const kept = (keep) => (keep === null ? "kept until someone forgets them" : keep === "forever" ? "kept forever" : `kept for ${keep}`);
   const each = orphaned.flatMap(({ source, events, capped, keep }, i) => [
     i ? ", " : "", h("a", { href: `/events?source=${encodeURIComponent(source)}` }, source), ` (${count(events)}${capped ? "+" : ""}, ${kept(keep)})`,
   ]);
@@ -219,12 +220,12 @@ function begin(sources) {
   const one = sources.find(({ preset }) => preset) ?? sources[0];
   const command = `hookonce send --sample${sources.length > 1 ? ` --source ${one.name}` : ""}`;
   return h("section", { class: "card", id: "empty" }, h("ol", { class: "start" },
-    h("li", {}, h("h2", {}, "Try it with a sample"), h("p", {}, "Signs a delivery as the sender would and sends it here. It shows up on this page at once."), h("div", { class: "command" }, h("code", {}, command), copier(command, "Copy the command"))),
-    h("li", {}, h("h2", {}, "Give the sender its URL"), h("p", {}, sources.length ? "Each source listens on a path of its own. Use the address under which the sender reaches this machine." : "The config has no source yet."), sources.map((source) => h("div", { class: "start-url" }, h("div", { class: "small soft" }, source.name, " · ", source.signed_by), address(source)))),
-    h("li", {}, h("h2", {}, "Something does not arrive?"), h("p", {}, "What is refused or ignored is listed with its reason, and a saved delivery can be walked step by step."), h("div", { class: "actions" }, h("a", { class: "button", href: "/turned-away" }, "Turned away"), h("a", { class: "button", href: "/explain" }, "Explain a delivery")))));
+    h("li", {}, h("h2", {}, "Try it with a sample"), h("p", {}, "Signs and sends a test delivery to this node. It shows up here at once."), h("div", { class: "command" }, h("code", {}, command), copier(command, "Copy the command"))),
+    h("li", {}, h("h2", {}, "Give the sender its URL"), h("p", {}, sources.length ? "Each source has its own path. Use the address at which the sender can reach this machine." : "The config has no source yet."), sources.map((source) => h("div", { class: "start-url" }, h("div", { class: "small soft" }, source.name, " · ", source.signed_by), address(source)))),
+    h("li", {}, h("h2", {}, "Something is missing?"), h("p", {}, "Refused and ignored deliveries are listed with their reason, and Explain shows each step for a saved delivery."), h("div", { class: "actions" }, h("a", { class: "button", href: "/turned-away" }, "Turned away"), h("a", { class: "button", href: "/explain" }, "Explain a delivery")))));
 }
 
-/** The last things that happened, newest first. */
+/** Recent activity, newest first. */
 class Feed {
   constructor(node) {
     this.node = node;
@@ -232,7 +233,7 @@ class Feed {
     this.planned = false;
   }
 
-  /** Before anything happens: the newest events, and the last deliveries that made none. */
+  /** The initial content: the newest events, and the last deliveries that made no event. */
   async begin(signal) {
     const [{ events }, { deliveries }] = await Promise.all([api.events({ limit: 12 }, signal), api.deliveries({ local: "1", limit: 12 }, signal)]);
     if (this.node.childElementCount) return;
@@ -250,7 +251,7 @@ class Feed {
 
   heard(seen) {
     const [short, long] = because(seen);
-    const why = seen.event ? sameWords(seen.same) || "came too late" : long ?? short;
+    const why = seen.event ? sameWords(seen.same) || "stale" : long ?? short;
     return this.line(seen.at, verdictChip(seen.verdict), { event: seen.event, source: seen.source ?? seen.path }, why);
   }
 
@@ -262,7 +263,7 @@ class Feed {
     return h("li", {}, when(at, { form: "clock" }), mark, h("span", { class: "where" }, h("span", { class: "cut" }, source ?? ""), event ? eventLink(event) : null), text ? h("span", { class: "what" }, text) : null);
   }
 
-  /** Many at once are drawn once. */
+  /** Draws several entries at once. */
   push(make) {
     this.waiting.push(make);
     if (this.waiting.length > FEED_MAX) this.waiting.shift();

@@ -1,4 +1,4 @@
-// Events as rows of a table: the same on the pages of events and of dead letters.
+// Events as table rows, for the pages of events and of dead letters.
 
 import { h } from "../dom.js";
 import { chip, eventLink, fields } from "../words.js";
@@ -6,7 +6,7 @@ import { when } from "../time.js";
 
 export const HEAD = ["Event", "State", "Source", "Fields", "Attempts", "Received"];
 
-/** One event; `last` stands in place of when it was received. */
+/** One event; `last` replaces the column with the time of receipt. */
 export function row(event, last = null) {
   const link = eventLink(event.event);
   link.dataset.row = "";
@@ -23,7 +23,7 @@ export function row(event, last = null) {
 export function table(head) {
   const body = h("tbody");
   const node = h("table", { class: "cards" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), body);
-  // The whole row leads there; the link in it is what keys and readers use.
+  // The whole row is clickable; keyboard and screen readers use its link.
   body.addEventListener("click", (click) => {
     if (click.target.closest("a, button") || getSelection()?.toString()) return;
     click.target.closest("tr.go")?.querySelector("[data-row]")?.click();
@@ -31,7 +31,7 @@ export function table(head) {
   return { node, body };
 }
 
-/** Puts a new row in place of the one that is there, if it is another, without taking the focus away. */
+/** Replaces a row if it differs, and keeps the focus. */
 export function renew(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   const held = old.contains(document.activeElement);

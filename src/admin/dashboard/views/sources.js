@@ -1,4 +1,4 @@
-// Sources and their routes, as the config was understood.
+// Sources and their routes, as resolved from the config.
 
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
@@ -24,15 +24,15 @@ function action({ run, forward, publish, sql }) {
 function route(of) {
   const { attempts, attempts_once_accepted: accepted, first, longest } = of.retry;
   const times = (n) => n === 1 ? "once" : `${n} times`;
-  const tries = accepted === attempts ? times(attempts) : `${times(attempts)} while the sender waits, ${times(accepted)} once it was told 202`;
+  const tries = accepted === attempts ? times(attempts) : `${times(attempts)} while the sender waits, ${times(accepted)} after it got 202`;
   const apart = Math.max(attempts, accepted) === 1 ? "" : `, first after ${first}, at most ${longest} apart`;
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
   return h("div", { class: "route" }, h("h3", {}, "Route ", of.name), h("dl", { class: "facts even" },
-    fact("takes", of.when ? h("code", {}, of.when) : "everything"),
+    fact("when", of.when ? h("code", {}, of.when) : "always"),
     fact("does", action(of.action ?? {})),
     of.group ? fact("one at a time per", [of.group].flat().join(", ")) : null,
-    fact("tries", tries + apart),
-    fact("in doubt", { hold: "waits for a person", never: "never: it is one commit" }[of.in_doubt] ?? `tries again, at most ${of.doubts} attempts lost`)));
+    fact("attempts", tries + apart),
+    fact("in doubt", { hold: "held for review", never: "never: it is one commit" }[of.in_doubt] ?? `retried, at most ${of.doubts} lost attempts`)));
 }
 
 export async function sources({ page, signal }) {
@@ -44,17 +44,17 @@ export async function sources({ page, signal }) {
       h("div", { class: "card-body stack" },
         address(source),
         h("dl", { class: "facts even" },
-          fact("believes", source.signed_by),
+          fact("signed by", source.signed_by),
           source.require ? fact("requires", h("code", {}, source.require)) : null,
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
           fact("recognised by", h("ul", { class: "bullets" }, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
-          fact("remembers", `keys ${source.once.keep === "forever" ? "for ever" : source.once.keep}, bodies ${source.once.keep_body}`),
-          fact("answers", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is written"),
+          fact("keeps", `keys ${source.once.keep === "forever" ? "forever" : source.once.keep}, bodies ${source.once.keep_body}`),
+          fact("responds", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is stored"),
           fact("fields", source.fields.length ? h("span", { class: "fields" }, source.fields.map(({ name, at }) => h("span", { class: "field" }, h("span", {}, name), h("code", { class: "field-name" }, at)))) : "none")),
         h("div", {}, source.routes.map(route))));
   };
   fill(page,
-    h("div", { class: "head" }, h("h1", {}, "Sources"), h("p", {}, "Who is believed and what is done, as the config was understood when this node started. Events are kept in ", h("code", {}, store), ".")),
+    h("div", { class: "head" }, h("h1", {}, "Sources"), h("p", {}, "Senders and routes of this node's config, as loaded at its start. Events are kept in ", h("code", {}, store), ".")),
     h("div", { class: "stack" }, (warnings ?? []).map((text) => h("p", { class: "notice warn" }, h("span", {}, named(text)))), all.map(one)),
-    all.length ? null : h("div", { class: "card empty" }, h("h2", {}, "No sources"), h("p", {}, "The config names none: ", h("code", {}, "hookonce init"), " writes one.")));
+    all.length ? null : h("div", { class: "card empty" }, h("h2", {}, "No sources"), h("p", {}, "The config has none: ", h("code", {}, "hookonce init"), " writes one.")));
 }
