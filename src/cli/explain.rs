@@ -1,5 +1,5 @@
-//! `hookonce explain`: why did it not run? Evaluates a delivery step by step with the code that judges and claims, without
-//! a server and without secrets. Verifies no signature and writes nothing.
+//! `hookonce explain`: why did it not run? Evaluates a delivery step by step with the code that judges and claims,
+//! without a server and without secrets. Verifies no signature and writes nothing.
 
 use super::check::ReportFormat;
 use crate::config::diagnostic::ConfigError;

@@ -1,7 +1,7 @@
 //! `hookonce import steakpie`: turns its config into one of ours, and its database into keys of what it has done.
 //!
-//! Nothing is written before everything is read and the new config loads. Keys are written first, so that no config exists
-//! without them. Running it again changes nothing.
+//! Nothing is written before everything is read and the new config loads. Keys are written first, so that no config
+//! exists without them. Running it again changes nothing.
 
 pub mod generated_config;
 pub mod steakpie_config;

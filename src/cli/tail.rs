@@ -33,7 +33,7 @@ pub(crate) struct TailArgs {
     at: BackendArgs,
 }
 
-/// Follows a node until it stops, the event ends, or a person has seen enough.
+/// Follows a node until it stops, the event ends, or the command is interrupted.
 pub(crate) async fn tail(asked: &TailArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let port = asked.at.admin_client(env).await?;
     tokio::select! {
@@ -50,7 +50,7 @@ async fn follow(asked: &TailArgs, port: &AdminClient, out: &mut impl Write) -> R
         Some(name) => {
             let story = port.show(name).await?;
             if story["ended_at"].is_string() {
-                print_error(format!("{} is over: `hookonce show {}` tells how", short(&story), short(&story)));
+                print_error(format!("{} has ended: see `hookonce show {}`", short(&story), short(&story)));
                 return Ok(0);
             }
             Some(text(&story, "event").to_owned())
@@ -72,16 +72,16 @@ async fn follow(asked: &TailArgs, port: &AdminClient, out: &mut impl Write) -> R
     Ok(0)
 }
 
-/// Which news.
+/// The filter of stream events.
 struct TailFilter {
     source: Option<String>,
     only: Option<String>,
-    /// Events of the source, since output names only its event.
+    /// Known events of the source, because output names only its event.
     known: BTreeSet<String>,
 }
 
 impl TailFilter {
-    /// What is running already writes output too.
+    /// Adds the events that are already running.
     async fn load_running(&mut self, port: &AdminClient) -> Result<(), CommandError> {
         if let Some(source) = self.source.clone() {
             for event in port.running(&source).await? {
@@ -105,11 +105,11 @@ impl TailFilter {
     }
 }
 
-/// Tells news, line by line.
+/// Prints stream events, line by line.
 pub(super) struct TailPrinter {
     paper: Terminal,
     clock: StoreClock,
-    /// The beginning of a line of output whose end has not come yet, by event.
+    /// Incomplete lines of output, by event.
     open: BTreeMap<String, String>,
 }
 
@@ -118,7 +118,7 @@ impl TailPrinter {
         Self { paper, clock: StoreClock::wall(Timestamp::default()), open: BTreeMap::new() }
     }
 
-    /// Tells one piece of news; what is told is written at once.
+    /// Prints one stream event and flushes it.
     pub(super) fn print(&mut self, kind: &str, document: &Value, out: &mut impl Write) -> Result<(), CommandError> {
         if self.paper.form == OutputFormat::Json {
             let mut line = json!({ "kind": kind });
@@ -134,13 +134,13 @@ impl TailPrinter {
                 }
                 "delivery" => writeln!(out, "{}", self.delivery(document))?,
                 "output" => self.output(document, out)?,
-                _ => writeln!(out, "{} pieces of news were missed: this reads too slowly", document["missed"])?,
+                _ => writeln!(out, "{} events were missed: the output is read too slowly", document["missed"])?,
             }
         }
         Ok(out.flush()?)
     }
 
-    /// Tells the lines that were begun and not ended.
+    /// Prints incomplete lines.
     pub(super) fn flush(&mut self, out: &mut impl Write) -> Result<(), CommandError> {
         let events: Vec<_> = self.open.keys().cloned().collect();
         events.iter().try_for_each(|event| self.close(event, out))
@@ -151,7 +151,7 @@ impl TailPrinter {
         now.get(11..23).unwrap_or(&now).to_owned()
     }
 
-    /// A delivery that made no event: the one it repeats, if there is one, and why it was turned away, if it was.
+    /// A delivery that made no event: the event it repeats, or why it was rejected.
     fn delivery(&self, heard: &Value) -> String {
         let event = if heard["event"].is_string() { self.paper.paint("1", &short(heard)) } else { "-".into() };
         let mut told = vec![self.time(), self.paper.paint("2", text(heard, "verdict")), event];
@@ -225,7 +225,7 @@ impl TailPrinter {
     }
 }
 
-/// Follows these events to their end; what they are told is written at once.
+/// Follows these events to their end.
 pub(super) async fn follow_until_ended(
     news: &mut SseReader,
     events: &[String],
@@ -235,7 +235,7 @@ pub(super) async fn follow_until_ended(
     let mut left: BTreeSet<&str> = events.iter().map(String::as_str).collect();
     while !left.is_empty() {
         let Some((kind, document)) = news.next().await? else {
-            return Err(CommandError::unknown("the node has stopped before it ended"));
+            return Err(CommandError::unknown("the node stopped before the event ended"));
         };
         let event = text(&document, "event");
         if left.contains(event) && kind != "delivery" {

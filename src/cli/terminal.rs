@@ -1,5 +1,5 @@
-//! Output to a terminal, with its width and colours, or to a pipe. Strips control characters from untrusted text, so that
-//! an event cannot control the terminal of an operator who looks at it.
+//! Output to a terminal, with its width and colours, or to a pipe. Strips control characters from untrusted text, so
+//! that an event cannot control the terminal of an operator who looks at it.
 
 use super::error::CommandError;
 use crate::config::diagnostic::ColorChoice;

@@ -1,5 +1,5 @@
-//! `secret = { dir = "callers" }`: a folder with one file per caller, named like the caller, with one secret per line. It is
-//! read while the node runs: a new, changed or removed file takes effect with the next delivery.
+//! `secret = { dir = "callers" }`: a folder with one file per caller, named like the caller, with one secret per line.
+//! It is read while the node runs: a new, changed or removed file takes effect with the next delivery.
 //!
 //! Each delivery checks the file's metadata, which costs about a microsecond; the file is read only if it has changed.
 

@@ -26,7 +26,7 @@ pub struct ConfigDiagnostic {
     pub level: DiagnosticSeverity,
     /// What is wrong.
     pub title: String,
-    /// Where.
+    /// The working directory.
     pub place: Option<Box<ConfigSnippet>>,
     /// What to do.
     pub hint: Option<String>,

@@ -13,8 +13,8 @@ use crate::decide::source::{Group, Route};
 use crate::decide::sql_template::SqlParamSource;
 use std::sync::Arc;
 
-/// What a source uses the event kind for, if an unsigned header names it. `None`: it is unused, or signed, or the preset
-/// accepts only one kind and compares that.
+/// What a source uses the event kind for, if an unsigned header names it. `None`: it is unused, or signed, or the
+/// preset accepts only one kind and compares that.
 pub(super) fn kind_use(
     names: &FieldScope<'_>,
     filters: [Option<&Filter>; 2],

@@ -219,8 +219,8 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// Warns about an unsigned field in a subject, URL, `dir`, argument, header, statement or group. `written` is how it is
-    /// written there.
+    /// Warns about an unsigned field in a subject, URL, `dir`, argument, header, statement or group. `written` is how
+    /// it is written there.
     pub(super) fn warn_if_unsigned(&mut self, written: &str, at: ConfigSpan, field: &str, names: &FieldScope<'_>) {
         let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.is_event_kind(*ix));
         if let Some(ix) = unsigned {

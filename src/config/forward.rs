@@ -16,7 +16,8 @@ use crate::decide::verify::{VerificationScheme, is_standard_header};
 use std::net::{IpAddr, Ipv4Addr};
 
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
-/// With `respond = "done"` the receiver has as long as the sender waits, less this: time to store and return the response.
+/// With `respond = "done"` the receiver has as long as the sender waits, less this: time to store and return the
+/// response.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Default timeout of a receiver.

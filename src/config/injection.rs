@@ -1,5 +1,5 @@
-//! Finds the arguments of a command that a shell or an interpreter would run as program text, or that choose which program
-//! runs. They must not contain a value of the payload: the sender could inject a program.
+//! Finds the arguments of a command that a shell or an interpreter would run as program text, or that choose which
+//! program runs. They must not contain a value of the payload: the sender could inject a program.
 //!
 //! ```text
 //! ["sudo", "-u", "web", "bash", "-ec", "deploy {tag}", "_", "{sha}"]
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Pure, over tables ([`programs`]). Names are searched in every argument, so that an unlisted wrapper does not hide a
-//! shell. Right after an unlisted program, a listed name counts as the program. No list is complete: an unlisted program is
-//! trusted with all its other arguments.
+//! shell. Right after an unlisted program, a listed name counts as the program. No list is complete: an unlisted
+//! program is trusted with all its other arguments.
 pub(crate) mod programs;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,5 +1,5 @@
-//! The addresses of a node and its store: what commands need of a config. Needs no secret and ignores errors in sources, so
-//! that an operator can inspect events while the config is broken.
+//! The addresses of a node and its store: what commands need of a config. Needs no secret and ignores errors in
+//! sources, so that an operator can inspect events while the config is broken.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind};
 use super::keys::SectionKind;

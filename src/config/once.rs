@@ -24,8 +24,8 @@ fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Durat
     }
 }
 
-/// The signed content as an identity, if the signature does not cover the delivery id: a captured delivery could be sent
-/// again under another id.
+/// The signed content as an identity, if the signature does not cover the delivery id: a captured delivery could be
+/// sent again under another id.
 fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>) -> Option<Identity> {
     if id.is_some_and(|id| scheme.covers(&id.at)) {
         return None;
@@ -145,8 +145,8 @@ impl ConfigResolver<'_> {
         (DeduplicationPolicy { per, implied, change, imported, keep, keep_body, keep_failures }, notes)
     }
 
-    /// Implied identities: the signed content, if the signature does not cover the delivery id and no identity is made of
-    /// the body alone; and the body, if only the body is signed and there is a `change`.
+    /// Implied identities: the signed content, if the signature does not cover the delivery id and no identity is made
+    /// of the body alone; and the body, if only the body is signed and there is a `change`.
     fn implied(
         &mut self,
         source: &ConfigSection<'_>,

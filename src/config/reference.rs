@@ -44,10 +44,10 @@ const PARTS: &[(SectionKind, &str, &str)] = &[
 const HEAD: &str = "\
 # The config
 
-Made from the table of keys in `src/config/keys.rs`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` writes it anew.
+Generated from the table of keys in `src/config/keys.rs`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` updates it.
 
 `hookonce.toml` is found by `--config`, else `HOOKONCE_CONFIG`, else in the current folder, else in `/etc/hookonce/`.
-Paths in it are relative to it. `hookonce init` writes one, `hookonce check` says what one means, and
+Paths in it are relative to it. `hookonce init` writes one, `hookonce check` explains one, and
 `hookonce schema` prints a JSON Schema for editors.
 
 Durations are whole numbers with `ms`, `s`, `m`, `h` or `d`; sizes with `KB`, `MB` or `GB`, counted in 1024. Anything

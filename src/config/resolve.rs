@@ -20,8 +20,8 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
 const STORE: &str = "hookonce.db";
 
-/// Parts of a source that are absent only because of an error that has been reported. What follows from their absence is not
-/// reported.
+/// Parts of a source that are absent only because of an error that has been reported. What follows from their absence
+/// is not reported.
 #[derive(Default, Clone, Copy, Debug)]
 pub(super) struct UnreadParts {
     /// The preset, which may have set every other key.

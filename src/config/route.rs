@@ -192,8 +192,8 @@ impl ConfigResolver<'_> {
         RedeliveryPolicy::Retry { same_after, other_after }
     }
 
-    /// Whether a repeat publishes the message again. Default: if this sender redelivers only on a person's request and a
-    /// stream keeps the messages, because the worker behind it knows what became of them.
+    /// Whether a repeat publishes the message again. Default: if this sender redelivers only on a person's request and
+    /// a stream keeps the messages, because the worker behind it knows what became of them.
     fn is_published_again(
         &mut self,
         section: &ConfigSection<'_>,

@@ -79,7 +79,8 @@ impl ConfigResolver<'_> {
         self.per_caller(source, folder, scheme, fields)
     }
 
-    /// The scheme of a stream source: its messages carry the sender's signature. A preset's scheme is then a carried one.
+    /// The scheme of a stream source: its messages carry the sender's signature. A preset's scheme is then a carried
+    /// one.
     fn carried<'a>(&mut self, source: &ConfigSection<'a>, written: VerifySettings<'a>) -> Option<VerifySettings<'a>> {
         match (source.has("from"), written.scheme) {
             (true, "none") => Some(written),

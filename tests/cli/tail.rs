@@ -102,7 +102,7 @@ async fn one_event_is_followed_to_its_end_and_news_for_programs_are_documents() 
     let last = lines.last().unwrap();
     assert_eq!((&last["kind"], &last["state"]), (&json!("state"), &json!("done")), "{lines:?}");
     house.quiet().await;
-    run(&house, &["tail", "--admin", &admin, "--event", "w"]).check(0, "is over: `hookonce show");
+    run(&house, &["tail", "--admin", &admin, "--event", "w"]).check(0, "has ended: see `hookonce show");
 }
 
 #[tokio::test]

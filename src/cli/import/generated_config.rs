@@ -1,8 +1,8 @@
-//! Generates a config that does what steakpie did. Every top-level command is a block of its own, so its siblings run in
-//! any case; a command's only child is the block's next step, so it runs only after its parent has succeeded.
+//! Generates a config that does what steakpie did. Every top-level command is a block of its own, so its siblings run
+//! in any case; a command's only child is the block's next step, so it runs only after its parent has succeeded.
 //!
-//! If a command has several children, the next step runs each in its own shell, as steakpie did: what one of them does to
-//! its shell (`cd`, `exit`, an unclosed quote) does not affect the others.
+//! If a command has several children, the next step runs each in its own shell, as steakpie did: what one of them does
+//! to its shell (`cd`, `exit`, an unclosed quote) does not affect the others.
 
 use super::steakpie_config::{SteakpieCommand, SteakpieConfig, SteakpieFolder, SteakpiePackage};
 use crate::decide::limits;
@@ -52,10 +52,10 @@ pub struct GeneratedConfigOptions<'a> {
 pub fn config(steakpie: &SteakpieConfig, form: GeneratedConfigOptions<'_>) -> String {
     let GeneratedConfigOptions { from, port, store } = form;
     let mut out = format!(
-        "# Written by `hookonce import steakpie` from {}. `hookonce check` says what it means.\n\
+        "# Written by `hookonce import steakpie` from {}. `hookonce check` explains it.\n\
          \n\
-         # Every IPv4 address, as steakpie listened, so that GitHub still finds it. Where a tunnel or proxy on this\n\
-         # machine stands before it, 127.0.0.1 is enough; [::] takes IPv6 too.\n\
+         # Every IPv4 address, as steakpie listened, so that GitHub still finds it. Behind a tunnel or proxy on\n\
+         # this machine, 127.0.0.1 is enough; [::] accepts IPv6, too.\n\
          listen = \"0.0.0.0:{port}\"\n\
          store  = {}\n\
          \n\
@@ -66,7 +66,7 @@ pub fn config(steakpie: &SteakpieConfig, form: GeneratedConfigOptions<'_>) -> St
          secret = {{ env = \"WEBHOOK_SECRET\" }}\n\
          \n\
          # Commands get PATH, HOME, USER, LANG, DOCKER_… and what `env` names, not all that steakpie was started with;\n\
-         # on standard input they get the delivery's body. Steakpie waited for ever; here a block has its `timeout`.\n\
+         # on standard input they get the delivery's body. Steakpie waited forever; here a block has a `timeout`.\n\
          # A failed event is retried when it is redelivered from GitHub, or automatically with `retry`.\n",
         comment(from),
         text(store),

@@ -1,5 +1,5 @@
-//! YAML as a tree with line numbers. Scalars stay text, whatever type YAML would give them: on a command line `true` and
-//! `10` are words.
+//! YAML as a tree with line numbers. Scalars stay text, whatever type YAML would give them: on a command line `true`
+//! and `10` are words.
 //!
 //! Aliases are expanded, and each copy counts against the limits, so a few lines cannot grow into gigabytes.
 

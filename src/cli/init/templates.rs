@@ -30,7 +30,7 @@ pub(super) struct InitTemplate {
 pub(super) struct InitQuestion {
     /// The placeholder it fills.
     gap: &'static str,
-    /// In words.
+    /// The reason in words.
     pub(super) ask: &'static str,
     /// The default; `{}` is replaced with the first answer.
     default: &'static str,

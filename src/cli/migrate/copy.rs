@@ -1,4 +1,5 @@
-//! `hookonce migrate copy`: copies a whole store into another one; `hookonce migrate reopen`: makes the old one usable again.
+//! `hookonce migrate copy`: copies a whole store into another one; `hookonce migrate reopen`: makes the old one usable
+//! again.
 
 use crate::cli::error::CommandError;
 use crate::cli::terminal::confirm;

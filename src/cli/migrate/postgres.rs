@@ -1,5 +1,5 @@
-//! Migration of a PostgreSQL store. Nodes may run while it goes up, if the new versions allow it; none may run while it is
-//! reverted, because it removes what they rely on.
+//! Migration of a PostgreSQL store. Nodes may run while it goes up, if the new versions allow it; none may run while it
+//! is reverted, because it removes what they rely on.
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
 use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};

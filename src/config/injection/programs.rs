@@ -379,7 +379,8 @@ const fn wrapper(names: &'static str, values: &'static str, operands: usize) -> 
     WrapperProgram { names, behind: "", values, long_values: "", operands }
 }
 
-/// Wrappers. An unlisted option is assumed to take no value; if that is wrong, the names in [`PROGRAMS`] are still found.
+/// Wrappers. An unlisted option is assumed to take no value; if that is wrong, the names in [`PROGRAMS`] are still
+/// found.
 pub(super) const WRAPPERS: &[WrapperProgram] = &[
     WrapperProgram { long_values: "unset chdir argv0", ..wrapper("env", "uCa", 0) },
     WrapperProgram {
