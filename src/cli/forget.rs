@@ -35,7 +35,6 @@ pub(crate) struct ForgetArgs {
     at: BackendArgs,
 }
 
-/// Forgets.
 pub(crate) async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let named = asked.event.is_some() || asked.source.is_some();
     let backend = asked.at.open(if named { BackendAccess::Write } else { BackendAccess::Sweep }, env).await?;

@@ -329,7 +329,6 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
     }
 }
 
-/// The format of a report.
 fn report_format(json: bool) -> check::ReportFormat {
     if json { check::ReportFormat::Json } else { check::ReportFormat::Text(color_choice(&io::stdout())) }
 }

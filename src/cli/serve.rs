@@ -24,7 +24,6 @@ pub(crate) enum ServeExit {
     Failed = 2,
 }
 
-/// Options of `serve`.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeOptions {
     /// What it does.

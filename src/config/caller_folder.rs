@@ -19,7 +19,6 @@ use tracing::warn;
 /// Two writes this close together may leave the same metadata, so a file read in between is read again.
 const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
 
-/// A folder of callers.
 pub(super) struct CallerFolder {
     path: PathBuf,
     /// The scheme that a caller's secrets are put into.

@@ -66,7 +66,6 @@ pub(super) struct ConfigText {
 }
 
 impl ConfigResolver<'_> {
-    /// One secret.
     pub(super) fn secret(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
         match &node.value {
             ConfigValue::Text(_) => {

@@ -77,7 +77,6 @@ pub(crate) enum ConfigKeyAvailability {
     Preset,
 }
 
-/// One key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConfigKey {
     /// Its section.

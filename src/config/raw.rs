@@ -28,7 +28,6 @@ pub(super) struct ConfigNode {
     pub(super) value: ConfigValue,
 }
 
-/// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum ConfigValue {
     Text(String),

@@ -15,7 +15,6 @@ use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMod
 use crate::decide::time::duration_text;
 use serde_json::{Value, json};
 
-/// A valid config.
 pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
     json!({
         "status": "fine",

@@ -11,7 +11,6 @@ use crate::decide::verify::VerificationScheme;
 /// A delivery id that no sender uses.
 const NEW_ID: &str = "an-id-that-explain-made-up";
 
-/// Assumed headers.
 #[derive(Default)]
 pub(super) struct AssumedHeaders {
     /// The assumed values of missing headers.

@@ -14,7 +14,6 @@ use std::io::Read as _;
 /// Maximum bytes of a file: twice the body budget of a node, to allow for escapes.
 const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
 
-/// A saved delivery.
 pub(crate) struct SavedDelivery {
     /// Its name: the file, and its position in it.
     pub from: String,

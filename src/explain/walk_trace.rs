@@ -44,7 +44,6 @@ pub(crate) struct WalkTrace {
     pub verdict: Verdict,
 }
 
-/// The result of a filter.
 pub(crate) struct FilterResult {
     /// Of a route: its name.
     pub name: String,

@@ -99,7 +99,6 @@ enum ResolvedPiece {
     Body,
 }
 
-/// A request with its keys.
 #[derive(Debug)]
 pub(super) struct RequestKeys {
     pub(super) keys: Vec<IdentityKey>,

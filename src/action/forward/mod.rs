@@ -42,7 +42,6 @@ use tracing::{info, warn};
 /// How much longer than its timeout the probe of a paused receiver may take.
 const PROBE_LATE: Duration = Duration::from_secs(5);
 
-/// The action `forward`.
 pub(super) struct ForwardAction {
     receivers: Vec<ReceiverClient>,
 }

@@ -43,7 +43,6 @@ impl ReceiptTruncation {
     }
 }
 
-/// Reads a response.
 pub(super) async fn read_response(
     response: Response,
     receiver: &ReceiverPlan,

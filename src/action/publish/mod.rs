@@ -44,7 +44,6 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// JetStream's error code for a message that is too large.
 const TOO_LARGE: u64 = 10_054;
 
-/// The action `publish`.
 pub(crate) struct PublishAction {
     plan: Arc<PublishPlan>,
     server: Arc<NatsConnection>,

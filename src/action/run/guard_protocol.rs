@@ -39,7 +39,6 @@ pub(super) enum GuardInstruction {
     Stop,
 }
 
-/// A report of the guard.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GuardReport {

@@ -20,7 +20,6 @@ use tokio::time::Instant;
 /// Maximum characters of a step's text in an outcome's message.
 const SHOWN_CHARS: usize = 200;
 
-/// The action `run`.
 pub(super) struct RunAction {
     blocks: Vec<CommandBlock>,
     environment: ActionEnvironment,

@@ -38,7 +38,6 @@ pub(crate) enum SteakpieSchema {
     Change,
 }
 
-/// One event.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SteakpieEvent {
     /// GitHub's id of the delivery.

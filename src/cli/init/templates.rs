@@ -5,7 +5,6 @@ use crate::decide::suggest::nearest;
 /// A template for one kind of config.
 #[derive(Debug)]
 pub(super) struct InitTemplate {
-    /// Its name.
     pub(super) name: &'static str,
     /// What it does.
     pub(super) about: &'static str,
@@ -19,13 +18,11 @@ pub(super) struct InitTemplate {
     secret: &'static str,
     /// Headers that the sender must set besides its signature; may have placeholders.
     headers: &'static str,
-    /// Its questions.
     pub(super) questions: &'static [InitQuestion],
     /// The config, with placeholders such as `@url@`.
     text: &'static str,
 }
 
-/// One question.
 #[derive(Debug)]
 pub(super) struct InitQuestion {
     /// The placeholder it fills.

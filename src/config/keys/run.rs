@@ -3,7 +3,6 @@
 use super::{ConfigKey, ConfigValueType, SectionKind, key};
 use SectionKind::Block;
 
-/// The keys.
 pub(super) const KEYS: [ConfigKey; 6] = [
     key(
         Block,
