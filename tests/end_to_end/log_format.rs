@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Stdio;
 
 fn config() -> String {
-    let act = "run = { steps = [\"echo out of {n}\"], log_output = true }";
+    let act = "run = { steps = [\"echo out of $HOOKONCE_FIELD_N\"], log_output = true }";
     format!("log = \"json\"\n{}", numbers("", act))
 }
 
