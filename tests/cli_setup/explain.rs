@@ -86,7 +86,7 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
     let forged = sent.clone().with("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
     explain("/version/1", &forged)
         .has(1, &["wrong; the rest assumes that it is right", "refused with 401, bad_signature"]);
-    explain("/version/2", &sent).has(1, &["no source listens on /version/2, so a node answers 404"]);
+    explain("/version/2", &sent).has(1, &["no source listens on /version/2, so a node responds with 404"]);
     explain("/version/1", &sent.clone().with("x-github-event", "push"))
         .has(1, &["x-github-event is \"push\", wanted \"registry_package\": no", "be ignored: x-github-event was"]);
     std::fs::write(house.path("saved"), raw("/version/1", &sent)).unwrap();

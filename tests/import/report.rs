@@ -89,7 +89,7 @@ fn what_cannot_be_carried_over_is_told_with_its_line_and_the_rest_is() {
             "`run` is not a key that steakpie knows",
             "`b` has no commands",
             "`c` has no commands",
-            "a merge (`<<`) is not followed",
+            "a merge (`<<`) is not supported",
             "`/tmp/{tag}` has braces",
             "`/tmp` has no list of commands",
             "wrote hookonce.toml",
