@@ -49,7 +49,7 @@ pub trait Action: Send + Sync {
     /// The kind of action, stored with the lease of each attempt.
     fn kind(&self) -> ActionKind;
 
-    /// Whether an attempt at this receiver may start. If it may, the caller must start one or call `not_begun`.
+    /// Whether an attempt at this receiver may start. If it may, the caller must start one or call `release_probe`.
     fn ready(&self, _part: u16) -> CircuitAdmission {
         CircuitAdmission::Now
     }
