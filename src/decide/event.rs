@@ -11,12 +11,12 @@ use super::republish::RepublishState;
 use super::time::Timestamp;
 use std::sync::Arc;
 
-/// What happened, and is to be acted on once: the hot row. Body, receipt and output live elsewhere.
+/// The hot row of what happened and is to be acted on once. Body, receipt and output have rows of their own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Event {
-    /// Its name, and what sinks get as idempotency key.
+    /// Its id, from which its idempotency key is made.
     pub id: EventId,
-    /// How many writes made it what it is.
+    /// The number of its last write: every write names the one it replaces.
     pub revision: Revision,
     /// The source it came through, by name.
     pub source: Arc<str>,
@@ -30,25 +30,25 @@ pub struct Event {
     pub fields: Fields,
     /// When it was claimed.
     pub received_at: Timestamp,
-    /// Where it stands.
+    /// Its state.
     pub state: EventState,
     /// Which life this is: 1, and one more for each replay.
     pub life: u32,
     /// Attempts begun in this life.
     pub attempt: u32,
-    /// Attempts of this life whose outcome nobody told.
+    /// Attempts of this life whose outcome is unknown.
     pub doubts: u32,
     /// Which blocks of its command have succeeded in this life.
     pub blocks: SucceededBlocks,
     /// Whether the queue still owes it a first attempt.
     pub queue_state: QueueState,
-    /// Who tries it again when it fails.
+    /// Which side tries it again when it fails.
     pub retrier: Retrier,
     /// The group it must not overlap with.
     pub group: Option<Key>,
     /// Its place in that group's queue.
     pub turn: QueueTurn,
-    /// The change it stands for.
+    /// The change of a subject that it is, if it is one.
     pub change: Option<SubjectChange>,
     /// The messages of this life that were published after the first one, if there are any.
     pub published_again: Option<RepublishState>,
@@ -82,7 +82,7 @@ pub struct SubjectChange {
     pub subject: Key,
     /// What it was changed to: the digest of `change.to`.
     pub value: Digest,
-    /// Where it stands in the sender's order.
+    /// Its place in the sender's order.
     pub order: Option<i64>,
 }
 
@@ -110,7 +110,7 @@ pub enum EventState {
         /// Since when.
         at: Timestamp,
     },
-    /// It is over, and somebody should look.
+    /// It is over and did not succeed: a dead letter.
     Dead {
         /// Why.
         cause: DeathCause,
@@ -142,7 +142,7 @@ pub enum DeathCause {
     Failed,
     /// It never will succeed.
     Rejected,
-    /// It may have acted, and nobody knows.
+    /// It may have acted; its outcome is unknown.
     InDoubt,
     /// What is stored is not what was received.
     Damaged,
@@ -161,12 +161,12 @@ pub enum QueueState {
     Requeued,
 }
 
-/// Who tries an event again when it fails.
+/// The side that tries an event again when it fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retrier {
-    /// The sender, which waits for the end (`respond = "done"`) and has not been told 202.
+    /// The sender, which waits for the end (`respond = "done"`) and has not been answered 202.
     Sender,
-    /// A node: the sender was told 202, and does not come again.
+    /// A node: the sender was answered 202, and does not send it again.
     Node,
 }
 
@@ -189,7 +189,7 @@ impl EventState {
         }
     }
 
-    /// When somebody must look at it: it is due, or its lease ends.
+    /// When a node must look at it: it is due, or its lease ends.
     pub fn wake_at(&self) -> Option<Timestamp> {
         match self {
             Self::Waiting { due } => *due,
@@ -248,7 +248,8 @@ impl DeathCause {
 }
 
 impl Event {
-    /// How a person ends it from outside of whoever may be at it; `is_over` knows whether a lease until then is over.
+    /// The step by which a person cancels it from a process that does not run it; `is_over` says whether a lease until then
+    /// is over.
     pub fn cancelled_from_outside(&self, is_over: impl Fn(Timestamp) -> bool) -> EventStep {
         match self.state {
             EventState::Running { until, .. } if !is_over(until) => EventStep::CancelRemote,
@@ -271,9 +272,10 @@ impl Event {
         matches!(self.state, EventState::Dead { cause: DeathCause::Cancelled, .. })
     }
 
-    /// Is all that was written since that the sender was told 202? Then whoever runs it goes on: nobody else has it.
-    pub fn was_only_accepted(&self, stands: &Self) -> bool {
-        (self.retrier, stands.retrier) == (Retrier::Sender, Retrier::Node) && stands.revision == self.revision.next()
+    /// Was the only write since then, which led to `current`, that the sender was answered 202? Then the node that runs it
+    /// goes on: no other has it.
+    pub fn was_only_accepted(&self, current: &Self) -> bool {
+        (self.retrier, current.retrier) == (Retrier::Sender, Retrier::Node) && current.revision == self.revision.next()
     }
 
     /// Its node, while it runs.

@@ -35,7 +35,7 @@ pub struct Transition {
 pub enum TransientHeaders {
     /// They go.
     Drop,
-    /// There are none: whoever writes has seen the body, and nobody need look again.
+    /// There are none: the writer has seen the body, and the store need not look.
     None,
 }
 
@@ -80,7 +80,7 @@ pub struct AttemptRecord {
     pub output: Vec<u8>,
 }
 
-/// The id that stands for "whoever the register names": the store fills it in.
+/// A placeholder for the event that the register names: the store fills it in.
 const CURRENT_EVENT: EventId = EventId([0; 16]);
 
 impl Event {
@@ -126,8 +126,8 @@ impl Event {
         })
     }
 
-    /// A start that the event's own row decides: the event is owed its first attempt or stands for no change, so no
-    /// register is asked, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
+    /// A start that the event's own row decides: the event is owed its first attempt or is no change of a subject, so no
+    /// register is read, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
     pub fn start_alone(&self, start: &EventStep, route: &Route, now: Timestamp) -> Option<Transition> {
         let change = self.transition(start.clone(), route, now).ok()?;
         (matches!(start, EventStep::Start { .. }) && change.if_superseded.is_none()).then_some(change)
