@@ -208,12 +208,8 @@ impl Event {
             (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.queue_state != QueueState::Suspended => {
                 self.state = self.done_without(DoneReason::Recorded, now);
             }
-            (EventStep::Park, state @ (EventState::Waiting { .. } | EventState::Running { .. }))
-                if self.wants_slot() =>
-            {
-                if let EventState::Running { .. } = state {
-                    self.take_attempt_back();
-                }
+            (EventStep::Park, EventState::Waiting { .. } | EventState::Running { .. }) if self.wants_slot() => {
+                self.take_attempt_back();
                 self.state = EventState::Waiting { due: None };
             }
             (EventStep::Unpark, EventState::Waiting { due: None }) => {
@@ -233,8 +229,10 @@ impl Event {
         Ok(())
     }
 
-    /// Takes back an attempt that did not take its first step. A life without an attempt has no blocks that succeeded.
+    /// Takes back the attempt, if one runs: it did not take its first step. A life without an attempt has no blocks that
+    /// succeeded.
     fn take_attempt_back(&mut self) {
+        let EventState::Running { .. } = self.state else { return };
         self.attempt -= 1;
         if self.attempt == 0 {
             self.blocks = SucceededBlocks::default();
