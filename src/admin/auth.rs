@@ -1,14 +1,18 @@
-//! Who may come in. On loopback without tokens: this machine, and no page but our own. Where tokens are set: who shows
-//! one, in a header or once at the login, which gives a session in a cookie (`session.rs`).
+//! Authentication and authorization of the admin port, login and logout, and the security headers of every response.
 //!
-//! A cookie is sent by a browser whoever asks it to, so a request that changes something and comes with one must also
-//! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
-//! speaks TLS is not known here (`X-Forwarded-Proto` can be written by anyone), so the cookie is not marked `Secure`.
+//! On loopback without tokens: clients on this machine, and no other site's page. With tokens: clients that present one,
+//! in a header or once at the login, which gives a session in a cookie (`session.rs`). A wrong token is counted, logged
+//! and refused after a delay, in a header and at the login alike.
+//!
+//! CSRF: a browser sends the cookie with any site's request. A request that changes something and comes with a cookie
+//! must therefore also carry an `Origin` equal to its `Host`, and a header that no form of another site can set. Whether
+//! a proxy in front uses TLS is not known here (any client can send `X-Forwarded-Proto`), so the cookie is not marked
+//! `Secure`.
 
 use super::dashboard;
-use super::wrong_token::{TokenLocation, reject_token};
 use super::{AdminState, refuse};
 use crate::config::{AdminConfig, AdminPermission};
+use crate::decide::auth_throttle::AuthThrottle;
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
@@ -20,21 +24,26 @@ use axum::extract::{Query, Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use serde_json::{Value, json};
+use tracing::warn;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
 
-/// What a request with a cookie that changes something must carry, with any value.
+/// The header, with any value, that a request with a cookie must carry to change something.
 pub(crate) const PAGE_HEADER: &str = "hookonce-page";
-/// What the name of a cookie begins with.
+/// The prefix of the cookie's name.
 const COOKIE: &str = "hookonce";
 
-/// Nothing from elsewhere, nothing written into the page, no text that becomes markup.
+/// The content security policy: nothing from another origin, no inline script or style, no text that becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Says of every answer how little a browser may do with it.
+/// Adds the security headers to every response.
 pub(super) async fn security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -52,17 +61,18 @@ pub(super) async fn security_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// What who runs a proxy in front can do about it.
+/// What the operator of a proxy in front can do about `cross_site`.
 const KEEP_HOST: &str = "the page's Origin is not the Host of its request; a proxy in front must pass on the name that \
                          the browser asked for, as nginx does with: proxy_set_header Host $http_host;";
 
-/// Refuses what may come from somebody else's page. From behind a proxy that changes `Host`, our own looks like it too.
+/// Refuses a request that may come from another site's page. Behind a proxy that changes `Host`, our own page looks the
+/// same.
 fn cross_site() -> Response {
     let body = json!({ "status": "refused", "reason": "cross_site", "hint": KEEP_HOST });
     (StatusCode::FORBIDDEN, Json(body)).into_response()
 }
 
-/// How it is known who asks.
+/// How a client was authenticated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AuthMethod {
     Loopback,
@@ -70,20 +80,20 @@ enum AuthMethod {
     Cookie(Timestamp),
 }
 
-/// Who asks.
+/// The result of authentication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AuthResult {
-    /// Somebody we know: what they may do, and how that is known.
+    /// The client's permission, and how it was authenticated.
     Known(AdminPermission, AuthMethod),
-    /// Nobody we know.
+    /// The client presented nothing.
     Stranger,
-    /// Somebody who showed a token that is none.
+    /// The client presented a token that is not configured.
     WrongToken,
 }
 
-/// Lets through who may do what they ask.
-pub(super) async fn authorize(State(desk): State<AdminState>, request: Request, next: Next) -> Response {
-    let (who, headers) = match identify(&desk, request.headers()) {
+/// Lets a request through if its client may make it.
+pub(super) async fn authorize(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let (who, headers) = match identify(&state, request.headers()) {
         Ok(who) => (who, request.headers()),
         Err(refusal) => return refusal,
     };
@@ -92,7 +102,7 @@ pub(super) async fn authorize(State(desk): State<AdminState>, request: Request, 
         AuthResult::Stranger => return refuse(StatusCode::UNAUTHORIZED, "bad_token"),
         AuthResult::WrongToken => {
             let refusal = refuse(StatusCode::UNAUTHORIZED, "bad_token");
-            return reject_token(&desk, peer(request.extensions()), TokenLocation::Header, refusal).await;
+            return reject_token(&state, peer(request.extensions()), TokenLocation::Header, refusal).await;
         }
     };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -111,9 +121,9 @@ pub(super) async fn authorize(State(desk): State<AdminState>, request: Request, 
 }
 
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
-fn identify(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
-    if desk.admin.tokens.is_empty() {
-        let here = is_local_request(headers, desk.admin.listen.port());
+fn identify(state: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
+    if state.admin.tokens.is_empty() {
+        let here = is_local_request(headers, state.admin.listen.port());
         return if here {
             Ok(AuthResult::Known(AdminPermission::All, AuthMethod::Loopback))
         } else {
@@ -121,15 +131,15 @@ fn identify(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Respon
         };
     }
     if let Some(token) = bearer(headers) {
-        return Ok(match find_token(&desk.admin, token) {
-            Some(place) => AuthResult::Known(desk.admin.tokens[place].may, AuthMethod::Token),
+        return Ok(match find_token(&state.admin, token) {
+            Some(place) => AuthResult::Known(state.admin.tokens[place].may, AuthMethod::Token),
             None => AuthResult::WrongToken,
         });
     }
     if !same_origin(headers, false) {
         return Err(cross_site());
     }
-    let session = cookie(headers).and_then(|cookie| desk.sessions.find(cookie, desk.store.now()));
+    let session = cookie(headers).and_then(|cookie| state.sessions.find(cookie, state.store.now()));
     Ok(session
         .map_or(AuthResult::Stranger, |session| AuthResult::Known(session.may, AuthMethod::Cookie(session.ends_at))))
 }
@@ -149,7 +159,8 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     each.find(|(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// With the port that the browser asked for: to a browser all ports of a host are one, and another node may have one.
+/// The cookie's name, with the port of the request: browsers send a host's cookies to all its ports, and another node may
+/// listen on one of them.
 fn cookie_name(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
     match host.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
@@ -158,7 +169,8 @@ fn cookie_name(headers: &HeaderMap) -> String {
     }
 }
 
-/// Where among the tokens this one is. Digests are compared, so that neither length nor beginning tells anything.
+/// The index of this token among those configured. Digests are compared in constant time, so neither length nor prefix
+/// leaks.
 fn find_token(admin: &AdminConfig, token: &str) -> Option<usize> {
     let given = Digest::of(token.as_bytes());
     let same =
@@ -166,7 +178,7 @@ fn find_token(admin: &AdminConfig, token: &str) -> Option<usize> {
     admin.tokens.iter().position(|token| same(token.secret.expose()))
 }
 
-/// Does the page that asks come from the address that is asked? Where there is no `Origin`: only if there need not be.
+/// Whether `Origin` equals `Host`. Without an `Origin`: whether none is needed.
 fn same_origin(headers: &HeaderMap, needed: bool) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     match headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("")) {
@@ -178,7 +190,7 @@ fn same_origin(headers: &HeaderMap, needed: bool) -> bool {
     }
 }
 
-/// The request names this machine, and does not come from somebody's page.
+/// Whether the request names this machine by a loopback name, and does not come from another site's page.
 fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
     let here = |authority: &str| {
         let name = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
@@ -186,7 +198,7 @@ fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
     };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
-    // A picture or a script of another page is asked for without an origin; the browser says so in this header.
+    // A browser fetches images and scripts of another site's page without an origin, but with this header.
     let site = headers.get("sec-fetch-site").map(|site| site.to_str().unwrap_or(""));
     host.is_some_and(here)
         && site.is_none_or(|site| matches!(site, "same-origin" | "none"))
@@ -195,72 +207,74 @@ fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
         })
 }
 
-/// Who am I, and what may I do? Answered to everybody; a stranger hears only that a login is needed.
-pub(super) async fn session(State(desk): State<AdminState>, request: Request) -> Response {
+/// The client's own session and permission. Needs no login; a client without one learns only that it needs one.
+pub(super) async fn session(State(state): State<AdminState>, request: Request) -> Response {
     let stranger = || Json(json!({ "needs_login": true, "may": null })).into_response();
-    match identify(&desk, request.headers()) {
-        Ok(AuthResult::Known(may, by)) => Json(session_view(&desk, may, by)).into_response(),
+    match identify(&state, request.headers()) {
+        Ok(AuthResult::Known(may, by)) => Json(session_view(&state, may, by)).into_response(),
         Ok(AuthResult::Stranger) => stranger(),
         Ok(AuthResult::WrongToken) => {
-            reject_token(&desk, peer(request.extensions()), TokenLocation::Header, stranger()).await
+            reject_token(&state, peer(request.extensions()), TokenLocation::Header, stranger()).await
         }
         Err(refusal) => refusal,
     }
 }
 
-fn session_view(desk: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
+fn session_view(state: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
     let (by, expires_at) = match by {
         AuthMethod::Loopback => ("loopback", None),
         AuthMethod::Token => ("token", None),
         AuthMethod::Cookie(ends) => ("cookie", Some(ends)),
     };
     json!({
-        "needs_login": !desk.admin.tokens.is_empty(),
+        "needs_login": !state.admin.tokens.is_empty(),
         "may": match may { AdminPermission::Read => "read", AdminPermission::Forget => "forget", AdminPermission::All => "all" },
         "by": by,
         "header": PAGE_HEADER,
         "expires_at": expires_at,
-        "node": desk.dispatcher.node().to_string(),
+        "node": state.dispatcher.node().to_string(),
         "version": env!("CARGO_PKG_VERSION"),
     })
 }
 
-/// Trades a token for a session.
-pub(super) async fn login(State(desk): State<AdminState>, request: Request) -> Response {
+/// Exchanges a token for a session.
+pub(super) async fn login(State(state): State<AdminState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
-    if desk.admin.tokens.is_empty() {
-        if !is_local_request(&parts.headers, desk.admin.listen.port()) {
+    if state.admin.tokens.is_empty() {
+        if !is_local_request(&parts.headers, state.admin.listen.port()) {
             return refuse(StatusCode::FORBIDDEN, "host_or_origin");
         }
-        return refuse(StatusCode::BAD_REQUEST, "no token is set, so there is nothing to log in to");
+        return refuse(StatusCode::BAD_REQUEST, "no token is configured, so there is no login");
     }
     if !same_origin(&parts.headers, false) {
         return cross_site();
     }
-    let token = match read_token(&desk, &parts.headers, body).await {
+    let token = match read_token(&state, &parts.headers, body).await {
         Ok(token) => token,
         Err(refusal) => return refusal,
     };
-    let Some(place) = find_token(&desk.admin, &token) else {
+    let Some(place) = find_token(&state.admin, &token) else {
         let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
-        return reject_token(&desk, peer(&parts.extensions), TokenLocation::Login, refusal).await;
+        return reject_token(&state, peer(&parts.extensions), TokenLocation::Login, refusal).await;
     };
-    let (held, session) = desk.sessions.open(place, desk.store.now());
+    let (held, session) = state.sessions.open(place, state.store.now());
     let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
     let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
-    let session = || Json(session_view(&desk, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
+    let session = || Json(session_view(&state, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
 }
 
-/// Ends a session. Nobody is harmed by having to log in again, yet only our own page may ask for it.
-pub(super) async fn logout(State(desk): State<AdminState>, headers: HeaderMap) -> Response {
+/// Ends the session on this node, and removes the cookie.
+///
+/// Another node with the same token still accepts a copy of the cookie until it expires.
+pub(super) async fn logout(State(state): State<AdminState>, headers: HeaderMap) -> Response {
     if !same_origin(&headers, false) {
         return cross_site();
     }
     if let Some(cookie) = cookie(&headers) {
-        desk.sessions.close(cookie, desk.store.now());
+        state.sessions.close(cookie, state.store.now());
     }
     let response = if wants_json(&headers) { Json(json!({ "status": "ok" })).into_response() } else { go("/login") };
     let name = cookie_name(&headers);
@@ -283,17 +297,17 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
     response
 }
 
-/// Why a body of a request to the admin port was not read.
+/// The response to a request whose body could not be read.
 pub(super) fn no_body(error: BodyError) -> Response {
     let reply = crate::ingress::http_response::no_body(error);
     crate::ingress::http_response::response(reply).map(Body::new)
 }
 
-/// The token in a form or in JSON, and nothing else.
-async fn read_token(desk: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
+/// The token in a form or in JSON; nothing else may be in it.
+async fn read_token(state: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
     let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
     let limits = BodyLimits { bytes: limits::ADMIN_BODY_BYTES_MAX, ..BodyLimits::default() };
-    let bytes = read(body, limits, &desk.flight).await.map_err(no_body)?;
+    let bytes = read(body, limits, &state.flight).await.map_err(no_body)?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let pairs: Vec<(String, String)> = match kind.split(';').next().unwrap_or("").trim() {
         "application/x-www-form-urlencoded" => {
@@ -309,8 +323,87 @@ async fn read_token(desk: &AdminState, headers: &HeaderMap, body: Body) -> Resul
     };
     match pairs.as_slice() {
         [(name, token)] if name == "token" && !token.is_empty() => Ok(token.clone()),
-        _ => Err(wrong("expected a token, and nothing else")),
+        _ => Err(wrong("expected one member, `token`")),
     }
+}
+
+/// Where a token was presented.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TokenLocation {
+    /// In the `Authorization` header.
+    Header,
+    /// At the login.
+    Login,
+}
+
+/// Recent wrong tokens by network, with a monotonic origin for their times. The delay of each is decided in
+/// [`auth_throttle`](crate::decide::auth_throttle).
+#[derive(Debug)]
+pub(super) struct TokenThrottle {
+    throttle: Mutex<AuthThrottle<IpAddr>>,
+    since: Instant,
+}
+
+impl Default for TokenThrottle {
+    fn default() -> Self {
+        Self { throttle: Mutex::default(), since: Instant::now() }
+    }
+}
+
+impl TokenThrottle {
+    fn throttle(&self) -> MutexGuard<'_, AuthThrottle<IpAddr>> {
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A refusal that is being delayed; released on drop, since the client may have gone.
+struct DelayedRefusal<'d>(&'d AdminState, IpAddr);
+
+impl Drop for DelayedRefusal<'_> {
+    fn drop(&mut self) {
+        self.0.refusals.throttle().release(&self.1);
+    }
+}
+
+/// Counts a wrong token, logs it, and refuses it after a delay.
+async fn reject_token(
+    state: &AdminState,
+    peer: Option<IpAddr>,
+    location: TokenLocation,
+    refusal: Response,
+) -> Response {
+    let from = network(peer.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+    let word = match location {
+        TokenLocation::Header => "header",
+        TokenLocation::Login => "login",
+    };
+    state.dispatcher.meter().admin_refused(location == TokenLocation::Login);
+    let throttled = state.refusals.throttle().record_failure(&from, state.refusals.since.elapsed());
+    if let Some(times) = throttled.say {
+        warn!(target: "hookonce", reason = "bad_token", from = %from, way = word, times, "admin");
+    }
+    match throttled.delay {
+        Some(delay) => {
+            let _waiting = DelayedRefusal(state, from);
+            tokio::time::sleep(delay).await;
+            refusal
+        }
+        None => drop_connection(),
+    }
+}
+
+/// The network that a client counts as: an IPv6 client has a whole /64 at will.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// Closes the connection without an answer, by a body that fails before its first byte.
+fn drop_connection() -> Response {
+    let broken = stream::iter([Err::<&[u8], _>(io::Error::other("too many wrong tokens"))]);
+    Response::new(Body::from_stream(broken))
 }
 
 #[cfg(test)]
@@ -385,6 +478,19 @@ mod tests {
         ] {
             let headers = headers(&[(header::HOST, host), (header::COOKIE, Some(given))]);
             assert_eq!(cookie(&headers), expected, "{host:?}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_network_and_a_mapped_address_count_as_one() {
+        for (address, expected) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:db8:1:2::", "2001:db8:1:2::"),
+        ] {
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(network(address).to_string(), expected);
         }
     }
 }

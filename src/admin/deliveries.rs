@@ -1,5 +1,6 @@
-//! Deliveries that made no event of their own, of this node and, through their admin ports, of its peers. A peer is asked
-//! only for its own, so nobody asks in circles; one that does not answer is named.
+//! `/api/deliveries`: deliveries that made no event of their own, of this node and, through their admin ports, of its
+//! peers. A peer is asked for its own deliveries only, so requests do not go in circles; one that does not answer is
+//! named.
 
 use super::query::{LIST_MAX, QueryParams};
 use super::{AdminState, view};
@@ -9,117 +10,134 @@ use crate::decide::time::Timestamp;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::future::join_all;
 use reqwest::{Client, Url};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
-/// Characters of a name that a peer tells.
+/// Characters of a name in a peer's answer.
 const NAME_CHARS_MAX: usize = 200;
 
-/// What was turned away, newest first.
-pub(super) async fn turned_away(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
-    query_nodes(&desk, &TURNED_AWAY, asked).await
+/// The verdicts of deliveries that made no event of their own.
+const WITHOUT_EVENT: [DeliveryVerdict; 5] = [
+    DeliveryVerdict::Duplicate,
+    DeliveryVerdict::Stale,
+    DeliveryVerdict::Ignored,
+    DeliveryVerdict::Refused,
+    DeliveryVerdict::Unavailable,
+];
+
+/// Deliveries that made no event of their own.
+#[derive(Serialize)]
+pub(super) struct DeliveryList {
+    /// Newest first.
+    deliveries: Vec<view::DeliveryView>,
+    /// The nodes that were asked.
+    nodes: Vec<AskedNode>,
 }
 
-/// Deliveries that made no event of their own, newest first: also those that repeat one, or came too late.
-pub(super) async fn deliveries(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
-    query_nodes(&desk, &DELIVERIES, asked).await
+/// The refused and ignored deliveries, in the shape of version 0.1.0.
+#[derive(Serialize)]
+pub(super) struct TurnedAwayList {
+    /// Newest first.
+    turned_away: Vec<view::DeliveryView>,
+    /// The nodes that were asked.
+    nodes: Vec<AskedNode>,
 }
 
-/// A question that each node answers for itself.
-struct DeliveryLogQuery {
-    path: &'static str,
-    /// Under what name the answer is.
-    name: &'static str,
-    verdicts: &'static [DeliveryVerdict],
-    shown: fn(&DeliveryRecord, &str) -> Value,
+/// A node that was asked for its deliveries.
+#[derive(Serialize)]
+pub(super) struct AskedNode {
+    node: Option<String>,
+    /// null: the node that answers.
+    address: Option<String>,
+    /// Whether it answered within a second. The deliveries of one that did not are missing.
+    answered: bool,
+    /// Why it did not.
+    why: Option<String>,
 }
 
-const TURNED_AWAY: DeliveryLogQuery = DeliveryLogQuery {
-    path: "/api/turned-away",
-    name: "turned_away",
-    verdicts: &[DeliveryVerdict::Refused, DeliveryVerdict::Ignored],
-    shown: view::turned_away,
-};
+/// Lists deliveries that made no event of their own, newest first.
+pub(super) async fn deliveries(
+    State(state): State<AdminState>,
+    params: QueryParams,
+) -> Result<Json<DeliveryList>, Response> {
+    query_nodes(&state, params, &WITHOUT_EVENT).await.map(Json)
+}
 
-const DELIVERIES: DeliveryLogQuery = DeliveryLogQuery {
-    path: "/api/deliveries",
-    name: "deliveries",
-    verdicts: &[
-        DeliveryVerdict::Duplicate,
-        DeliveryVerdict::Stale,
-        DeliveryVerdict::Ignored,
-        DeliveryVerdict::Refused,
-        DeliveryVerdict::Unavailable,
-    ],
-    shown: view::delivery,
-};
+/// Lists the refused and ignored deliveries: `/api/deliveries?verdict=refused,ignored` under its path of version 0.1.0,
+/// whose nodes ask their peers for it.
+pub(super) async fn turned_away(
+    State(state): State<AdminState>,
+    params: QueryParams,
+) -> Result<Json<TurnedAwayList>, Response> {
+    let verdicts = [DeliveryVerdict::Refused, DeliveryVerdict::Ignored];
+    let DeliveryList { deliveries, nodes } = query_nodes(&state, params, &verdicts).await?;
+    Ok(Json(TurnedAwayList { turned_away: deliveries, nodes }))
+}
 
 async fn query_nodes(
-    desk: &AdminState,
-    question: &DeliveryLogQuery,
-    mut asked: QueryParams,
-) -> Result<Response, Response> {
-    let (source, text) = (asked.text("source")?, asked.search_text("text")?);
-    let words: Vec<_> = question.verdicts.iter().map(|verdict| verdict.word()).collect();
-    let verdict = asked.word("verdict", &words)?.and_then(DeliveryVerdict::parse);
-    let local = asked.flag("local")?;
-    let limit = asked.limit(100, LIST_MAX)?;
-    asked.finish()?;
-    let small = text.as_deref().map(str::to_lowercase);
-    let fits = |heard: &DeliveryRecord| {
-        question.verdicts.contains(&heard.verdict)
-            && verdict.is_none_or(|verdict| heard.verdict == verdict)
-            && source.as_deref().is_none_or(|name| heard.source.as_deref() == Some(name))
-            && small
+    state: &AdminState,
+    mut params: QueryParams,
+    verdicts: &[DeliveryVerdict],
+) -> Result<DeliveryList, Response> {
+    let (source, text) = (params.text("source")?, params.search_text("text")?);
+    let words: Vec<_> = verdicts.iter().map(|verdict| verdict.word()).collect();
+    let wanted = params.words("verdict", &words)?.unwrap_or(words);
+    let local = params.flag("local")?;
+    let limit = params.limit(100, LIST_MAX)?;
+    params.finish()?;
+    let lower = text.as_deref().map(str::to_lowercase);
+    let matches = |record: &DeliveryRecord| {
+        wanted.contains(&record.verdict.word())
+            && source.as_deref().is_none_or(|name| record.source.as_deref() == Some(name))
+            && lower
                 .as_deref()
-                .is_none_or(|part| heard.delivery.as_deref().is_some_and(|id| id.to_lowercase().contains(part)))
+                .is_none_or(|part| record.delivery.as_deref().is_some_and(|id| id.to_lowercase().contains(part)))
     };
-    let node = desk.dispatcher.node().to_string();
-    let mut all: Vec<_> = desk.dispatcher.meter().last().into_iter().map(|heard| (heard, node.clone())).collect();
-    let mut nodes = vec![json!({ "node": node, "address": null, "answered": true, "why": null })];
+    let node = state.dispatcher.node().to_string();
+    let own = state.dispatcher.meter().last().into_iter();
+    let mut all: Vec<_> = own.map(|record| (record, node.clone())).collect();
+    let mut nodes = vec![AskedNode { node: Some(node), address: None, answered: true, why: None }];
     if !local {
         let mut query = vec![("local", "1".to_owned()), ("limit", limit.to_string())];
         query.extend(source.clone().map(|name| ("source", name)));
         query.extend(text.clone().map(|part| ("text", part)));
-        query.extend(verdict.map(|verdict| ("verdict", verdict.word().to_owned())));
-        let asked = desk.admin.peers.iter().map(|peer| ask(&desk.peers, &desk.admin, peer, question, &query));
-        for (peer, answer) in desk.admin.peers.iter().zip(join_all(asked).await) {
-            let (name, why) = match answer {
+        query.extend((wanted.len() < WITHOUT_EVENT.len()).then(|| ("verdict", wanted.join(","))));
+        let asked = state.admin.peers.iter().map(|peer| ask(&state.peers, &state.admin, peer, &query));
+        for (peer, answer) in state.admin.peers.iter().zip(join_all(asked).await) {
+            let (node, why) = match answer {
                 Ok((name, theirs)) => {
-                    all.extend(theirs.into_iter().map(|heard| (heard, name.clone())));
+                    all.extend(theirs.into_iter().map(|record| (record, name.clone())));
                     (Some(name), None)
                 }
                 Err(why) => (None, Some(why)),
             };
-            nodes.push(json!({ "node": name, "address": peer, "answered": why.is_none(), "why": why }));
+            nodes.push(AskedNode { node, address: Some(peer.clone()), answered: why.is_none(), why });
         }
     }
-    all.retain(|(heard, _)| fits(heard));
-    all.sort_by_key(|(heard, _)| std::cmp::Reverse(heard.at));
+    all.retain(|(record, _)| matches(record));
+    all.sort_by_key(|(record, _)| std::cmp::Reverse(record.at));
     all.truncate(limit);
-    let all: Vec<_> = all.iter().map(|(heard, node)| (question.shown)(heard, node)).collect();
-    Ok(Json(json!({ question.name: all, "nodes": nodes })).into_response())
+    Ok(DeliveryList { deliveries: all.iter().map(|(record, node)| view::delivery(record, node)).collect(), nodes })
 }
 
-/// A peer's name, and its answer; or why there is none.
+/// A peer's name and its deliveries, or why it gave none.
 async fn ask(
     client: &Client,
     admin: &AdminConfig,
     peer: &str,
-    question: &DeliveryLogQuery,
     query: &[(&str, String)],
 ) -> Result<(String, Vec<DeliveryRecord>), String> {
-    let url = format!("{peer}{}", question.path);
-    let mut url = Url::parse(&url).map_err(|_| "its address cannot be read".to_owned())?;
+    let mut url = Url::parse(&format!("{peer}/api/deliveries")).map_err(|_| "its address cannot be read".to_owned())?;
     url.query_pairs_mut().extend_pairs(query);
     let mut request = client.get(url).timeout(limits::PEER_TIME);
     if let Some(token) = &admin.peer_token {
         request = request.bearer_auth(String::from_utf8_lossy(token.expose()));
     }
     let words = |error: reqwest::Error| {
-        if error.is_timeout() { "it took too long" } else { "nobody answers there, or not all of it" }.to_owned()
+        if error.is_timeout() { "it took too long" } else { "it cannot be reached, or its answer broke off" }.to_owned()
     };
     let mut response = request.send().await.map_err(words)?;
     if !response.status().is_success() {
@@ -132,26 +150,26 @@ async fn ask(
         }
         body.extend_from_slice(&chunk);
     }
-    answered(&body, question).ok_or_else(|| "it is no node of ours".to_owned())
+    parse_answer(&body).ok_or_else(|| "its answer is not that of a hookonce node".to_owned())
 }
 
-/// What a peer says, as far as it can be what a node says.
-fn answered(body: &[u8], question: &DeliveryLogQuery) -> Option<(String, Vec<DeliveryRecord>)> {
-    let told: Value = serde_json::from_slice(body).ok()?;
-    let name = told["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
-    let theirs = told[question.name].as_array()?.iter().map(parse_record).collect::<Option<Vec<_>>>()?;
-    Some((name.to_owned(), theirs))
+/// A peer's answer, if it has the shape of a node's answer.
+fn parse_answer(body: &[u8]) -> Option<(String, Vec<DeliveryRecord>)> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    let name = answer["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
+    let records = answer["deliveries"].as_array()?.iter().map(parse_record).collect::<Option<Vec<_>>>()?;
+    Some((name.to_owned(), records))
 }
 
-/// A delivery as a peer tells of it. It is believed what it saw, and nothing about how long or of what kind that is.
-fn parse_record(told: &Value) -> Option<DeliveryRecord> {
-    let text = |name: &str| told[name].as_str().map(str::to_owned);
-    let number = |name: &str| told[name].as_u64();
+/// A delivery as a peer reports it. The peer is trusted about what it saw, not about the type and length of a value.
+fn parse_record(shown: &Value) -> Option<DeliveryRecord> {
+    let text = |name: &str| shown[name].as_str().map(str::to_owned);
+    let number = |name: &str| shown[name].as_u64();
     let source = text("source").filter(|name| name.chars().count() <= NAME_CHARS_MAX);
-    let heard = DeliveryRecord {
+    let record = DeliveryRecord {
         path: text("path"),
         status: number("status")?.try_into().ok()?,
-        event: told["event"].as_str().and_then(|id| id.parse().ok()),
+        event: shown["event"].as_str().and_then(|id| id.parse().ok()),
         same: text("same"),
         reason: text("reason"),
         why: text("why"),
@@ -159,9 +177,9 @@ fn parse_record(told: &Value) -> Option<DeliveryRecord> {
         bytes: number("bytes")?.try_into().ok()?,
         ..DeliveryRecord::new(
             source.map(Into::into),
-            DeliveryVerdict::parse(told["verdict"].as_str()?)?,
-            Timestamp::parse(told["at"].as_str()?)?,
+            DeliveryVerdict::parse(shown["verdict"].as_str()?)?,
+            Timestamp::parse(shown["at"].as_str()?)?,
         )
     };
-    Some(heard.truncated())
+    Some(record.truncated())
 }

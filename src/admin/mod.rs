@@ -11,9 +11,7 @@ pub(crate) mod overview;
 pub(crate) mod query;
 pub(crate) mod session;
 pub(crate) mod stream;
-pub(crate) mod tail;
 pub(crate) mod view;
-pub(crate) mod wrong_token;
 
 pub(crate) use query::LIST_MAX;
 
@@ -34,6 +32,7 @@ use crate::store::status_text::has_route;
 use crate::store::{
     AdvanceResult, EventDetails, EventPage, EventQuery, Inspect, RemovalResult, StoreError, StoredValue,
 };
+use auth::TokenThrottle;
 use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -50,7 +49,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
-use wrong_token::TokenThrottle;
 
 /// Events listed where one name means several.
 pub(crate) const NAMESAKES_MAX: usize = 10;
@@ -156,7 +154,7 @@ pub(crate) fn router(desk: AdminState) -> Router {
         .route("/api/deliveries", get(deliveries::deliveries))
         .route("/api/live", get(stream::live))
         .route("/api/quarantine", get(quarantined))
-        .route("/api/tail", get(tail))
+        .route("/api/tail", get(stream::tail))
         .route("/metrics", get(info::metrics))
         // Not for a method that there is not: it is wrong whoever asks.
         .route_layer(from_fn_with_state(desk.clone(), auth::authorize));
@@ -346,12 +344,4 @@ async fn forget(State(desk): State<AdminState>, mut asked: QueryParams) -> Resul
     }
     let swept = desk.dispatcher.forget_now().await.map_err(|error| unavailable(&error))?;
     Ok(Json(view::forgotten(swept, &*desk.store)).into_response())
-}
-
-/// Changes of state, deliveries that made no event, and output of commands, as they happen.
-async fn tail(State(desk): State<AdminState>) -> Response {
-    match desk.listeners.clone().try_acquire_owned() {
-        Ok(place) => stream::streamed(tail::news(desk, place)),
-        Err(_) => unavailable_response(stream::TOO_MANY),
-    }
 }

@@ -65,6 +65,16 @@ impl QueryParams {
         words.iter().find(|word| **word == given).copied().map(Some).ok_or_else(|| misread(name))
     }
 
+    /// Takes some of these words, separated by commas.
+    pub(super) fn words(
+        &mut self,
+        name: &str,
+        words: &[&'static str],
+    ) -> Result<Option<Vec<&'static str>>, QueryRejection> {
+        let find = |given: &str| words.iter().find(|word| **word == given).copied();
+        self.parsed(name, |given| given.split(',').map(find).collect())
+    }
+
     /// Takes a flag, which is there as `1` or not at all.
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, QueryRejection> {
         self.word(name, &["1"]).map(|flag| flag.is_some())

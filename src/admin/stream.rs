@@ -1,19 +1,24 @@
-//! What happens, as it happens: server-sent events. Who reads too slowly is told so and let go: what they show is old,
-//! and they know where to read it anew.
+//! `/api/live`: what happens, as it happens, as server-sent events.
+//!
+//! A client that falls behind gets a `missed` event and is disconnected: what it shows is old, and it knows where to read
+//! it again. `hookonce tail` shows no page that could be read again, so with `tail=1` the client stays connected.
 
-use super::query::QueryParams;
+use super::query::{QueryParams, QueryRejection};
 use super::{AdminState, unavailable_response, view};
 use crate::action::OutputChunk;
-use crate::decide::event::Event;
+use crate::decide::event::{Event, EventState};
 use crate::decide::id::EventId;
-use crate::observe::delivery_log::DeliveryRecord;
-use crate::store::{ChangeHint, EventQuery};
+use crate::decide::limits;
+use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
+use crate::store::status_text::status_text;
+use crate::store::{ChangeHint, EventDetails, EventQuery};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response, sse};
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -21,64 +26,111 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, channel, error::RecvError};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-/// How long a reader waits before it comes back.
+/// How long a client waits before it reconnects.
 const RETRY: Duration = Duration::from_secs(2);
-/// Messages in a second for who wants few.
+/// Messages per second with `few=1`.
 const FEW: u32 = 40;
-/// That second.
+/// The second of [`FEW`]; also the least time between two `more` events.
 const PACE: Duration = Duration::from_secs(1);
-/// How long after other nodes wrote something the reader hears of it: what became due has begun by then.
+/// The delay between a write of another node and `more`: what became due has started by then.
 const MOMENT: Duration = Duration::from_millis(250);
-/// Events of a source that are known to be its own, so that their output is.
+/// Events that are remembered as events of the wanted source, because output names only its event.
 const KNOWN_MAX: usize = 4096;
 
-/// What who would be one too many is told.
-pub(super) const TOO_MANY: &str = "too many look on already";
+/// What a stream leaves out, and how it treats a slow client.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum StreamMode {
+    /// For a page that reads itself again: `missed` ends the stream.
+    #[default]
+    Page,
+    /// For a terminal: a waiting or dead event says `why`, an accepted delivery is told by its event alone, there is no
+    /// `more` for what other nodes write, and `missed` does not end the stream.
+    Tail,
+}
 
-/// Follows what happens.
-pub(super) async fn live(
-    State(desk): State<AdminState>,
-    headers: HeaderMap,
-    mut asked: QueryParams,
-) -> Result<Response, Response> {
-    let (source, event) = (asked.text("source")?, asked.parsed("event", |text| text.parse::<EventId>().ok())?);
-    let output = asked.word("output", &["0", "1"])? != Some("0");
-    let few = asked.word("few", &["1"])?.map(|_| StreamRateLimit::default());
-    asked.finish()?;
-    let Ok(place) = desk.listeners.clone().try_acquire_owned() else {
-        return Err(unavailable_response(TOO_MANY));
-    };
-    let (news, heard) = (desk.dispatcher.state_changes(), desk.dispatcher.meter().subscribe());
-    let others = PeerChanges { hints: desk.store.hints(), ..PeerChanges::default() };
-    let (so_far, chunks) = match event.filter(|_| output) {
-        Some(event) => desk.dispatcher.output_of(event),
-        None => (None, desk.dispatcher.output()),
-    };
-    let mut wanted = LiveFilter { source, event, output, known: HashSet::new() };
-    // What runs already writes output too.
-    if let (Some(source), true) = (&wanted.source, output) {
-        let (source, state) = (Some(source.clone()), Some("running".to_owned()));
-        let running = EventQuery { source, state, limit: crate::admin::LIST_MAX, ..EventQuery::default() };
-        let running = desk.store.list(running).await.unwrap_or_default();
-        wanted.known.extend(running.iter().map(|event| event.id));
+/// The query of a stream.
+#[derive(Default)]
+struct StreamQuery {
+    source: Option<String>,
+    event: Option<EventId>,
+    no_output: bool,
+    few: bool,
+    mode: StreamMode,
+}
+
+impl StreamQuery {
+    fn parse(mut params: QueryParams) -> Result<Self, QueryRejection> {
+        let query = Self {
+            source: params.text("source")?,
+            event: params.parsed("event", |text| text.parse().ok())?,
+            no_output: params.word("output", &["0", "1"])? == Some("0"),
+            few: params.flag("few")?,
+            mode: if params.flag("tail")? { StreamMode::Tail } else { StreamMode::Page },
+        };
+        params.finish()?;
+        Ok(query)
     }
-    let closing = desk.closing.clone();
-    let came_back = headers.contains_key("last-event-id");
-    let next = if came_back { StreamPhase::Missed } else { StreamPhase::Start };
-    let ears =
-        EventStream { desk, news, so_far, chunks, heard, others, closing, wanted, next, pace: few, _place: place };
-    Ok(streamed(follow(ears)))
 }
 
-/// A stream, which a proxy between must pass on as it comes: nginx would gather it first.
-pub(super) fn streamed(news: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static) -> Response {
+/// Follows what happens on this node.
+pub(super) async fn live(
+    State(state): State<AdminState>,
+    headers: HeaderMap,
+    params: QueryParams,
+) -> Result<Response, Response> {
+    open(state, &headers, StreamQuery::parse(params)?).await
+}
+
+/// The same as `/api/live?tail=1`, under the path that `hookonce tail` of version 0.1.0 asks for.
+pub(super) async fn tail(State(state): State<AdminState>, headers: HeaderMap) -> Result<Response, Response> {
+    open(state, &headers, StreamQuery { mode: StreamMode::Tail, ..StreamQuery::default() }).await
+}
+
+async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Result<Response, Response> {
+    let Ok(permit) = state.listeners.clone().try_acquire_owned() else {
+        let limit = limits::LISTENERS_MAX;
+        return Err(unavailable_response(&format!("too many live streams are open (limit {limit})")));
+    };
+    let StreamQuery { source, event, no_output, few, mode } = query;
+    let (changes, deliveries) = (state.dispatcher.state_changes(), state.dispatcher.meter().subscribe());
+    let hints = if mode == StreamMode::Page { state.store.hints() } else { None };
+    let (so_far, output) = match event.filter(|_| !no_output) {
+        Some(event) => state.dispatcher.output_of(event),
+        None => (None, state.dispatcher.output()),
+    };
+    let mut filter = LiveFilter { source, event, output: !no_output, known: HashSet::new() };
+    // Events that run already write output too.
+    if let (Some(source), true) = (&filter.source, filter.output) {
+        let running = EventQuery {
+            source: Some(source.clone()),
+            state: Some("running".to_owned()),
+            limit: crate::admin::LIST_MAX,
+            ..EventQuery::default()
+        };
+        let running = state.store.list(running).await.unwrap_or_default();
+        filter.known.extend(running.iter().map(|event| event.id));
+    }
+    let reconnected = headers.contains_key("last-event-id");
+    let stream = EventStream {
+        changes,
+        so_far,
+        output,
+        deliveries,
+        peers: PeerChanges { hints, ..PeerChanges::default() },
+        filter,
+        mode,
+        phase: if reconnected { StreamPhase::Missed } else { StreamPhase::Start },
+        rate_limit: few.then(StreamRateLimit::default),
+        state,
+        _permit: permit,
+    };
+    // nginx would buffer the stream without this header.
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
-    (unbuffered, Sse::new(news).keep_alive(KeepAlive::default())).into_response()
+    Ok((unbuffered, Sse::new(messages(stream)).keep_alive(KeepAlive::default())).into_response())
 }
 
-/// What a reader wants to hear.
+/// What a client wants to receive.
 struct LiveFilter {
     source: Option<String>,
     event: Option<EventId>,
@@ -98,9 +150,11 @@ impl LiveFilter {
         of_source && self.event.is_none_or(|wanted| wanted == event.id)
     }
 
-    fn heard(&self, heard: &DeliveryRecord) -> bool {
-        self.source.as_deref().is_none_or(|source| heard.source.as_deref() == Some(source))
-            && self.event.is_none_or(|wanted| heard.event == Some(wanted))
+    fn delivery(&self, delivery: &DeliveryRecord, mode: StreamMode) -> bool {
+        // The terminal shows the new event itself.
+        (mode == StreamMode::Page || delivery.verdict != DeliveryVerdict::Accepted)
+            && self.source.as_deref().is_none_or(|source| delivery.source.as_deref() == Some(source))
+            && self.event.is_none_or(|wanted| delivery.event == Some(wanted))
     }
 
     fn chunk(&self, chunk: &OutputChunk) -> bool {
@@ -109,7 +163,7 @@ impl LiveFilter {
             && self.event.is_none_or(|wanted| wanted == chunk.event)
     }
 
-    /// May it be about what is wanted?
+    /// Whether a hint may be about something wanted.
     fn hint(&self, hint: &ChangeHint) -> bool {
         match hint {
             ChangeHint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
@@ -119,85 +173,86 @@ impl LiveFilter {
     }
 }
 
-/// What is said next, before anything is heard.
+/// What a stream sends next.
 enum StreamPhase {
-    /// How long to wait before coming back.
+    /// The reconnection delay.
     Start,
-    /// That something was missed.
+    /// `missed`, because the client was connected before.
     Missed,
     /// What happens.
-    News,
-    /// Nothing more.
+    Events,
+    /// Nothing: the stream is over.
     End,
 }
 
+/// One client's subscription to everything that happens on this node.
 struct EventStream {
-    desk: AdminState,
-    news: Receiver<Event>,
-    /// What the event's attempt had written before; told first.
+    state: AdminState,
+    changes: Receiver<Event>,
+    /// What the wanted event's attempt has written before the client connected; sent first.
     so_far: Option<Vec<u8>>,
-    chunks: Receiver<OutputChunk>,
-    heard: Receiver<DeliveryRecord>,
-    others: PeerChanges,
-    closing: CancellationToken,
-    wanted: LiveFilter,
-    next: StreamPhase,
-    pace: Option<StreamRateLimit>,
-    _place: OwnedSemaphorePermit,
+    output: Receiver<OutputChunk>,
+    deliveries: Receiver<DeliveryRecord>,
+    peers: PeerChanges,
+    filter: LiveFilter,
+    mode: StreamMode,
+    phase: StreamPhase,
+    rate_limit: Option<StreamRateLimit>,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// How much was told in this second, to who wants only so much of it. Whoever looks at numbers that are read once a
-/// second anyway does not cost a busy node a message for each delivery.
+/// The messages sent in this second to a client that asked for few. A page that reads its numbers once a second does not
+/// cost a busy node a message for each delivery.
 #[derive(Default)]
 struct StreamRateLimit {
     since: Option<Instant>,
-    told: u32,
+    sent: u32,
 }
 
 impl StreamRateLimit {
-    /// Counts one that is told.
-    fn tell(&mut self) {
+    /// Counts a message.
+    fn count(&mut self) {
         if self.since.is_none_or(|since| since.elapsed() >= PACE) {
-            (self.since, self.told) = (Some(Instant::now()), 0);
+            (self.since, self.sent) = (Some(Instant::now()), 0);
         }
-        self.told += 1;
+        self.sent += 1;
     }
 
-    /// Until when nothing more is told.
-    fn rest(&self) -> Option<Instant> {
-        self.since.filter(|since| self.told >= FEW && since.elapsed() < PACE).map(|since| since + PACE)
+    /// Until when nothing more may be sent.
+    fn paused_until(&self) -> Option<Instant> {
+        self.since.filter(|since| self.sent >= FEW && since.elapsed() < PACE).map(|since| since + PACE)
     }
 }
 
-/// What other nodes write, where the store tells: not what it is, only that there is a reason to read again.
+/// Writes of other nodes, where the store reports them: not what they wrote, only that there is a reason to read again.
 #[derive(Default)]
 struct PeerChanges {
-    /// Nobody, while there is something to tell.
+    /// The store's hints; `None` while `more` is due.
     hints: Option<Receiver<ChangeHint>>,
-    /// When to tell it.
+    /// When `more` is due.
     due: Option<Instant>,
-    /// When that was done last.
-    told: Option<Instant>,
+    /// When `more` was last sent.
+    sent: Option<Instant>,
 }
 
 impl PeerChanges {
-    /// Waits until it is to be told that others wrote something; for ever where nobody says so.
-    async fn changed(&mut self, wanted: &LiveFilter) {
+    /// Waits until `more` is due; for ever where the store reports nothing.
+    async fn changed(&mut self, filter: &LiveFilter) {
         if self.due.is_none() {
-            self.hint(wanted).await;
+            self.hint(filter).await;
             self.hints = None;
             let soon = Instant::now() + MOMENT;
-            self.due = Some(self.told.map_or(soon, |told| soon.max(told + PACE)));
+            self.due = Some(self.sent.map_or(soon, |sent| soon.max(sent + PACE)));
         }
         if let Some(due) = self.due {
             tokio::time::sleep_until(due).await;
         }
     }
 
-    async fn hint(&mut self, wanted: &LiveFilter) {
+    async fn hint(&mut self, filter: &LiveFilter) {
         while let Some(hints) = &mut self.hints {
             match hints.recv().await {
-                Ok(hint) if !wanted.hint(&hint) => {}
+                Ok(hint) if !filter.hint(&hint) => {}
                 Ok(_) | Err(RecvError::Lagged(_)) => return,
                 Err(RecvError::Closed) => self.hints = None,
             }
@@ -206,91 +261,122 @@ impl PeerChanges {
     }
 }
 
-fn follow(ears: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    unfold(ears, |mut ears| async move {
-        let said = match ears.next {
+fn messages(stream: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    unfold(stream, |mut stream| async move {
+        let message = match stream.phase {
             StreamPhase::End => return None,
             StreamPhase::Start => sse::Event::default().retry(RETRY).comment("from now on"),
-            StreamPhase::Missed => ears.say("missed", &json!({ "missed": 0 })).retry(RETRY),
-            StreamPhase::News => {
-                let closing = ears.closing.clone();
+            StreamPhase::Missed => stream.message("missed", &json!({ "missed": 0 })).retry(RETRY),
+            StreamPhase::Events => {
+                let closing = stream.state.closing.clone();
                 tokio::select! {
-                    // What has happened is told before the port closes.
+                    // What has happened is sent before the port closes.
                     biased;
-                    said = ears.next_event() => said?,
+                    message = stream.next() => message?,
                     () = closing.cancelled() => return None,
                 }
             }
         };
-        if !matches!(ears.next, StreamPhase::End) {
-            ears.next = StreamPhase::News;
+        if !matches!(stream.phase, StreamPhase::End) {
+            stream.phase = StreamPhase::Events;
         }
-        Some((Ok(said), ears))
+        Some((Ok(message), stream))
     })
 }
 
 impl EventStream {
-    /// The next that is wanted; `None`: nobody tells any more.
-    async fn next_event(&mut self) -> Option<sse::Event> {
-        if let (Some(text), Some(event)) = (self.so_far.take(), self.wanted.event) {
-            let mut told = view::chunk(&OutputChunk { event, bytes: text.into() });
-            told["so_far"] = true.into();
-            return Some(self.say("output", &told));
+    /// The next message; `None`: the node has stopped.
+    async fn next(&mut self) -> Option<sse::Event> {
+        if let (Some(text), Some(event)) = (self.so_far.take(), self.filter.event) {
+            let mut chunk = view::chunk(&OutputChunk { event, bytes: text.into() });
+            chunk["so_far"] = true.into();
+            return Some(self.message("output", &chunk));
         }
-        if let Some(until) = self.pace.as_ref().and_then(StreamRateLimit::rest) {
+        if let Some(until) = self.rate_limit.as_ref().and_then(StreamRateLimit::paused_until) {
             return Some(self.pause(until).await);
         }
         loop {
             let missed = tokio::select! {
-                heard = self.news.recv() => match heard {
-                    Ok(event) if self.wanted.state(&event) => return Some(self.say("state", &view::event(&event))),
-                    Ok(_) => continue,
-                    Err(error) => error,
-                },
-                heard = self.heard.recv() => match heard {
-                    Ok(heard) if self.wanted.heard(&heard) => {
-                        let node = self.desk.dispatcher.node().to_string();
-                        return Some(self.say("delivery", &view::delivery(&heard, &node)));
+                change = self.changes.recv() => match change {
+                    Ok(event) if self.filter.state(&event) => {
+                        let event = self.state_change(event).await;
+                        return Some(self.message("state", &event));
                     }
                     Ok(_) => continue,
                     Err(error) => error,
                 },
-                chunk = self.chunks.recv() => match chunk {
-                    Ok(chunk) if self.wanted.chunk(&chunk) => return Some(self.say("output", &view::chunk(&chunk))),
+                delivery = self.deliveries.recv() => match delivery {
+                    Ok(delivery) if self.filter.delivery(&delivery, self.mode) => {
+                        let node = self.state.dispatcher.node().to_string();
+                        return Some(self.message("delivery", &view::delivery(&delivery, &node)));
+                    }
                     Ok(_) => continue,
                     Err(error) => error,
                 },
-                () = self.others.changed(&self.wanted) => return Some(self.more()),
+                chunk = self.output.recv() => match chunk {
+                    Ok(chunk) if self.filter.chunk(&chunk) => {
+                        return Some(self.message("output", &view::chunk(&chunk)));
+                    }
+                    Ok(_) => continue,
+                    Err(error) => error,
+                },
+                () = self.peers.changed(&self.filter) => return Some(self.more()),
             };
             match missed {
                 RecvError::Closed => return None,
                 RecvError::Lagged(missed) => {
-                    self.next = StreamPhase::End;
-                    return Some(self.say("missed", &json!({ "missed": missed })));
+                    if self.mode == StreamMode::Page {
+                        self.phase = StreamPhase::End;
+                    }
+                    return Some(self.message("missed", &json!({ "missed": missed })));
                 }
             }
         }
     }
 
-    /// Listens to nobody until then: what nobody hears is not even put into words.
+    /// An event; for a terminal with the reason why it waits or is dead, as far as the store knows it.
+    async fn state_change(&self, event: Event) -> Value {
+        let mut shown = view::event(&event);
+        if self.mode == StreamMode::Tail
+            && matches!(event.state, EventState::Waiting { .. } | EventState::Dead { .. })
+            && let Ok(Some(details)) = self.state.store.details(event.id).await
+        {
+            let mut details = at_event(event, details);
+            self.state.mark_suspended(&mut details);
+            shown["why"] = status_text(&details, self.state.store.now()).into();
+        }
+        shown
+    }
+
+    /// Unsubscribes until then, so that nothing is prepared for a client that must not get it.
     async fn pause(&mut self, until: Instant) -> sse::Event {
-        (self.news, self.heard, self.others.hints) = (channel(1).1, channel(1).1, None);
+        (self.changes, self.deliveries, self.peers.hints) = (channel(1).1, channel(1).1, None);
         tokio::time::sleep_until(until).await;
-        (self.news, self.heard) = (self.desk.dispatcher.state_changes(), self.desk.dispatcher.meter().subscribe());
-        self.pace = Some(StreamRateLimit::default());
+        self.changes = self.state.dispatcher.state_changes();
+        self.deliveries = self.state.dispatcher.meter().subscribe();
+        self.rate_limit = Some(StreamRateLimit::default());
         self.more()
     }
 
-    /// That there is something to read again. What is written from now on is another reason.
+    /// `more`: there is something to read again. What is written from now on is another reason.
     fn more(&mut self) -> sse::Event {
-        self.others = PeerChanges { hints: self.desk.store.hints(), due: None, told: Some(Instant::now()) };
-        self.say("more", &json!({}))
+        self.peers = PeerChanges { hints: self.state.store.hints(), due: None, sent: Some(Instant::now()) };
+        self.message("more", &json!({}))
     }
 
-    fn say(&mut self, kind: &str, data: &Value) -> sse::Event {
-        if let Some(pace) = &mut self.pace {
-            pace.tell();
+    fn message(&mut self, kind: &str, data: &impl Serialize) -> sse::Event {
+        if let Some(rate_limit) = &mut self.rate_limit {
+            rate_limit.count();
         }
-        view::sse_event(kind, data).id(self.desk.store.now().0.to_string())
+        let id = self.state.store.now().0.to_string();
+        let data = serde_json::to_string(data).expect("a view has only members that JSON can hold");
+        sse::Event::default().event(kind).data(data).id(id)
     }
+}
+
+/// The details as they were at this revision of the event: it may have moved on since.
+fn at_event(event: Event, details: EventDetails) -> EventDetails {
+    let mut attempts = details.attempts;
+    attempts.retain(|attempt| (attempt.life, attempt.attempt) <= (event.life, event.attempt));
+    EventDetails { event, attempts, ..details }
 }

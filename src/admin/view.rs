@@ -5,13 +5,14 @@ use crate::decide::claim::MatchedBy;
 use crate::decide::event::{DoneReason, Event, EventState};
 use crate::decide::expiry_clock::PendingClockJump;
 use crate::decide::field::{FieldLocation, FieldValue as Field};
+use crate::decide::id::EventId;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::observe::delivery_log::DeliveryRecord;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::status_text::status_text;
 use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Inspect, StoreError, StoredValue};
-use axum::response::sse;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
@@ -158,28 +159,50 @@ pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     !secret && (matches!(name, "content-type" | "traceparent") || source.is_some_and(read))
 }
 
-/// A delivery that was turned away.
-pub(crate) fn turned_away(heard: &DeliveryRecord, node: &str) -> Value {
-    json!({
-        "at": heard.at,
-        "node": node,
-        "source": heard.source.as_deref(),
-        "path": heard.path,
-        "verdict": heard.verdict.word(),
-        "status": heard.status,
-        "reason": heard.reason.as_deref().unwrap_or(""),
-        "why": heard.why,
-        "delivery": heard.delivery,
-        "bytes": heard.bytes,
-    })
+/// A delivery and what became of it. Its body is not kept.
+#[derive(Serialize)]
+pub(crate) struct DeliveryView {
+    /// When it arrived, by the store's clock.
+    at: Timestamp,
+    /// The node that received it.
+    node: String,
+    /// null: no source has that path.
+    source: Option<String>,
+    /// Its path without the query; only where there is no source.
+    path: Option<String>,
+    verdict: &'static str,
+    /// The HTTP status of the response.
+    status: u16,
+    /// A word: bad_signature, missing_field, …; ignored: filtered; empty for a duplicate or a stale delivery.
+    reason: String,
+    /// The reason as a sentence.
+    why: Option<String>,
+    /// The sender's id of the delivery.
+    delivery: Option<String>,
+    /// The length of its body; 0 also where it was not read.
+    bytes: usize,
+    /// The event that it made or repeats, or the newer change of its subject.
+    event: Option<EventId>,
+    /// The identity by which it is a duplicate.
+    same: Option<String>,
 }
 
-/// A delivery, whatever came of it.
-pub(crate) fn delivery(heard: &DeliveryRecord, node: &str) -> Value {
-    let mut shown = turned_away(heard, node);
-    shown["event"] = json!(heard.event);
-    shown["same"] = json!(heard.same);
-    shown
+/// A delivery, whatever became of it.
+pub(crate) fn delivery(record: &DeliveryRecord, node: &str) -> DeliveryView {
+    DeliveryView {
+        at: record.at,
+        node: node.to_owned(),
+        source: record.source.as_deref().map(str::to_owned),
+        path: record.path.clone(),
+        verdict: record.verdict.word(),
+        status: record.status,
+        reason: record.reason.clone().unwrap_or_default(),
+        why: record.why.clone(),
+        delivery: record.delivery.clone(),
+        bytes: record.bytes,
+        event: record.event,
+        same: record.same.clone(),
+    }
 }
 
 /// A piece of output.
@@ -191,10 +214,6 @@ pub(crate) fn chunk(chunk: &OutputChunk) -> Value {
 fn identities(story: &EventDetails) -> Vec<MatchedBy> {
     let change = story.event.change.map(|_| MatchedBy::Change).filter(|change| !story.identities.contains(change));
     story.identities.iter().cloned().chain(change).collect()
-}
-
-pub(super) fn sse_event(kind: &str, data: &Value) -> sse::Event {
-    sse::Event::default().event(kind).data(data.to_string())
 }
 
 #[cfg(test)]

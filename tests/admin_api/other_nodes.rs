@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 fn reasons(told: &Value) -> Vec<(String, String)> {
     let text = |one: &Value, name: &str| one[name].as_str().unwrap_or("").to_owned();
-    let all = told["turned_away"].as_array().unwrap();
+    let all = told["deliveries"].as_array().unwrap();
     all.iter().map(|one| (text(one, "verdict"), text(one, "reason"))).collect()
 }
 
@@ -22,28 +22,48 @@ async fn refused_and_ignored_deliveries_are_shown_with_the_reason_and_without_th
     house.deliver("/wrong?token=hidden", &number("d3", 1, "a")).await;
     house.deliver(IN, &number("d4", 1, "a")).await;
     house.quiet().await;
-    let told = get(&house, "/api/turned-away").await;
+    let told = get(&house, "/api/deliveries?verdict=refused,ignored").await;
     let expected = [pair("refused", "unknown_path"), pair("refused", "bad_signature"), pair("ignored", "filtered")];
     assert_eq!(reasons(&told), expected);
-    let all = &told["turned_away"];
+    let all = &told["deliveries"];
     assert_eq!((&all[0]["path"], &all[0]["source"], &all[0]["status"]), (&json!("/wrong"), &Value::Null, &json!(404)));
     assert_eq!((&all[1]["delivery"], &all[1]["status"]), (&json!("d2"), &json!(401)));
     assert_eq!(all[2]["why"], json!("tag was \"no\", wanted tag != \"no\""));
     assert!(!told.to_string().contains("hidden"));
-    assert_eq!(reasons(&get(&house, "/api/turned-away?verdict=ignored").await), [pair("ignored", "filtered")]);
+    assert_eq!(reasons(&get(&house, "/api/deliveries?verdict=ignored").await), [pair("ignored", "filtered")]);
     assert_eq!(
-        get(&house, "/api/turned-away?source=numbers&limit=1").await["turned_away"].as_array().unwrap().len(),
+        get(&house, "/api/deliveries?verdict=refused,ignored&source=numbers&limit=1").await["deliveries"]
+            .as_array()
+            .unwrap()
+            .len(),
         1
     );
     for _ in 0..100 {
         house.deliver(IN, &number("d1", 1, "no")).await;
     }
     let left = |verdict: &'static str| {
-        let path = format!("/api/turned-away?source=numbers&verdict={verdict}");
+        let path = format!("/api/deliveries?source=numbers&verdict={verdict}");
         let house = &house;
-        async move { get(house, &path).await["turned_away"].as_array().unwrap().len() }
+        async move { get(house, &path).await["deliveries"].as_array().unwrap().len() }
     };
     assert_eq!((left("ignored").await, left("refused").await), (64, 1), "each kind has room of its own");
+    for wrong in ["", "refused,", "refused,accepted", "refused ignored"] {
+        assert_eq!(house.ask("GET", &format!("/api/deliveries?verdict={wrong}")).await.status, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn the_path_of_the_first_release_lists_the_refused_and_ignored_deliveries_alone() {
+    let house = House::new(&numbers(""));
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.deliver(IN, &number("d2", 1, "no")).await;
+    house.quiet().await;
+    let told = get(&house, "/api/turned-away").await;
+    assert_eq!(told["turned_away"], get(&house, "/api/deliveries?verdict=ignored,refused").await["deliveries"]);
+    assert_eq!(told["turned_away"].as_array().unwrap().len(), 1);
+    assert_eq!(told["nodes"].as_array().unwrap().len(), 1);
+    assert_eq!(house.ask("GET", "/api/turned-away?verdict=duplicate").await.status, 400);
 }
 
 #[tokio::test]
@@ -65,17 +85,17 @@ async fn any_node_shows_what_the_others_turned_away_and_names_who_did_not_answer
     other.deliver(IN, &number("d1", 1, "a").with("x-hub-signature-256", "sha256=00")).await;
     house.deliver(IN, &number("d2", 1, "no")).await;
     let bearer = [("authorization", "Bearer all-token-1")];
-    let told = request(&house, "GET", "/api/turned-away", &bearer, "").await.json();
+    let told = request(&house, "GET", "/api/deliveries?verdict=refused,ignored", &bearer, "").await.json();
     assert_eq!(reasons(&told), [pair("ignored", "filtered"), pair("refused", "bad_signature")]);
     let nodes = told["nodes"].as_array().unwrap();
     assert_eq!(nodes.len(), 3);
     assert_eq!(nodes.iter().map(|node| node["answered"] == json!(true)).collect::<Vec<_>>(), [true, true, false]);
-    assert_eq!(nodes[1]["node"], told["turned_away"][1]["node"]);
+    assert_eq!(nodes[1]["node"], told["deliveries"][1]["node"]);
     assert_eq!(nodes[2]["address"], json!(gone));
-    let own = request(&house, "GET", "/api/turned-away?local=1", &bearer, "").await.json();
+    let own = request(&house, "GET", "/api/deliveries?local=1", &bearer, "").await.json();
     assert_eq!((reasons(&own).len(), own["nodes"].as_array().unwrap().len()), (1, 1));
     let stranger = start(&peers("WRONG"));
-    let told = request(&stranger, "GET", "/api/turned-away", &bearer, "").await.json();
+    let told = request(&stranger, "GET", "/api/deliveries?verdict=refused,ignored", &bearer, "").await.json();
     assert_eq!(told["nodes"][1]["why"], json!("it answered 401"));
 }
 
@@ -111,7 +131,7 @@ async fn what_became_of_a_delivery_is_found_by_its_id_whatever_became_of_it() {
     for _ in 0..100 {
         house.deliver(IN, &number("forged-2", 9, "a").with("x-hub-signature-256", "sha256=00")).await;
     }
-    let left = get(&house, "/api/turned-away?text=other").await;
+    let left = get(&house, "/api/deliveries?verdict=refused,ignored&text=other").await;
     assert_eq!(reasons(&left), [pair("ignored", "filtered")], "forged ones push out nothing but forged ones");
 }
 
@@ -121,7 +141,7 @@ async fn a_peer_that_lies_answers_garbage_or_never_ends_is_named_and_changes_not
         "at": "2026-01-01T00:00:00Z", "node": { "x": 1 }, "source": ["<b>"], "path": null, "verdict": "refused",
         "status": 401, "reason": { "deep": [] }, "why": "w".repeat(5000), "delivery": 7, "bytes": 3, "more": "than asked",
     });
-    let told = |rows: Value| http(&json!({ "turned_away": rows, "nodes": [{ "node": "liar" }] }).to_string());
+    let told = |rows: Value| http(&json!({ "deliveries": rows, "nodes": [{ "node": "liar" }] }).to_string());
     let with = |name: &str, value: Value| {
         let mut row = row.clone();
         row[name] = value;
@@ -130,7 +150,7 @@ async fn a_peer_that_lies_answers_garbage_or_never_ends_is_named_and_changes_not
     let garbage = [
         http("<html>"),
         http("[]"),
-        http("{\"turned_away\": {}}"),
+        http("{\"deliveries\": {}}"),
         told(json!(["text"])),
         with("verdict", json!("accepted by nobody")),
         with("status", json!(-1)),
@@ -149,13 +169,13 @@ async fn a_peer_that_lies_answers_garbage_or_never_ends_is_named_and_changes_not
     let house = House::new(&numbers(&format!("[admin]\nlisten = \"127.0.0.1:0\"\npeers = {}\n", json!(peers))));
     house.deliver(IN, &number("d2", 1, "no")).await;
     let begun = std::time::Instant::now();
-    let told = get(&house, "/api/turned-away").await;
+    let told = get(&house, "/api/deliveries?verdict=refused,ignored").await;
     assert!(begun.elapsed() < std::time::Duration::from_secs(30));
     let nodes = told["nodes"].as_array().unwrap();
     let answered: Vec<_> = nodes.iter().map(|node| node["answered"] == json!(true)).collect();
     assert_eq!(answered[..2], [true, true]);
     assert!(answered[2..].iter().all(|answered| !answered), "{nodes:#?}");
-    let all = told["turned_away"].as_array().unwrap();
+    let all = told["deliveries"].as_array().unwrap();
     assert_eq!(all.len(), 2);
     // What it says is cut to the shape and the length of what a node says.
     assert_eq!((&all[1]["source"], &all[1]["delivery"], &all[1]["node"]), (&Value::Null, &Value::Null, &json!("liar")));

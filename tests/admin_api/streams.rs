@@ -81,7 +81,7 @@ async fn states_deliveries_and_output_are_told_as_they_happen() {
 async fn every_stream_asks_proxies_to_pass_on_what_comes_at_once() {
     let house = House::new(&numbers(""));
     let client = reqwest::Client::new();
-    for path in ["/api/live", "/api/live?output=0&few=1", "/api/tail"] {
+    for path in ["/api/live", "/api/live?output=0&few=1", "/api/live?tail=1", "/api/tail"] {
         let response = client.get(house.admin_url(path)).send().await.unwrap();
         assert_eq!(response.headers()["content-type"], "text/event-stream", "{path}");
         assert_eq!(response.headers()["x-accel-buffering"], "no", "{path}");
@@ -103,6 +103,21 @@ async fn a_reader_hears_only_what_it_asked_for_and_one_that_comes_back_reads_ane
     assert!(all.iter().all(|(kind, document)| kind == "state" && document["event"] == json!(first)), "{all:?}");
     let silent = tokio::time::timeout(std::time::Duration::from_millis(300), of_nobody.next()).await;
     assert!(silent.is_err(), "{silent:?}");
+}
+
+#[tokio::test]
+async fn a_tail_says_why_an_event_is_dead_and_leaves_accepted_deliveries_out() {
+    let house = House::new(&numbers(""));
+    let mut tail = Reader::open(&house, "?tail=1", &[]).await;
+    house.deliver(IN, &number("d1", 13, "a")).await;
+    let all = tail.until_ended(13).await;
+    assert!(all.iter().all(|(kind, _)| kind != "delivery"), "{all:?}");
+    let (_, dead) = all.last().unwrap();
+    assert_eq!(dead["state"], json!("dead"), "{dead}");
+    assert!(dead["why"].as_str().unwrap().contains("exited with 1"), "{dead}");
+    house.deliver(IN, &number("d1", 1, "no")).await;
+    let (kind, delivery, _) = tail.next().await.unwrap();
+    assert_eq!((&*kind, &delivery["verdict"]), ("delivery", &json!("ignored")));
 }
 
 #[tokio::test]
@@ -133,7 +148,8 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
     for _ in 0..64 {
         all.push(Reader::open(&house, "", &[]).await);
     }
-    assert_eq!(house.ask("GET", "/api/live").await.status, 503);
+    let refused = house.ask("GET", "/api/live").await;
+    assert_eq!((refused.status, &refused.json()["reason"]), (503, &json!("too many live streams are open (limit 64)")));
     assert_eq!(house.ask("GET", "/api/tail").await.status, 503);
     drop(all);
 }

@@ -78,7 +78,6 @@ export const api = {
   countReplay: (asked) => call("POST", `/api/replay${query({ ...asked, dry: "1" })}`),
   replayAll: (asked, guard) => call("POST", `/api/replay${query({ ...asked, guard })}`),
   sources: (signal) => call("GET", "/api/sources", { signal }),
-  turnedAway: (asked, signal) => call("GET", `/api/turned-away${query(asked)}`, { signal }),
   quarantine: (signal) => call("GET", "/api/quarantine", { signal }),
   deliveries: (asked, signal) => call("GET", `/api/deliveries${query(asked)}`, { signal }),
   explain: (delivery) => call("POST", "/api/explain", { body: delivery }),

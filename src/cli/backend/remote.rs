@@ -158,8 +158,9 @@ impl AdminClient {
 
     /// What happens, from now on.
     pub(crate) async fn tail(&self) -> Result<SseReader, CommandError> {
-        let response =
-            self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.unreachable(&error))?;
+        let mut url = self.url(&["api", "live"]);
+        url.query_pairs_mut().append_pair("tail", "1");
+        let response = self.client.get(url).send().await.map_err(|error| self.unreachable(&error))?;
         if response.status() != StatusCode::OK {
             return Err(self.error_for(&read(response).await));
         }

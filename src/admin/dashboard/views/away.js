@@ -50,7 +50,7 @@ export async function away({ page, signal, asked, go }) {
         h("div", { class: "more" }, h("span", { class: "faint" }, "Messages of a stream that were acknowledged without an event: bad signature or malformed.")))
       : null);
   };
-  const draw = ({ turned_away: all, nodes: from }) => {
+  const draw = ({ deliveries: all, nodes: from }) => {
     fill(body, all.map(one));
     table.hidden = !all.length;
     const silent = from.filter(({ answered }) => !answered);
@@ -67,7 +67,7 @@ export async function away({ page, signal, asked, go }) {
     drawn.set(how, text);
   };
   const load = async () => {
-    unlessDrawn(await api.turnedAway({ ...filter, limit: 200 }, signal), draw);
+    unlessDrawn(await api.deliveries({ ...filter, verdict: filter.verdict || "refused,ignored", limit: 200 }, signal), draw);
     const { messages } = await api.quarantine(signal);
     unlessDrawn(messages.filter(({ source }) => !filter.source || source === filter.source), drawAside);
   };
