@@ -16,6 +16,10 @@ pub mod action {
     pub use crate::lease::{Lease, LeaseEnd, boottime};
 }
 
+pub mod admin {
+    pub use crate::admin::openapi::document as openapi_document;
+}
+
 pub mod cli {
     pub use crate::cli::import::{generated_config, steakpie_config, yaml};
     pub use crate::cli::{check, migrate};

@@ -10,6 +10,8 @@
 //! `Secure`.
 
 use super::dashboard;
+use super::openapi::{AuthWord, BadRequest, Forbidden, PermissionWord, Unauthorized, WrongMediaType};
+use super::view::{OkView, RefusalView};
 use super::{AdminState, refuse};
 use crate::config::{AdminConfig, AdminPermission};
 use crate::decide::auth_throttle::AuthThrottle;
@@ -25,13 +27,13 @@ use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusC
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tracing::warn;
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 /// The header, with any value, that a request with a cookie must carry to change something.
 pub(crate) const PAGE_HEADER: &str = "hookonce-page";
@@ -68,8 +70,7 @@ const KEEP_HOST: &str = "the page's Origin is not the Host of its request; a pro
 /// Refuses a request that may come from another site's page. Behind a proxy that changes `Host`, our own page looks the
 /// same.
 fn cross_site() -> Response {
-    let body = json!({ "status": "refused", "reason": "cross_site", "hint": KEEP_HOST });
-    (StatusCode::FORBIDDEN, Json(body)).into_response()
+    (StatusCode::FORBIDDEN, Json(RefusalView::new("cross_site").hint(KEEP_HOST))).into_response()
 }
 
 /// How a client was authenticated.
@@ -207,9 +208,51 @@ fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
         })
 }
 
-/// The client's own session and permission. Needs no login; a client without one learns only that it needs one.
+/// A client's session and permission.
+#[derive(Serialize, ToSchema, Default)]
+pub(super) struct SessionView {
+    /// Tokens are configured: a client without one must log in.
+    needs_login: bool,
+    /// What the client may do; null: nothing.
+    #[schema(required)]
+    may: Option<PermissionWord>,
+    /// How that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by: Option<AuthWord>,
+    /// The header, with any value, that a request that changes something must carry beside the cookie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    header: Option<&'static str>,
+    /// The end of the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Timestamp>)]
+    expires_at: Option<Option<Timestamp>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    node: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    version: Option<&'static str>,
+}
+
+/// Shows the client's own session and permission.
+#[utoipa::path(
+    get,
+    path = "/api/session",
+    operation_id = "session",
+    responses(
+        (status = 200, body = SessionView,
+         description = "Always answered. A client that must log in first gets only `needs_login`, and null for `may`.",
+         example = json!({
+            "needs_login": false, "may": "all", "by": "loopback", "header": "hookonce-page", "expires_at": null,
+            "node": "4f6b3fa9c01e", "version": "0.1.0",
+         })),
+        Forbidden
+    )
+)]
 pub(super) async fn session(State(state): State<AdminState>, request: Request) -> Response {
-    let stranger = || Json(json!({ "needs_login": true, "may": null })).into_response();
+    let stranger = || Json(SessionView { needs_login: true, ..SessionView::default() }).into_response();
     match identify(&state, request.headers()) {
         Ok(AuthResult::Known(may, by)) => Json(session_view(&state, may, by)).into_response(),
         Ok(AuthResult::Stranger) => stranger(),
@@ -220,24 +263,58 @@ pub(super) async fn session(State(state): State<AdminState>, request: Request) -
     }
 }
 
-fn session_view(state: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
+fn session_view(state: &AdminState, may: AdminPermission, by: AuthMethod) -> SessionView {
     let (by, expires_at) = match by {
         AuthMethod::Loopback => ("loopback", None),
         AuthMethod::Token => ("token", None),
         AuthMethod::Cookie(ends) => ("cookie", Some(ends)),
     };
-    json!({
-        "needs_login": !state.admin.tokens.is_empty(),
-        "may": match may { AdminPermission::Read => "read", AdminPermission::Forget => "forget", AdminPermission::All => "all" },
-        "by": by,
-        "header": PAGE_HEADER,
-        "expires_at": expires_at,
-        "node": state.dispatcher.node().to_string(),
-        "version": env!("CARGO_PKG_VERSION"),
-    })
+    let may = match may {
+        AdminPermission::Read => "read",
+        AdminPermission::Forget => "forget",
+        AdminPermission::All => "all",
+    };
+    SessionView {
+        needs_login: !state.admin.tokens.is_empty(),
+        may: Some(may.into()),
+        by: Some(by.into()),
+        header: Some(PAGE_HEADER),
+        expires_at: Some(expires_at),
+        node: Some(state.dispatcher.node().to_string()),
+        version: Some(env!("CARGO_PKG_VERSION")),
+    }
+}
+
+/// A login.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct LoginRequest {
+    /// One of the config's admin tokens.
+    #[schema(min_length = 1)]
+    token: String,
 }
 
 /// Exchanges a token for a session.
+#[utoipa::path(
+    post,
+    path = "/login",
+    operation_id = "login",
+    request_body(content(
+        (LoginRequest = "application/json", example = json!({ "token": "…" })),
+        (LoginRequest = "application/x-www-form-urlencoded")
+    )),
+    responses(
+        (status = 200, body = SessionView,
+         description = "To a client that accepts JSON: a session, in a cookie that is SameSite=Strict and HttpOnly.",
+         example = json!({
+            "needs_login": true, "may": "all", "by": "cookie", "header": "hookonce-page",
+            "expires_at": "2026-02-08T03:20:41.000000Z", "node": "4f6b3fa9c01e", "version": "0.1.0",
+         })),
+        (status = 303, description = "To a browser: the same cookie, and a redirect to `/`; or, if the token is wrong, \
+                                      to `/login?failed=bad_token`."),
+        BadRequest, Unauthorized, Forbidden, WrongMediaType
+    )
+)]
 pub(super) async fn login(State(state): State<AdminState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
@@ -269,6 +346,16 @@ pub(super) async fn login(State(state): State<AdminState>, request: Request) -> 
 /// Ends the session on this node, and removes the cookie.
 ///
 /// Another node with the same token still accepts a copy of the cookie until it expires.
+#[utoipa::path(
+    post,
+    path = "/logout",
+    operation_id = "logout",
+    responses(
+        (status = 200, description = "To a client that accepts JSON.", body = OkView, example = json!({ "status": "ok" })),
+        (status = 303, description = "To a browser: a redirect to `/login`."),
+        Forbidden
+    )
+)]
 pub(super) async fn logout(State(state): State<AdminState>, headers: HeaderMap) -> Response {
     if !same_origin(&headers, false) {
         return cross_site();
@@ -276,7 +363,7 @@ pub(super) async fn logout(State(state): State<AdminState>, headers: HeaderMap) 
     if let Some(cookie) = cookie(&headers) {
         state.sessions.close(cookie, state.store.now());
     }
-    let response = if wants_json(&headers) { Json(json!({ "status": "ok" })).into_response() } else { go("/login") };
+    let response = if wants_json(&headers) { Json(OkView::new()).into_response() } else { go("/login") };
     let name = cookie_name(&headers);
     with_cookie(response, &format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
 }
@@ -305,26 +392,19 @@ pub(super) fn no_body(error: BodyError) -> Response {
 
 /// The token in a form or in JSON; nothing else may be in it.
 async fn read_token(state: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
-    let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
     let limits = BodyLimits { bytes: limits::ADMIN_BODY_BYTES_MAX, ..BodyLimits::default() };
     let bytes = read(body, limits, &state.flight).await.map_err(no_body)?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
-    let pairs: Vec<(String, String)> = match kind.split(';').next().unwrap_or("").trim() {
+    let login: Option<LoginRequest> = match kind.split(';').next().unwrap_or("").trim() {
         "application/x-www-form-urlencoded" => {
             let form = std::str::from_utf8(&bytes).ok().and_then(|form| format!("/?{form}").parse().ok());
-            let read = form.and_then(|form| Query::<Vec<_>>::try_from_uri(&form).ok());
-            read.ok_or_else(|| wrong("malformed"))?.0
+            form.and_then(|form| Query::try_from_uri(&form).ok()).map(|Query(login)| login)
         }
-        "application/json" => {
-            let all: HashMap<String, String> = serde_json::from_slice(&bytes).map_err(|_| wrong("malformed"))?;
-            all.into_iter().collect()
-        }
+        "application/json" => serde_json::from_slice(&bytes).ok(),
         _ => return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type")),
     };
-    match pairs.as_slice() {
-        [(name, token)] if name == "token" && !token.is_empty() => Ok(token.clone()),
-        _ => Err(wrong("expected one member, `token`")),
-    }
+    let token = login.map(|login| login.token).filter(|token| !token.is_empty());
+    token.ok_or_else(|| refuse(StatusCode::BAD_REQUEST, "expected one member, `token`"))
 }
 
 /// Where a token was presented.

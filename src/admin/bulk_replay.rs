@@ -1,52 +1,114 @@
-//! Replaying all events that match. They are counted first: the count names the very set, and only that set is
-//! replayed.
+//! Replays all events that match. They are counted first: the count identifies the set, and only that set is replayed.
 
+use super::events::replay_event;
+use super::openapi::{self, BadRequest, SetChanged, StoreDown, params, query, text, word};
 use super::query::QueryParams;
-use super::{AdminState, refuse, replay_event, unavailable_response};
+use super::{AdminState, refuse, unavailable, unavailable_response};
 use crate::decide::event::Event;
-use crate::decide::id::Digest;
+use crate::decide::id::{Digest, EventId};
 use crate::decide::limits;
 use crate::store::{EventQuery, StoreError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use axum::response::Response;
+use serde::Serialize;
+use utoipa::ToSchema;
 
-/// Pages looked through for one set.
+/// Pages that are read for one set.
 const PAGES_MAX: usize = 200;
-/// Refusals that are told one by one.
-const TOLD_MAX: usize = 100;
+/// Refusals that are listed.
+const REFUSALS_MAX: usize = 100;
 
-/// Replays a set of events, or counts it.
-pub(super) async fn replay(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
-    let filter = asked.filter()?;
-    let (dry, guard) = (asked.flag("dry")?, asked.text("guard")?);
-    let limit = asked.limit(limits::REPLAY_MAX, limits::REPLAY_MAX)?;
-    asked.finish()?;
+/// What came of a bulk replay.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum BulkReplayView {
+    /// With `dry=1`: the size of the set.
+    Counted {
+        /// How many events match and are over.
+        count: usize,
+        /// There are more; one call replays no more than this.
+        capped: bool,
+        /// Identifies this set; pass it to replay the set.
+        guard: String,
+    },
+    /// Without: what was replayed.
+    Replayed {
+        /// How many events run again.
+        replayed: usize,
+        /// Events that do not, and why; at most 100.
+        refused: Vec<ReplayRefusal>,
+    },
+}
+
+/// An event that was not replayed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ReplayRefusal {
+    event: EventId,
+    reason: String,
+}
+
+params!(
+    /// Which events, and the guard of their count.
+    BulkReplayParams,
+    [
+        super::query::event_filter_params(),
+        vec![
+            query("dry", "Only count.", word(&["1"])),
+            query(
+                "guard",
+                "From the count: another set is refused (409, reason `changed`). Required without `dry`.",
+                text()
+            ),
+            openapi::limit(limits::REPLAY_MAX, limits::REPLAY_MAX),
+        ],
+    ]
+    .concat()
+);
+
+/// Replays all events that match and are over, the oldest first; or counts them.
+#[utoipa::path(
+    post,
+    path = "/api/replay",
+    operation_id = "replay",
+    params(BulkReplayParams),
+    responses(
+        (status = 200, description = "With `dry=1` the count, else the result.", body = BulkReplayView,
+         example = json!({ "count": 12, "capped": false, "guard": "9f86d081884c7d65" })),
+        BadRequest, SetChanged, StoreDown
+    )
+)]
+pub(super) async fn replay(
+    State(state): State<AdminState>,
+    mut params: QueryParams,
+) -> Result<Json<BulkReplayView>, Response> {
+    let filter = params.filter()?;
+    let (dry, guard) = (params.flag("dry")?, params.text("guard")?);
+    let limit = params.limit(limits::REPLAY_MAX, limits::REPLAY_MAX)?;
+    params.finish()?;
     if matches!(filter.state.as_deref(), Some("waiting" | "running")) {
         return Err(refuse(StatusCode::BAD_REQUEST, "only what is done or dead can be replayed"));
     }
     if !dry && guard.is_none() {
         return Err(refuse(StatusCode::BAD_REQUEST, "guard is missing: count with dry=1 first"));
     }
-    let (events, capped) =
-        matching_events(&desk, filter, limit).await.map_err(|error| unavailable_response(&error.to_string()))?;
+    let (events, capped) = matching_events(&state, filter, limit).await.map_err(|error| unavailable(&error))?;
     let names: Vec<u8> = events.iter().flat_map(|event| event.id.0).collect();
     let guarded = hex::encode(&Digest::of(&names).0[..8]);
     if dry {
-        return Ok(Json(json!({ "count": events.len(), "capped": capped, "guard": guarded })).into_response());
+        return Ok(Json(BulkReplayView::Counted { count: events.len(), capped, guard: guarded }));
     }
     if guard.as_deref() != Some(&guarded) {
         return Err(refuse(StatusCode::CONFLICT, "changed"));
     }
     let (mut replayed, mut refused) = (0, Vec::new());
-    // The oldest first: of several changes of one subject the last is the newest again.
+    // The oldest first, so that of several changes of one subject the newest is the last again.
     for event in events.iter().rev() {
-        match replay_event(&desk, event).await {
+        match replay_event(&state, event).await {
             Ok(_) => replayed += 1,
-            Err(Ok((_, reason))) if refused.len() < TOLD_MAX => {
-                refused.push(json!({ "event": event.id, "reason": reason }));
+            Err(Ok((_, reason))) if refused.len() < REFUSALS_MAX => {
+                refused.push(ReplayRefusal { event: event.id, reason });
             }
             Err(Ok(_)) => {}
             Err(Err(error)) => {
@@ -54,19 +116,19 @@ pub(super) async fn replay(State(desk): State<AdminState>, mut asked: QueryParam
             }
         }
     }
-    Ok(Json(json!({ "replayed": replayed, "refused": refused })).into_response())
+    Ok(Json(BulkReplayView::Replayed { replayed, refused }))
 }
 
 /// The events that match and are over, newest first, and whether there are more.
 async fn matching_events(
-    desk: &AdminState,
+    state: &AdminState,
     filter: EventQuery,
     limit: usize,
 ) -> Result<(Vec<Event>, bool), StoreError> {
     let mut listing = EventQuery { limit: crate::admin::LIST_MAX, ..filter };
     let mut events = Vec::new();
     for _ in 0..PAGES_MAX {
-        let page = desk.store.page(listing.clone()).await?;
+        let page = state.store.page(listing.clone()).await?;
         events.extend(page.events.into_iter().filter(|event| event.state.ended().is_some()));
         if events.len() > limit {
             events.truncate(limit);

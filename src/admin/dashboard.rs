@@ -1,7 +1,7 @@
-//! The dashboard: static files inside the binary. They contain no data, so they need no token; the page loads its data
-//! from the admin API, which checks permissions. Security headers are set in `admin::auth`, as for every response.
+//! The dashboard: hand-written files inside the binary. They contain no data, so every client may get them; the pages read
+//! their data from the admin API, which authenticates the client. `auth.rs` adds the security headers.
 //!
-//! The URL of a file contains the hash of all files, so browsers may cache it forever.
+//! The address of a file contains a hash of all files: its content never changes, so browsers may keep it for ever.
 
 use crate::decide::id::Digest;
 use axum::Router;
@@ -12,8 +12,10 @@ use axum::routing::get;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// The paths of the dashboard's pages; all serve the same document.
-const PAGES: [&str; 8] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain", "/login"];
+/// The pages that the script draws; each is the same document.
+const PAGES: [&str; 7] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain"];
+/// The page that is part of the API's description, because programs log in there, too.
+const LOGIN: &str = "/login";
 
 const HTML: &str = "text/html; charset=utf-8";
 const INDEX: &str = include_str!("dashboard/index.html");
@@ -22,7 +24,7 @@ macro_rules! files {
     ($($path:literal)*) => { [$(($path, include_str!(concat!("dashboard/", $path)))),*] };
 }
 
-/// The files of the page.
+/// The files of the dashboard.
 const FILES: [(&str, &str); 26] = files![
     "style.css" "favicon.svg" "favicon-trouble.svg" "theme-first.js"
     "app.js" "dom.js" "api.js" "live.js" "time.js" "words.js" "charts.js" "ansi.js" "json.js" "dialog.js" "keys.js"
@@ -31,7 +33,7 @@ const FILES: [(&str, &str); 26] = files![
     "views/heard.js" "views/sources.js" "views/explain.js" "views/login.js"
 ];
 
-/// The document, and the hash in the URLs of its files.
+/// The document, and the hash in the addresses of its files.
 struct DashboardPage {
     hash: String,
     text: String,
@@ -50,33 +52,46 @@ static DOCUMENT: LazyLock<DashboardPage> = LazyLock::new(|| {
     DashboardPage { hash, text }
 });
 
-/// The routes of the page's static files.
+/// The routes of the pages and their files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let files = Router::new().route("/assets/{hash}/{*path}", get(file));
     PAGES.iter().fold(files, |router, page| router.route(page, get(document)))
 }
 
-/// Whether the client is a browser that asks for a page.
+/// Whether the client wants a page to read.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     accepts.contains("text/html")
 }
 
-/// The document for a browser that asks for an unknown page; it shows "Page not found". `None`: the client is a
-/// program. A trailing slash redirects to the page.
+/// The document for a browser that asks for a page that does not exist; it says so. `None`: the client is a program. A
+/// trailing slash after a page's address redirects to the page.
 pub(super) fn nowhere(request: &Request) -> Option<Response> {
     let path = request.uri().path();
     let programs = path == "/api" || path.starts_with("/api/") || path.starts_with("/assets/");
     if programs || request.method() != Method::GET || !is_asked_for(request.headers()) {
         return None;
     }
-    if let Some(page) = PAGES.iter().find(|page| page.len() > 1 && **page == path.trim_end_matches('/')) {
+    if let Some(page) = PAGES.iter().chain([&LOGIN]).find(|page| page.len() > 1 && **page == path.trim_end_matches('/'))
+    {
         let to = request.uri().query().map_or_else(|| (*page).to_owned(), |query| format!("{page}?{query}"));
         return Some((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response());
     }
     let mut response = kind(HTML, DOCUMENT.text.as_str().into_response());
     *response.status_mut() = StatusCode::NOT_FOUND;
     Some(response)
+}
+
+/// The login form.
+#[utoipa::path(
+    get,
+    path = "/login",
+    operation_id = "loginPage",
+    responses((status = 200, description = "The dashboard's page, the same for every client.", body = String,
+               content_type = "text/html"))
+)]
+pub(super) async fn login_page(headers: HeaderMap) -> Response {
+    document(headers).await
 }
 
 async fn document(headers: HeaderMap) -> Response {

@@ -2,7 +2,8 @@
 //! peers. A peer is asked for its own deliveries only, so requests do not go in circles; one that does not answer is
 //! named.
 
-use super::query::{LIST_MAX, QueryParams};
+use super::openapi::{self, BadRequest, params, query, text, word};
+use super::query::{LIST_MAX, LIST_USUAL, QueryParams, TEXT_CHARS_MAX};
 use super::{AdminState, view};
 use crate::config::AdminConfig;
 use crate::decide::limits;
@@ -15,12 +16,15 @@ use futures_util::future::join_all;
 use reqwest::{Client, Url};
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn, ParameterStyle};
+use utoipa::openapi::schema::ArrayBuilder;
 
 /// Characters of a name in a peer's answer.
 const NAME_CHARS_MAX: usize = 200;
 
 /// The verdicts of deliveries that made no event of their own.
-const WITHOUT_EVENT: [DeliveryVerdict; 5] = [
+pub(super) const WITHOUT_EVENT: [DeliveryVerdict; 5] = [
     DeliveryVerdict::Duplicate,
     DeliveryVerdict::Stale,
     DeliveryVerdict::Ignored,
@@ -28,8 +32,11 @@ const WITHOUT_EVENT: [DeliveryVerdict; 5] = [
     DeliveryVerdict::Unavailable,
 ];
 
+/// The verdicts of deliveries that nothing came of.
+const TURNED_AWAY: [DeliveryVerdict; 2] = [DeliveryVerdict::Refused, DeliveryVerdict::Ignored];
+
 /// Deliveries that made no event of their own.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct DeliveryList {
     /// Newest first.
     deliveries: Vec<view::DeliveryView>,
@@ -38,7 +45,7 @@ pub(super) struct DeliveryList {
 }
 
 /// The refused and ignored deliveries, in the shape of version 0.1.0.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct TurnedAwayList {
     /// Newest first.
     turned_away: Vec<view::DeliveryView>,
@@ -47,18 +54,75 @@ pub(super) struct TurnedAwayList {
 }
 
 /// A node that was asked for its deliveries.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct AskedNode {
+    #[schema(required)]
     node: Option<String>,
     /// null: the node that answers.
+    #[schema(required)]
     address: Option<String>,
     /// Whether it answered within a second. The deliveries of one that did not are missing.
     answered: bool,
     /// Why it did not.
+    #[schema(required)]
     why: Option<String>,
 }
 
-/// Lists deliveries that made no event of their own, newest first.
+/// The parameters of a list of deliveries with these verdicts.
+fn list_params(verdicts: &[DeliveryVerdict]) -> Vec<Parameter> {
+    let words: Vec<_> = verdicts.iter().map(|verdict| verdict.word()).collect();
+    let verdict = ParameterBuilder::new().name("verdict").parameter_in(ParameterIn::Query);
+    let verdict = verdict.required(utoipa::openapi::Required::False).style(Some(ParameterStyle::Form));
+    let verdict = verdict.explode(Some(false)).description(Some("One or more of these, separated by commas."));
+    vec![
+        query("source", "Of this source.", text()),
+        verdict.schema(Some(ArrayBuilder::new().items(word(&words)).min_items(Some(1)).build())).build(),
+        query(
+            "text",
+            "A part of the sender's delivery id, in any letter case.",
+            text().max_length(Some(TEXT_CHARS_MAX)),
+        ),
+        query("local", "Ask no peers.", word(&["1"])),
+        openapi::limit(LIST_USUAL, LIST_MAX),
+    ]
+}
+
+params!(
+    /// Which deliveries.
+    DeliveryListParams,
+    list_params(&WITHOUT_EVENT)
+);
+params!(
+    /// Which refused or ignored deliveries.
+    TurnedAwayParams,
+    list_params(&TURNED_AWAY)
+);
+
+/// Lists deliveries that made no event of their own: duplicate, stale, ignored, refused, or not taken; of this node and
+/// its peers, newest first.
+#[utoipa::path(
+    get,
+    path = "/api/deliveries",
+    operation_id = "deliveries",
+    params(DeliveryListParams),
+    responses(
+        (status = 200, body = DeliveryList,
+         description = "Of each source, each node remembers the last 64 refused, 64 ignored and 256 others, in memory.",
+         example = json!({
+            "deliveries": [{
+                "at": "2026-02-07T15:20:40.500000Z", "node": "4f6b3fa9c01e", "source": "ghcr", "path": null,
+                "verdict": "refused", "status": 401, "reason": "bad_signature",
+                "why": "x-hub-signature-256 does not fit these bytes, or is too old",
+                "delivery": "f168a0a0-0440-11f1-9b3f-a185afe7eea8", "bytes": 8121, "event": null, "same": null,
+            }],
+            "nodes": [
+                { "node": "4f6b3fa9c01e", "address": null, "answered": true, "why": null },
+                { "node": null, "address": "http://10.0.0.2:3143", "answered": false, "why": "it took too long" },
+            ],
+         })),
+        BadRequest
+    )
+)]
 pub(super) async fn deliveries(
     State(state): State<AdminState>,
     params: QueryParams,
@@ -66,14 +130,21 @@ pub(super) async fn deliveries(
     query_nodes(&state, params, &WITHOUT_EVENT).await.map(Json)
 }
 
-/// Lists the refused and ignored deliveries: `/api/deliveries?verdict=refused,ignored` under its path of version 0.1.0,
-/// whose nodes ask their peers for it.
+/// Lists the refused and ignored deliveries. Use /api/deliveries?verdict=refused,ignored instead.
+///
+/// The path of version 0.1.0, whose nodes ask their peers for it.
+#[utoipa::path(
+    get,
+    path = "/api/turned-away",
+    operation_id = "turnedAway",
+    params(TurnedAwayParams),
+    responses((status = 200, description = "As /api/deliveries.", body = TurnedAwayList), BadRequest)
+)]
 pub(super) async fn turned_away(
     State(state): State<AdminState>,
     params: QueryParams,
 ) -> Result<Json<TurnedAwayList>, Response> {
-    let verdicts = [DeliveryVerdict::Refused, DeliveryVerdict::Ignored];
-    let DeliveryList { deliveries, nodes } = query_nodes(&state, params, &verdicts).await?;
+    let DeliveryList { deliveries, nodes } = query_nodes(&state, params, &TURNED_AWAY).await?;
     Ok(Json(TurnedAwayList { turned_away: deliveries, nodes }))
 }
 
@@ -86,7 +157,7 @@ async fn query_nodes(
     let words: Vec<_> = verdicts.iter().map(|verdict| verdict.word()).collect();
     let wanted = params.words("verdict", &words)?.unwrap_or(words);
     let local = params.flag("local")?;
-    let limit = params.limit(100, LIST_MAX)?;
+    let limit = params.limit(LIST_USUAL, LIST_MAX)?;
     params.finish()?;
     let lower = text.as_deref().map(str::to_lowercase);
     let matches = |record: &DeliveryRecord| {

@@ -1,11 +1,13 @@
-//! What is configured, what would come of a delivery, and what is counted: for people and their tools.
+//! `/api/sources`, `/api/explain` and `/metrics`: the config, the dry run of a delivery, and the counters.
 
+use super::openapi::{BadRequest, BodyGone, Conflict, StoreDown, TooLarge, UnknownEvent};
 use super::overview::EventCountCache;
-use super::{AdminState, auth, refuse};
+use super::{AdminState, auth, refuse, unavailable_response};
 use crate::config::{Config, view as configured};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::explain::prediction::ExplainHistory;
+use crate::explain::report_json::ExplainedDelivery;
 use crate::explain::saved_delivery::{SavedDelivery, deliveries};
 use crate::explain::{self, ExplainError, ExplainErrorKind};
 use crate::ingress::request_body::{BodyLimits, read};
@@ -19,64 +21,103 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use utoipa::ToSchema;
 
-/// The API itself.
-const OPENAPI: &str = include_str!("openapi.json");
+/// The most bytes of a request to explain a delivery: its body in base64, and as much again for escapes.
+const EXPLAIN_BYTES_MAX: usize = 2 * limits::BODY_BYTES_MAX;
 
-/// A pasted delivery: its bytes in base64, and as much again for escapes.
-const PASTED_BYTES_MAX: usize = 2 * limits::BODY_BYTES_MAX;
-
-/// The document that describes the API.
-pub(super) async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+/// The sources of a node.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SourceList {
+    /// The node that answers.
+    node: String,
+    /// Where events are stored, without a password.
+    store: String,
+    sources: Vec<ConfiguredSource>,
+    warnings: Vec<String>,
 }
 
-/// Sources and routes as resolved; made once, since a config is read once.
-pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> Value {
-    let one = |source: &Source| {
-        let mut told = configured::source(config, source);
-        told["url"] = json!(ingest.map(|at| format!("http://{at}{}", source.path)));
-        told["identities_in_words"] = configured::identities(source).into_iter().map(|(_, words)| words).collect();
-        told
+/// A source as a node has it.
+#[derive(Serialize, ToSchema)]
+struct ConfiguredSource {
+    #[serde(flatten)]
+    source: configured::SourceView,
+    /// Where it listens on this node; null on a node that only acts.
+    #[schema(required)]
+    url: Option<String>,
+    /// What makes two deliveries the same event, in words.
+    identities_in_words: Vec<String>,
+}
+
+/// The sources of a node; made once, since a config is read once.
+pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> SourceList {
+    let one = |source: &Source| ConfiguredSource {
+        source: configured::source(config, source),
+        url: ingest.map(|at| format!("http://{at}{}", source.path)),
+        identities_in_words: configured::identities(source).into_iter().map(|(_, words)| words).collect(),
     };
-    let warnings: Vec<_> = config.warnings.iter().map(|warning| &warning.title).collect();
-    json!({
-        "node": node,
-        "store": config.store.to_string(),
-        "sources": config.sources.iter().map(|source| one(source)).collect::<Vec<_>>(),
-        "warnings": warnings,
-    })
+    SourceList {
+        node: node.to_owned(),
+        store: config.store.to_string(),
+        sources: config.sources.iter().map(|source| one(source)).collect(),
+        warnings: config.warnings.iter().map(|warning| warning.title.clone()).collect(),
+    }
 }
 
-/// Sources and routes as resolved.
-pub(super) async fn configured(State(desk): State<AdminState>) -> Response {
-    Json(&*desk.shown).into_response()
+/// Shows sources and routes, as resolved from the config.
+#[utoipa::path(
+    get,
+    path = "/api/sources",
+    operation_id = "sources",
+    responses((status = 200, description = "Never a secret.", body = SourceList))
+)]
+pub(super) async fn configured(State(state): State<AdminState>) -> Response {
+    Json(&*state.shown).into_response()
 }
 
-/// What is pasted.
-#[derive(Deserialize, Default)]
+/// A delivery to explain: raw, event, or its parts.
+#[derive(Deserialize, ToSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 struct ExplainRequest {
+    /// A whole delivery as one text: an HTTP request, a list of headers and a body, or a JSON document that has them.
     raw: Option<String>,
+    /// An event whose delivery is to be evaluated again.
     event: Option<String>,
+    /// The source it is for; else the one that has its path, or the only one.
     source: Option<String>,
     path: Option<String>,
     query: Option<String>,
     headers: BTreeMap<String, String>,
+    /// As text.
     body: Option<String>,
+    /// As base64, in place of body.
     body_base64: Option<String>,
 }
 
+/// What would become of each delivery.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ExplainedList {
+    deliveries: Vec<ExplainedText>,
+}
+
+/// What would become of a delivery.
+#[derive(Serialize, ToSchema)]
+struct ExplainedText {
+    #[serde(flatten)]
+    explained: ExplainedDelivery,
+    /// The same line by line, as `hookonce explain` prints it.
+    text: String,
+}
+
 impl ExplainRequest {
-    /// The deliveries in it; an event is not one of them.
+    /// The deliveries in it; for an event see [`explain::rebuild_delivery`].
     fn deliveries(self) -> Result<Vec<SavedDelivery>, String> {
         let parts = self.path.is_some() || self.query.is_some() || !self.headers.is_empty();
         let body = match (self.body, self.body_base64) {
-            (Some(_), Some(_)) => return Err("body and body_base64 are both given; one is enough".into()),
+            (Some(_), Some(_)) => return Err("body and body_base64 are both given; give one of them".into()),
             (body, None) => body.map(String::into_bytes),
             (None, Some(coded)) => {
                 let read = base64::engine::general_purpose::STANDARD.decode(coded);
@@ -84,9 +125,9 @@ impl ExplainRequest {
             }
         };
         match (self.raw, body) {
-            (Some(_), Some(_)) => Err("raw is a whole delivery; a body beside it has no place".into()),
-            (Some(_), None) if parts => Err("raw is a whole delivery; parts beside it have no place".into()),
-            (Some(raw), None) if raw.trim().is_empty() => Err("what was pasted is empty".into()),
+            (Some(_), Some(_)) => Err("raw is a whole delivery; leave out body".into()),
+            (Some(_), None) if parts => Err("raw is a whole delivery; leave out path, query and headers".into()),
+            (Some(raw), None) if raw.trim().is_empty() => Err("raw is empty".into()),
             (Some(raw), None) => deliveries("pasted", raw.into_bytes()),
             (None, None) => Err("there is nothing to explain: give raw, event, or a body".into()),
             (None, Some(body)) => {
@@ -105,65 +146,84 @@ impl ExplainRequest {
     }
 }
 
-/// Walks what was pasted.
-pub(super) async fn explain(State(desk): State<AdminState>, body: Body) -> Result<Response, Response> {
-    let limits = BodyLimits { bytes: PASTED_BYTES_MAX, ..BodyLimits::default() };
-    let bytes = read(body, limits, &desk.flight).await.map_err(auth::no_body)?;
-    let pasted: ExplainRequest = serde_json::from_slice(&bytes)
-        .map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("this is no delivery to explain: {error}")))?;
-    let known = ExplainHistory::Store(desk.store.clone(), "this node's store".into());
-    let source = pasted.source.clone();
-    let all = match &pasted.event {
-        Some(_) if pasted.raw.is_some() || pasted.body.is_some() || pasted.body_base64.is_some() => {
-            Err("an event has its own delivery; what is beside it has no place".to_owned().into())
+/// Evaluates a delivery step by step, and shows what would become of it. Nothing is verified and nothing is written.
+#[utoipa::path(
+    post,
+    path = "/api/explain",
+    operation_id = "explain",
+    request_body(content = ExplainRequest, example = json!({
+        "source": "ghcr", "headers": { "x-github-event": "registry_package", "content-type": "application/json" },
+        "body": "{}",
+    })),
+    responses(
+        (status = 200, description = "Each delivery in the request.", body = ExplainedList),
+        BadRequest, UnknownEvent, Conflict, BodyGone, TooLarge, StoreDown
+    )
+)]
+pub(super) async fn explain(State(state): State<AdminState>, body: Body) -> Result<Json<ExplainedList>, Response> {
+    let limits = BodyLimits { bytes: EXPLAIN_BYTES_MAX, ..BodyLimits::default() };
+    let bytes = read(body, limits, &state.flight).await.map_err(auth::no_body)?;
+    let request: ExplainRequest = serde_json::from_slice(&bytes)
+        .map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("this is not a delivery to explain: {error}")))?;
+    let known = ExplainHistory::Store(state.store.clone(), "this node's store".into());
+    let source = request.source.clone();
+    let all = match &request.event {
+        Some(_) if request.raw.is_some() || request.body.is_some() || request.body_base64.is_some() => {
+            Err("an event has its own delivery; leave out raw and body".to_owned().into())
         }
-        Some(event) => explain::rebuild_delivery(event, &known, &desk.sources).await.map(|one| vec![one]),
-        None => pasted.deliveries().map_err(Into::into),
+        Some(event) => explain::rebuild_delivery(event, &known, &state.sources).await.map(|one| vec![one]),
+        None => request.deliveries().map_err(Into::into),
     };
-    let mut told = Vec::new();
+    let mut explained = Vec::new();
     for delivery in all.map_err(|why| cannot(&why))? {
-        let walked = explain::walk(&desk.sources, &[], source.as_deref(), &delivery, &known).await;
+        let walked = explain::walk(&state.sources, &[], source.as_deref(), &delivery, &known).await;
         let (walk, would) = walked.map_err(|why| cannot(&why))?;
-        let (mut one, mut text) = (explain::report_json::explained(&walk, &would), Vec::new());
+        let (one, mut text) = (explain::report_json::explained(&walk, &would), Vec::new());
         explain::report_text::explained(&walk, &would, &mut text).unwrap_or_default();
-        one["text"] = String::from_utf8_lossy(&text).into();
-        told.push(one);
+        explained.push(ExplainedText { explained: one, text: String::from_utf8_lossy(&text).into_owned() });
     }
-    Ok(Json(json!({ "deliveries": told })).into_response())
+    Ok(Json(ExplainedList { deliveries: explained }))
 }
 
-fn cannot(cannot: &ExplainError) -> Response {
-    match cannot.lack {
-        ExplainErrorKind::Input | ExplainErrorKind::Source => refuse(StatusCode::BAD_REQUEST, &cannot.why),
+fn cannot(error: &ExplainError) -> Response {
+    match error.lack {
+        ExplainErrorKind::Input | ExplainErrorKind::Source => refuse(StatusCode::BAD_REQUEST, &error.why),
         ExplainErrorKind::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
         ExplainErrorKind::Several => refuse(StatusCode::CONFLICT, "several_events"),
         ExplainErrorKind::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),
-        ExplainErrorKind::Store => crate::admin::unavailable_response(&cannot.why),
+        ExplainErrorKind::Store => unavailable_response(&error.why),
     }
 }
 
-/// What is counted, for Prometheus.
-pub(super) async fn metrics(State(desk): State<AdminState>, headers: HeaderMap) -> Response {
-    let meter = desk.dispatcher.meter();
-    let counted: &EventCountCache = &desk.counted;
-    let (census, _) = counted.census(&*desk.store, meter).await;
+/// Shows the metrics for Prometheus.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    responses((status = 200, description = "Prometheus' text format 0.0.4.", body = String,
+               example = "# TYPE hookonce_deliveries_total counter\nhookonce_deliveries_total{source=\"ghcr\",verdict=\"accepted\"} 20\n"))
+)]
+pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let meter = state.dispatcher.meter();
+    let counted: &EventCountCache = &state.counted;
+    let (census, _) = counted.census(&*state.store, meter).await;
     let census = census.ok();
-    let orphaned = desk.orphans.now(&desk).await;
-    let age = |at| desk.store.now().since(at).as_secs_f64();
+    let orphaned = state.orphans.now(&state).await;
+    let age = |at| state.store.now().since(at).as_secs_f64();
     let gauges = Gauges {
-        bodies_in_flight: desk.flight.used(),
+        bodies_in_flight: state.flight.used(),
         events: census.as_ref().map(|census| [census.waiting, census.running, census.dead]),
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
-        clock_ahead: ClockSkew::of(&*desk.store).seconds(),
-        expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.held_for(), waiting.jump)),
+        clock_ahead: ClockSkew::of(&*state.store).seconds(),
+        expiry_waits: state.store.expiry().waiting.map(|waiting| (waiting.held_for(), waiting.jump)),
         orphaned: orphaned.map(|all| crate::admin::orphans::total(&all)),
-        open_circuits: desk.dispatcher.open_circuits(),
-        listeners: limits::LISTENERS_MAX - desk.listeners.available_permits(),
+        open_circuits: state.dispatcher.open_circuits(),
+        listeners: limits::LISTENERS_MAX - state.listeners.available_permits(),
         spans_dropped: otlp::dropped(),
     };
-    let node = observe::node_name(desk.admin.listen);
+    let node = observe::node_name(state.admin.listen);
     let format =
         MetricsFormat::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
-    let page = exposition(meter, (&node, &desk.dispatcher.node().0), &gauges, format);
+    let page = exposition(meter, (&node, &state.dispatcher.node().0), &gauges, format);
     ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
 }

@@ -1,11 +1,14 @@
-//! The port for people and their tools: look at events, replay, forget, watch. Its own port; on loopback by default.
+//! The admin port: its router and its state. Operators and their tools look at events there, replay, forget and watch
+//! them. It is a port of its own, on loopback by default.
 //!
-//! Who may is decided at the door (`door.rs`). What can be asked, and what is answered, stands in `openapi.json`.
+//! `auth.rs` decides which client may do what. The handlers describe themselves, and `openapi.rs` makes a document of it.
 pub(crate) mod auth;
 pub(crate) mod bulk_replay;
 pub(crate) mod dashboard;
 pub(crate) mod deliveries;
+pub(crate) mod events;
 pub(crate) mod info;
+pub(crate) mod openapi;
 pub(crate) mod orphans;
 pub(crate) mod overview;
 pub(crate) mod query;
@@ -15,10 +18,8 @@ pub(crate) mod view;
 
 pub(crate) use query::LIST_MAX;
 
-use crate::config::{AdminConfig, Config, StoreAddress, view as configured};
-use crate::decide::claim::Payload;
-use crate::decide::event::{self, Event, EventStep, QueueState};
-use crate::decide::id::EventId;
+use crate::config::{AdminConfig, Config, StoreAddress};
+use crate::decide::event::{EventState, QueueState};
 use crate::decide::limits;
 use crate::decide::response;
 use crate::decide::source::Source;
@@ -26,12 +27,9 @@ use crate::decide::time::Timestamp;
 use crate::engine::dispatcher::Dispatcher;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
-use crate::observe::metrics::StoreOp;
 use crate::store::retention::NodeTopology;
 use crate::store::status_text::has_route;
-use crate::store::{
-    AdvanceResult, EventDetails, EventPage, EventQuery, Inspect, RemovalResult, StoreError, StoredValue,
-};
+use crate::store::{EventDetails, Inspect, StoreError};
 use auth::TokenThrottle;
 use axum::Json;
 use axum::Router;
@@ -39,38 +37,38 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use info::SourceList;
+use openapi::NotReady;
 use orphans::OrphanCountCache;
 use overview::EventCountCache;
-use query::{EventNameParam, QueryParams};
-use serde_json::{Value, json};
 use session::AdminSessions;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use view::{OkView, RefusalView, UnavailableView};
 
 /// Events listed where one name means several.
 pub(crate) const NAMESAKES_MAX: usize = 10;
 
-/// Events an event took the place of, as they are told.
-const SUPERSEDES_MAX: usize = 16;
-
-/// What the admin port needs. Cheap to clone.
+/// The state of the admin port, shared by all handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AdminState {
-    /// Where events are.
+    /// The store.
     pub store: Arc<dyn Inspect>,
-    /// Who acts on them.
+    /// The dispatcher, which replays and cancels.
     pub dispatcher: Dispatcher,
-    /// Who may ask.
+    /// Tokens, peers and address.
     pub admin: Arc<AdminConfig>,
-    /// Whether the node is well.
+    /// Whether the node is ready.
     pub health: Readiness,
-    /// The port is about to close, later than the node begins to drain: who watches sees what still runs end.
+    /// Cancelled when the port is about to close: later than the node begins to drain, so that clients of the live
+    /// stream see what still runs end.
     pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
-    shown: Arc<Value>,
+    shown: Arc<SourceList>,
     store_kind: &'static str,
     flight: Arc<BodiesInFlight>,
     sessions: Arc<AdminSessions>,
@@ -85,7 +83,7 @@ pub(crate) struct AdminState {
 }
 
 impl AdminState {
-    /// A desk for this config, whose webhooks arrive at `ingest` and whose people at `admin`.
+    /// The state for this config, with the addresses of the webhook port and of the admin port.
     pub(crate) fn new(
         config: &Config,
         (ingest, admin): (Option<SocketAddr>, SocketAddr),
@@ -125,56 +123,87 @@ impl AdminState {
         }
     }
 
-    /// What waits for a route that is not configured says so at once, and not only when it is due.
-    fn mark_suspended(&self, story: &mut EventDetails) {
-        let waits = matches!(story.event.state, event::EventState::Waiting { .. });
-        if waits && !has_route(&self.sources, &story.event) {
-            story.event.queue_state = QueueState::Suspended;
+    /// Shows a waiting event as suspended if its route is not configured, even before it is due.
+    fn mark_suspended(&self, details: &mut EventDetails) {
+        let waits = matches!(details.event.state, EventState::Waiting { .. });
+        if waits && !has_route(&self.sources, &details.event) {
+            details.event.queue_state = QueueState::Suspended;
         }
     }
 }
 
-/// The routes of the admin port. What is added to it is closed as the rest is: see [`auth`].
-pub(crate) fn router(desk: AdminState) -> Router {
-    let guarded = Router::new()
-        .route("/api/openapi.json", get(info::openapi))
-        .route("/api/overview", get(overview::overview))
-        .route("/api/events", get(list))
-        .route("/api/events/{event}", get(show).delete(remove))
-        .route("/api/events/{event}/body", get(body))
-        .route("/api/events/{event}/headers", get(headers))
-        .route("/api/events/{event}/replay", post(replay))
-        .route("/api/events/{event}/cancel", post(cancel))
-        .route("/api/replay", post(bulk_replay::replay))
-        .route("/api/forget", post(forget))
-        .route("/api/sources", get(info::configured))
-        .route("/api/sources/{source}/events", delete(orphans::forget_source))
-        .route("/api/explain", post(info::explain))
-        .route("/api/turned-away", get(deliveries::turned_away))
-        .route("/api/deliveries", get(deliveries::deliveries))
-        .route("/api/live", get(stream::live))
-        .route("/api/quarantine", get(quarantined))
-        .route("/api/tail", get(stream::tail))
-        .route("/metrics", get(info::metrics))
-        // Not for a method that there is not: it is wrong whoever asks.
-        .route_layer(from_fn_with_state(desk.clone(), auth::authorize));
-    Router::new()
-        .route("/healthz", get(|| async { plain(&response::healthy()) }))
-        .route("/readyz", get(|State(desk): State<AdminState>| async move { plain(&desk.health.ready().await) }))
-        .route("/api/session", get(auth::session))
-        .route("/login", post(auth::login))
-        .route("/logout", post(auth::logout))
+/// The routes that need no authentication.
+fn public_routes() -> OpenApiRouter<AdminState> {
+    OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(auth::session))
+        .routes(routes!(auth::login, dashboard::login_page))
+        .routes(routes!(auth::logout))
+}
+
+/// The routes that [`auth::authorize`] guards.
+fn guarded_routes() -> OpenApiRouter<AdminState> {
+    OpenApiRouter::new()
+        .routes(routes!(openapi::openapi))
+        .routes(routes!(overview::overview))
+        .routes(routes!(events::list))
+        .routes(routes!(events::show, events::remove))
+        .routes(routes!(events::body))
+        .routes(routes!(events::headers))
+        .routes(routes!(events::replay))
+        .routes(routes!(events::cancel))
+        .routes(routes!(events::quarantine))
+        .routes(routes!(events::forget))
+        .routes(routes!(bulk_replay::replay))
+        .routes(routes!(info::configured))
+        .routes(routes!(orphans::forget_source))
+        .routes(routes!(info::explain))
+        .routes(routes!(deliveries::deliveries))
+        .routes(routes!(deliveries::turned_away))
+        .routes(routes!(stream::live))
+        .routes(routes!(stream::tail))
+        .routes(routes!(info::metrics))
+}
+
+/// The router of the admin port.
+pub(crate) fn router(state: AdminState) -> Router {
+    // A method that a path does not have is 405 for every client, authenticated or not.
+    let guarded = Router::from(guarded_routes()).route_layer(from_fn_with_state(state.clone(), auth::authorize));
+    Router::from(public_routes())
         .merge(guarded)
-        .merge(crate::admin::dashboard::router())
+        .merge(dashboard::router())
         .method_not_allowed_fallback(|| async { refuse(StatusCode::METHOD_NOT_ALLOWED, "method") })
         .fallback(not_found)
         .layer(from_fn(auth::security_headers))
-        .with_state(desk)
+        .with_state(state)
 }
 
-/// Where nothing is: people get a page that says so.
+/// Is the node alive?
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "healthz",
+    responses((status = 200, description = "Yes.", body = OkView, example = json!({ "status": "ok" })))
+)]
+async fn healthz() -> Response {
+    plain(&response::healthy())
+}
+
+/// Does its store answer, can it be written, and is the node not about to stop?
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "readyz",
+    responses((status = 200, description = "Yes.", body = OkView, example = json!({ "status": "ok" })), NotReady)
+)]
+async fn readyz(State(state): State<AdminState>) -> Response {
+    plain(&state.health.ready().await)
+}
+
+/// The response where there is no route: a page for people, a refusal for programs.
 async fn not_found(request: Request) -> Response {
-    crate::admin::dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
+    dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
 }
 
 fn plain(reply: &response::HttpResponse) -> Response {
@@ -183,7 +212,7 @@ fn plain(reply: &response::HttpResponse) -> Response {
 }
 
 fn refuse(status: StatusCode, reason: &str) -> Response {
-    (status, Json(json!({ "status": "refused", "reason": reason }))).into_response()
+    (status, Json(RefusalView::new(reason))).into_response()
 }
 
 fn unavailable(error: &StoreError) -> Response {
@@ -191,157 +220,6 @@ fn unavailable(error: &StoreError) -> Response {
 }
 
 fn unavailable_response(why: &str) -> Response {
-    let body = Json(json!({ "status": "unavailable", "reason": why }));
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], body).into_response()
-}
-
-async fn list(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
-    let listing = asked.page()?;
-    let begun = tokio::time::Instant::now();
-    let page = desk.store.page(listing).await;
-    desk.dispatcher.meter().store_call(StoreOp::Look, begun.elapsed(), page.is_ok());
-    let EventPage { events, next } = page.map_err(|error| unavailable(&error))?;
-    Ok(Json(json!({ "events": events.iter().map(view::event).collect::<Vec<_>>(), "next": next })).into_response())
-}
-
-async fn quarantined(State(desk): State<AdminState>) -> Response {
-    match desk.store.quarantined(LIST_MAX).await {
-        Ok(messages) => {
-            let messages: Vec<_> = messages.iter().map(view::quarantined).collect();
-            Json(json!({ "messages": messages })).into_response()
-        }
-        Err(error) => unavailable(&error),
-    }
-}
-
-/// The one event of this name, or why not.
-async fn find_event(desk: &AdminState, name: String) -> Result<Event, Response> {
-    let mut events = desk.store.resolve(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
-    if events.len() > 1 {
-        let events: Vec<_> = events.iter().map(view::event).collect();
-        let body = json!({ "status": "refused", "reason": "several_events", "events": events });
-        return Err((StatusCode::CONFLICT, Json(body)).into_response());
-    }
-    events.pop().ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))
-}
-
-async fn show(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = find_event(&desk, name).await?;
-    let story = desk.store.details(event.id).await.map_err(|error| unavailable(&error))?;
-    let mut story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
-    desk.mark_suspended(&mut story);
-    let mut told = view::event_details(&*desk.store, &story).await.map_err(|error| unavailable(&error))?;
-    told["supersedes"] = supersedes(&*desk.store, event.id).await.map_err(|error| unavailable(&error))?;
-    let source = desk.sources.iter().find(|source| source.name == event.source);
-    let words = source.map(|source| configured::identities(source)).unwrap_or_default();
-    let same = |word: &str| words.iter().find(|(same, _)| same == word).map_or(word, |(_, words)| words).to_owned();
-    let words = told["identities"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    told["identities_in_words"] = words.map(|word| json!({ "same": word, "words": same(word) })).collect();
-    Ok(Json(told).into_response())
-}
-
-/// The events that this one took the place of.
-pub(crate) async fn supersedes(store: &dyn Inspect, id: EventId) -> Result<Value, StoreError> {
-    let before = EventQuery { superseded_by: Some(id), limit: SUPERSEDES_MAX, ..EventQuery::default() };
-    Ok(store.page(before).await?.events.iter().map(|event| json!(event.id)).collect())
-}
-
-/// Headers and body of the one event of this name, or why not.
-async fn payload(desk: &AdminState, name: String) -> Result<(Event, Payload), Response> {
-    let event = find_event(desk, name).await?;
-    match desk.store.payload(event.id).await {
-        Ok(StoredValue::Whole(payload)) => Ok((event, payload)),
-        Ok(StoredValue::Forgotten) => Err(refuse(StatusCode::GONE, "its body is no longer kept")),
-        Ok(StoredValue::Damaged) => Err(refuse(StatusCode::CONFLICT, "its body is damaged")),
-        Err(error) => Err(unavailable(&error)),
-    }
-}
-
-/// A body is somebody else's text, and never anything but text.
-async fn body(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let (_, payload) = payload(&desk, name).await?;
-    // Copied: as it is, it would count among the bodies in flight until a slow reader has it.
-    let body = payload.body.to_vec();
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
-}
-
-/// The headers that are kept. What no field is read from was kept to be passed on, and is nobody's to see.
-async fn headers(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let (event, payload) = payload(&desk, name).await?;
-    let source = desk.sources.iter().find(|source| source.name == event.source);
-    let kept = payload.headers.iter().map(|(name, value)| {
-        let value = if view::is_header_visible(name, source.map(|source| &**source)) { value } else { view::MASKED };
-        json!({ "name": name, "value": value })
-    });
-    Ok(Json(json!({ "headers": kept.collect::<Vec<_>>() })).into_response())
-}
-
-async fn replay(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = find_event(&desk, name).await?;
-    match replay_event(&desk, &event).await {
-        Ok(event) => Ok(Json(view::event(&event)).into_response()),
-        Err(Ok((status, reason))) => Err(refuse(status, &reason)),
-        Err(Err(error)) => Err(unavailable(&error)),
-    }
-}
-
-/// Gives an event another life; or says why not, or that the store does not.
-async fn replay_event(desk: &AdminState, event: &Event) -> Result<Event, Result<(StatusCode, String), StoreError>> {
-    let not = |status, why: &str| Err(Ok((status, why.to_owned())));
-    match desk.store.payload(event.id).await.map_err(Err)? {
-        StoredValue::Whole(_) => {}
-        StoredValue::Forgotten => return not(StatusCode::GONE, "its body is no longer kept"),
-        StoredValue::Damaged => return not(StatusCode::CONFLICT, "its body is damaged"),
-    }
-    match desk.dispatcher.step(event, EventStep::Replay).await.map_err(Err)? {
-        Some(AdvanceResult::Written { event, .. }) => Ok(*event),
-        Some(AdvanceResult::Lost) => not(StatusCode::CONFLICT, "it changed meanwhile"),
-        None => not(StatusCode::CONFLICT, &format!("it is {}", event.state.word())),
-    }
-}
-
-async fn cancel(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = find_event(&desk, name).await?;
-    Ok(match desk.dispatcher.cancel(&event).await {
-        Ok(Some(AdvanceResult::Written { event, .. })) if event.is_called_off() => {
-            (StatusCode::ACCEPTED, Json(view::event(&event))).into_response()
-        }
-        Ok(Some(AdvanceResult::Written { event, .. })) if !event.is_cancelled() => {
-            refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))
-        }
-        came => advance_response(&event, came),
-    })
-}
-
-/// What came of a step, for who asked for it.
-fn advance_response(event: &Event, advance: Result<Option<AdvanceResult>, StoreError>) -> Response {
-    match advance {
-        Ok(Some(AdvanceResult::Written { event, .. })) => Json(view::event(&event)).into_response(),
-        Ok(Some(AdvanceResult::Lost)) => refuse(StatusCode::CONFLICT, "it changed meanwhile"),
-        Ok(None) => refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word())),
-        Err(error) => unavailable(&error),
-    }
-}
-
-/// Forgets one event with its keys, because a person says so.
-async fn remove(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
-    let event = find_event(&desk, name).await?;
-    match desk.store.remove(event.id).await {
-        Ok(RemovalResult::Removed) => Ok(Json(json!({ "forgotten": 1, "event": event.id })).into_response()),
-        Ok(RemovalResult::NotOver) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
-        Ok(RemovalResult::Unknown) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
-        Err(error) => Err(unavailable(&error)),
-    }
-}
-
-/// The cron endpoint: frees the space of what may be forgotten. Never needed for correctness, safe to call twice.
-/// With `now=1` it is a person's word that the clock is right.
-async fn forget(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
-    let clock_is_right = asked.flag("now")?;
-    asked.finish()?;
-    if clock_is_right {
-        desk.store.confirm_time().await.map_err(|error| unavailable(&error))?;
-    }
-    let swept = desk.dispatcher.forget_now().await.map_err(|error| unavailable(&error))?;
-    Ok(Json(view::forgotten(swept, &*desk.store)).into_response())
+    let retry = [(header::RETRY_AFTER, "5")];
+    (StatusCode::SERVICE_UNAVAILABLE, retry, Json(UnavailableView::new(why))).into_response()
 }

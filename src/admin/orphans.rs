@@ -1,21 +1,23 @@
-//! Sources that the store holds events of and no node has: how many events, how long they are kept, and ending them.
+//! Orphaned sources: the store has events of them, and no node has them configured. How many events, how long they are
+//! kept, and how to forget them all.
 
+use super::openapi::{BadRequest, SourceInUse, StoreDown, UnknownSource};
 use super::{AdminState, refuse, unavailable};
 use crate::decide::source::Keep;
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, Timestamp, duration_text};
 use crate::store::retention::{self, ForgetSourceCounts, NodeTopology, OrphanedSource};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::info;
+use utoipa::ToSchema;
 
-/// How long a count stands: it changes only when a config does.
+/// How long a count is reused: it changes only with a config.
 const COUNT_STANDS: Duration = Duration::from_secs(10);
 /// How long the store may take to count.
 const COUNT_TIME: Duration = Duration::from_secs(2);
@@ -27,14 +29,14 @@ pub(crate) struct OrphanCountCache(Mutex<Option<(Instant, OrphanCounts)>>);
 type OrphanCounts = Option<Arc<[OrphanedSource]>>;
 
 impl OrphanCountCache {
-    /// The sources that no node has, counted now or a moment ago.
-    pub(super) async fn now(&self, desk: &AdminState) -> OrphanCounts {
+    /// The orphaned sources, counted now or a moment ago.
+    pub(super) async fn now(&self, state: &AdminState) -> OrphanCounts {
         let mut last = self.0.lock().await;
         if let Some((_, counted)) = last.as_ref().filter(|(at, _)| at.elapsed() < COUNT_STANDS) {
             return counted.clone();
         }
-        let keeps = desk.dispatcher.keeps();
-        let counted = timeout(COUNT_TIME, retention::orphaned(&*desk.store, &keeps, desk.nodes)).await;
+        let keeps = state.dispatcher.keeps();
+        let counted = timeout(COUNT_TIME, retention::orphaned(&*state.store, &keeps, state.nodes)).await;
         let counted: OrphanCounts = counted.ok().and_then(Result::ok).map(Into::into);
         *last = Some((Instant::now(), counted.clone()));
         counted
@@ -50,51 +52,97 @@ pub(super) fn total(orphaned: &[OrphanedSource]) -> u64 {
     orphaned.iter().map(|one| one.count.events).sum()
 }
 
-/// One of them, as the overview shows it.
-pub(super) fn shown(one: &OrphanedSource) -> Value {
+/// A source that the store has events of and no node has.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OrphanView {
+    /// Its name.
+    source: String,
+    /// How many events the store has of it.
+    events: u64,
+    /// There may be more.
+    capped: bool,
+    /// How long they are kept, as a node that had the source wrote it: a duration, or `forever`. null: no node did, and
+    /// they are not forgotten.
+    #[schema(required)]
+    keep: Option<String>,
+    /// How long their bodies are kept.
+    #[schema(required)]
+    keep_body: Option<String>,
+    /// When a node that had the source last wrote this.
+    #[schema(required)]
+    seen_at: Option<Timestamp>,
+}
+
+/// An orphaned source, as the overview shows it.
+pub(super) fn shown(one: &OrphanedSource) -> OrphanView {
     let keep = one.retention.as_ref().map(|row| match row.kept.keys {
         Keep::For(length) => duration_text(length),
         Keep::Forever => "forever".to_owned(),
     });
-    json!({
-        "source": &*one.count.source,
-        "events": one.count.events,
-        "capped": one.count.capped,
-        "keep": keep,
-        "keep_body": one.retention.as_ref().map(|row| duration_text(row.kept.body)),
-        "seen_at": one.retention.as_ref().map(|row| row.seen_at),
-    })
+    OrphanView {
+        source: one.count.source.to_string(),
+        events: one.count.events,
+        capped: one.count.capped,
+        keep,
+        keep_body: one.retention.as_ref().map(|row| duration_text(row.kept.body)),
+        seen_at: one.retention.as_ref().map(|row| row.seen_at),
+    }
 }
 
-/// Ends and forgets all events of a source that no node has, because a person says so.
+/// What was forgotten of a source.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ForgottenSourceView {
+    source: String,
+    /// Events that are gone, with their keys.
+    forgotten: u64,
+    /// How many of these were waiting, and ended without acting.
+    ended: u64,
+    /// Events that are still there, because an attempt runs or its lease has not ended.
+    running: u64,
+}
+
+/// Forgets all events of a source that no node has, with their keys.
+///
+/// Those that wait end without acting; those that run are cancelled and stay until their lease has ended.
+#[utoipa::path(
+    delete,
+    path = "/api/sources/{source}/events",
+    operation_id = "forgetSource",
+    params(("source" = String, Path, description = "The source's name.", min_length = 1, example = "old")),
+    responses(
+        (status = 200, description = "What is gone.", body = ForgottenSourceView,
+         example = json!({ "source": "old", "forgotten": 1200, "ended": 3, "running": 0 })),
+        BadRequest, UnknownSource, SourceInUse, StoreDown
+    )
+)]
 pub(super) async fn forget_source(
-    State(desk): State<AdminState>,
+    State(state): State<AdminState>,
     Path(source): Path<String>,
-) -> Result<Response, Response> {
-    let own = desk.dispatcher.keeps().sources.contains_key(source.as_str());
-    let had = own || desk.nodes == NodeTopology::Many && runs_elsewhere(&desk, &source).await?;
+) -> Result<Json<ForgottenSourceView>, Response> {
+    let own = state.dispatcher.keeps().sources.contains_key(source.as_str());
+    let had = own || state.nodes == NodeTopology::Many && runs_elsewhere(&state, &source).await?;
     if had {
         return Err(refuse(StatusCode::CONFLICT, SOURCE_IN_USE));
     }
-    let forgotten = retention::forget_source(&*desk.store, &source).await.map_err(|error| unavailable(&error))?;
+    let forgotten = retention::forget_source(&*state.store, &source).await.map_err(|error| unavailable(&error))?;
     if forgotten == ForgetSourceCounts::default() {
         return Err(refuse(StatusCode::NOT_FOUND, "unknown_source"));
     }
-    desk.orphans.forget().await;
+    state.orphans.forget().await;
     let ForgetSourceCounts { events, ended, .. } = forgotten;
     info!(target: "hookonce", source, events, ended, "forgot");
-    Ok(Json(document(&source, forgotten)).into_response())
+    Ok(Json(document(&source, forgotten)))
 }
 
-async fn runs_elsewhere(desk: &AdminState, source: &str) -> Result<bool, Response> {
-    retention::is_elsewhere(&*desk.store, source).await.map_err(|error| unavailable(&error))
+async fn runs_elsewhere(state: &AdminState, source: &str) -> Result<bool, Response> {
+    retention::is_elsewhere(&*state.store, source).await.map_err(|error| unavailable(&error))
 }
 
-/// Why the events of a source are not forgotten all at once.
+/// Why the events of a source cannot be forgotten all at once.
 pub(crate) const SOURCE_IN_USE: &str = "a running node has this source";
 
-/// What came of it, for the person who asked.
-pub(crate) fn document(source: &str, forgotten: ForgetSourceCounts) -> Value {
+/// What was forgotten of this source.
+pub(crate) fn document(source: &str, forgotten: ForgetSourceCounts) -> ForgottenSourceView {
     let ForgetSourceCounts { events, ended, running } = forgotten;
-    json!({ "source": source, "forgotten": events, "ended": ended, "running": running })
+    ForgottenSourceView { source: source.to_owned(), forgotten: events, ended, running }
 }

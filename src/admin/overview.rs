@@ -1,45 +1,50 @@
-//! How things are, at a glance. What this node counted over time is in its memory; what the store holds is counted by
-//! the store, at most once a second however many look.
+//! `/api/overview`: the state of the node and its store in one response. Series are counted in this node's memory; events
+//! are counted by the store, at most once a second however many clients ask.
 
+use super::AdminState;
+use super::openapi::{BadRequest, StoreWord, WindowWord, params, query, word};
+use super::orphans::{self, OrphanView};
 use super::query::QueryParams;
-use super::{AdminState, orphans, view};
+use super::view::{self, ClockWaitingView, EventView};
 use crate::decide::event::EventState;
 use crate::decide::time::{Duration, Timestamp};
 use crate::observe::delivery_log::DeliveryVerdict;
-use crate::observe::metrics::{Metrics, OUTCOMES, SourceCounter, StoreOp};
+use crate::observe::metrics::{Metrics, SourceCounter, SourceMetrics, StoreOp};
 use crate::store::clock_monitor::ClockSkew;
 use crate::store::{EventCounts, EventQuery, Inspect, StoreError};
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
 
-/// How long a count of the store's events stands.
+/// How long a count of the store's events is reused.
 const COUNT_STANDS: Duration = Duration::from_secs(1);
 /// How long the store may take to count.
 const COUNT_TIME: Duration = Duration::from_secs(2);
-/// Events read back from the store at the start, for the series.
+/// The most events that are read back from the store at the start, for the series.
 const READ_BACK_MAX: usize = 20_000;
-/// As far back as that.
+/// How far back.
 const READ_BACK: Duration = Duration::from_hours(24);
-/// How long it may take.
+/// How long reading back may take.
 const READ_BACK_TIME: Duration = Duration::from_secs(10);
-/// Read at once.
+/// Events in one read.
 const READ_BACK_PAGE: usize = 500;
 
-/// The windows: their names, how many points they have, and how long each is.
-const WINDOWS: [(&str, usize, Duration); 3] =
+/// The windows: their names, how many points they have, and how long each point is.
+pub(super) const WINDOWS: [(&str, usize, Duration); 3] =
     [("1h", 60, Duration::from_mins(1)), ("24h", 96, Duration::from_mins(15)), ("7d", 84, Duration::from_hours(2))];
 
 /// The last count of the store's events.
 #[derive(Default)]
 pub(crate) struct EventCountCache(Mutex<Option<(Instant, TimedEventCounts)>>);
 
-/// A count, or why there is none, and how long it took.
+/// A count, or the error, and how long it took.
 type TimedEventCounts = (Result<Arc<EventCounts>, String>, Duration);
 
 impl EventCountCache {
@@ -63,30 +68,30 @@ impl EventCountCache {
     }
 }
 
-/// Looks every second at what was counted, and first reads back what the store knows of the last day: events that were
-/// made and that ended. Deliveries that made none are known to nobody after a restart.
-pub(crate) async fn record_series(desk: AdminState) {
-    let read = timeout(READ_BACK_TIME, restore_series(&desk)).await;
+/// Samples the counters every second. First reads back the events of the last day from the store: those that were made
+/// and that ended. Deliveries that made no event are not counted again after a restart.
+pub(crate) async fn record_series(state: AdminState) {
+    let read = timeout(READ_BACK_TIME, restore_series(&state)).await;
     if let Ok(Ok(since)) = read {
-        *desk.since.lock().await = since;
+        *state.since.lock().await = since;
     }
     loop {
-        desk.dispatcher.meter().sample(desk.store.now());
+        state.dispatcher.meter().sample(state.store.now());
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            () = desk.health.draining.cancelled() => return,
+            () = state.health.draining.cancelled() => return,
         }
     }
 }
 
-async fn restore_series(desk: &AdminState) -> Result<Timestamp, StoreError> {
-    let (meter, start) = (desk.dispatcher.meter(), *desk.since.lock().await);
+async fn restore_series(state: &AdminState) -> Result<Timestamp, StoreError> {
+    let (meter, start) = (state.dispatcher.meter(), *state.since.lock().await);
     let from = start - READ_BACK;
     let mut listing =
         EventQuery { since: Some(from), until: Some(start), limit: READ_BACK_PAGE, ..EventQuery::default() };
     let (mut read, mut back_to) = (0, start);
     loop {
-        let page = desk.store.page(listing.clone()).await?;
+        let page = state.store.page(listing.clone()).await?;
         for event in &page.events {
             back_to = back_to.min(event.received_at);
             meter.backfill(&event.source, SourceCounter::Delivery(DeliveryVerdict::Accepted), event.received_at);
@@ -106,92 +111,349 @@ async fn restore_series(desk: &AdminState) -> Result<Timestamp, StoreError> {
     }
 }
 
-/// The overview.
-pub(super) async fn overview(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
-    let window = asked.word("window", &WINDOWS.map(|(name, ..)| name))?.unwrap_or("1h");
-    asked.finish()?;
+/// The state of the node and its store.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OverviewView {
+    window: WindowWord,
+    /// The beginning of the first point.
+    from: Timestamp,
+    /// Now, by the store's clock.
+    to: Timestamp,
+    /// Seconds between two points.
+    step: u64,
+    /// The node that answers. Deliveries, attempts and the series are what this node saw; events and saved.kept are the
+    /// store's.
+    node: String,
+    /// When this node started. Duplicates, ignored and refused deliveries and attempts are counted from then on.
+    started_at: Timestamp,
+    /// From when on events new, done and dead are counted completely: they are read back from the store at the start.
+    since: Timestamp,
+    deliveries: DeliveryCountsView,
+    /// Duplicates by the identity that matched.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    duplicates: Map<String, Value>,
+    attempts: AttemptCountsView,
+    ended: EndedCountsView,
+    series: SeriesView,
+    /// In the order of the config.
+    sources: Vec<SourceCountsView>,
+    saved: SavedView,
+    store: StoreView,
+    clock: ClockView,
+    events: EventCountsView,
+    /// The event that has waited longest.
+    #[schema(required)]
+    oldest_waiting: Option<EventView>,
+    /// Sources that the store has events of and no node has: at most 100, in the order of their names. A source of
+    /// another node counts as long as that node wrote within five minutes that it has it.
+    orphaned: Vec<OrphanView>,
+    sweep: SweepView,
+}
+
+/// Deliveries by verdict.
+#[derive(Serialize, ToSchema)]
+struct DeliveryCountsView {
+    accepted: u64,
+    duplicate: u64,
+    stale: u64,
+    ignored: u64,
+    refused: u64,
+    unavailable: u64,
+}
+
+/// Attempts by outcome.
+#[derive(Serialize, ToSchema)]
+struct AttemptCountsView {
+    delivered: u64,
+    failed: u64,
+    rejected: u64,
+    unknown: u64,
+}
+
+/// Events that ended in the window.
+#[derive(Serialize, ToSchema)]
+struct EndedCountsView {
+    done: u64,
+    dead: u64,
+}
+
+/// At most 120 points; all lists are equally long.
+#[derive(Serialize, ToSchema)]
+struct SeriesView {
+    /// The beginning of each point.
+    #[schema(max_items = 120)]
+    at: Vec<Timestamp>,
+    #[schema(max_items = 120)]
+    accepted: Vec<u64>,
+    #[schema(max_items = 120)]
+    duplicate: Vec<u64>,
+    #[schema(max_items = 120)]
+    stale: Vec<u64>,
+    #[schema(max_items = 120)]
+    ignored: Vec<u64>,
+    #[schema(max_items = 120)]
+    refused: Vec<u64>,
+    #[schema(max_items = 120)]
+    unavailable: Vec<u64>,
+    #[schema(max_items = 120)]
+    done: Vec<u64>,
+    #[schema(max_items = 120)]
+    dead: Vec<u64>,
+    /// Attempts that failed, were rejected, or are unknown.
+    #[schema(max_items = 120)]
+    failed: Vec<u64>,
+    /// Duplicates by the identity that matched, if there were any.
+    same: BTreeMap<String, Vec<u64>>,
+}
+
+/// What one source received in the window.
+#[derive(Serialize, ToSchema)]
+struct SourceCountsView {
+    source: String,
+    deliveries: DeliveryCountsView,
+    done: u64,
+    dead: u64,
+    /// Its last delivery, refused or not, that this node saw.
+    #[schema(required)]
+    last_at: Option<Timestamp>,
+    /// Its deliveries at each point of the series.
+    #[schema(max_items = 120)]
+    series: Vec<u64>,
+}
+
+/// Runs that were not repeated.
+#[derive(Serialize, ToSchema)]
+struct SavedView {
+    /// Duplicates and stale deliveries of this node in the window.
+    window: u64,
+    /// Those of all events that are still kept, from the store; null: the store does not count them.
+    #[schema(required)]
+    kept: Option<u64>,
+}
+
+/// The store.
+#[derive(Serialize, ToSchema)]
+struct StoreView {
+    kind: StoreWord,
+    /// It answers.
+    ok: bool,
+    /// If not, why.
+    #[schema(required)]
+    why: Option<String>,
+    /// Milliseconds that the count of events took.
+    answered_in: f64,
+    /// Milliseconds, of this node's claims since its start.
+    #[schema(required)]
+    claim_p50: Option<f64>,
+    #[schema(required)]
+    claim_p99: Option<f64>,
+}
+
+/// The clock by which events expire.
+#[derive(Serialize, ToSchema)]
+struct ClockView {
+    /// Seconds by which the store's clock is ahead of this machine's; negative: behind.
+    ahead: f64,
+    /// The time by which events expire.
+    expires_by: Timestamp,
+    #[schema(required)]
+    waiting: Option<ClockWaitingView>,
+}
+
+/// All events of the store by state, now.
+#[derive(Serialize, ToSchema)]
+struct EventCountsView {
+    waiting: u64,
+    running: u64,
+    done: u64,
+    dead: u64,
+    /// A number is the least there are: this store does not count further.
+    capped: bool,
+}
+
+/// What this node's sweep has deleted since the node started, and how the last sweeps went.
+#[derive(Serialize, ToSchema)]
+struct SweepView {
+    /// Events with their keys.
+    events: u64,
+    /// Bodies with receipts and output.
+    bodies: u64,
+    /// Sweeps that failed.
+    failures: u64,
+    /// When the last sweep finished. null: none has.
+    #[schema(required)]
+    finished_at: Option<Timestamp>,
+    /// Milliseconds that it took.
+    #[schema(required)]
+    took_ms: Option<f64>,
+    #[schema(required)]
+    freed: Option<FreedView>,
+    #[schema(required)]
+    failed: Option<FailedSweepView>,
+}
+
+/// The last sweep that deleted something.
+#[derive(Serialize, ToSchema)]
+struct FreedView {
+    at: Timestamp,
+    /// Events with their keys.
+    events: u64,
+    /// Bodies with receipts and output.
+    bodies: u64,
+}
+
+/// The last sweep that failed.
+#[derive(Serialize, ToSchema)]
+struct FailedSweepView {
+    at: Timestamp,
+    why: String,
+}
+
+params!(
+    /// Which window.
+    OverviewParams,
+    [query("window", "The window of the counts.", word(&WINDOWS.map(|(name, ..)| name)).default(Some("1h".into())))]
+);
+
+/// Shows the state of the node and its store.
+#[utoipa::path(
+    get,
+    path = "/api/overview",
+    operation_id = "overview",
+    params(OverviewParams),
+    responses(
+        (status = 200, description = "For one window of time.", body = OverviewView, example = json!({
+            "window": "1h", "from": "2026-02-07T14:21:00.000000Z", "to": "2026-02-07T15:20:41.000000Z", "step": 60,
+            "node": "4f6b3fa9c01e", "started_at": "2026-02-07T09:00:00.000000Z", "since": "2026-02-07T09:00:00.000000Z",
+            "deliveries": {
+                "accepted": 20, "duplicate": 171, "stale": 3, "ignored": 6, "refused": 1, "unavailable": 0,
+            },
+            "duplicates": { "delivery": 40, "change": 131 },
+            "attempts": { "delivered": 19, "failed": 1, "rejected": 0, "unknown": 0 },
+            "ended": { "done": 19, "dead": 1 },
+            "series": {
+                "at": ["2026-02-07T15:20:00.000000Z"], "accepted": [20], "duplicate": [171], "stale": [3],
+                "ignored": [6], "refused": [1], "unavailable": [0], "done": [19], "dead": [1], "failed": [1],
+                "same": { "delivery": [40], "change": [131] },
+            },
+            "sources": [{
+                "source": "ghcr",
+                "deliveries": {
+                    "accepted": 20, "duplicate": 171, "stale": 3, "ignored": 6, "refused": 1, "unavailable": 0,
+                },
+                "done": 19, "dead": 1, "last_at": "2026-02-07T15:20:40.500000Z", "series": [201],
+            }],
+            "saved": { "window": 174, "kept": 174 },
+            "store": {
+                "kind": "sqlite", "ok": true, "why": null, "answered_in": 3.2, "claim_p50": 1.5, "claim_p99": 8.0,
+            },
+            "clock": { "ahead": 0.0, "expires_by": "2026-02-07T15:20:41.000000Z", "waiting": null },
+            "events": { "waiting": 0, "running": 0, "done": 19, "dead": 1, "capped": false },
+            "oldest_waiting": null,
+            "orphaned": [{
+                "source": "old", "events": 1200, "capped": false, "keep": "365d", "keep_body": "7d",
+                "seen_at": "2026-02-01T09:00:00.000000Z",
+            }],
+            "sweep": {
+                "events": 120, "bodies": 340, "failures": 0, "finished_at": "2026-02-07T15:20:00.000000Z",
+                "took_ms": 3.5, "freed": { "at": "2026-02-07T15:20:00.000000Z", "events": 3, "bodies": 1 },
+                "failed": null,
+            },
+        })),
+        BadRequest
+    )
+)]
+pub(super) async fn overview(
+    State(state): State<AdminState>,
+    mut params: QueryParams,
+) -> Result<Json<OverviewView>, Response> {
+    let window = params.word("window", &WINDOWS.map(|(name, ..)| name))?.unwrap_or("1h");
+    params.finish()?;
     let (name, points, step) = WINDOWS.into_iter().find(|(name, ..)| *name == window).unwrap_or(WINDOWS[0]);
-    let meter = desk.dispatcher.meter();
-    let now = desk.store.now();
+    let meter = state.dispatcher.meter();
+    let now = state.store.now();
     meter.sample(now);
     let length = i64::try_from(step.as_micros()).unwrap_or(1);
     let end = Timestamp((now.0.div_euclid(length) + 1) * length);
     let from = Timestamp(end.0 - length * i64::try_from(points).unwrap_or(0));
     let all: Vec<_> = (0..meter.sources.len()).map(|at| meter.counted(at, from, step, points)).collect();
-    let (census, took) = desk.counted.census(&*desk.store, meter).await;
+    let (census, took) = state.counted.census(&*state.store, meter).await;
     let counts = WindowCounts { meter, all: &all };
-    let mut told = json!({
-        "window": name,
-        "from": from,
-        "to": now,
-        "step": step.as_secs(),
-        "node": desk.dispatcher.node().to_string(),
-        "started_at": desk.started_at,
-        "since": *desk.since.lock().await,
-        "deliveries": counts.deliveries(None),
-        "duplicates": counts.duplicates(),
-        "attempts": OUTCOMES.iter().enumerate()
-            .map(|(at, word)| ((*word).to_owned(), json!(counts.sum(None, SourceCounter::Attempt(at)))))
-            .collect::<Map<_, _>>(),
-        "ended": { "done": counts.sum(None, SourceCounter::Done), "dead": counts.sum(None, SourceCounter::Dead) },
-        "series": counts.series(from, length, points),
-        "sources": counts.sources(),
-        "saved": {
-            "window": counts.sum(None, SourceCounter::Delivery(DeliveryVerdict::Duplicate)) + counts.sum(None, SourceCounter::Delivery(DeliveryVerdict::Stale)),
-            "kept": census.as_ref().ok().and_then(|census| census.duplicates),
-        },
-    });
-    told["store"] = json!({
-        "kind": desk.store_kind,
-        "ok": census.is_ok(),
-        "why": census.as_ref().err(),
-        "answered_in": took.as_secs_f64() * 1000.0,
-        "claim_p50": meter.claim_latency_quantile(0.5),
-        "claim_p99": meter.claim_latency_quantile(0.99),
-    });
-    told["clock"] = clock(&desk).await;
-    let census = census.ok();
-    told["events"] = match &census {
-        Some(c) => {
-            json!({ "waiting": c.waiting, "running": c.running, "done": c.done, "dead": c.dead, "capped": c.capped })
-        }
-        None => json!({ "waiting": 0, "running": 0, "done": 0, "dead": 0, "capped": true }),
+    let [delivered, failed, rejected, unknown] =
+        std::array::from_fn(|outcome| counts.sum(None, SourceCounter::Attempt(outcome)));
+    let deliveries = counts.deliveries(None);
+    let saved = SavedView {
+        window: deliveries.duplicate + deliveries.stale,
+        kept: census.as_ref().ok().and_then(|census| census.duplicates),
     };
-    told["oldest_waiting"] = json!(census.as_ref().and_then(|census| census.oldest.as_ref()).map(view::event));
-    let orphaned = desk.orphans.now(&desk).await;
-    told["orphaned"] = orphaned.iter().flat_map(|all| all.iter()).map(orphans::shown).collect();
-    told["sweep"] = swept(meter);
-    Ok(Json(told).into_response())
+    let store = StoreView {
+        kind: state.store_kind.into(),
+        ok: census.is_ok(),
+        why: census.as_ref().err().cloned(),
+        answered_in: took.as_secs_f64() * 1000.0,
+        claim_p50: meter.claim_latency_quantile(0.5),
+        claim_p99: meter.claim_latency_quantile(0.99),
+    };
+    let census = census.ok();
+    let oldest = census.as_ref().and_then(|census| census.oldest.as_ref());
+    let orphaned = state.orphans.now(&state).await;
+    Ok(Json(OverviewView {
+        window: name.into(),
+        from,
+        to: now,
+        step: step.as_secs(),
+        node: state.dispatcher.node().to_string(),
+        started_at: state.started_at,
+        since: *state.since.lock().await,
+        deliveries,
+        duplicates: counts.duplicates(),
+        attempts: AttemptCountsView { delivered, failed, rejected, unknown },
+        ended: EndedCountsView {
+            done: counts.sum(None, SourceCounter::Done),
+            dead: counts.sum(None, SourceCounter::Dead),
+        },
+        series: counts.series(from, length, points),
+        sources: counts.sources(),
+        saved,
+        store,
+        clock: clock(&state).await,
+        events: match &census {
+            Some(c) => {
+                EventCountsView { waiting: c.waiting, running: c.running, done: c.done, dead: c.dead, capped: c.capped }
+            }
+            None => EventCountsView { waiting: 0, running: 0, done: 0, dead: 0, capped: true },
+        },
+        oldest_waiting: oldest.map(view::event),
+        orphaned: orphaned.iter().flat_map(|all| all.iter()).map(orphans::shown).collect(),
+        sweep: swept(meter),
+    }))
 }
 
 /// How far the store's clock is from this machine's, the time by which events expire, and what that waits for.
-async fn clock(desk: &AdminState) -> Value {
-    let expiry = desk.store.expiry();
-    let mut told =
-        json!({ "ahead": ClockSkew::of(&*desk.store).seconds(), "expires_by": expiry.time.0, "waiting": null });
-    if let Some(waiting) = &expiry.waiting {
-        let would = timeout(COUNT_TIME, desk.dispatcher.would_forget()).await.ok().and_then(Result::ok);
-        told["waiting"] = view::waiting(waiting);
-        told["waiting"]["would_forget"] = json!(would);
+async fn clock(state: &AdminState) -> ClockView {
+    let expiry = state.store.expiry();
+    let mut waiting = expiry.waiting.as_ref().map(view::waiting);
+    if let Some(waiting) = &mut waiting {
+        let would = timeout(COUNT_TIME, state.dispatcher.would_forget()).await.ok().and_then(Result::ok);
+        waiting.would_forget = Some(would);
     }
-    told
+    ClockView { ahead: ClockSkew::of(&*state.store).seconds(), expires_by: expiry.time.0, waiting }
 }
 
-/// What the sweep of this node has freed, when, and what failed.
-fn swept(meter: &Metrics) -> Value {
+fn swept(meter: &Metrics) -> SweepView {
     let ((events, bodies, failures), last) = (meter.sweeps.totals(), meter.sweeps.last());
-    json!({
-        "events": events,
-        "bodies": bodies,
-        "failures": failures,
-        "finished_at": last.finished.map(|(at, _)| at),
-        "took_ms": last.finished.map(|(_, took)| took.as_secs_f64() * 1000.0),
-        "freed": last.freed.map(|(at, events, bodies)| json!({ "at": at, "events": events, "bodies": bodies })),
-        "failed": last.failed.map(|(at, why)| json!({ "at": at, "why": why })),
-    })
+    SweepView {
+        events,
+        bodies,
+        failures,
+        finished_at: last.finished.map(|(at, _)| at),
+        took_ms: last.finished.map(|(_, took)| took.as_secs_f64() * 1000.0),
+        freed: last.freed.map(|(at, events, bodies)| FreedView { at, events, bodies }),
+        failed: last.failed.map(|(at, why)| FailedSweepView { at, why }),
+    }
 }
 
-/// What was counted in a window: of each source, of each point, each count.
+/// The counts of a window: of each source, at each point, each counter.
 struct WindowCounts<'a> {
     meter: &'a Metrics,
     all: &'a [Vec<Vec<u64>>],
@@ -204,11 +466,16 @@ impl WindowCounts<'_> {
         chosen.flat_map(|(_, points)| points).filter_map(|counts| counts.get(place)).sum()
     }
 
-    fn deliveries(&self, source: Option<usize>) -> Map<String, Value> {
-        let one = |verdict: DeliveryVerdict| {
-            (verdict.word().to_owned(), self.sum(source, SourceCounter::Delivery(verdict)).into())
-        };
-        DeliveryVerdict::ALL.map(one).into_iter().collect()
+    fn deliveries(&self, source: Option<usize>) -> DeliveryCountsView {
+        let sum = |verdict| self.sum(source, SourceCounter::Delivery(verdict));
+        DeliveryCountsView {
+            accepted: sum(DeliveryVerdict::Accepted),
+            duplicate: sum(DeliveryVerdict::Duplicate),
+            stale: sum(DeliveryVerdict::Stale),
+            ignored: sum(DeliveryVerdict::Ignored),
+            refused: sum(DeliveryVerdict::Refused),
+            unavailable: sum(DeliveryVerdict::Unavailable),
+        }
     }
 
     fn duplicates(&self) -> Map<String, Value> {
@@ -225,9 +492,8 @@ impl WindowCounts<'_> {
         all
     }
 
-    fn series(&self, from: Timestamp, length: i64, points: usize) -> Value {
+    fn series(&self, from: Timestamp, length: i64, points: usize) -> SeriesView {
         let at = |point: usize| Timestamp(from.0 + length * i64::try_from(point).unwrap_or(0));
-        let mut series = json!({ "at": (0..points).map(at).collect::<Vec<_>>() });
         let over = |counts: &[SourceCounter]| {
             let one = |point: usize| {
                 let each = self.all.iter().filter_map(|points| points.get(point));
@@ -235,30 +501,35 @@ impl WindowCounts<'_> {
             };
             (0..points).map(one).collect::<Vec<_>>()
         };
-        for verdict in DeliveryVerdict::ALL {
-            series[verdict.word()] = json!(over(&[SourceCounter::Delivery(verdict)]));
+        let deliveries = |verdict| over(&[SourceCounter::Delivery(verdict)]);
+        SeriesView {
+            at: (0..points).map(at).collect(),
+            accepted: deliveries(DeliveryVerdict::Accepted),
+            duplicate: deliveries(DeliveryVerdict::Duplicate),
+            stale: deliveries(DeliveryVerdict::Stale),
+            ignored: deliveries(DeliveryVerdict::Ignored),
+            refused: deliveries(DeliveryVerdict::Refused),
+            unavailable: deliveries(DeliveryVerdict::Unavailable),
+            done: over(&[SourceCounter::Done]),
+            dead: over(&[SourceCounter::Dead]),
+            failed: over(&[SourceCounter::Attempt(1), SourceCounter::Attempt(2), SourceCounter::Attempt(3)]),
+            same: self.same(points),
         }
-        series["done"] = json!(over(&[SourceCounter::Done]));
-        series["dead"] = json!(over(&[SourceCounter::Dead]));
-        series["failed"] =
-            json!(over(&[SourceCounter::Attempt(1), SourceCounter::Attempt(2), SourceCounter::Attempt(3)]));
-        series["same"] = self.same(points).into();
-        series
     }
 
     /// Duplicates over time, by the identity that matched.
-    fn same(&self, points: usize) -> Map<String, Value> {
-        let mut all: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    fn same(&self, points: usize) -> BTreeMap<String, Vec<u64>> {
+        let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (source, counted) in self.meter.sources.iter().zip(self.all) {
             for (same, word) in source.same.iter().enumerate() {
                 let place = SourceCounter::Same(same).index();
                 let each = counted.iter().map(|counts| counts.get(place).copied().unwrap_or(0));
-                let sums = all.entry(word).or_insert_with(|| vec![0; points]);
+                let sums = all.entry(word.clone()).or_insert_with(|| vec![0; points]);
                 sums.iter_mut().zip(each).for_each(|(sum, more)| *sum += more);
             }
         }
         all.retain(|_, sums| sums.iter().any(|sum| *sum > 0));
-        all.into_iter().map(|(word, sums)| (word.to_owned(), json!(sums))).collect()
+        all
     }
 
     /// Deliveries of one source over time, whatever came of them.
@@ -272,17 +543,15 @@ impl WindowCounts<'_> {
         self.all.get(source).map(|points| points.iter().map(all).collect()).unwrap_or_default()
     }
 
-    fn sources(&self) -> Vec<Value> {
+    fn sources(&self) -> Vec<SourceCountsView> {
         let named = self.meter.sources.iter().enumerate().filter(|(_, source)| !source.name.is_empty());
-        let one = |(at, source): (usize, &crate::observe::metrics::SourceMetrics)| {
-            json!({
-                "source": &*source.name,
-                "deliveries": self.deliveries(Some(at)),
-                "done": self.sum(Some(at), SourceCounter::Done),
-                "dead": self.sum(Some(at), SourceCounter::Dead),
-                "last_at": source.last_at(),
-                "series": self.each(at),
-            })
+        let one = |(at, source): (usize, &SourceMetrics)| SourceCountsView {
+            source: source.name.to_string(),
+            deliveries: self.deliveries(Some(at)),
+            done: self.sum(Some(at), SourceCounter::Done),
+            dead: self.sum(Some(at), SourceCounter::Dead),
+            last_at: source.last_at(),
+            series: self.each(at),
         };
         named.map(one).collect()
     }

@@ -1,6 +1,7 @@
-//! What is asked for behind the `?`. What is not understood is refused by name: a filter that was misspelt must not
-//! list everything.
+//! Query parameters. One that is unknown, repeated or unreadable is refused by name: a misspelt filter must not list
+//! everything.
 
+use super::openapi::{self, text};
 use super::refuse;
 use crate::decide::event::DeathCause;
 use crate::decide::limits;
@@ -10,17 +11,22 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use utoipa::IntoParams;
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn, ParameterStyle};
+use utoipa::openapi::schema::ObjectBuilder;
 
-/// Events listed in one answer, unless asked for fewer.
+/// The most entries in one response.
 pub(crate) const LIST_MAX: usize = 500;
-/// The same, unless asked for more.
-const LIST_USUAL: usize = 100;
-/// Characters to search for.
-const TEXT_CHARS_MAX: usize = 200;
-/// The states, by their words.
-const STATES: [&str; 4] = ["waiting", "running", "done", "dead"];
-/// The ways in which an event is done.
-const HOWS: [&str; 3] = ["acted", "recorded", "superseded"];
+/// Events in one response without `limit`.
+pub(super) const LIST_USUAL: usize = 100;
+/// The most characters of a search text.
+pub(super) const TEXT_CHARS_MAX: usize = 200;
+/// The states of an event.
+pub(super) const STATES: [&str; 4] = ["waiting", "running", "done", "dead"];
+/// How an event can be done.
+pub(super) const HOWS: [&str; 3] = ["acted", "recorded", "superseded"];
 
 /// The name of an event in the path.
 pub(super) struct EventNameParam(pub(super) String);
@@ -34,7 +40,37 @@ impl<S: Send + Sync> FromRequestParts<S> for EventNameParam {
     }
 }
 
-/// Names and values behind the `?`, each name once.
+impl IntoParams for EventNameParam {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let name = ParameterBuilder::new().name("event").parameter_in(ParameterIn::Path).required(Required::True);
+        let name = name.description(Some("Its id, any unique end of it, or the id of a delivery."));
+        vec![name.schema(Some(text().build())).example(Some("3fa9c01e".into())).build()]
+    }
+}
+
+/// The parameters that [`QueryParams::filter`] takes.
+pub(super) fn event_filter_params() -> Vec<Parameter> {
+    use openapi::{query, string, time, word};
+    let causes = [&DeathCause::ALL.map(DeathCause::word)[..], &HOWS].concat();
+    let search = text().max_length(Some(TEXT_CHARS_MAX));
+    let named = string().pattern(Some("^field\\..+")).build();
+    let fields = ObjectBuilder::new().additional_properties(Some(string())).property_names(Some(named));
+    let field = ParameterBuilder::new().name("field").parameter_in(ParameterIn::Query).required(Required::False);
+    let field = field.description(Some("`field.NAME=VALUE`: this field has this value. Other fields may be added."));
+    let field = field.style(Some(ParameterStyle::Form)).explode(Some(true)).schema(Some(fields.build()));
+    vec![
+        query("source", "Of this source.", text()),
+        query("route", "Of this route.", text()),
+        query("state", "In this state.", word(&STATES)),
+        query("cause", "Why it is dead, or how it is done.", word(&causes)),
+        query("since", "Claimed at this time or later.", time()),
+        query("until", "Claimed before this time.", time()),
+        query("text", "In the delivery id or a field's value, in any letter case, or at the end of its id.", search),
+        field.example(Some(json!({ "field.tag": "latest" }))).build(),
+    ]
+}
+
+/// The names and values of a query, each name once.
 pub(super) struct QueryParams(Vec<(String, String)>);
 
 impl<S: Send + Sync> FromRequestParts<S> for QueryParams {
@@ -46,7 +82,7 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryParams {
         let twice =
             pairs.iter().enumerate().find(|(at, (name, _))| pairs[..*at].iter().any(|(other, _)| other == name));
         match twice {
-            Some((_, (name, _))) => Err(QueryRejection(format!("{name} is asked twice"))),
+            Some((_, (name, _))) => Err(QueryRejection(format!("{name} is given twice"))),
             None => Ok(Self(pairs)),
         }
     }
@@ -80,7 +116,7 @@ impl QueryParams {
         self.word(name, &["1"]).map(|flag| flag.is_some())
     }
 
-    /// Takes what can be parsed.
+    /// Takes a value that this function can parse.
     pub(super) fn parsed<T>(
         &mut self,
         name: &str,
@@ -107,12 +143,12 @@ impl QueryParams {
         self.parsed(name, short)
     }
 
-    /// Nothing else was asked.
+    /// Refuses what was not taken.
     pub(super) fn finish(self) -> Result<(), QueryRejection> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(misread(name)))
     }
 
-    /// Takes what chooses events.
+    /// Takes the filter of events.
     pub(super) fn filter(&mut self) -> Result<EventQuery, QueryRejection> {
         let causes = [&HOWS[..], &DeathCause::ALL.map(DeathCause::word)].concat();
         let mut listing = EventQuery {
@@ -153,7 +189,7 @@ fn misread(name: &str) -> QueryRejection {
     QueryRejection(format!("{name} is not understood"))
 }
 
-/// What is wrong with a question.
+/// A query parameter that is unknown, repeated or unreadable.
 pub(super) struct QueryRejection(String);
 
 impl IntoResponse for QueryRejection {

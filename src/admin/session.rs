@@ -1,13 +1,13 @@
-//! Sessions. A cookie holds when its session ends, an id, and a proof of both under a key that is made of the token that
-//! it was given for:
+//! Sessions without server state. A cookie contains the time when its session ends, an id, and an HMAC of both under a key
+//! that is derived from the token it was given for:
 //!
 //! ```text
 //! token ─▶ key ─┐
 //! ends + id ────┴─▶ ends | id | HMAC-SHA256     8, 16 and 32 bytes, as hexadecimal
 //! ```
 //!
-//! So every node that has the token knows the session, also one that is started later; what it may do is what the token
-//! may on the node that is asked; and without the token it is over. Only of what was logged out here a node keeps a list.
+//! So every node that has the token accepts the session, also one that starts later. A session may do what its token may on
+//! the node that is asked, and ends when the token is removed. A node keeps a list only of the sessions that logged out.
 
 use crate::config::AdminPermission;
 use crate::decide::limits;
@@ -17,30 +17,30 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What keeps these keys apart from all else that a token may be used for.
+/// The salt that separates these keys from any other use of a token.
 const PURPOSE: &[u8] = b"hookonce: sessions of the admin port, 1";
-/// How often a token is hashed for its key, so that who finds a cookie does not soon guess a short token by it.
-const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("it is more than none");
+/// PBKDF2 rounds, so that a short token cannot be guessed quickly from a stolen cookie.
+const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("100,000 is not 0");
 
 const SIGNED: usize = 24;
 const WHOLE: usize = SIGNED + 32;
 
 type SessionId = [u8; 16];
 
-/// The sessions that a node knows.
+/// The keys of the tokens, and the sessions that logged out on this node.
 #[derive(Debug)]
 pub(super) struct AdminSessions {
     keys: Vec<(hmac::Key, AdminPermission)>,
-    book: Mutex<RevokedSessions>,
+    revoked: Mutex<RevokedSessions>,
 }
 
 #[derive(Debug, Default)]
 struct RevokedSessions {
-    /// The first to end is the first to be forgotten.
+    /// In the order in which they end: the first is dropped first.
     logged_out: BTreeSet<(Timestamp, SessionId)>,
 }
 
-/// A session that is proven.
+/// A session whose cookie was verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AdminSession {
     pub(super) may: AdminPermission,
@@ -49,21 +49,21 @@ pub(super) struct AdminSession {
 }
 
 impl AdminSessions {
-    /// For these tokens and what each may do.
+    /// Sessions for these tokens with their permissions.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], AdminPermission)>) -> Self {
         let key = |(token, may)| {
             let mut key = [0; 32];
             pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, PURPOSE, token, &mut key);
             (hmac::Key::new(hmac::HMAC_SHA256, &key), may)
         };
-        Self { keys: tokens.map(key).collect(), book: Mutex::default() }
+        Self { keys: tokens.map(key).collect(), revoked: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, RevokedSessions> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.revoked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new session for who has shown the token of this place among them; and what its cookie holds.
+    /// A new session for the token of this index, and the value of its cookie.
     pub(super) fn open(&self, token: usize, now: Timestamp) -> (String, AdminSession) {
         let (key, may) = &self.keys[token];
         let mut id = SessionId::default();
@@ -74,7 +74,7 @@ impl AdminSessions {
         (hex::encode([&signed, proof.as_ref()].concat()), session)
     }
 
-    /// The session that this cookie proves, if it is not over.
+    /// The session of this cookie, if it is valid and not over.
     pub(super) fn find(&self, cookie: &str, now: Timestamp) -> Option<AdminSession> {
         let mut whole = [0; WHOLE];
         hex::decode_to_slice(cookie, &mut whole).ok()?;
@@ -87,14 +87,14 @@ impl AdminSessions {
         (!over).then_some(session)
     }
 
-    /// Ends a session, as far as this node is asked.
+    /// Ends a session on this node.
     pub(super) fn close(&self, cookie: &str, now: Timestamp) {
         let Some(session) = self.find(cookie, now) else { return };
-        let mut book = self.lock();
-        book.logged_out.retain(|(ends_at, _)| *ends_at > now);
-        book.logged_out.insert((session.ends_at, session.id));
-        if book.logged_out.len() > limits::LOGGED_OUT_MAX {
-            book.logged_out.pop_first();
+        let mut revoked = self.lock();
+        revoked.logged_out.retain(|(ends_at, _)| *ends_at > now);
+        revoked.logged_out.insert((session.ends_at, session.id));
+        if revoked.logged_out.len() > limits::LOGGED_OUT_MAX {
+            revoked.logged_out.pop_first();
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A client that falls behind gets a `missed` event and is disconnected: what it shows is old, and it knows where to read
 //! it again. `hookonce tail` shows no page that could be read again, so with `tail=1` the client stays connected.
 
+use super::openapi::{self, BadRequest, TooManyStreams, params, query, text, word};
 use super::query::{QueryParams, QueryRejection};
 use super::{AdminState, unavailable_response, view};
 use crate::action::OutputChunk;
@@ -19,7 +20,7 @@ use axum::response::{IntoResponse, Response, sse};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -73,7 +74,47 @@ impl StreamQuery {
     }
 }
 
-/// Follows what happens on this node.
+params!(
+    /// What to follow.
+    StreamParams,
+    [
+        query("source", "Only of this source; the output of its events, too.", text()),
+        query("event", "Only of this event.", openapi::event_id()),
+        query("output", "0: without output.", word(&["0", "1"]).default(Some("1".into()))),
+        query("few", "At most 40 messages a second, and `more` in place of the rest.", word(&["1"])),
+        query(
+            "tail",
+            "The stream that `hookonce tail` prints: an event that waits or is dead says `why`, an accepted delivery \
+             shows only as its event, other nodes cause no `more`, and `missed` does not end the stream.",
+            word(&["1"])
+        ),
+    ]
+);
+
+/// Streams what happens on this node, as it happens.
+///
+/// Server-sent events, from now on, until the node stops or the client falls behind. Kinds:
+/// - `state`: an event, each time this node writes one.
+/// - `delivery`: `{at, node, source, path, verdict, status, reason, why, delivery, bytes, event, same}` for each delivery
+///   to this node: accepted, duplicate, stale, ignored, refused, unavailable.
+/// - `output`: `{event, text}`: what a command writes. With `event`, the first of them has `so_far: true` and all that
+///   its attempt on this node wrote before.
+/// - `missed`: `{missed}`: this client fell behind, and the stream ends after it: read what is on the page again and
+///   reconnect. Also sent first to a client that reconnects with `Last-Event-ID`.
+/// - `more`: `{}`: another node wrote something to the store that they share, at most once a second; or, with `few=1`,
+///   more happened in this second than was sent. The stream goes on: read what is on the page again.
+///
+/// `id` is a time of the store in microseconds; `retry` is 2 s.
+#[utoipa::path(
+    get,
+    path = "/api/live",
+    operation_id = "live",
+    params(StreamParams),
+    responses(
+        (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
+        BadRequest, TooManyStreams
+    )
+)]
 pub(super) async fn live(
     State(state): State<AdminState>,
     headers: HeaderMap,
@@ -82,7 +123,18 @@ pub(super) async fn live(
     open(state, &headers, StreamQuery::parse(params)?).await
 }
 
-/// The same as `/api/live?tail=1`, under the path that `hookonce tail` of version 0.1.0 asks for.
+/// Streams what `hookonce tail` prints. Use /api/live?tail=1 instead.
+///
+/// The path that `hookonce tail` of version 0.1.0 asks for.
+#[utoipa::path(
+    get,
+    path = "/api/tail",
+    operation_id = "tail",
+    responses(
+        (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
+        TooManyStreams
+    )
+)]
 pub(super) async fn tail(State(state): State<AdminState>, headers: HeaderMap) -> Result<Response, Response> {
     open(state, &headers, StreamQuery { mode: StreamMode::Tail, ..StreamQuery::default() }).await
 }
@@ -289,7 +341,7 @@ impl EventStream {
     async fn next(&mut self) -> Option<sse::Event> {
         if let (Some(text), Some(event)) = (self.so_far.take(), self.filter.event) {
             let mut chunk = view::chunk(&OutputChunk { event, bytes: text.into() });
-            chunk["so_far"] = true.into();
+            chunk.so_far = true;
             return Some(self.message("output", &chunk));
         }
         if let Some(until) = self.rate_limit.as_ref().and_then(StreamRateLimit::paused_until) {
@@ -335,17 +387,17 @@ impl EventStream {
     }
 
     /// An event; for a terminal with the reason why it waits or is dead, as far as the store knows it.
-    async fn state_change(&self, event: Event) -> Value {
-        let mut shown = view::event(&event);
+    async fn state_change(&self, event: Event) -> StateChange {
+        let mut change = StateChange { event: view::event(&event), why: None };
         if self.mode == StreamMode::Tail
             && matches!(event.state, EventState::Waiting { .. } | EventState::Dead { .. })
             && let Ok(Some(details)) = self.state.store.details(event.id).await
         {
             let mut details = at_event(event, details);
             self.state.mark_suspended(&mut details);
-            shown["why"] = status_text(&details, self.state.store.now()).into();
+            change.why = Some(status_text(&details, self.state.store.now()));
         }
-        shown
+        change
     }
 
     /// Unsubscribes until then, so that nothing is prepared for a client that must not get it.
@@ -372,6 +424,15 @@ impl EventStream {
         let data = serde_json::to_string(data).expect("a view has only members that JSON can hold");
         sse::Event::default().event(kind).data(data).id(id)
     }
+}
+
+/// An event that this node wrote.
+#[derive(Serialize)]
+struct StateChange {
+    #[serde(flatten)]
+    event: view::EventView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
 }
 
 /// The details as they were at this revision of the event: it may have moved on since.

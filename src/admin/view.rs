@@ -1,87 +1,280 @@
-//! Events as people and their tools see them: JSON in the words of the design. Bodies and secrets are not in it.
+//! The JSON documents of the admin API about events and deliveries. The CLI prints the same. Bodies and secrets are not
+//! in them.
 
+use super::openapi::{
+    CauseWord, DoneWord, FieldScalar, OkWord, OutcomeWord, RefusedWord, StateWord, UnavailableWord, VerdictWord,
+};
 use crate::action::OutputChunk;
 use crate::decide::claim::MatchedBy;
-use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::event::{DoneReason, Event, EventState, Receipt};
 use crate::decide::expiry_clock::PendingClockJump;
 use crate::decide::field::{FieldLocation, FieldValue as Field};
 use crate::decide::id::EventId;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
+use crate::decide::transition::AttemptRecord;
 use crate::observe::delivery_log::DeliveryRecord;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::status_text::status_text;
-use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Inspect, StoreError, StoredValue};
+use crate::store::{DuplicateSighting, EventDetails, EventQuery, ForgetCounts, Inspect, StoreError, StoredValue};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
-/// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
-pub(crate) fn quarantined(message: &QuarantinedMessage) -> Value {
-    json!({
-        "source": &*message.source,
-        "message": message.message,
-        "subject": message.subject,
-        "at": message.at,
-        "why": message.why,
-        "bytes": message.bytes,
-        "head": String::from_utf8_lossy(&message.head),
-    })
+/// Events that an event took the place of, as they are listed.
+const SUPERSEDES_MAX: usize = 16;
+
+/// The request was refused, and nothing was done.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RefusalView {
+    status: RefusedWord,
+    /// A word, or a sentence for people.
+    reason: String,
+    /// several_events: the events that the name may mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    events: Option<Vec<EventView>>,
+    /// cross_site: what a proxy in front must do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    hint: Option<String>,
+}
+
+impl RefusalView {
+    pub(super) fn new(reason: &str) -> Self {
+        Self { status: "refused".into(), reason: reason.to_owned(), events: None, hint: None }
+    }
+
+    pub(super) fn hint(self, hint: &str) -> Self {
+        Self { hint: Some(hint.to_owned()), ..self }
+    }
+
+    pub(super) fn events(self, events: &[Event]) -> Self {
+        Self { events: Some(events.iter().map(event).collect()), ..self }
+    }
+}
+
+/// The store does not answer, or the node has no room; try again.
+#[derive(Serialize, ToSchema)]
+pub(super) struct UnavailableView {
+    status: UnavailableWord,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+}
+
+impl UnavailableView {
+    pub(super) fn new(reason: &str) -> Self {
+        Self { status: "unavailable".into(), reason: Some(reason.to_owned()) }
+    }
+}
+
+/// It worked, and there is nothing more to say.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OkView {
+    status: OkWord,
+}
+
+impl OkView {
+    pub(super) fn new() -> Self {
+        Self { status: "ok".into() }
+    }
+}
+
+/// A message of a stream that never became an event. Nothing in it was verified.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QuarantinedMessageView {
+    /// The source that could not take it.
+    source: String,
+    /// The message: its stream, its number there and when it was stored.
+    message: String,
+    subject: String,
+    /// When it was quarantined.
+    at: Timestamp,
+    /// Why.
+    why: String,
+    /// Its length.
+    bytes: u64,
+    /// How it begins; what is not UTF-8 is replaced.
+    head: String,
+}
+
+/// One message in quarantine.
+pub(crate) fn quarantined(message: &QuarantinedMessage) -> QuarantinedMessageView {
+    QuarantinedMessageView {
+        source: message.source.to_string(),
+        message: message.message.clone(),
+        subject: message.subject.clone(),
+        at: message.at,
+        why: message.why.clone(),
+        bytes: message.bytes,
+        head: String::from_utf8_lossy(&message.head).into_owned(),
+    }
+}
+
+/// What was forgotten.
+#[derive(Serialize, ToSchema, Default)]
+pub(crate) struct ForgottenView {
+    /// Events with their keys.
+    forgotten: u64,
+    /// Bodies with receipts and output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    bodies: Option<u64>,
+    /// The event that was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    event: Option<EventId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    waiting: Option<ClockWaitingView>,
 }
 
 /// What a sweep forgot, and what it waits for.
-pub(crate) fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Inspect) -> Value {
-    let mut shown = json!({ "forgotten": events, "bodies": bodies });
-    if let Some(waiting) = store.expiry().waiting {
-        shown["waiting"] = self::waiting(&waiting);
-    }
-    shown
+pub(crate) fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Inspect) -> ForgottenView {
+    let waiting = store.expiry().waiting.as_ref().map(waiting);
+    ForgottenView { forgotten: events, bodies: Some(bodies), event: None, waiting }
+}
+
+/// One event that was forgotten.
+pub(crate) fn forgotten_event(event: EventId) -> ForgottenView {
+    ForgottenView { forgotten: 1, event: Some(event), ..ForgottenView::default() }
+}
+
+/// A jump of the clock that expiry waits for: it counts once it has lasted for ten minutes. Left out, or null, while
+/// there is none.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ClockWaitingView {
+    /// What the clock showed when the jump was first seen.
+    since: Timestamp,
+    /// Seconds by which it is ahead of the time that counts.
+    jump: u64,
+    /// Seconds that it still has to last.
+    left: u64,
+    /// Events that it would forget, at most 10000; null: the store did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub(super) would_forget: Option<Option<u64>>,
 }
 
 /// A jump of the clock that expiry waits for.
-pub(crate) fn waiting(waiting: &PendingClockJump) -> Value {
-    json!({ "since": waiting.since, "jump": waiting.jump.as_secs(), "left": waiting.left.as_secs() })
+pub(crate) fn waiting(jump: &PendingClockJump) -> ClockWaitingView {
+    ClockWaitingView { since: jump.since, jump: jump.jump.as_secs(), left: jump.left.as_secs(), would_forget: None }
+}
+
+/// What happened, and is acted on once.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EventView {
+    /// Its id. People see the last eight digits.
+    event: EventId,
+    source: String,
+    route: String,
+    /// The sender's id of the delivery that made it.
+    #[schema(required)]
+    delivery: Option<String>,
+    /// The declared fields that were there. A number that readers of JSON would round is a string.
+    #[schema(value_type = BTreeMap<String, FieldScalar>)]
+    fields: Map<String, Value>,
+    state: StateWord,
+    /// When it was claimed, by the store's clock.
+    received_at: Timestamp,
+    /// 1, and one more for each replay.
+    life: u32,
+    /// Attempts begun in this life.
+    attempt: u32,
+    /// Attempts of this life whose outcome is not known.
+    doubts: u32,
+    /// waiting: when it may start; null: it is parked until its group's slot is handed to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Timestamp>)]
+    due: Option<Option<Timestamp>>,
+    /// running: the end of its lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    until: Option<Timestamp>,
+    /// running: the node that acts on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    node: Option<String>,
+    /// done: in what way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    how: Option<DoneWord>,
+    /// dead: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    cause: Option<CauseWord>,
+    /// done or dead: since when. An event that was published again ended when it first did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    ended_at: Option<Timestamp>,
+    /// done, superseded: the event that took its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    superseded_by: Option<EventId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    published_again: Option<PublishedAgainView>,
+}
+
+/// The messages of this life that were published after the first one, because its delivery came again.
+#[derive(Serialize, ToSchema)]
+struct PublishedAgainView {
+    /// How many.
+    times: u32,
+    /// When the last one, or the first message, came to its end.
+    last_at: Timestamp,
+    /// The message id of the last one.
+    message: String,
 }
 
 /// One event.
-pub(crate) fn event(event: &Event) -> Value {
-    let fields: Value = event.fields.iter().map(|(name, value)| (name.to_owned(), field(value))).collect();
-    let mut shown = json!({
-        "event": event.id,
-        "source": &*event.source,
-        "route": &*event.route,
-        "delivery": event.delivery_id.as_deref(),
-        "fields": fields,
-        "state": event.state.word(),
-        "received_at": event.received_at,
-        "life": event.life,
-        "attempt": event.attempt,
-        "doubts": event.doubts,
-    });
+pub(crate) fn event(event: &Event) -> EventView {
+    let mut shown = EventView {
+        event: event.id,
+        source: event.source.to_string(),
+        route: event.route.to_string(),
+        delivery: event.delivery_id.as_deref().map(str::to_owned),
+        fields: event.fields.iter().map(|(name, value)| (name.to_owned(), field(value))).collect(),
+        state: event.state.word().into(),
+        received_at: event.received_at,
+        life: event.life,
+        attempt: event.attempt,
+        doubts: event.doubts,
+        due: None,
+        until: None,
+        node: None,
+        how: None,
+        cause: None,
+        ended_at: event.state.ended(),
+        superseded_by: None,
+        published_again: event.published_again.as_ref().map(|again| PublishedAgainView {
+            times: again.times,
+            last_at: again.last_at,
+            message: event.idempotency_key(),
+        }),
+    };
     match &event.state {
-        EventState::Waiting { due } => shown["due"] = json!(due),
+        EventState::Waiting { due } => shown.due = Some(*due),
         EventState::Running { until, by, .. } => {
-            (shown["until"], shown["node"]) = (json!(until), json!(by.to_string()));
+            (shown.until, shown.node) = (Some(*until), Some(by.to_string()));
         }
-        EventState::Done { how, at } => {
-            (shown["how"], shown["ended_at"]) = (how.word().into(), json!(at));
+        EventState::Done { how, .. } => {
+            shown.how = Some(how.word().into());
             if let DoneReason::Superseded { by } = how {
-                shown["superseded_by"] = json!(by);
+                shown.superseded_by = Some(*by);
             }
         }
-        EventState::Dead { cause, at } => (shown["cause"], shown["ended_at"]) = (cause.word().into(), json!(at)),
-    }
-    if let Some(again) = &event.published_again {
-        shown["published_again"] =
-            json!({ "times": again.times, "last_at": again.last_at, "message": event.idempotency_key() });
+        EventState::Dead { cause, .. } => shown.cause = Some(cause.word().into()),
     }
     shown
 }
 
-/// The integers up to which a number of JavaScript, and of many a reader of JSON, is exact.
+/// The largest integer that is exact as a number of JavaScript and of many readers of JSON.
 const EXACT_MAX: i64 = (1 << 53) - 1;
 
-/// A number that a usual reader of JSON would give back in another spelling is shown as text: it is an id, not an
-/// amount.
+/// A field's value. A number that a usual reader of JSON would give back in another spelling is text: it is an id, not
+/// an amount.
 fn field(value: &Field) -> Value {
     match value {
         Field::Text(text) => (**text).into(),
@@ -90,68 +283,149 @@ fn field(value: &Field) -> Value {
     }
 }
 
-/// The number whose usual spelling this is, and no other's.
+/// The number that readers of JSON print exactly so.
 fn exact(raw: &str) -> Option<Value> {
     let read = serde_json::from_str::<Value>(raw).ok().filter(|number| *number.to_string() == *raw)?;
     let exact = match read.as_i64() {
         Some(whole) => (-EXACT_MAX..=EXACT_MAX).contains(&whole),
-        // Exponents, and a fraction of nothing, are written by each in its own way.
+        // Exponents, and a fraction of zero, are written differently by each.
         None => read.is_f64() && !raw.contains('e') && !raw.ends_with(".0"),
     };
     exact.then_some(read)
 }
 
-/// All that is known of one, and in one sentence why it stands where it stands now.
-pub(crate) fn event_story(story: &EventDetails, now: Timestamp) -> Value {
-    let mut shown = event(&story.event);
-    shown["why"] = status_text(story, now).into();
-    shown["behind"] = json!(story.behind);
-    shown["identities"] = identities(story).iter().map(MatchedBy::word).collect();
-    shown["duplicates"] = story.duplicates.into();
-    let sighting = |seen: &DuplicateSighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
-    shown["deliveries"] = story.sightings.iter().map(sighting).collect();
-    let tried = |tried: &crate::decide::transition::AttemptRecord| {
-        json!({
-            "life": tried.life,
-            "attempt": tried.attempt,
-            "started_at": tried.started_at,
-            "ended_at": tried.ended_at,
-            "outcome": tried.outcome,
-            "why": tried.why,
-            "output": String::from_utf8_lossy(&tried.output),
-        })
-    };
-    shown["attempts"] = story.attempts.iter().map(tried).collect();
-    shown["has_body"] = story.has_body.into();
-    if let Some(receipt) = &story.receipt {
-        shown["receipt"] = json!({
-            "status": receipt.status,
-            "headers": receipt.headers,
-            "body": String::from_utf8_lossy(&receipt.body),
-            "cut": receipt.truncated,
-        });
-    }
-    shown
+/// All that is known of one event.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EventDetailsView {
+    #[serde(flatten)]
+    event: EventView,
+    /// Why it is in its state, in one sentence.
+    why: String,
+    /// The event that holds its group's slot, while it is parked.
+    #[schema(required)]
+    behind: Option<EventId>,
+    /// Which identities it is known by: delivery, message, body, time+body (the signed time and the body), change, or
+    /// the names of fields joined by +.
+    identities: Vec<String>,
+    /// How many duplicates there were.
+    duplicates: u64,
+    /// The first 16 duplicates, oldest first.
+    deliveries: Vec<SightingView>,
+    /// Attempts that ended, oldest first.
+    attempts: Vec<AttemptView>,
+    /// Whether its body is still kept: without it there is no replay.
+    has_body: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    receipt: Option<ReceiptView>,
+    /// The headers that are kept until it ends, to be passed on. Their values are not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<BTreeMap<String, String>>)]
+    headers: Option<Map<String, Value>>,
+    /// Events that this one took the place of; the newest 16.
+    supersedes: Vec<EventId>,
 }
 
-/// The same, with the headers that are kept until it ends, to be passed on: by name. What they say is not shown.
-pub(crate) async fn event_details(store: &dyn Inspect, story_of: &EventDetails) -> Result<Value, StoreError> {
-    let mut shown = event_story(story_of, store.now());
-    if story_of.event.state.ended().is_none()
-        && story_of.has_body
-        && let StoredValue::Whole(payload) = store.payload(story_of.event.id).await?
+/// A duplicate that was seen.
+#[derive(Serialize, ToSchema)]
+struct SightingView {
+    /// When.
+    at: Timestamp,
+    /// The sender's id of it.
+    #[schema(required)]
+    delivery: Option<String>,
+    /// Which identity matched.
+    same: String,
+}
+
+/// An attempt that ended.
+#[derive(Serialize, ToSchema)]
+struct AttemptView {
+    life: u32,
+    attempt: u32,
+    /// When it began.
+    started_at: Timestamp,
+    /// When it ended.
+    ended_at: Timestamp,
+    outcome: OutcomeWord,
+    /// In a sentence; empty where there is nothing to say.
+    why: String,
+    /// What the command wrote, with its colours; at most 1 MiB, the head and the tail.
+    output: String,
+}
+
+/// What the action answered, while it is kept.
+#[derive(Serialize, ToSchema)]
+struct ReceiptView {
+    /// The HTTP status.
+    status: u16,
+    /// Names and values.
+    #[schema(value_type = Vec<Vec<String>>)]
+    headers: Vec<(String, String)>,
+    body: String,
+    /// It was longer than 1 MiB.
+    cut: bool,
+}
+
+/// All that is known of one event, with the names of the headers that are kept to be passed on.
+pub(crate) async fn event_details(store: &dyn Inspect, details: &EventDetails) -> Result<EventDetailsView, StoreError> {
+    let mut headers = None;
+    if details.event.state.ended().is_none()
+        && details.has_body
+        && let StoredValue::Whole(payload) = store.payload(details.event.id).await?
     {
-        let concealed = payload.transient_header_names().map(|name| (name.to_owned(), Value::from(MASKED)));
-        shown["headers"] = concealed.collect();
+        let masked = payload.transient_header_names().map(|name| (name.to_owned(), Value::from(MASKED)));
+        headers = Some(masked.collect());
     }
-    Ok(shown)
+    let superseded =
+        EventQuery { superseded_by: Some(details.event.id), limit: SUPERSEDES_MAX, ..EventQuery::default() };
+    let superseded = store.page(superseded).await?.events;
+    let sighting = |seen: &DuplicateSighting| SightingView {
+        at: seen.at,
+        delivery: seen.delivery_id.as_deref().map(str::to_owned),
+        same: seen.same.word().to_owned(),
+    };
+    let attempt = |record: &AttemptRecord| AttemptView {
+        life: record.life,
+        attempt: record.attempt,
+        started_at: record.started_at,
+        ended_at: record.ended_at,
+        outcome: record.outcome.clone().into(),
+        why: record.why.clone(),
+        output: String::from_utf8_lossy(&record.output).into_owned(),
+    };
+    let receipt = |receipt: &Receipt| ReceiptView {
+        status: receipt.status,
+        headers: receipt.headers.clone(),
+        body: String::from_utf8_lossy(&receipt.body).into_owned(),
+        cut: receipt.truncated,
+    };
+    Ok(EventDetailsView {
+        event: event(&details.event),
+        why: status_text(details, store.now()),
+        behind: details.behind,
+        identities: identities(details).iter().map(|identity| identity.word().to_owned()).collect(),
+        duplicates: details.duplicates,
+        deliveries: details.sightings.iter().map(sighting).collect(),
+        attempts: details.attempts.iter().map(attempt).collect(),
+        has_body: details.has_body,
+        receipt: details.receipt.as_ref().map(receipt),
+        headers,
+        supersedes: superseded.iter().map(|event| event.id).collect(),
+    })
 }
 
-/// What stands in place of what is nobody's to see.
+/// The identities of an event's keys, and its change, which has a register instead of a key.
+pub(super) fn identities(details: &EventDetails) -> Vec<MatchedBy> {
+    let change = details.event.change.map(|_| MatchedBy::Change).filter(|change| !details.identities.contains(change));
+    details.identities.iter().cloned().chain(change).collect()
+}
+
+/// What is shown in place of a value that must not be seen.
 pub(crate) const MASKED: &str = "•••";
 
-/// May the value of this kept header be shown? Only if it is needed to read the body, or if a field is read from it
-/// anyway; what proves who somebody is, never.
+/// Whether the value of this kept header may be shown: only if it is needed to read the body, or if a field is read from
+/// it anyway. Credentials and signatures never.
 pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
         || source.is_some_and(|source| source.verify.signature_headers().contains(&name));
@@ -160,30 +434,36 @@ pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
 }
 
 /// A delivery and what became of it. Its body is not kept.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct DeliveryView {
     /// When it arrived, by the store's clock.
     at: Timestamp,
     /// The node that received it.
     node: String,
     /// null: no source has that path.
+    #[schema(required)]
     source: Option<String>,
     /// Its path without the query; only where there is no source.
+    #[schema(required)]
     path: Option<String>,
-    verdict: &'static str,
+    verdict: VerdictWord,
     /// The HTTP status of the response.
     status: u16,
     /// A word: bad_signature, missing_field, …; ignored: filtered; empty for a duplicate or a stale delivery.
     reason: String,
     /// The reason as a sentence.
+    #[schema(required)]
     why: Option<String>,
     /// The sender's id of the delivery.
+    #[schema(required)]
     delivery: Option<String>,
     /// The length of its body; 0 also where it was not read.
     bytes: usize,
-    /// The event that it made or repeats, or the newer change of its subject.
+    /// The event that it repeats, or the newer change of its subject.
+    #[schema(required)]
     event: Option<EventId>,
     /// The identity by which it is a duplicate.
+    #[schema(required)]
     same: Option<String>,
 }
 
@@ -194,7 +474,7 @@ pub(crate) fn delivery(record: &DeliveryRecord, node: &str) -> DeliveryView {
         node: node.to_owned(),
         source: record.source.as_deref().map(str::to_owned),
         path: record.path.clone(),
-        verdict: record.verdict.word(),
+        verdict: record.verdict.word().into(),
         status: record.status,
         reason: record.reason.clone().unwrap_or_default(),
         why: record.why.clone(),
@@ -205,15 +485,19 @@ pub(crate) fn delivery(record: &DeliveryRecord, node: &str) -> DeliveryView {
     }
 }
 
-/// A piece of output.
-pub(crate) fn chunk(chunk: &OutputChunk) -> Value {
-    json!({ "event": chunk.event, "text": String::from_utf8_lossy(&chunk.bytes) })
+/// A piece of a command's output.
+#[derive(Serialize)]
+pub(super) struct ChunkView {
+    event: EventId,
+    text: String,
+    /// All that the attempt wrote before the client connected.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) so_far: bool,
 }
 
-/// Its keys' identities, and the change it stands for, which has a register instead of a key.
-fn identities(story: &EventDetails) -> Vec<MatchedBy> {
-    let change = story.event.change.map(|_| MatchedBy::Change).filter(|change| !story.identities.contains(change));
-    story.identities.iter().cloned().chain(change).collect()
+/// A piece of a command's output.
+pub(super) fn chunk(chunk: &OutputChunk) -> ChunkView {
+    ChunkView { event: chunk.event, text: String::from_utf8_lossy(&chunk.bytes).into_owned(), so_far: false }
 }
 
 #[cfg(test)]
@@ -228,7 +512,7 @@ mod tests {
         }
         let other = ["9007199254740992", "9007199254740993", "-9007199254740992", "12345678901234567890"];
         for other in other.into_iter().chain(["1.0", "1.50", "-0", "1e2", "1E2", "1e21", "0.1000000000000000055"]) {
-            assert_eq!(field(&Field::Number(other.into())), json!(other));
+            assert_eq!(field(&Field::Number(other.into())), Value::from(other));
         }
     }
 }

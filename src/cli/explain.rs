@@ -63,7 +63,10 @@ pub(crate) fn explain(
     };
     for (i, (told, would)) in all.iter().enumerate() {
         match form {
-            ReportFormat::Json => writeln!(out, "{:#}", report_json::explained(told, would))?,
+            ReportFormat::Json => {
+                let report = serde_json::to_string_pretty(&report_json::explained(told, would));
+                writeln!(out, "{}", report.expect("a report has only members that JSON can hold"))?;
+            }
             ReportFormat::Text(_) => {
                 if i > 0 {
                     writeln!(out)?;

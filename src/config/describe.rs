@@ -74,16 +74,7 @@ pub(crate) fn env_name(entry: &EnvEntry) -> &str {
     }
 }
 
-/// The policy as the config writes it.
-pub(crate) fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
-    match in_doubt {
-        InDoubtPolicy::Retry => "retry",
-        InDoubtPolicy::Hold => "hold",
-        InDoubtPolicy::Never => "never",
-    }
-}
-
-/// What happens if an attempt may have acted, and how often at most.
+/// What happens when nobody knows whether an attempt acted, and how often at most.
 pub(crate) fn in_doubt_text(route: &Route) -> String {
     let limit = match (route.doubts_max(Retrier::Sender), route.doubts_max(Retrier::Node)) {
         (sender, node) if sender == node => node.to_string(),

@@ -1,6 +1,6 @@
 //! A config as JSON, without secrets and without URLs that may contain one.
 
-use super::describe::{change_text, env_name, identity_text, in_doubt_word, store_text};
+use super::describe::{change_text, env_name, identity_text, store_text};
 use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
 use super::{AdminPermission, Config, Provenance};
 use crate::action::plan::PublishMode;
@@ -9,11 +9,12 @@ use crate::decide::claim::MatchedBy;
 use crate::decide::envelope::EnvelopeFormat;
 use crate::decide::event::Retrier;
 use crate::decide::field::FieldIndex;
-use crate::decide::filter::Filter;
 use crate::decide::github_kind::EventKindUse;
-use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMode, Route, Source};
+use crate::decide::source::{Group, Identity, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode, Route, Source};
 use crate::decide::time::duration_text;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
     json!({
@@ -55,15 +56,153 @@ fn problems(list: &[ConfigDiagnostic]) -> Vec<Value> {
     list.iter().map(one).collect()
 }
 
+/// A source as resolved from the config: what `hookonce check --json` prints.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SourceView {
+    name: String,
+    #[schema(required)]
+    preset: Option<&'static str>,
+    scope: String,
+    path: String,
+    /// In words; never a secret.
+    signed_by: String,
+    #[schema(required, value_type = Option<Object>)]
+    kind: Option<Value>,
+    /// What the kind of event in X-GitHub-Event is used for, where it is compared with the shape of the body.
+    #[schema(required)]
+    kind_use: Option<KindUseWord>,
+    #[schema(required, value_type = Option<Object>)]
+    delivery: Option<Value>,
+    fields: Vec<FieldView>,
+    #[schema(required)]
+    require: Option<String>,
+    #[schema(required)]
+    when: Option<String>,
+    once: OnceView,
+    respond: RespondWord,
+    #[schema(required)]
+    respond_within: Option<String>,
+    mark_duplicates: bool,
+    /// In bytes.
+    body_max: usize,
+    routes: Vec<RouteView>,
+}
+
+/// What the kind of an event is used for.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum KindUseWord {
+    Decides,
+    PassedOn,
+}
+
+/// When a source responds.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum RespondWord {
+    Accepted,
+    Done,
+}
+
+/// A declared field.
+#[derive(Serialize, ToSchema)]
+struct FieldView {
+    name: String,
+    /// Where it is read from.
+    at: String,
+    /// White space is cut off.
+    trim: bool,
+    /// What is cut off its beginning.
+    #[schema(required)]
+    after: Option<String>,
+    /// The value of a missing one.
+    #[schema(required)]
+    default: Option<String>,
+}
+
+/// What makes two deliveries the same event, and how long that is remembered.
+#[derive(Serialize, ToSchema)]
+struct OnceView {
+    #[schema(value_type = Vec<Object>)]
+    per: Vec<Value>,
+    #[schema(required, value_type = Option<Object>)]
+    change: Option<Value>,
+    keep: String,
+    keep_body: String,
+    keep_failures: bool,
+}
+
+/// A route.
+#[derive(Serialize, ToSchema)]
+struct RouteView {
+    name: String,
+    #[schema(required)]
+    when: Option<String>,
+    /// One of run, forward, record, …
+    #[schema(value_type = Object)]
+    action: Value,
+    #[schema(required)]
+    group: Option<GroupView>,
+    retry: RetryView,
+    in_doubt: InDoubtWord,
+    /// How many attempts may be lost to a crash, a lost lease or a broken connection.
+    doubts: u32,
+    redelivery: RedeliveryWord,
+    #[schema(required)]
+    rearm_after: Option<String>,
+    lease: String,
+    at_once: usize,
+}
+
+/// The group of a route: a name, or the names of fields.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum GroupView {
+    Name(String),
+    Fields(Vec<String>),
+}
+
+/// How a route retries.
+#[derive(Serialize, ToSchema)]
+struct RetryView {
+    /// How many attempts may fail or time out.
+    attempts: u32,
+    /// The same, once a sender that waits for the end got 202.
+    attempts_once_accepted: u32,
+    first: String,
+    longest: String,
+}
+
+/// What happens to an event whose outcome is not known.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum InDoubtWord {
+    Retry,
+    Hold,
+    Never,
+}
+
+/// What a repeat does to a dead event.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum RedeliveryWord {
+    Retry,
+    Ignore,
+    Again,
+}
+
 /// One source as resolved.
-pub(crate) fn source(config: &Config, source: &Source) -> Value {
+pub(crate) fn source(config: &Config, source: &Source) -> SourceView {
     let notes = config.notes.get(&source.name);
     let fields: Vec<_> = source
         .fields
         .iter()
-        .map(|field| {
-            json!({ "name": &*field.name, "at": field.at.to_string(), "trim": field.trim,
-                    "after": field.after, "default": field.default.as_deref() })
+        .map(|field| FieldView {
+            name: field.name.to_string(),
+            at: field.at.to_string(),
+            trim: field.trim,
+            after: field.after.clone(),
+            default: field.default.as_deref().map(str::to_owned),
         })
         .collect();
     let per: Vec<_> = source
@@ -84,37 +223,41 @@ pub(crate) fn source(config: &Config, source: &Source) -> Value {
             "from": notes.map(|notes| whence_word(notes.change)),
         })
     });
-    json!({
-        "name": &*source.name,
-        "preset": notes.and_then(|notes| notes.preset),
-        "scope": &*source.scope,
-        "path": &*source.path,
-        "signed_by": source.verify.words(),
-        "kind": source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
-        "kind_use": source.fields.kind_use().map(|used| match used {
-            EventKindUse::Decides => "decides",
-            EventKindUse::PassedOn => "passed_on",
+    let (respond, respond_within) = match source.respond {
+        ResponseMode::Accepted => (RespondWord::Accepted, None),
+        ResponseMode::WhenDone { within } => (RespondWord::Done, Some(duration_text(within))),
+    };
+    SourceView {
+        name: source.name.to_string(),
+        preset: notes.and_then(|notes| notes.preset),
+        scope: source.scope.to_string(),
+        path: source.path.to_string(),
+        signed_by: source.verify.words(),
+        kind: source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
+        kind_use: source.fields.kind_use().map(|used| match used {
+            EventKindUse::Decides => KindUseWord::Decides,
+            EventKindUse::PassedOn => KindUseWord::PassedOn,
         }),
-        "delivery": source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
-        "fields": fields,
-        "require": source.require.as_ref().map(Filter::text),
-        "when": source.when.as_ref().map(Filter::text),
-        "once": {
-            "per": per,
-            "change": change,
-            "keep": match source.once.keep { Keep::For(length) => duration_text(length), Keep::Forever => "forever".into() },
-            "keep_body": duration_text(source.once.keep_body),
-            "keep_failures": source.once.keep_failures,
+        delivery: source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
+        fields,
+        require: source.require.as_ref().map(|filter| filter.text().to_owned()),
+        when: source.when.as_ref().map(|filter| filter.text().to_owned()),
+        once: OnceView {
+            per,
+            change,
+            keep: match source.once.keep {
+                Keep::For(length) => duration_text(length),
+                Keep::Forever => "forever".into(),
+            },
+            keep_body: duration_text(source.once.keep_body),
+            keep_failures: source.once.keep_failures,
         },
-        "respond": match source.respond { ResponseMode::Accepted => "accepted", ResponseMode::WhenDone { .. } => "done" },
-        "respond_within": match source.respond {
-            ResponseMode::Accepted => None,
-            ResponseMode::WhenDone { within } => Some(duration_text(within)),
-        },
-        "mark_duplicates": source.mark_duplicates,
-        "body_max": source.body_max,
-        "routes": source.routes.iter().map(|r| route(config, source, r)).collect::<Vec<_>>(),
-    })
+        respond,
+        respond_within,
+        mark_duplicates: source.mark_duplicates,
+        body_max: source.body_max,
+        routes: source.routes.iter().map(|r| route(config, source, r)).collect(),
+    }
 }
 
 fn receiver(receiver: &ReceiverPlan) -> Value {
@@ -131,7 +274,7 @@ fn receiver(receiver: &ReceiverPlan) -> Value {
     })
 }
 
-fn route(config: &Config, source: &Source, route: &Route) -> Value {
+fn route(config: &Config, source: &Source, route: &Route) -> RouteView {
     let action = match config.actions.get(&(source.name.clone(), route.name.clone())) {
         None => json!({ "record": true }),
         Some(ActionPlan::Run(blocks)) => json!({ "run": blocks.iter().map(block).collect::<Vec<_>>() }),
@@ -155,32 +298,37 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         }),
     };
     let (redelivery, rearm_after) = match route.redelivery {
-        RedeliveryPolicy::Ignore => ("ignore", None),
-        RedeliveryPolicy::Retry { other_after, .. } => ("retry", Some(duration_text(other_after))),
-        RedeliveryPolicy::Again { published_after, .. } => ("again", Some(duration_text(published_after))),
+        RedeliveryPolicy::Ignore => (RedeliveryWord::Ignore, None),
+        RedeliveryPolicy::Retry { other_after, .. } => (RedeliveryWord::Retry, Some(duration_text(other_after))),
+        RedeliveryPolicy::Again { published_after, .. } => {
+            (RedeliveryWord::Again, Some(duration_text(published_after)))
+        }
     };
-    json!({
-        "name": &*route.name,
-        "when": route.when.as_ref().map(Filter::text),
-        "action": action,
-        "group": match &route.group {
-            None => Value::Null,
-            Some(Group::Fixed(name)) => json!(name),
-            Some(Group::Fields(fields)) => json!(names(source, fields)),
+    RouteView {
+        name: route.name.to_string(),
+        when: route.when.as_ref().map(|filter| filter.text().to_owned()),
+        action,
+        group: route.group.as_ref().map(|group| match group {
+            Group::Fixed(name) => GroupView::Name(name.to_string()),
+            Group::Fields(fields) => GroupView::Fields(names(source, fields)),
+        }),
+        retry: RetryView {
+            attempts: route.retry.attempts,
+            attempts_once_accepted: route.attempts(Retrier::Node),
+            first: duration_text(route.retry.first),
+            longest: duration_text(route.retry.longest),
         },
-        "retry": {
-            "attempts": route.retry.attempts,
-            "attempts_once_accepted": route.attempts(Retrier::Node),
-            "first": duration_text(route.retry.first),
-            "longest": duration_text(route.retry.longest),
+        in_doubt: match route.in_doubt {
+            InDoubtPolicy::Retry => InDoubtWord::Retry,
+            InDoubtPolicy::Hold => InDoubtWord::Hold,
+            InDoubtPolicy::Never => InDoubtWord::Never,
         },
-        "in_doubt": in_doubt_word(route.in_doubt),
-        "doubts": route.doubts_max(Retrier::Sender),
-        "redelivery": redelivery,
-        "rearm_after": rearm_after,
-        "lease": duration_text(route.lease),
-        "at_once": route.max_concurrency,
-    })
+        doubts: route.doubts_max(Retrier::Sender),
+        redelivery,
+        rearm_after,
+        lease: duration_text(route.lease),
+        at_once: route.max_concurrency,
+    }
 }
 
 fn block(block: &CommandBlock) -> Value {

@@ -6,44 +6,108 @@ use super::{ExplainAnswer, prediction};
 use crate::decide::claim::{MatchRelation, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::field::{ExtractedField, Field, FieldValue};
 use crate::decide::judge::Verdict;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-/// One delivery.
-pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Value {
+/// What would become of a delivery.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ExplainedDelivery {
+    delivery: String,
+    bytes: usize,
+    notes: Vec<String>,
+    source: ChosenSource,
+    signature: SignatureReport,
+    #[schema(required, value_type = Option<Object>)]
+    kind: Option<Value>,
+    #[schema(required, value_type = Option<Vec<Object>>)]
+    fields: Option<Vec<Value>>,
+    #[schema(required, value_type = Option<Object>)]
+    require: Option<Value>,
+    #[schema(required, value_type = Option<Object>)]
+    when: Option<Value>,
+    #[schema(value_type = Vec<Object>)]
+    routes: Vec<Value>,
+    #[schema(required)]
+    route: Option<String>,
+    #[schema(value_type = Vec<Object>)]
+    events: Vec<Value>,
+    /// What would become of it: be = refused, ignored; or events, each new, recorded, duplicate, rearmed, resumed,
+    /// published_again, stale or undecided.
+    #[schema(value_type = Object)]
+    would: Value,
+    /// Whether it would act; null: undetermined.
+    #[schema(required)]
+    pub(crate) acts: Option<bool>,
+}
+
+/// The source that a delivery is for.
+#[derive(Serialize, ToSchema)]
+struct ChosenSource {
+    name: String,
+    chosen: String,
+}
+
+/// What the signature of a delivery is worth.
+#[derive(Serialize, ToSchema)]
+struct SignatureReport {
+    by: String,
+    is: SignatureWord,
+    #[schema(required)]
+    why: Option<String>,
+}
+
+/// Whether a signature is right.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum SignatureWord {
+    None,
+    Unchecked,
+    Right,
+    Old,
+    Wrong,
+}
+
+/// The report about one delivery.
+pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> ExplainedDelivery {
     let events = match &told.verdict {
         Verdict::Events(events) => events.as_slice(),
         Verdict::Refused(_) | Verdict::Ignored(_) => &[],
     };
     let fields = told.fields.as_ref().map(|slots| told.source.fields.iter().zip(slots).map(field).collect::<Vec<_>>());
-    json!({
-        "delivery": told.from,
-        "bytes": told.bytes,
-        "notes": told.notes,
-        "source": { "name": &*told.source.name, "chosen": told.chosen },
-        "signature": signature(told),
-        "kind": told.source.kind.as_ref().zip(told.kind.as_ref()).map(|(kind, named)| {
+    ExplainedDelivery {
+        delivery: told.from.clone(),
+        bytes: told.bytes,
+        notes: told.notes.clone(),
+        source: ChosenSource { name: told.source.name.to_string(), chosen: told.chosen.to_string() },
+        signature: signature(told),
+        kind: told.source.kind.as_ref().zip(told.kind.as_ref()).map(|(kind, named)| {
             json!({ "header": kind.header, "was": named, "wanted": kind.is, "same": *named == kind.is })
         }),
-        "fields": fields,
-        "require": told.require.as_ref().map(asked),
-        "when": told.when.as_ref().map(asked),
-        "routes": told.routes.iter().map(asked).collect::<Vec<_>>(),
-        "route": told.route().map(|route| &*route.name),
-        "events": events.iter().map(|new| event(told, new)).collect::<Vec<_>>(),
-        "would": ends(would),
-        "acts": match answer(would) { ExplainAnswer::Acts => Some(true), ExplainAnswer::ActsNot => Some(false), ExplainAnswer::Unknown => None },
-    })
+        fields,
+        require: told.require.as_ref().map(asked),
+        when: told.when.as_ref().map(asked),
+        routes: told.routes.iter().map(asked).collect(),
+        route: told.route().map(|route| route.name.to_string()),
+        events: events.iter().map(|new| event(told, new)).collect(),
+        would: ends(would),
+        acts: match answer(would) {
+            ExplainAnswer::Acts => Some(true),
+            ExplainAnswer::ActsNot => Some(false),
+            ExplainAnswer::Unknown => None,
+        },
+    }
 }
 
-fn signature(told: &WalkTrace) -> Value {
-    let (word, why) = match &told.signature {
-        SignatureCheck::None => ("none", None),
-        SignatureCheck::Unchecked(why) => ("unchecked", Some(why)),
-        SignatureCheck::Right => ("right", None),
-        SignatureCheck::Old => ("old", None),
-        SignatureCheck::Wrong => ("wrong", None),
+fn signature(told: &WalkTrace) -> SignatureReport {
+    let (is, why) = match &told.signature {
+        SignatureCheck::None => (SignatureWord::None, None),
+        SignatureCheck::Unchecked(why) => (SignatureWord::Unchecked, Some(why.to_string())),
+        SignatureCheck::Right => (SignatureWord::Right, None),
+        SignatureCheck::Old => (SignatureWord::Old, None),
+        SignatureCheck::Wrong => (SignatureWord::Wrong, None),
     };
-    json!({ "by": told.source.verify.words(), "is": word, "why": why })
+    SignatureReport { by: told.source.verify.words().to_string(), is, why }
 }
 
 /// A field as JSON. Numbers stay text, because JSON parsers may lose precision.

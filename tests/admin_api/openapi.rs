@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 fn document() -> Value {
-    serde_json::from_str(include_str!("../../src/admin/openapi.json")).unwrap()
+    serde_json::from_str(hookonce::internals::admin::openapi_document()).unwrap()
 }
 
 /// What is wrong with a value by this schema: the part of JSON Schema that the document uses.
@@ -14,9 +14,16 @@ fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(path) = schema["$ref"].as_str() {
         return wrong(all, all.pointer(&path[1..]).unwrap(), value, at);
     }
-    if let Some(any) = schema["anyOf"].as_array() {
+    if let Some(any) = schema["oneOf"].as_array() {
         let each: Vec<_> = any.iter().map(|one| wrong(all, one, value, at)).collect();
-        return if each.iter().any(Vec::is_empty) { Vec::new() } else { each.concat() };
+        return match each.iter().filter(|found| found.is_empty()).count() {
+            0 => each.concat(),
+            1 => Vec::new(),
+            several => vec![format!("{at} is {several} of those it may be one of")],
+        };
+    }
+    if schema["allOf"].is_array() {
+        return wrong(all, &merged(all, schema), value, at);
     }
     let kind = match value {
         Value::Null => "null",
@@ -65,6 +72,20 @@ fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The object that has the members of all parts of this one.
+fn merged(all: &Value, schema: &Value) -> Value {
+    if let Some(path) = schema["$ref"].as_str() {
+        return merged(all, all.pointer(&path[1..]).unwrap());
+    }
+    let Some(parts) = schema["allOf"].as_array() else { return schema.clone() };
+    let (mut properties, mut required) = (serde_json::Map::new(), Vec::new());
+    for part in parts.iter().map(|part| merged(all, part)) {
+        properties.extend(part["properties"].as_object().unwrap().clone());
+        required.extend(part["required"].as_array().cloned().unwrap_or_default());
+    }
+    json!({ "type": "object", "properties": properties, "required": required })
 }
 
 fn operations(document: &Value) -> Vec<(String, String, Value)> {

@@ -1,13 +1,14 @@
 //! A store opened by the command itself: read-only beside a running node, or with the store's lock to write.
 
 use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event};
-use crate::admin::{LIST_MAX, NAMESAKES_MAX, orphans, supersedes, view};
+use crate::admin::{LIST_MAX, NAMESAKES_MAX, orphans, view};
 use crate::cli::error::CommandError;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::source::Route;
 use crate::store::retention::{self, NodeTopology};
-use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionPolicies, StoredValue};
-use serde_json::{Value, json};
+use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue};
+use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A store opened by this process.
@@ -22,19 +23,17 @@ pub(crate) struct LocalBackend {
 
 impl LocalBackend {
     pub(super) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
-        Ok(self.store.list(listing).await?.iter().map(view::event).collect())
+        Ok(self.store.list(listing).await?.iter().map(|event| document(view::event(event))).collect())
     }
 
     pub(super) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
-        Ok(self.store.quarantined(LIST_MAX).await?.iter().map(view::quarantined).collect())
+        Ok(self.store.quarantined(LIST_MAX).await?.iter().map(|message| document(view::quarantined(message))).collect())
     }
 
     pub(super) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         let event = self.find_by_name(name).await?;
         let story = self.store.details(event.id).await?.ok_or_else(|| no_such_event(name))?;
-        let mut told = view::event_details(&*self.store, &story).await?;
-        told["supersedes"] = supersedes(&*self.store, event.id).await?;
-        Ok(told)
+        Ok(document(view::event_details(&*self.store, &story).await?))
     }
 
     pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
@@ -54,7 +53,7 @@ impl LocalBackend {
     pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         let event = self.find_by_name(name).await?;
         match self.store.remove(event.id).await? {
-            RemovalResult::Removed => Ok(CommandOutcome::Done(json!({ "forgotten": 1, "event": event.id }))),
+            RemovalResult::Removed => Ok(CommandOutcome::Done(document(view::forgotten_event(event.id)))),
             RemovalResult::NotOver => Ok(CommandOutcome::Refused(format!("it is {}", event.state.word()))),
             RemovalResult::Unknown => Err(no_such_event(name)),
         }
@@ -65,7 +64,7 @@ impl LocalBackend {
             return Ok(CommandOutcome::Refused(orphans::SOURCE_IN_USE.into()));
         }
         let forgotten = retention::forget_source(&*self.store, source).await?;
-        Ok(CommandOutcome::Done(orphans::document(source, forgotten)))
+        Ok(CommandOutcome::Done(document(orphans::document(source, forgotten))))
     }
 
     pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
@@ -74,7 +73,7 @@ impl LocalBackend {
         }
         let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
         let swept = retention::sweep_all(&*self.store, &keeps).await?;
-        Ok(view::forgotten(swept, &*self.store))
+        Ok(document(view::forgotten(swept, &*self.store)))
     }
 
     async fn find_by_name(&self, name: &str) -> Result<Event, CommandError> {
@@ -84,7 +83,7 @@ impl LocalBackend {
             (None, _) => Err(no_such_event(name)),
             (Some(last), false) => {
                 events.push(last);
-                Err(ambiguous_name(name, &events.iter().map(view::event).collect::<Vec<_>>()))
+                Err(ambiguous_name(name, &events.iter().map(|event| document(view::event(event))).collect::<Vec<_>>()))
             }
         }
     }
@@ -95,8 +94,13 @@ impl LocalBackend {
             return Ok(CommandOutcome::Refused(format!("it is {}", event.state.word())));
         };
         match self.store.advance(vec![change]).await?.pop() {
-            Some(AdvanceResult::Written { event, .. }) => Ok(CommandOutcome::Done(view::event(&event))),
+            Some(AdvanceResult::Written { event, .. }) => Ok(CommandOutcome::Done(document(view::event(&event)))),
             Some(AdvanceResult::Lost) | None => Ok(CommandOutcome::Refused("it changed meanwhile".into())),
         }
     }
+}
+
+/// A view of the admin API as JSON.
+pub(super) fn document(view: impl Serialize) -> Value {
+    serde_json::to_value(view).expect("a view has only members that JSON can hold")
 }

@@ -140,9 +140,9 @@ impl AdminClient {
         match (heard.status, text(&heard.body, "reason")) {
             (StatusCode::OK, _) => Ok(CommandOutcome::Done(heard.body)),
             (StatusCode::CONFLICT, reason) => Ok(CommandOutcome::Refused(reason.to_owned())),
-            (StatusCode::NOT_FOUND, "unknown_source") => {
-                Ok(CommandOutcome::Done(orphans::document(source, ForgetSourceCounts::default())))
-            }
+            (StatusCode::NOT_FOUND, "unknown_source") => Ok(CommandOutcome::Done(super::local::document(
+                orphans::document(source, ForgetSourceCounts::default()),
+            ))),
             _ => Err(self.error_for(&heard)),
         }
     }
