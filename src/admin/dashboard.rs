@@ -147,7 +147,7 @@ mod tests {
         for (path, _) in FILES {
             let name = path.rsplit('/').next().expect("a last part");
             let imported = FILES.iter().any(|(_, text)| text.contains(&format!("/{name}\"")));
-            assert!(named(path) || imported, "{path} is used by nobody");
+            assert!(named(path) || imported, "{path} is not used");
         }
         for (path, text) in FILES.iter().filter(|(path, _)| is_script(path)) {
             for rest in text.split("\nimport ").skip(1) {

@@ -45,7 +45,7 @@ enum StreamMode {
     /// For a page that reads itself again: `missed` ends the stream.
     #[default]
     Page,
-    /// For a terminal: a waiting or dead event says `why`, an accepted delivery is told by its event alone, there is no
+    /// For a terminal: a waiting or dead event says `why`, an accepted delivery shows only as its event, there is no
     /// `more` for what other nodes write, and `missed` does not end the stream.
     Tail,
 }
@@ -172,7 +172,11 @@ async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Res
         peers: PeerChanges { hints, ..PeerChanges::default() },
         filter,
         mode,
-        phase: if reconnected { StreamPhase::Missed } else { StreamPhase::Start },
+        phase: match mode {
+            StreamMode::Page if reconnected => StreamPhase::Missed,
+            StreamMode::Page => StreamPhase::Start,
+            StreamMode::Tail => StreamPhase::Events,
+        },
         rate_limit: few.then(StreamRateLimit::default),
         state,
         _permit: permit,

@@ -92,9 +92,9 @@ async fn a_repeat_that_hears_the_kept_answer_is_counted_by_its_identity_and_anot
         let line = format!("hookonce_deliveries_total{{source=\"api\",verdict=\"{verdict}\"}} {expected}");
         assert!(told.lines().any(|found| found == line), "{line}\n{told}");
     }
-    let away = crate::get(&house, "/api/turned-away").await;
+    let away = crate::get(&house, "/api/deliveries?verdict=refused").await;
     assert_eq!(
-        (&away["turned_away"][0]["reason"], &away["turned_away"][0]["status"]),
+        (&away["deliveries"][0]["reason"], &away["deliveries"][0]["status"]),
         (&"key_reused".into(), &422.into())
     );
 }

@@ -153,7 +153,7 @@ async fn on_loopback_only_this_machine_is_let_in_and_no_web_page() {
         ("origin", "null", 403),
         ("origin", &*own, 200),
     ] {
-        for path in ["/api/events", "/api/tail"] {
+        for path in ["/api/events", "/api/live"] {
             let request = reqwest::Client::new().get(house.admin_url(path)).header(name, value);
             assert_eq!(request.send().await.unwrap().status().as_u16(), status, "{name}: {value}, {path}");
         }

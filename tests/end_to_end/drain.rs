@@ -31,7 +31,7 @@ async fn a_node_that_drains_can_be_watched_until_it_ends_and_takes_no_connection
     let event = house.deliver(IN, &number("a", 1)).await.event();
     until("it to run", || house.lines("runs").len() == 1).await;
     let mut streams = Vec::new();
-    for path in ["/api/tail", "/api/live"] {
+    for path in ["/api/live?tail=1", "/api/live"] {
         streams.push((reqwest::get(house.admin_url(path)).await.unwrap(), String::new()));
     }
     house.signal(Signal::TERM);
@@ -116,7 +116,7 @@ async fn a_second_signal_ends_the_command_and_its_outcome_is_unknown() {
 #[tokio::test]
 async fn who_only_watches_does_not_keep_a_node() {
     let mut house = House::new(&numbers("", WAITS));
-    let mut tail = reqwest::get(house.admin_url("/api/tail")).await.unwrap();
+    let mut tail = reqwest::get(house.admin_url("/api/live?tail=1")).await.unwrap();
     let begun = std::time::Instant::now();
     assert_eq!(house.stop().code(), Some(0));
     assert!(begun.elapsed() < hookonce::decide::limits::DRAIN_TIME, "{:?}", begun.elapsed());
