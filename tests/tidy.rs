@@ -201,7 +201,8 @@ fn types(text: &str) -> Vec<String> {
         let kind = words.next().unwrap_or_default();
         // An indented `type` belongs to a trait or an impl.
         if matches!(kind, "struct" | "enum" | "trait") || (kind == "type" && indent == 0) {
-            let name = words.next().unwrap_or_default();
+            // A macro's `$name` is none.
+            let Some(name) = words.next().filter(|name| !name.starts_with('$')) else { continue };
             found.push(name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
     }
