@@ -227,6 +227,7 @@ pub(super) struct SessionView {
     /// The end of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Timestamp>)]
+    #[expect(clippy::option_option, reason = "left out, null, or a value")]
     expires_at: Option<Option<Timestamp>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made of the handlers' own descriptions and of the types that they return.
+//! The `OpenAPI` document, made of the handlers' own descriptions and of the types that they return.
 //!
 //! A handler's `#[utoipa::path]` is its route, too: `mod.rs` adds routes with `routes!` only, so one without a
 //! description does not compile. What every guarded handler may answer (401 and 403) is added here.
@@ -80,7 +80,7 @@ fn operations(document: &mut OpenApi) -> impl Iterator<Item = &mut Operation> {
     methods.flatten().flatten()
 }
 
-/// The OpenAPI document of the admin API, as JSON.
+/// The `OpenAPI` document of the admin API, as JSON.
 pub fn document() -> &'static str {
     &DOCUMENT
 }

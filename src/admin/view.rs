@@ -30,11 +30,11 @@ pub(super) struct RefusalView {
     status: RefusedWord,
     /// A word, or a sentence for people.
     reason: String,
-    /// several_events: the events that the name may mean.
+    /// `several_events`: the events that the name may mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     events: Option<Vec<EventView>>,
-    /// cross_site: what a proxy in front must do.
+    /// `cross_site`: what a proxy in front must do.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     hint: Option<String>,
@@ -154,6 +154,7 @@ pub(crate) struct ClockWaitingView {
     /// Events that it would forget, at most 10000; null: the store did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
+    #[expect(clippy::option_option, reason = "left out, null, or a value")]
     pub(super) would_forget: Option<Option<u64>>,
 }
 
@@ -187,6 +188,7 @@ pub(crate) struct EventView {
     /// waiting: when it may start; null: it is parked until its group's slot is handed to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Timestamp>)]
+    #[expect(clippy::option_option, reason = "left out, null, or a value")]
     due: Option<Option<Timestamp>>,
     /// running: the end of its lease.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -449,7 +451,7 @@ pub(crate) struct DeliveryView {
     verdict: VerdictWord,
     /// The HTTP status of the response.
     status: u16,
-    /// A word: bad_signature, missing_field, …; ignored: filtered; empty for a duplicate or a stale delivery.
+    /// A word: `bad_signature`, `missing_field`, …; ignored: filtered; empty for a duplicate or a stale delivery.
     reason: String,
     /// The reason as a sentence.
     #[schema(required)]

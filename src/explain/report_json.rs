@@ -33,7 +33,7 @@ pub(crate) struct ExplainedDelivery {
     #[schema(value_type = Vec<Object>)]
     events: Vec<Value>,
     /// What would become of it: be = refused, ignored; or events, each new, recorded, duplicate, rearmed, resumed,
-    /// published_again, stale or undecided.
+    /// `published_again`, stale or undecided.
     #[schema(value_type = Object)]
     would: Value,
     /// Whether it would act; null: undetermined.
