@@ -94,7 +94,7 @@ async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
             let delivery = format!("72d3162e-cc78-11e3-81ab-{n:012}");
             making().delivery(&delivery).carrying(format!("{{\"n\":{n}}}")).made(store.now())
         };
-        store.claim((from..events.min(from + FILL)).map(one).collect()).await.unwrap();
+        store.claim((from..events.min(from + FILL)).map(|n| one(n).into()).collect()).await.unwrap();
     }
     let counts = Arc::new(Counts::default());
     let (source, route) = source();

@@ -23,13 +23,13 @@ const IN_FLIGHT: usize = 8;
 const ROUNDS: usize = 5;
 
 /// Two keys each, as a delivery id and named fields make them, and a registry's body of 10 KB, each a little different.
-fn batch(store: &dyn Store, from: usize, size: usize) -> Vec<NewEvent> {
+fn batch(store: &dyn Store, from: usize, size: usize) -> Vec<Arc<NewEvent>> {
     let body = include_str!("../tests/payloads/ghcr_latest.json");
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
         made.recorded().carrying(format!("{{\"n\":{n},{}", &body[1..])).made(store.now())
     };
-    (from..from + size).map(one).collect()
+    (from..from + size).map(|n| one(n).into()).collect()
 }
 
 /// The same rows, written by whoever asks nobody whether they are new.
@@ -49,7 +49,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn of(new: &[NewEvent]) -> Self {
+    fn of(new: &[Arc<NewEvent>]) -> Self {
         let ids: Vec<_> = new.iter().map(|new| new.event.id.to_string()).collect();
         let keys = new.iter().flat_map(|new| &new.keys);
         Self {
@@ -92,13 +92,13 @@ const PAYLOADS: &str = "insert into payloads (event, headers, headers_digest, bo
     select id::uuid, headers, digest, body, length from unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], \
     $5::bigint[]) as r (id, headers, digest, body, length)";
 
-fn shares(mut batches: Vec<Vec<NewEvent>>) -> Vec<Vec<Vec<NewEvent>>> {
+fn shares(mut batches: Vec<Vec<Arc<NewEvent>>>) -> Vec<Vec<Vec<Arc<NewEvent>>>> {
     let each = batches.len().div_ceil(IN_FLIGHT);
     std::iter::from_fn(|| (!batches.is_empty()).then(|| batches.split_off(batches.len().saturating_sub(each))))
         .collect()
 }
 
-async fn claimed(store: &Arc<PostgresStore>, batches: Vec<Vec<NewEvent>>) -> f64 {
+async fn claimed(store: &Arc<PostgresStore>, batches: Vec<Vec<Arc<NewEvent>>>) -> f64 {
     let total: usize = batches.iter().map(Vec::len).sum();
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
@@ -114,7 +114,7 @@ async fn claimed(store: &Arc<PostgresStore>, batches: Vec<Vec<NewEvent>>) -> f64
     total as f64 / begun.elapsed().as_secs_f64()
 }
 
-async fn inserted(server: &Server, database: &str, batches: Vec<Vec<NewEvent>>) -> f64 {
+async fn inserted(server: &Server, database: &str, batches: Vec<Vec<Arc<NewEvent>>>) -> f64 {
     let total: usize = batches.iter().map(Vec::len).sum();
     let mut ready = Vec::new();
     for share in shares(batches) {
@@ -151,7 +151,7 @@ async fn claims_beside_plain_inserts() {
         let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
         let store = Arc::new(PostgresStore::open(&server.url(&database), options).await.unwrap());
         // One round that nobody counts: connections, statements, pages.
-        let all = |round: usize, half: usize| -> Vec<Vec<NewEvent>> {
+        let all = |round: usize, half: usize| -> Vec<Vec<Arc<NewEvent>>> {
             let from = (round * 2 + half) * batches * size;
             (0..batches).map(|n| batch(&*store, from + n * size, size)).collect()
         };

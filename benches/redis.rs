@@ -43,7 +43,7 @@ async fn open(server: &Server) -> RedisStore {
 }
 
 /// Two keys each, as a delivery id and a body make them.
-fn batch(store: &RedisStore, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<NewEvent> {
+fn batch(store: &RedisStore, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<Arc<NewEvent>> {
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
         let made = match body_of {
@@ -52,7 +52,7 @@ fn batch(store: &RedisStore, from: usize, body_of: Option<fn(usize) -> Vec<u8>>)
         };
         made.made(store.now())
     };
-    (from..from + BATCH).map(one).collect()
+    (from..from + BATCH).map(|n| one(n).into()).collect()
 }
 
 async fn claims(store: &Arc<RedisStore>, each: usize, body: Option<fn(usize) -> Vec<u8>>, from: usize) -> f64 {

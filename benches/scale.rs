@@ -154,7 +154,7 @@ impl Place {
             if tasks.len() >= at_once {
                 tasks.join_next().await.unwrap().unwrap();
             }
-            let batch = self.batch("kept", left.min(FILL));
+            let batch: Vec<_> = self.batch("kept", left.min(FILL)).into_iter().map(Arc::new).collect();
             left -= batch.len();
             let store = self.store.clone();
             tasks.spawn(async move {
@@ -175,6 +175,7 @@ impl Place {
     /// Microseconds per claim of a batch of these.
     async fn timed(&self, batch: Vec<NewEvent>, new: bool) -> f64 {
         let many = batch.len() as f64;
+        let batch = batch.into_iter().map(Arc::new).collect();
         let begun = Instant::now();
         let claims = self.store.claim(batch).await.unwrap();
         let took = begun.elapsed().as_secs_f64() * 1e6 / many;

@@ -15,13 +15,13 @@ use std::time::Instant;
 const BODY: usize = 10_361;
 
 /// Two keys each, as a delivery id and a body make them.
-fn batch(store: &SqliteStore, from: usize, size: usize, body: &[u8]) -> Vec<NewEvent> {
+fn batch(store: &SqliteStore, from: usize, size: usize, body: &[u8]) -> Vec<Arc<NewEvent>> {
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
         let made = if body.is_empty() { made.recorded().kept(without_body()) } else { made.recorded() };
         made.carrying(bytes::Bytes::copy_from_slice(body)).made(store.now())
     };
-    (from..from + size).map(one).collect()
+    (from..from + size).map(|n| one(n).into()).collect()
 }
 
 fn without_body() -> hookonce::decide::source::Retention {
@@ -63,7 +63,7 @@ async fn claims_from_many_at_once() {
     let dir = tempfile::tempdir_in(".").unwrap();
     for (name, body) in [("no body", &[][..]), ("10 KB body", &[b'x'; BODY])] {
         let store = Arc::new(SqliteStore::open(&dir.path().join(format!("{name}.db")), SqliteAccess::Node).unwrap());
-        let mut each: Vec<Vec<Vec<NewEvent>>> = Vec::new();
+        let mut each: Vec<Vec<Vec<Arc<NewEvent>>>> = Vec::new();
         for task in 0..32 {
             each.push((0..500).map(|n| batch(&store, task * 500 + n, 1, body)).collect());
         }

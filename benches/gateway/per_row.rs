@@ -51,7 +51,7 @@ impl StoreBackend for PerRow {
 }
 
 impl Store for PerRow {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, new: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             let mut claims = Vec::with_capacity(new.len());
             for one in new {

@@ -277,10 +277,9 @@ impl Event {
     /// The new event, started in the write that claims it: one write less than claiming and starting it. An event with
     /// nothing to do stays recorded.
     #[must_use]
-    pub fn start_at_claim(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
+    pub fn start_at_claim(&mut self, lasts: Duration, by: Node, action: ActionKind) {
         let now = self.received_at;
         self.apply(EventStep::Start { lasts, by, action }, &Route::default(), now).ok();
-        self
     }
 
     /// The event, parked in the write that is being made: another event holds its group's slot.

@@ -273,11 +273,18 @@ impl Gateway {
             return ReceiveOutcome::new(None, unavailable(source), delivery_log::DeliveryVerdict::Unavailable);
         };
         let (mut recalled, mut receipt) = self.find_duplicate(source, &new).await;
+        let judged = (new.event.attempt, new.event.state.clone());
+        let mut new = Arc::new(new);
         let mut first_look = true;
-        for _ in 0..limits::REARM_TRIES {
+        for tries in 0..limits::REARM_TRIES {
+            if tries > 0 {
+                // The claim before may have been one that starts it.
+                let event = &mut Arc::make_mut(&mut new).event;
+                (event.attempt, event.state) = judged.clone();
+            }
             let claim = match recalled.take() {
                 Some(claim) => Ok(claim),
-                None => self.claim(lane, &new).await,
+                None => self.claim(lane, &mut new).await,
             };
             match claim {
                 Ok(Claim::New { event, .. }) => {
@@ -347,13 +354,13 @@ impl Gateway {
     }
 
     /// Claims an event: running by this node if it has a free spot and may act again after a crash.
-    async fn claim(&self, lane: &Lane, new: &NewEvent) -> Result<Claim, StoreError> {
-        let mut new = new.clone();
+    async fn claim(&self, lane: &Lane, new: &mut Arc<NewEvent>) -> Result<Claim, StoreError> {
         let at_once = lane.route.fanout != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
         // What has no action is recorded, and takes no spot.
         let spot = spot.zip(lane.action_kind()).map(|(spot, action)| {
-            new.event = new.event.clone().start_at_claim(lane.route.lease, self.dispatcher.node().clone(), action);
+            let event = &mut Arc::make_mut(new).event; // not shared yet
+            event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), action);
             spot
         });
         // A body that is handed over stays counted among those in flight; a large one is read from the store again.
@@ -361,7 +368,7 @@ impl Gateway {
         let to_run = spot.map(|spot| (spot, small.then(|| new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
         let _span = TraceSpan::begin("claim", TraceContext::of(&new.payload.headers));
-        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
+        self.batch.claim(new.clone(), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
     /// Gives a dead event another attempt, or has one published again, with the body that has just arrived. `None`: it

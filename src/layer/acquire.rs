@@ -128,14 +128,16 @@ impl OnceEngine {
     /// Claims this event, takes over an abandoned one, or waits for a running one.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        new: &NewEvent,
+        mut new: NewEvent,
         rules: &Arc<ScopeRules>,
         minds_body: impl Fn(&MatchedBy) -> bool,
     ) -> Result<KeyAcquisition, StoreError> {
+        new.event.start_at_claim(rules.route.lease, self.node.clone(), ActionKind::Layer);
+        let new = Arc::new(new);
         let until = Instant::now() + rules.wait;
         let mut tries = 0;
         loop {
-            let (event, same) = match self.claim(new, rules).await? {
+            let (event, same) = match self.claim(&new, rules).await? {
                 Ok(held) => return Ok(KeyAcquisition::Ours(held)),
                 Err(duplicate) => duplicate,
             };
@@ -143,9 +145,9 @@ impl OnceEngine {
                 return Ok(KeyAcquisition::Conflict(event));
             }
             if tries == 0 {
-                self.note_duplicate(&event, &same, new).await;
+                self.note_duplicate(&event, &same, &new).await;
             }
-            if let Some(taken) = self.take_over(event, new, rules, until, &mut tries).await? {
+            if let Some(taken) = self.take_over(event, &new, rules, until, &mut tries).await? {
                 return Ok(taken);
             }
             // It was forgotten meanwhile: the key is free.
@@ -155,11 +157,9 @@ impl OnceEngine {
     /// `Ok`: it is new, and ours. `Err`: by which event its key is held.
     async fn claim(
         self: &Arc<Self>,
-        new: &NewEvent,
+        new: &Arc<NewEvent>,
         rules: &Arc<ScopeRules>,
     ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
-        let mut new = new.clone();
-        new.event = new.event.start_at_claim(rules.route.lease, self.node.clone(), ActionKind::Layer);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
         // Registered before anything is woken: a repeat finds it held, and if the caller is gone, it is released at
@@ -169,11 +169,10 @@ impl OnceEngine {
                 drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
             }
         };
-        let keys = new.keys.clone();
-        match self.batch().claim(new, Box::new(then)).await? {
+        match self.batch().claim(new.clone(), Box::new(then)).await? {
             Claim::New { event, .. } => match taken.await {
                 Ok(held) => Ok(Ok(held)),
-                Err(_) => Ok(Err((*event, keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
+                Err(_) => Ok(Err((*event, new.keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
             },
             Claim::Duplicate { event, same, .. } => Ok(Err((*event, same))),
             Claim::Imported { .. } | Claim::Stale { .. } | Claim::Undecided => {

@@ -149,7 +149,7 @@ impl Once {
         let keys = vec![IdentityKey::new(same, request_identity::named(&once.settings.scope, key))];
         let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
         let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
-        let mut held = match once.engine.acquire(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
+        let mut held = match once.engine.acquire(new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
             KeyAcquisition::Ours(held) => held,
             KeyAcquisition::Over(ended) => return kept(&ended).map(StoredRunOutcome::Before),
             KeyAcquisition::Failed(_) | KeyAcquisition::Busy(_) | KeyAcquisition::Conflict(_) => {

@@ -181,7 +181,7 @@ where
     Out: Body,
 {
     let RecognisedRequest { new, request, speaks } = asked;
-    let taken = once.engine.acquire(&new, &once.rules, |same| once.identities.compares_body(same)).await;
+    let taken = once.engine.acquire(new, &once.rules, |same| once.identities.compares_body(same)).await;
     Ok(match taken {
         Ok(KeyAcquisition::Ours(held)) => return serve(&once, held, inner, request, speaks).await,
         Ok(KeyAcquisition::Over(ended)) => response::replayed(&ended, speaks),

@@ -35,7 +35,7 @@ const LOST_BATCHES_MAX: usize = 16;
 /// Feeds a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Batcher {
-    claims: mpsc::Sender<BatchJob<NewEvent, Claim>>,
+    claims: mpsc::Sender<BatchJob<Arc<NewEvent>, Claim>>,
     advances: mpsc::Sender<BatchJob<Transition, AdvanceResult>>,
     meter: Arc<Metrics>,
     last_write: LastWriteStatus,
@@ -108,7 +108,7 @@ impl Batcher {
 
     /// Claims one event. `then` is called with it if it is new, before this returns. When too many claims already
     /// wait, the store counts as down.
-    pub async fn claim(&self, new: NewEvent, then: CommitCallback) -> Result<Claim, StoreError> {
+    pub async fn claim(&self, new: Arc<NewEvent>, then: CommitCallback) -> Result<Claim, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = BatchJob { input: new, then: Some(then), reply };
         self.claims.try_send(job).map_err(|_| StoreError::Down("too many claims are waiting".into()))?;
@@ -130,7 +130,7 @@ fn gone() -> StoreError {
 
 async fn feed_claims(
     store: Arc<dyn Store>,
-    jobs: BatchQueue<NewEvent, Claim>,
+    jobs: BatchQueue<Arc<NewEvent>, Claim>,
     meter: Arc<Metrics>,
     last_write: LastWriteStatus,
     lost: Arc<Semaphore>,
@@ -254,10 +254,10 @@ async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, CommitCallbac
 
 /// Hands over what is new, then wakes the requests. Gives back those that must be claimed again.
 fn settle(
-    inputs: Vec<NewEvent>,
+    inputs: Vec<Arc<NewEvent>>,
     waiting: Vec<WaitingClaim>,
     answers: Result<Vec<Claim>, StoreError>,
-) -> (Vec<NewEvent>, Vec<WaitingClaim>) {
+) -> (Vec<Arc<NewEvent>>, Vec<WaitingClaim>) {
     let answers = match answers {
         Ok(answers) => answers,
         Err(error) => {
@@ -282,6 +282,7 @@ fn settle(
             }
             Claim::Duplicate { .. } | Claim::Imported { .. } | Claim::Stale { .. } => {}
         }
+        drop(input); // the request is then its only holder
         // The request may be gone; its event is not.
         reply.send(Ok(claim)).unwrap_or_default();
     }

@@ -372,7 +372,7 @@ mod tests {
         let store = MemoryStore::new(StoreClock::wall(Timestamp::default()));
         for n in 0..1_200 {
             let made = making().delivery(&format!("d{n}")).source(if n % 100 == 7 { "rare" } else { "often" });
-            store.claim(vec![made.made(store.now())]).await.unwrap();
+            store.claim(vec![made.made(store.now()).into()]).await.unwrap();
         }
         let (mut listing, mut found) = (EventQuery { limit: 5, ..EventQuery::default() }, Vec::new());
         listing.source = Some("rare".into());

@@ -132,8 +132,8 @@ impl StoreBackend for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        answer(self.with(|books, at| new.into_iter().map(|one| ledger::claim(books, one, at)).collect()))
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+        answer(self.with(|books, at| batch.iter().map(|new| ledger::claim(books, new, at)).collect()))
     }
 
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {

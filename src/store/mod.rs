@@ -156,7 +156,7 @@ pub trait StoreBackend: Send + Sync + 'static {
 pub trait Store: StoreBackend {
     /// Claims each of these, as if one after another: all of one event or nothing of it. Durable when it returns,
     /// and idempotent by event id, so that after a lost answer the same claim is simply made again.
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>>;
 
     /// Writes these changes: each swaps revision n-1 for n, or is lost.
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;

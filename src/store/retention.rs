@@ -305,7 +305,7 @@ mod tests {
         let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
         let store = MemoryStore::new(clock.clone());
         for name in ["ours", "theirs", "unknown"] {
-            store.claim(vec![making().delivery(name).source(name).made(store.now())]).await.unwrap();
+            store.claim(vec![making().delivery(name).source(name).made(store.now()).into()]).await.unwrap();
         }
         let keeps = |name: &str| RetentionPolicies { sources: [(name.into(), kept(None, 7))].into() };
         store.set_retention(keeps("theirs").rows(store.now())).await.unwrap();

@@ -159,7 +159,7 @@ async fn indexes(store: &SqliteStore, path: &std::path::Path) {
         let start = Instant::now();
         for batch in 0..20 {
             let claims = (0..100).map(|n| making().delivery(&format!("{round}-{batch}-{n}")).made(store.now()));
-            store.claim(claims.collect()).await.unwrap();
+            store.claim(claims.map(Into::into).collect()).await.unwrap();
         }
         times[with].push(start.elapsed() / 2_000);
     }

@@ -97,6 +97,7 @@ fn events(mut source: Source) -> usize {
         let mut next = || EventId(uuid::Uuid::now_v7().into_bytes());
         match judge(&source, &delivery, &mut next) {
             Verdict::Events(new) => {
+                let new = new.into_iter().map(Arc::new).collect();
                 let claims = Builder::new_current_thread().build().unwrap().block_on(store.claim(new)).unwrap();
                 made += claims.iter().filter(|claim| matches!(claim, Claim::New { .. })).count();
             }

@@ -52,7 +52,7 @@ async fn at_rest(lies: Lies) -> AtRest {
         let source = if n % 4 == 0 { "source" } else { "sent" };
         let one = making().source(source).delivery(&format!("d{n}")).carrying(body.clone());
         bodies.insert(one.id(), body);
-        store.claim(vec![one.made(store.now())]).await.unwrap();
+        store.claim(vec![one.made(store.now()).into()]).await.unwrap();
     }
     let names = match lies {
         Lies::InDatabase => {

@@ -156,7 +156,7 @@ impl StoreBackend for Flaky {
 }
 
 impl Store for Flaky {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, new: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             if matches!(self.claims.next.lock().unwrap().0.last(), Some(Mood::Again)) {
                 self.claims.take();
@@ -326,11 +326,11 @@ impl Desk {
             InDoubtPolicy::Hold => None,
         };
         if permit.is_some() {
-            new.event = new.event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
+            new.event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
         }
         let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::internals::action::boottime());
-        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
+        self.batch.claim(Arc::new(new), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
     /// Claims a new event and says which.

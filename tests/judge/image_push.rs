@@ -54,7 +54,7 @@ fn a_storm_is_one_event_in_the_store() {
     for (n, request) in (1..).zip(latest.iter().chain(&latest)) {
         let mut new = request.event(&github_package());
         new.event.id = EventId([n; 16]);
-        let mut answer = store.claim(vec![new]);
+        let mut answer = store.claim(vec![new.into()]);
         let Poll::Ready(Ok(mut claims)) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
             panic!("memory answers at once");
         };

@@ -50,7 +50,7 @@ impl World {
         }
         let permit = self.plan.in_doubt == InDoubtPolicy::Retry && self.nodes[node].permits() > 0;
         if permit {
-            new.event = new.event.start_at_claim(LEASE, name, self.plan.action);
+            new.event.start_at_claim(LEASE, name, self.plan.action);
         }
         let route = self.route(&new.event).expect("it was judged to be there");
         let receive = Receive { sent, new, route, first: None, permit, tries: 0, goes_on: None };

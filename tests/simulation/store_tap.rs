@@ -134,7 +134,7 @@ impl World {
             }
         }
         let recalled = ready(self.store.find_duplicate(&new, DuplicateLookup::Standing)).expect("memory answers");
-        let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
+        let mut claims = ready(self.store.claim(vec![new.into()])).expect("memory claims");
         let claim = claims.pop().expect("one claim, one answer");
         if let Some(KnownDuplicate { event, same, stands, now, .. }) = recalled {
             assert_eq!(

@@ -282,7 +282,7 @@ impl World {
         let keys = vec![IdentityKey::new(MatchedBy::Body, key.key)];
         let new =
             NewEvent { event, keys, former_keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
-        let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
+        let mut claims = ready(self.store.claim(vec![new.into()])).expect("memory claims");
         match claims.pop() {
             Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),
             _ => {

@@ -104,8 +104,10 @@ async fn ask_everything(path: &Path, known: &[(EventId, Payload, Event)]) -> (u3
     let _ = store.find_by_name("d1".into(), 5).await;
     let _ = store.find_by_name("00".into(), 5).await;
     for n in 0..8 {
-        let _ = store.claim(vec![making().delivery(&format!("d{n}")).change("s", "A", Some(n)).made(START)]).await;
-        let _ = store.claim(vec![making().delivery(&format!("x{n}")).group("g").carrying("y").made(START)]).await;
+        let _ =
+            store.claim(vec![making().delivery(&format!("d{n}")).change("s", "A", Some(n)).made(START).into()]).await;
+        let _ =
+            store.claim(vec![making().delivery(&format!("x{n}")).group("g").carrying("y").made(START).into()]).await;
     }
     let _ = store.forget(Arc::default(), 100).await;
     let panicked = store.failed().borrow().as_ref().is_some_and(|why| why.contains("panicked"));
@@ -168,7 +170,9 @@ fn spoil_keys(path: &Path) {
 fn many(path: &Path) -> SqliteStore {
     let store = node(path);
     for n in 0..2_000 {
-        drop(store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now())]));
+        drop(
+            store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now()).into()]),
+        );
     }
     store
 }
@@ -185,7 +189,7 @@ async fn a_database_that_rots_under_a_store_stops_it_for_good() {
     spoil_keys(&path);
     other.pragma_update(None, "user_version", 7).unwrap();
     let mut failed = store.failed();
-    let answer = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    let answer = store.claim(vec![making().delivery("d1").made(store.now()).into()]).await;
     assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
     failed.wait_for(Option::is_some).await.unwrap();
     let answer = store.get(making().id()).await;
@@ -272,7 +276,7 @@ async fn claims_on_a_disk_that_fails() {
     let path = std::env::var("HOOKONCE_TEST_STORE").unwrap();
     let store = node(Path::new(&path));
     for n in 0..100 {
-        let claimed = store.claim(vec![making().delivery(&format!("d{n}")).made(store.now())]).await;
+        let claimed = store.claim(vec![making().delivery(&format!("d{n}")).made(store.now()).into()]).await;
         match claimed {
             Ok(_) => std::fs::write(Path::new(&path).with_extension("acked"), (n + 1).to_string()).unwrap(),
             Err(StoreError::Unsure(_)) => break,
@@ -281,7 +285,7 @@ async fn claims_on_a_disk_that_fails() {
     }
     let why = store.failed().borrow().clone();
     assert!(why.is_some(), "the store says that it stopped");
-    let after = store.claim(vec![making().delivery("after").made(store.now())]).await;
+    let after = store.claim(vec![making().delivery("after").made(store.now()).into()]).await;
     assert!(matches!(after, Err(StoreError::Broken(_))), "{after:?}");
 }
 

@@ -133,7 +133,7 @@ fn any(dice: &mut Random, keys: usize, subjects: usize) -> TestEventBuilder {
 async fn claimer(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Random, batches: usize, keys: usize) {
     for n in 0..batches {
         let size = [1, 8, 64][n % 3];
-        let batch: Vec<NewEvent> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now())).collect();
+        let batch: Vec<Arc<NewEvent>> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now()).into()).collect();
         for new in &batch {
             told.lock().unwrap().made(new);
         }
@@ -252,9 +252,9 @@ async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
         }
         let new = made.made(store.now());
         proxy.armed.store(true, Ordering::SeqCst);
-        let lost = store.claim(vec![new.clone()]).await;
+        let lost = store.claim(vec![new.clone().into()]).await;
         assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
-        let again = store.claim(vec![new.clone()]).await.unwrap().remove(0);
+        let again = store.claim(vec![new.clone().into()]).await.unwrap().remove(0);
         assert!(matches!(&again, Claim::New { event, .. } if event.id == new.event.id), "{again:?}");
     }
     assert_eq!(proxy.cuts.load(Ordering::SeqCst), rounds);
@@ -274,7 +274,7 @@ async fn a_claim_that_is_given_up_half_way_poisons_no_connection() {
     for n in 0..300_u64 {
         let one = making().delivery(&format!("x{n}")).change(&format!("s{}", n % 7), "A", None).made(store.now());
         let patience = std::time::Duration::from_micros(n * 97 % 6_000);
-        match tokio::time::timeout(patience, store.claim(vec![one])).await {
+        match tokio::time::timeout(patience, store.claim(vec![one.into()])).await {
             Ok(answer) => {
                 answer.unwrap();
                 answered += 1;
@@ -285,7 +285,7 @@ async fn a_claim_that_is_given_up_half_way_poisons_no_connection() {
             // Whoever comes next hears of its own event, and of no other.
             let own = making().delivery(&format!("own{n}"));
             let id = own.id();
-            let claim = store.claim(vec![own.made(store.now())]).await.unwrap().remove(0);
+            let claim = store.claim(vec![own.made(store.now()).into()]).await.unwrap().remove(0);
             assert!(matches!(&claim, Claim::New { event, .. } if event.id == id), "{claim:?}");
             assert_eq!(store.get(id).await.unwrap().unwrap().id, id);
         }

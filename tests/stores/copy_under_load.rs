@@ -37,13 +37,13 @@ async fn filled(path: &Path) -> SqliteStore {
     for n in 1..MOVED {
         let (id, body) = (format!("d{n}"), format!("b{n}"));
         let made = if n % 2 == 0 { making().unsigned(&id, body) } else { making().delivery(&id) };
-        store.claim(vec![made.made(StoreBackend::now(&store))]).await.unwrap();
+        store.claim(vec![made.made(StoreBackend::now(&store)).into()]).await.unwrap();
     }
     let odd = making().delivery(ODD).made(StoreBackend::now(&store));
     let sighting =
         DuplicateSighting { at: StoreBackend::now(&store), delivery_id: Some(ODD.into()), same: MatchedBy::Delivery };
     let note = DuplicateNote { event: odd.event.id, sighting };
-    store.claim(vec![odd]).await.unwrap();
+    store.claim(vec![odd.into()]).await.unwrap();
     store.note_duplicates(vec![note]).await.unwrap();
     drop(store);
     SqliteStore::open(path, SqliteAccess::Copy).unwrap()
@@ -149,7 +149,7 @@ async fn copy_while<F: Future<Output = ()>>(
 
 /// A claim and a start are refused.
 async fn check_writes_nothing(node: &dyn Inspect) {
-    let claimed = node.claim(vec![making().delivery("refused").made(node.now())]).await;
+    let claimed = node.claim(vec![making().delivery("refused").made(node.now()).into()]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
     let waits = node.list(EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().remove(0);
     let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
@@ -170,10 +170,10 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
 
     // It goes on by itself.
     let new = making().delivery("new").made(node.now());
-    let claims = node.claim(vec![new, making().delivery(ODD).made(node.now())]).await.unwrap();
+    let claims = node.claim(vec![new.into(), making().delivery(ODD).made(node.now()).into()]).await.unwrap();
     assert!(matches!(claims[..], [Claim::New { .. }, Claim::Duplicate { .. }]), "{claims:?}");
     for (id, told) in [("d2", MatchedBy::Delivery), ("x", MatchedBy::Body)] {
-        let claims = node.claim(vec![making().unsigned(id, "b2").made(node.now())]).await.unwrap();
+        let claims = node.claim(vec![making().unsigned(id, "b2").made(node.now()).into()]).await.unwrap();
         assert!(matches!(&claims[..], [Claim::Duplicate { same, .. }] if *same == told), "{id}: {claims:?}");
     }
     copy::reopen(&from).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     assert_eq!(copied.target.events, MOVED as u64 + 1);
     check_writes_nothing(&*node).await;
     copy::reopen(&to).await.unwrap();
-    let claims = node.claim(vec![making().delivery("later").made(node.now())]).await.unwrap();
+    let claims = node.claim(vec![making().delivery("later").made(node.now()).into()]).await.unwrap();
     assert!(matches!(claims[..], [Claim::New { .. }]), "{claims:?}");
 }
 
@@ -195,7 +195,7 @@ async fn claims_while_a_copy_begins(url: &str, from: &SqliteStore, wait: Duratio
     let new = making().delivery("new").made(node.now());
     let claim = async {
         tokio::time::sleep(wait).await;
-        node.claim(vec![new]).await
+        node.claim(vec![new.into()]).await
     };
     let (claimed, copied) = tokio::join!(claim, copy(from, &to, |_| {}));
     let events = node.list(EventQuery { limit: 100, ..EventQuery::default() }).await.unwrap().len();
@@ -302,7 +302,7 @@ async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_tar
     let dir = tempfile::tempdir().unwrap();
     let from = filled(&dir.path().join("a.db")).await;
     let grouped = making().delivery("grouped").change("subject", "v", Some(1)).group("g");
-    from.claim(vec![grouped.made(StoreBackend::now(&from))]).await.unwrap();
+    from.claim(vec![grouped.made(StoreBackend::now(&from)).into()]).await.unwrap();
     let server = postgres_server::Server::start().await;
     let database = server.database().await;
     let to = Unnoticing::open(&server.url(&database), CopySide::Target).await;

@@ -57,7 +57,7 @@ async fn claim(store: &dyn Store, name: &str) -> EventId {
     let new = making().delivery(name).made(store.now());
     let patience = Instant::now() + PATIENCE;
     loop {
-        match store.claim(vec![new.clone()]).await.map(|mut claims| claims.remove(0)) {
+        match store.claim(vec![new.clone().into()]).await.map(|mut claims| claims.remove(0)) {
             Ok(Claim::New { event, .. } | Claim::Duplicate { event, .. }) => return event.id,
             Err(StoreError::Down(_) | StoreError::Unsure(_)) => {}
             other => panic!("{other:?}"),

@@ -127,7 +127,7 @@ async fn no_claim_waits_while_a_large_store_is_upgraded_and_its_indexes_are_buil
     store.declare(declared()).await.unwrap();
     println!("declared after {:?}", asked.elapsed());
     // The node is up before its indexes are there.
-    let claim = store.claim(vec![making().delivery("new").made(store.now())]).await.unwrap().remove(0);
+    let claim = store.claim(vec![making().delivery("new").made(store.now()).into()]).await.unwrap().remove(0);
     assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
     built(&db).await;
     println!("built after {:?}", asked.elapsed());
@@ -220,7 +220,7 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database).await;
-    store.claim(vec![making().delivery("1").made(store.now())]).await.unwrap();
+    store.claim(vec![making().delivery("1").made(store.now()).into()]).await.unwrap();
     let url = address(&server.url(&database));
     let down = async || migrate::postgres::down(&url, 0, migrate::DataLossConsent::Given, &mut Vec::new()).await;
     let refused = down().await.err().map(|error| error.to_string()).unwrap_or_default();
@@ -445,7 +445,7 @@ async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_
         let store = open_as(url, SchemaMode::Manual).await;
         store.declare(declared()).await.unwrap();
         for n in 0..10 {
-            store.claim(vec![making().delivery(&format!("{url} {n}")).made(store.now())]).await.unwrap();
+            store.claim(vec![making().delivery(&format!("{url} {n}")).made(store.now()).into()]).await.unwrap();
         }
         assert_eq!(index(&db, "events_id_end").await, None, "{url} built it");
     }

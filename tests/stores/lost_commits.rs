@@ -40,11 +40,11 @@ async fn a_commit_that_a_pooler_answers_with_an_error_may_be_written_and_the_sam
         }
         let new = made.made(store.now());
         arm(fails);
-        let unsure = store.claim(vec![new.clone()]).await;
+        let unsure = store.claim(vec![new.clone().into()]).await;
         assert!(matches!(unsure, Err(StoreError::Unsure(_))), "{fails:?} {unsure:?}");
         let there = store.get(new.event.id).await.unwrap().is_some();
         assert_eq!(there, fails.0 == Fault::After, "{fails:?}");
-        let again = store.claim(vec![new.clone()]).await.unwrap().remove(0);
+        let again = store.claim(vec![new.clone().into()]).await.unwrap().remove(0);
         let Claim::New { event, .. } = again else { panic!("{again:?}") };
         assert_eq!(event.id, new.event.id);
         if locks {

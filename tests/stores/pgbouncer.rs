@@ -83,7 +83,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     let there = pool.open(&database, "").await.unwrap();
     let mut heard = here.hints().unwrap();
     let one = making().source("so").route("ro").delivery("d1");
-    there.claim(vec![one.clone().made(there.now())]).await.unwrap();
+    there.claim(vec![one.clone().made(there.now()).into()]).await.unwrap();
     assert!(here.get(one.id()).await.unwrap().is_some());
     // The first hints may be before the other listens: each claim sends another.
     let mut n = 1;
@@ -91,7 +91,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
         loop {
             n += 1;
             let other = making().source("so").route("ro").delivery(&format!("d{n}")).body(format!("b{n}"));
-            there.claim(vec![other.made(there.now())]).await.unwrap();
+            there.claim(vec![other.made(there.now()).into()]).await.unwrap();
             let told = tokio::time::timeout(Duration::from_millis(200), heard.recv()).await;
             if let Ok(Ok(ChangeHint::Due { source, .. })) = told {
                 return assert_eq!(&*source, "so");

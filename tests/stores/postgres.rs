@@ -51,7 +51,7 @@ async fn postgres_keeps_the_contract() {
 }
 
 async fn new(store: &dyn Store, one: TestEventBuilder) -> Event {
-    match store.claim(vec![one.made(store.now())]).await.unwrap().remove(0) {
+    match store.claim(vec![one.made(store.now()).into()]).await.unwrap().remove(0) {
         Claim::New { event, .. } => *event,
         other => panic!("{other:?}"),
     }
@@ -100,11 +100,14 @@ async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() 
         }
         server.crash();
         let lost = making().delivery(&format!("{round} lost")).made(store.now());
-        assert!(matches!(store.claim(vec![lost.clone()]).await, Err(StoreError::Down(_) | StoreError::Unsure(_))));
+        assert!(matches!(
+            store.claim(vec![lost.clone().into()]).await,
+            Err(StoreError::Down(_) | StoreError::Unsure(_))
+        ));
         assert!(store.get(acked[0]).await.is_err());
         assert!(server.start_again().await);
         let back = async {
-            while store.claim(vec![lost.clone()]).await.is_err() {
+            while store.claim(vec![lost.clone().into()]).await.is_err() {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };

@@ -81,7 +81,7 @@ async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;
     let made = making().delivery("d1");
-    store.claim(vec![made.clone().made(START)]).await.unwrap();
+    store.claim(vec![made.clone().made(START).into()]).await.unwrap();
     let replica = server.replica().await;
     check(&replica.url(&database), &["replica", "primary"]).await;
     let looks = try_open(&replica.url(&database), SchemaMode::Read).await.unwrap();
@@ -135,7 +135,7 @@ async fn tls_is_used_as_the_url_asks_and_verify_full_wants_to_know_the_server() 
         ["disable".to_owned(), "prefer".into(), "require".into(), format!("verify-full&sslrootcert={certificate}")]
     {
         let store = try_open(&url(&mode), SchemaMode::Auto).await.unwrap_or_else(|error| panic!("{mode}: {error}"));
-        store.claim(vec![making().delivery(&mode).made(store.now())]).await.unwrap();
+        store.claim(vec![making().delivery(&mode).made(store.now()).into()]).await.unwrap();
         let sql = "select bool_or(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'hookonce'";
         let encrypted: bool = server.client(&database).await.query_one(sql, &[]).await.unwrap().get(0);
         assert_eq!(encrypted, mode != "disable", "{mode}");
@@ -266,7 +266,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     for fields in [r#"{"tag":"latest","size":1,"it's \"x\"":"y"}"#, r#"{"tag":"zero\u0000byte"}"#, &*long] {
         let new = with(fields);
         let id = new.event.id;
-        store.claim(vec![new]).await.unwrap();
+        store.claim(vec![new.into()]).await.unwrap();
         let event = store.get(id).await.unwrap().unwrap();
         assert_eq!(event.immutable_digest(), event.digest, "it comes back as it was");
     }
@@ -296,5 +296,5 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     .unwrap();
     let poor = try_open(&server.url_of("poor", &database), SchemaMode::Manual).await.unwrap();
     assert_eq!(poor.declare(fields(&[("size", false)])).await.unwrap(), [""; 0]);
-    poor.claim(vec![making().delivery("poor").made(START)]).await.unwrap();
+    poor.claim(vec![making().delivery("poor").made(START).into()]).await.unwrap();
 }

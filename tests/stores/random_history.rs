@@ -171,6 +171,7 @@ impl All {
             batch.push(new);
         }
         let foreseen = self.sqlite().preview_claim(vec![batch[0].clone()]).await.unwrap();
+        let batch: Vec<_> = batch.into_iter().map(Arc::new).collect();
         let ours = self.memory.claim(batch.clone()).await.unwrap();
         assert_eq!(foreseen.into_iter().map(without_turn).next(), ours.first().cloned().map(without_turn));
         let plain = |claims: Vec<Claim>, turns| claims.into_iter().map(|claim| plain_claim(claim, turns)).collect();

@@ -28,7 +28,7 @@ pub(crate) async fn open(url: &str) -> Result<RedisStore, StoreOpenError> {
 
 pub(crate) async fn claim(store: &impl Store, one: TestEventBuilder) -> Claim {
     let new = one.made(store.now());
-    store.claim(vec![new]).await.unwrap().remove(0)
+    store.claim(vec![new.into()]).await.unwrap().remove(0)
 }
 
 pub(crate) async fn new(store: &impl Store, one: TestEventBuilder) -> Event {
@@ -193,7 +193,7 @@ async fn a_reader_makes_no_store_and_writes_nothing() {
     let event = new(&store, making().delivery("d1")).await;
     let reader = read().await.unwrap();
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event));
-    let claimed = reader.claim(vec![making().delivery("d2").made(store.now())]).await;
+    let claimed = reader.claim(vec![making().delivery("d2").made(store.now()).into()]).await;
     assert!(matches!(claimed, Err(StoreError::Down(_))), "{claimed:?}");
     assert!(matches!(claim(&reader, making().delivery("d1")).await, Claim::Duplicate { .. }));
 }

@@ -19,7 +19,7 @@ async fn filled(store: &RedisStore) -> Vec<EventId> {
     let mut ids = Vec::new();
     for from in (0..EVENTS).step_by(500) {
         let made = (from..from + 500).map(|n| making().delivery(&format!("delivery {n}")).recorded().made(store.now()));
-        let made: Vec<_> = made.collect();
+        let made: Vec<_> = made.map(Arc::new).collect();
         ids.extend(made.iter().map(|new| new.event.id));
         store.claim(made).await.unwrap();
     }

@@ -33,7 +33,7 @@ async fn nothing_that_was_answered_is_lost_when_the_server_is_killed_under_load(
                     let one = making().delivery(&format!("{task}-{n}")).carrying(vec![b'x'; 2_000]);
                     let (id, one) = (one.id(), one.made(store.now()));
                     loop {
-                        match store.claim(vec![one.clone()]).await {
+                        match store.claim(vec![one.clone().into()]).await {
                             Ok(claims) => {
                                 assert!(matches!(&claims[0], Claim::New { event, .. } if event.id == id), "{claims:?}");
                                 acked.push((id, Instant::now()));
@@ -79,7 +79,7 @@ async fn a_node_whose_store_was_emptied_stops_and_says_why() {
     let event = new(&store, making().delivery("d1")).await;
     let mut failed = store.failed();
     server.order(&["FLUSHALL"]);
-    let again = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    let again = store.claim(vec![making().delivery("d1").made(store.now()).into()]).await;
     let Err(StoreError::Broken(why)) = again else { panic!("{again:?}") };
     assert!(why.contains("the store is gone"), "{why}");
     assert_eq!(failed.wait_for(Option::is_some).await.unwrap().as_deref(), Some(&*why));
@@ -99,7 +99,7 @@ async fn a_node_that_meets_another_store_under_its_name_stops() {
     for n in 0..5 {
         new(&other, making().delivery(&format!("d{n}"))).await;
     }
-    let answer = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    let answer = store.claim(vec![making().delivery("d1").made(store.now()).into()]).await;
     assert!(matches!(&answer, Err(StoreError::Broken(why)) if why.contains("another store")), "{answer:?}");
 }
 
@@ -127,7 +127,7 @@ async fn a_node_whose_store_was_set_back_stops_and_says_why() {
     server.kill();
     copied(&copy, &data);
     server.run();
-    let again = store.claim(vec![making().delivery("later1").made(store.now())]).await;
+    let again = store.claim(vec![making().delivery("later1").made(store.now()).into()]).await;
     assert!(matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten writes")), "{again:?}");
     // One who starts now cannot know, and goes on with what is there.
     let restarted = open(&server.url("a")).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_node_whose_writes_were_lost_stops_also_where_others_have_written_more
     for n in 0..10 {
         new(&there, making().delivery(&format!("other{n}"))).await;
     }
-    let again = here.claim(vec![making().delivery("d1").made(here.now())]).await;
+    let again = here.claim(vec![making().delivery("d1").made(here.now()).into()]).await;
     assert!(
         matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten what this node wrote")),
         "{again:?}"
@@ -163,7 +163,7 @@ async fn full_memory_is_down_and_leaves_nothing_half_written() {
     let store = open(&server.url("a")).await.unwrap();
     let first = new(&store, making().delivery("d0").carrying("body")).await;
     server.order(&["CONFIG", "SET", "maxmemory", "1mb"]);
-    let batch = (1..20).map(|n| making().delivery(&format!("d{n}")).made(store.now())).collect();
+    let batch = (1..20).map(|n| making().delivery(&format!("d{n}")).made(store.now()).into()).collect();
     let claimed = store.claim(batch).await;
     assert!(matches!(&claimed, Err(StoreError::Down(why)) if why.contains("memory is full")), "{claimed:?}");
     let all = EventQuery { limit: 100, ..EventQuery::default() };
@@ -198,7 +198,7 @@ async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
     let mut taken = 0;
     let full = loop {
         let one = making().delivery(&format!("d{taken}")).carrying(noise(taken + 1)).recorded();
-        match store.claim(vec![one.made(store.now())]).await {
+        match store.claim(vec![one.made(store.now()).into()]).await {
             Ok(_) => taken += 1,
             Err(error) => break error,
         }
@@ -210,7 +210,7 @@ async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
     act(&store, &waits).await;
     let other = open(&server.url("a")).await.unwrap();
     for store in [&store, &other] {
-        let more = store.claim(vec![making().delivery("more").made(store.now())]).await;
+        let more = store.claim(vec![making().delivery("more").made(store.now()).into()]).await;
         assert!(matches!(&more, Err(StoreError::Down(why)) if why.contains("memory is full")), "{more:?}");
     }
     let kept = Retention { keys: Keep::For(Duration::from_hours(1)), body: Duration::ZERO };
@@ -234,7 +234,7 @@ async fn what_was_overwritten_with_another_kind_stops_the_store_before_it_writes
     let store = open(&server.url("a")).await.unwrap();
     server.order(&["DEL", "{a}:all"]);
     server.order(&["SET", "{a}:all", "x"]);
-    let claimed = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    let claimed = store.claim(vec![making().delivery("d1").made(store.now()).into()]).await;
     assert!(matches!(&claimed, Err(StoreError::Broken(why)) if why.contains("{a}:all")), "{claimed:?}");
     let keys = format!("{:?}", server.order(&["KEYS", "{a}[ek]*"]));
     assert_eq!(keys, "array([])", "nothing of it was written");
@@ -254,10 +254,10 @@ async fn a_claim_that_nobody_waits_for_any_more_harms_nobody() {
         };
         tokio::select! {
             biased;
-            claimed = store.claim(vec![one.clone()]) => drop(claimed.unwrap()),
+            claimed = store.claim(vec![one.clone().into()]) => drop(claimed.unwrap()),
             () = patience => dropped += 1,
         }
-        let again = store.claim(vec![one]).await.unwrap();
+        let again = store.claim(vec![one.into()]).await.unwrap();
         made += u32::from(matches!(again[0], Claim::New { .. }));
     }
     assert_eq!(made, 200);
@@ -315,9 +315,9 @@ async fn a_lost_answer_is_unsure_and_the_same_claim_again_is_new_and_one_event()
     for n in 0..times {
         let one = making().delivery(&format!("d{n}")).made(store.now());
         proxy.cut.store(true, Ordering::SeqCst);
-        let lost = store.claim(vec![one.clone()]).await;
+        let lost = store.claim(vec![one.clone().into()]).await;
         assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
-        let again = store.claim(vec![one.clone()]).await.unwrap();
+        let again = store.claim(vec![one.clone().into()]).await.unwrap();
         assert!(matches!(&again[0], Claim::New { event, .. } if event.id == one.event.id), "{again:?}");
         assert_eq!(store.find_by_name(format!("d{n}"), 5).await.unwrap().len(), 1);
     }
@@ -332,12 +332,12 @@ async fn a_server_that_stands_still_is_given_up_and_comes_back() {
     server.pause(true);
     let begun = Instant::now();
     let one = making().delivery("d2").made(store.now());
-    let claimed = store.claim(vec![one.clone()]).await;
+    let claimed = store.claim(vec![one.clone().into()]).await;
     assert!(matches!(claimed, Err(StoreError::Down(_))), "only read so far: {claimed:?}");
     assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
     server.pause(false);
     let begun = Instant::now();
-    while store.claim(vec![one.clone()]).await.is_err() {
+    while store.claim(vec![one.clone().into()]).await.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
@@ -352,7 +352,7 @@ async fn a_server_that_begins_to_throw_keys_away_is_not_written_to_until_it_stop
         let begun = Instant::now();
         for n in 0.. {
             let one = making().delivery(&format!("{wanted} {n}")).made(store.now());
-            match store.claim(vec![one]).await {
+            match store.claim(vec![one.into()]).await {
                 Ok(_) if wanted => return String::new(),
                 Err(StoreError::Down(why)) if !wanted => return why,
                 Err(StoreError::Broken(why)) => panic!("{why}"),

@@ -58,7 +58,7 @@ fn one(dice: &mut Random, keys: usize) -> hookonce::store::conformance::TestEven
 }
 
 async fn claims(store: &RedisStore, dice: &mut Random, keys: usize, size: usize, seen: &mut Seen) -> Vec<Event> {
-    let batch: Vec<NewEvent> = (0..size).map(|_| one(dice, keys).made(store.now())).collect();
+    let batch: Vec<Arc<NewEvent>> = (0..size).map(|_| one(dice, keys).made(store.now()).into()).collect();
     let claims = match store.claim(batch.clone()).await {
         Ok(claims) => claims,
         Err(error) => panic!("{error}"),

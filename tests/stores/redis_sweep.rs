@@ -17,10 +17,10 @@ const TASKS: usize = 4;
 const BATCH: usize = 64;
 
 /// Recorded events with two keys each and without a body, as the bench of the store claims them.
-fn batch(source: &str, from: usize, now: Timestamp) -> Vec<NewEvent> {
+fn batch(source: &str, from: usize, now: Timestamp) -> Vec<Arc<NewEvent>> {
     let none = Retention { body: Duration::ZERO, ..Retention::default() };
     let one = |n: usize| making().source(source).delivery(&format!("{source}-{n:012}")).named(&format!("{source} {n}"));
-    (from..from + BATCH).map(|n| one(n).recorded().kept(none).made(now)).collect()
+    (from..from + BATCH).map(|n| one(n).recorded().kept(none).made(now).into()).collect()
 }
 
 /// Claims until it is told to stop; says how many.

@@ -25,7 +25,7 @@ pub(crate) fn node(path: &Path) -> SqliteStore {
 
 pub(crate) async fn claim(store: &SqliteStore, one: TestEventBuilder) -> Claim {
     let new = one.made(store.now());
-    store.claim(vec![new]).await.unwrap().remove(0)
+    store.claim(vec![new.into()]).await.unwrap().remove(0)
 }
 
 pub(crate) async fn new(store: &SqliteStore, one: TestEventBuilder) -> Event {
@@ -69,7 +69,7 @@ async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_res
     for n in 0..150 {
         let one = making().delivery(&format!("d{n}")).carrying(vec![b'x'; 10_000]);
         let id = one.id();
-        match store.claim(vec![one.made(store.now())]).await {
+        match store.claim(vec![one.made(store.now()).into()]).await {
             Ok(_) => acked.push(id),
             Err(StoreError::Down(_)) => refused.push(id),
             Err(other) => panic!("{other}"),
@@ -94,11 +94,11 @@ async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_res
 async fn claims_that_come_together_share_a_commit_and_duplicates_need_none() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(node(&dir.path().join("a.db")));
-    let batch = (0..64).map(|n| making().delivery(&format!("b{n}")).made(store.now())).collect();
+    let batch = (0..64).map(|n| making().delivery(&format!("b{n}")).made(store.now()).into()).collect();
     store.claim(batch).await.unwrap();
     assert_eq!(store.commits(), 1);
     let answers: Vec<_> =
-        (0..200).map(|n| store.claim(vec![making().delivery(&format!("d{n}")).made(store.now())])).collect();
+        (0..200).map(|n| store.claim(vec![making().delivery(&format!("d{n}")).made(store.now()).into()])).collect();
     for answer in answers {
         assert!(matches!(answer.await.unwrap()[0], Claim::New { .. }));
     }
@@ -120,7 +120,7 @@ async fn a_claim_whose_answer_nobody_awaits_is_still_made() {
     let path = dir.path().join("a.db");
     let store = node(&path);
     let one = making().delivery("d1");
-    drop(store.claim(vec![one.clone().made(store.now())]));
+    drop(store.claim(vec![one.clone().made(store.now()).into()]));
     drop(store);
     assert!(node(&path).get(one.id()).await.unwrap().is_some());
 }

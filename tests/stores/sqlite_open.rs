@@ -34,7 +34,7 @@ async fn one_node_holds_the_lock_and_readers_need_none() {
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event.clone()));
     let second = new(&first, making().delivery("d2")).await;
     assert_eq!(reader.get(second.id).await.unwrap(), Some(second), "a reader sees what was committed meanwhile");
-    let refused = reader.claim(vec![making().made(reader.now())]).await;
+    let refused = reader.claim(vec![making().made(reader.now()).into()]).await;
     assert!(matches!(refused, Err(StoreError::Down(_))), "{refused:?}");
     drop((first, reader));
     assert!(path.with_extension("db.lock").exists(), "the lock file stays");

@@ -25,7 +25,7 @@ async fn events_that_somebody_holds_keep_nobody_from_the_others() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;
-    let made: Vec<_> = (0..12).map(|n| making().delivery(&n.to_string()).made(store.now())).collect();
+    let made: Vec<Arc<_>> = (0..12).map(|n| making().delivery(&n.to_string()).made(store.now()).into()).collect();
     let all: Vec<_> = made.iter().map(|new| new.event.id).collect();
     store.claim(made).await.unwrap();
     let other = server.client(&database).await;
@@ -53,7 +53,7 @@ async fn what_is_due_is_found_without_sorting_and_an_id_by_its_end_without_readi
     let server = Server::start_with(&["autovacuum=off"]).await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;
-    let made: Vec<_> = (0..500).map(|n| making().delivery(&n.to_string()).made(store.now())).collect();
+    let made: Vec<Arc<_>> = (0..500).map(|n| making().delivery(&n.to_string()).made(store.now()).into()).collect();
     store.claim(made).await.unwrap();
     let db = server.client(&database).await;
     let due = "select id from hookonce.events where wake_at is not null and state = 'waiting' and source = 'source' \

@@ -70,17 +70,17 @@ fn matched_by(identity: &IdentityKey, held: &KeyOwner, row: &EventRow, new: &New
 }
 
 /// Claims one event: all its keys or none.
-pub fn claim<L: Ledger>(ledger: &mut L, new: NewEvent, at: ClockSnapshot) -> Result<Claim, L::Error> {
+pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Result<Claim, L::Error> {
     let now = at.now;
     if let Some(row) = ledger.row(new.event.id)? {
         return Ok(Claim::New { event: Box::new(row.event), now });
     }
-    if let Some((row, same)) = find_match(ledger, &new, at.expiry)? {
-        let same = same_delivery(ledger, &new, &row, same)?;
+    if let Some((row, same)) = find_match(ledger, new, at.expiry)? {
+        let same = same_delivery(ledger, new, &row, same)?;
         let (event, relation) = event_for_duplicate(ledger, row)?;
         return Ok(Claim::Duplicate { event, same, relation, now });
     }
-    if let Some(same) = find_imported(ledger, &new)? {
+    if let Some(same) = find_imported(ledger, new)? {
         return Ok(Claim::Imported { same });
     }
     if let Some(change) = new.event.change {
@@ -89,7 +89,7 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: NewEvent, at: ClockSnapshot) -> Res
             if register.value == change.value
                 && let Some(current) = ledger.row(register.event)?
             {
-                return repeat_change(ledger, &new, &change, register, current, now);
+                return repeat_change(ledger, new, &change, register, current, now);
             }
             if is_stale(&register, change.order) {
                 return Ok(Claim::Stale { of: register.event });
@@ -251,8 +251,8 @@ fn is_stale(register: &Register, order: Option<i64>) -> bool {
 }
 
 /// Writes a new event with its keys, in its group's slot or parked behind it.
-fn write_new<L: Ledger>(ledger: &mut L, new: NewEvent, now: Timestamp) -> Result<Claim, L::Error> {
-    let event = new.event.at_claim(ledger.next_turn(), now);
+fn write_new<L: Ledger>(ledger: &mut L, new: &NewEvent, now: Timestamp) -> Result<Claim, L::Error> {
+    let event = new.event.clone().at_claim(ledger.next_turn(), now);
     let event = take_slot_or_park(ledger, event, now)?;
     for identity in &new.keys {
         ledger.set_key_owner(&identity.key, &KeyOwner::of(event.id, identity))?;

@@ -223,7 +223,7 @@ impl StoreUnderTest {
     }
 
     async fn claim_all(&self, new: Vec<NewEvent>) -> Vec<Claim> {
-        self.store.claim(new).await.expect("the store claims")
+        self.store.claim(new.into_iter().map(Arc::new).collect()).await.expect("the store claims")
     }
 
     async fn claimed(&self, one: TestEventBuilder) -> Event {

@@ -180,7 +180,7 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Store
     for action in ActionKind::ALL {
         let made = making().delivery(action.word()).made(fresh.store.now());
         let event = made.event.id;
-        fresh.store.claim(vec![made]).await.expect("it claims");
+        fresh.store.claim(vec![made.into()]).await.expect("it claims");
         fresh.step(event, EventStep::Start { lasts: MINUTE, by: by(), action }).await;
         assert_eq!(kind(event).await, Some(action));
         fresh.step(event, EventStep::Renew { lasts: MINUTE, blocks: SucceededBlocks::default() }).await;
@@ -190,9 +190,9 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Store
         fresh.step(event, EventStep::Cancel).await;
         assert_eq!(fresh.get(event).await.state.word(), "dead");
         let mut made = making().delivery(&format!("{} at once", action.word())).made(fresh.store.now());
-        made.event = made.event.start_at_claim(MINUTE, by(), action);
+        made.event.start_at_claim(MINUTE, by(), action);
         let event = made.event.id;
-        fresh.store.claim(vec![made]).await.expect("it claims");
+        fresh.store.claim(vec![made.into()]).await.expect("it claims");
         assert_eq!(kind(event).await, Some(action));
     }
 }
@@ -203,7 +203,7 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: StoreUnder
     let recalled = async || fresh.store.find_duplicate(&made(), DuplicateLookup::Receipt).await.expect("it reads");
     let told = async |receipt: Option<&Receipt>| {
         let Some(found) = recalled().await else { return };
-        let mut claims = fresh.store.claim(vec![made()]).await.expect("it claims");
+        let mut claims = fresh.store.claim(vec![made().into()]).await.expect("it claims");
         let KnownDuplicate { event, same, stands, receipt: kept, now } = found;
         assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, relation: stands, now }));
         assert_eq!(kept.as_ref(), receipt);

@@ -42,7 +42,10 @@ async fn fill_file(path: &Path) {
         }
         one.made(START)
     };
-    store.claim((0..usize::try_from(EVENTS).expect("few")).map(event).collect()).await.expect("it claims");
+    store
+        .claim((0..usize::try_from(EVENTS).expect("few")).map(|n| event(n).into()).collect())
+        .await
+        .expect("it claims");
     let due = store.due(DueQuery::Orphans(Arc::new([])), 50).await.expect("it reads").events;
     for event in due {
         let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
@@ -238,7 +241,8 @@ async fn every_row_of_every_table_is_copied_and_the_source_is_used_no_more() {
     assert!(open(&a, SqliteAccess::Read).is_ok(), "it may be looked at");
     let there = open(&b, SqliteAccess::Node).expect("a node starts on the target");
     let before = there.list(crate::store::EventQuery { limit: 10_000, ..Default::default() }).await.expect("it reads");
-    let Claim::New { event, .. } = there.claim(vec![making().made(START)]).await.expect("it claims").remove(0) else {
+    let Claim::New { event, .. } = there.claim(vec![making().made(START).into()]).await.expect("it claims").remove(0)
+    else {
         panic!("it is new")
     };
     assert!(before.iter().all(|one| one.turn < event.turn || one.state.ended().is_some()), "turns go on");
@@ -386,7 +390,7 @@ async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
     let store = open(&a, SqliteAccess::Node).expect("it opens");
     for n in 0..10_u8 {
         let one = making().body(vec![n; limits::BATCH_BYTES_MAX / 3 + 1]);
-        store.claim(vec![one.made(START)]).await.expect("it claims");
+        store.claim(vec![one.made(START).into()]).await.expect("it claims");
     }
     drop(store);
     let mut pages = Vec::new();
@@ -426,7 +430,7 @@ async fn a_second_copy_does_not_make_a_source_usable_whose_target_nodes_use() {
             CopyRegisterUpdate { key: PLACE, was: place, is: None },
         ];
         assert!(to.fill(Vec::new(), notes).await.expect("it writes"));
-        to.claim(vec![making().delivery("new").made(START)]).await.expect("it claims");
+        to.claim(vec![making().delivery("new").made(START).into()]).await.expect("it claims");
     };
     let second = async {
         let second = copy(&from, &FaultyCopyStore::before_it_is_read(&to, finish), |_| {}).await;

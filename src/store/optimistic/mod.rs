@@ -193,11 +193,11 @@ fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
 }
 
 impl<B: VersionedBackend> Store for B {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             let rules = OptimisticRunner(self);
             let claims = rules
-                .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), rules.at(now)))
+                .run(&batch, |one| cells_to_claim(one), |draft, one, now| ledger::claim(draft, one, rules.at(now)))
                 .await?;
             rules.agree_on_clock().await;
             Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Undecided)).collect())
@@ -306,7 +306,7 @@ impl<B: VersionedBackend> Administer for B {
             for one in new {
                 let begins_with = |one: &NewEvent| cells_to_claim(one);
                 let rule = |draft: &mut OptimisticTxn<'_>, one: &NewEvent, now| {
-                    ledger::claim(draft, one.clone(), rules.at(now))
+                    ledger::claim(draft, one, rules.at(now))
                 };
                 let drafts = rules.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();

@@ -258,7 +258,7 @@ async fn a_draft_keeps_the_contract() {
 }
 
 /// Claims and acts, as one of many nodes: everything collides with everything.
-async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(NewEvent, Claim)> {
+async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, Claim)> {
     let mut roll = |sides: u64| {
         seed ^= seed << 13;
         seed ^= seed >> 7;
@@ -267,7 +267,7 @@ async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(NewEvent, Claim)
     };
     let mut claims = Vec::new();
     for _ in 0..60 {
-        let batch: Vec<NewEvent> = (0..=roll(8))
+        let batch: Vec<Arc<NewEvent>> = (0..=roll(8))
             .map(|_| {
                 let mut one = making().delivery(&format!("d{}", roll(300))).named(&format!("h{}", roll(300)));
                 if roll(2) == 0 {
@@ -276,7 +276,7 @@ async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(NewEvent, Claim)
                 } else if roll(3) == 0 {
                     one = one.group(&format!("g{}", roll(2)));
                 }
-                one.made(store.now())
+                one.made(store.now()).into()
             })
             .collect();
         let mut open = batch;
@@ -360,7 +360,7 @@ async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
     let store = MemoryBackend::new(clock.clone(), 0);
     for source in ["a", "b"] {
         let one = |n| making().source(source).delivery(&format!("{source}{n}")).recorded().made(START);
-        store.claim((0..3).map(one).collect()).await.expect("it claims");
+        store.claim((0..3).map(|n| one(n).into()).collect()).await.expect("it claims");
     }
     let day = Duration::from_hours(24);
     clock.advance(2 * day);

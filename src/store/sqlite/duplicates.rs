@@ -18,8 +18,8 @@ use std::collections::{HashMap, HashSet};
 pub(super) fn foresee(db: &Connection, new: Vec<NewEvent>, at: ClockSnapshot) -> Result<Vec<Claim>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
-        let claim = |one| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
-        new.into_iter().map(claim).collect()
+        let claim = |one: &NewEvent| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
+        new.iter().map(claim).collect()
     })
 }
 

@@ -324,14 +324,14 @@ impl StoreBackend for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
-        for one in &new {
-            self.recent.put(&one.keys);
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+        for new in &batch {
+            self.recent.put(&new.keys);
         }
-        let bytes = new.iter().map(|one| one.payload.body.len()).sum();
-        self.ask(new.len(), bytes, |rows| {
+        let bytes = batch.iter().map(|new| new.payload.body.len()).sum();
+        self.ask(batch.len(), bytes, move |rows| {
             let at = rows.at;
-            new.into_iter().map(|one| ledger::claim(rows, one, at)).collect()
+            batch.iter().map(|new| ledger::claim(rows, new, at)).collect()
         })
     }
 

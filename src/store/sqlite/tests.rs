@@ -72,7 +72,7 @@ async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_ro
     for n in 0..60 {
         let one = making().delivery(&format!("d{n}")).carrying(unpackable(n, 10_000));
         let (id, now) = (one.id(), store.now());
-        match store.claim(vec![one.made(now)]).await {
+        match store.claim(vec![one.made(now).into()]).await {
             Ok(_) => acked.push(id),
             Err(StoreError::Down(_)) => refused.push(id),
             Err(other) => panic!("{other}"),
@@ -84,7 +84,10 @@ async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_ro
         assert_eq!(store.payload(*id).await.unwrap(), StoredValue::Forgotten);
     }
     page_limit(&store, None).await;
-    store.claim(vec![making().delivery("after").carrying(unpackable(0, 100_000)).made(store.now())]).await.unwrap();
+    store
+        .claim(vec![making().delivery("after").carrying(unpackable(0, 100_000)).made(store.now()).into()])
+        .await
+        .unwrap();
     assert!(store.failed().borrow().is_none());
     drop(store);
     let store = open(&path);
@@ -101,7 +104,7 @@ async fn a_writer_that_panics_stops_the_store_and_says_so() {
     let answer: Result<(), _> = store.ask(1, 0, |_| panic!("our own bug")).await;
     assert!(matches!(answer, Err(StoreError::Unsure(_))), "{answer:?}");
     failed.wait_for(Option::is_some).await.unwrap();
-    let after = store.claim(vec![making().made(store.now())]).await;
+    let after = store.claim(vec![making().made(store.now()).into()]).await;
     assert!(matches!(after, Err(StoreError::Broken(_))), "{after:?}");
 }
 
@@ -127,7 +130,7 @@ async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db"));
     let first = making().delivery("d1").made(store.now());
-    store.claim(vec![first.clone()]).await.unwrap();
+    store.claim(vec![first.clone().into()]).await.unwrap();
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let busy = store.ask(1, 0, move |_| Ok(wait.recv().is_ok()));
     let told =

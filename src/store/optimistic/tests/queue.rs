@@ -15,7 +15,7 @@ enum QueueExit {
 
 async fn claimed(store: &MemoryBackend) -> Event {
     let new = making().group("g").made(store.now());
-    match store.claim(vec![new]).await.expect("it claims").remove(0) {
+    match store.claim(vec![new.into()]).await.expect("it claims").remove(0) {
         Claim::New { event, .. } => *event,
         other => panic!("not new: {other:?}"),
     }
