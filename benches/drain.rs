@@ -102,7 +102,12 @@ async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
     for _ in 0..nodes {
         let store: Arc<dyn Store> = hookonce::store::open(url).await.unwrap();
         let lane = Lane::new(source.clone(), route.clone(), Some(counts.clone()));
-        dispatchers.push(Dispatcher::new(store.clone(), Batcher::start(store), vec![lane]));
+        dispatchers.push(Dispatcher::new(
+            store.clone(),
+            Batcher::start(store, Arc::default()),
+            vec![lane],
+            Arc::default(),
+        ));
     }
     let began = Instant::now();
     dispatchers.iter().for_each(Dispatcher::run);

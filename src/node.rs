@@ -119,20 +119,20 @@ impl RunningNode {
         let lanes = lanes(config, does, &environment)?;
         let (store, fence) = open(config, accepts, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
-        let meter = Arc::new(Metrics::new(&config.sources));
-        let batch = Batcher::metered(store.clone(), meter);
-        let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
+        let metrics = Arc::new(Metrics::new(&config.sources));
+        let batch = Batcher::start(store.clone(), metrics.clone());
+        let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes, metrics.clone());
         let draining = CancellationToken::new();
         let health = Readiness::new(draining.clone(), store.clone(), &batch);
         let flight = Arc::new(BodiesInFlight::default());
         let port = IngestState {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
-            gateway: Gateway::new(store.clone(), batch, dispatcher.clone())
+            gateway: Gateway::new(store.clone(), batch, dispatcher.clone(), metrics.clone())
                 .looking_for(former_key_sources(&*store, config).await),
             flight: flight.clone(),
             health: health.clone(),
         };
-        let desk = AdminState::new(config, (ingest, admin), store.clone(), dispatcher.clone(), health, flight);
+        let desk = AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight);
         let closing = desk.closing.clone();
         tokio::spawn(admin::overview::record_series(desk.clone()));
         if config.store.is_shared() {

@@ -258,15 +258,15 @@ async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Inspect>>) {
     let StoreAddress::Sqlite(path) = &config.store else { panic!("a commit per claim is SQLite's") };
     let sqlite = Arc::new(SqliteStore::open(path, SqliteAccess::Node).expect("the store opens"));
     let store: Arc<dyn Store> = Arc::new(crate::per_row::PerRow(sqlite.clone()));
-    let batch = Batcher::start(store.clone());
+    let batch = Batcher::start(store.clone(), Arc::default());
     let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
     let lanes = routes.map(|(source, route)| Lane::new(source.clone(), route.clone(), None)).collect();
-    let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
+    let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes, Arc::default());
     dispatcher.run();
     let ingest = IngestState {
         sources: Arc::new(Sources::new(config.sources.iter().cloned())),
         health: Readiness::new(CancellationToken::new(), store.clone(), &batch),
-        gateway: Gateway::new(store.clone(), batch, dispatcher),
+        gateway: Gateway::new(store.clone(), batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
     };
     (listen(move |request| ingest.clone().answer(request)).await, Some(sqlite))

@@ -458,7 +458,7 @@ async fn reject_token(
         TokenLocation::Header => "header",
         TokenLocation::Login => "login",
     };
-    state.dispatcher.meter().admin_refused(location == TokenLocation::Login);
+    state.metrics.admin_refused(location == TokenLocation::Login);
     let throttled = state.refusals.throttle().record_failure(&from, state.refusals.since.elapsed());
     if let Some(times) = throttled.say {
         warn!(target: "hookonce", reason = "bad_token", from = %from, way = word, times, "admin");

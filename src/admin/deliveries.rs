@@ -168,7 +168,7 @@ async fn query_nodes(
                 .is_none_or(|part| record.delivery.as_deref().is_some_and(|id| id.to_lowercase().contains(part)))
     };
     let node = state.dispatcher.node().to_string();
-    let own = state.dispatcher.meter().last().into_iter();
+    let own = state.metrics.last().into_iter();
     let mut all: Vec<_> = own.map(|record| (record, node.clone())).collect();
     let mut nodes = vec![AskedNode { node: Some(node), address: None, answered: true, why: None }];
     if !local {

@@ -63,7 +63,7 @@ pub(super) async fn list(State(state): State<AdminState>, params: QueryParams) -
     let query = params.page()?;
     let begun = tokio::time::Instant::now();
     let page = state.store.page(query).await;
-    state.dispatcher.meter().store_call(StoreOp::Look, begun.elapsed(), page.is_ok());
+    state.metrics.store_call(StoreOp::Look, begun.elapsed(), page.is_ok());
     let EventPage { events, next } = page.map_err(|error| unavailable(&error))?;
     Ok(Json(EventList { events: events.iter().map(view::event).collect(), next }))
 }

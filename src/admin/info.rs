@@ -204,7 +204,7 @@ fn cannot(error: &ExplainError) -> Response {
                example = "# TYPE hookonce_deliveries_total counter\nhookonce_deliveries_total{source=\"ghcr\",verdict=\"accepted\"} 20\n"))
 )]
 pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
-    let meter = state.dispatcher.meter();
+    let meter = &state.metrics;
     let counted: &EventCountCache = &state.counted;
     let (census, _) = counted.census(&*state.store, meter).await;
     let census = census.ok();

@@ -27,6 +27,7 @@ use crate::decide::time::Timestamp;
 use crate::engine::dispatcher::Dispatcher;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
+use crate::observe::metrics::Metrics;
 use crate::store::retention::NodeTopology;
 use crate::store::status_text::has_route;
 use crate::store::{EventDetails, Inspect, StoreError};
@@ -56,6 +57,8 @@ pub(crate) const NAMESAKES_MAX: usize = 10;
 /// The state of the admin port, shared by all handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AdminState {
+    /// What this node counts.
+    metrics: Arc<Metrics>,
     /// The store.
     pub store: Arc<dyn Inspect>,
     /// The dispatcher, which replays and cancels.
@@ -88,7 +91,7 @@ impl AdminState {
         config: &Config,
         (ingest, admin): (Option<SocketAddr>, SocketAddr),
         store: Arc<dyn Inspect>,
-        dispatcher: Dispatcher,
+        (dispatcher, metrics): (Dispatcher, Arc<Metrics>),
         health: Readiness,
         flight: Arc<BodiesInFlight>,
     ) -> Self {
@@ -107,6 +110,7 @@ impl AdminState {
                 StoreAddress::Redis(_) => "redis",
             },
             flight,
+            metrics,
             closing: CancellationToken::new(),
             sessions: Arc::new(AdminSessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
             refusals: Arc::default(),

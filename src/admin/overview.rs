@@ -76,7 +76,7 @@ pub(crate) async fn record_series(state: AdminState) {
         *state.since.lock().await = since;
     }
     loop {
-        state.dispatcher.meter().sample(state.store.now());
+        state.metrics.sample(state.store.now());
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             () = state.health.draining.cancelled() => return,
@@ -85,7 +85,7 @@ pub(crate) async fn record_series(state: AdminState) {
 }
 
 async fn restore_series(state: &AdminState) -> Result<Timestamp, StoreError> {
-    let (meter, start) = (state.dispatcher.meter(), *state.since.lock().await);
+    let (meter, start) = (state.metrics, *state.since.lock().await);
     let from = start - READ_BACK;
     let mut listing =
         EventQuery { since: Some(from), until: Some(start), limit: READ_BACK_PAGE, ..EventQuery::default() };
@@ -370,7 +370,7 @@ pub(super) async fn overview(
     let window = params.word("window", &WINDOWS.map(|(name, ..)| name))?.unwrap_or("1h");
     params.finish()?;
     let (name, points, step) = WINDOWS.into_iter().find(|(name, ..)| *name == window).unwrap_or(WINDOWS[0]);
-    let meter = state.dispatcher.meter();
+    let meter = &state.metrics;
     let now = state.store.now();
     meter.sample(now);
     let length = i64::try_from(step.as_micros()).unwrap_or(1);

@@ -145,7 +145,7 @@ async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Res
         return Err(unavailable_response(&format!("too many live streams are open (limit {limit})")));
     };
     let StreamQuery { source, event, no_output, few, mode } = query;
-    let (changes, deliveries) = (state.dispatcher.state_changes(), state.dispatcher.meter().subscribe());
+    let (changes, deliveries) = (state.dispatcher.state_changes(), state.metrics.subscribe());
     let hints = if mode == StreamMode::Page { state.store.hints() } else { None };
     let (so_far, output) = match event.filter(|_| !no_output) {
         Some(event) => state.dispatcher.output_of(event),
@@ -409,7 +409,7 @@ impl EventStream {
         (self.changes, self.deliveries, self.peers.hints) = (channel(1).1, channel(1).1, None);
         tokio::time::sleep_until(until).await;
         self.changes = self.state.dispatcher.state_changes();
-        self.deliveries = self.state.dispatcher.meter().subscribe();
+        self.deliveries = self.state.metrics.subscribe();
         self.rate_limit = Some(StreamRateLimit::default());
         self.more()
     }

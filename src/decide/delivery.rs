@@ -12,13 +12,21 @@ pub struct Delivery<'d> {
     /// What stands behind the `?`, undecoded; empty if nothing does.
     pub query: &'d str,
     /// Headers as they came, names in lower case, repeated ones repeated.
-    pub headers: &'d [(String, Vec<u8>)],
+    pub headers: &'d [HeaderRef<'d>],
     /// The body as it came.
     pub body: &'d Bytes,
     /// When it arrived, by the store's clock.
     pub at: Timestamp,
     /// The same by this machine's clock on the wall, wherever that was set: the age of a signature is measured by it.
     pub wall: Timestamp,
+}
+
+/// A header's name in lower case, and its value.
+pub type HeaderRef<'d> = (&'d str, &'d [u8]);
+
+/// Borrows each header of a list, for [`Delivery::headers`].
+pub fn borrow_headers(headers: &[(String, Vec<u8>)]) -> Vec<HeaderRef<'_>> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
 /// What a header says.
@@ -36,7 +44,7 @@ impl<'d> Delivery<'d> {
     /// The header of this name (in lower case).
     pub fn header(&self, name: &str) -> HeaderLookup<'d> {
         let mut found = HeaderLookup::Missing;
-        for (_, value) in self.headers.iter().filter(|(n, _)| n == name) {
+        for (_, value) in self.headers.iter().filter(|(n, _)| *n == name) {
             found = match found {
                 HeaderLookup::Missing => HeaderLookup::One(value),
                 _ => return HeaderLookup::Several,

@@ -223,7 +223,7 @@ impl EventBuilder<'_> {
             // Whoever asks behind us who it is does so by this: what it told one caller is not for another.
             (SenderCredential::None, ApiStyle::Api) => {
                 let mut headers = self.verified.delivery().headers.iter();
-                let (_, value) = headers.find(|(name, _)| name == "authorization")?;
+                let (_, value) = headers.find(|(name, _)| *name == "authorization")?;
                 Some(KeyPart::bytes("authorization", value))
             }
             (SenderCredential::Secret(_) | SenderCredential::None, ApiStyle::Webhook) => None,
@@ -399,13 +399,13 @@ impl EventBuilder<'_> {
         };
         let delivery = self.verified.delivery();
         let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };
-        for (name, value) in delivery.headers {
-            let passed = self.route.forwarded_headers.contains(name);
-            let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
-            match String::from_utf8(value.clone()) {
-                Ok(value) if used(name) || self.is_kind_header(name) => payload.headers.push((name.clone(), value)),
-                Ok(value) => payload.push_transient_header(name, value),
-                Err(_) => {}
+        for &(name, value) in delivery.headers {
+            let passed = self.route.forwarded_headers.iter().any(|passed| passed == name);
+            let Ok(value) = std::str::from_utf8(value) else { continue };
+            if used(name) || (passed && self.is_kind_header(name)) {
+                payload.headers.push((name.to_owned(), value.to_owned()));
+            } else if passed {
+                payload.push_transient_header(name, value.to_owned());
             }
         }
         payload
@@ -423,7 +423,7 @@ impl EventBuilder<'_> {
         let Some(parent) = delivery.text(trace_context::PARENT).filter(|_| self.route.fanout != Fanout::Record) else {
             return Vec::new();
         };
-        let states = delivery.headers.iter().filter(|(name, _)| name == trace_context::STATE);
+        let states = delivery.headers.iter().filter(|(name, _)| *name == trace_context::STATE);
         let states: Option<Vec<_>> = states.map(|(_, value)| std::str::from_utf8(value).ok()).collect();
         let states = states.unwrap_or_default().join(",");
         if TraceContext::parse(parent).is_none() {

@@ -1,10 +1,10 @@
 //! Receiving: judge, claim, answer.
 
 use super::dispatcher::{Dispatcher, Lane};
+use super::received::{DeliveryObserver, Received, ReceivedEvent};
 use crate::action::boottime;
 use crate::decide::claim::{self, Claim, MatchedBy, NewEvent, RepeatEffect};
-use crate::decide::delivery::Delivery;
-use crate::decide::delivery::DeliveryRejection;
+use crate::decide::delivery::{Delivery, HeaderRef};
 use crate::decide::event::{Event, EventStep, Receipt, Retrier};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, verify_and_judge};
@@ -12,22 +12,21 @@ use crate::decide::limits;
 use crate::decide::response;
 use crate::decide::response::HttpResponse;
 use crate::decide::response::problem_json;
-use crate::decide::source::{ApiStyle, Fanout, InDoubtPolicy, ResponseMode, Route, Source};
+use crate::decide::source::{Fanout, InDoubtPolicy, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::trace_context;
 use crate::decide::trace_context::TraceContext;
-use crate::observe::delivery_log;
-use crate::observe::delivery_log::DeliveryRecord;
-use crate::observe::log;
+use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::Metrics;
 use crate::observe::otlp::TraceSpan;
 use crate::store::batch::Batcher;
 use crate::store::{
     AdvanceResult, DuplicateLookup, DuplicateNote, DuplicateSighting, KnownDuplicate, Store, StoreError,
 };
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::request::Parts;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tracing::{info, warn};
 
 /// Receives deliveries.
 #[derive(Clone)]
@@ -35,6 +34,7 @@ pub struct Gateway {
     store: Arc<dyn Store>,
     batch: Batcher,
     dispatcher: Dispatcher,
+    observer: DeliveryObserver,
     former: FormerKeyLookup,
 }
 
@@ -74,62 +74,11 @@ impl FormerKeyLookup {
     }
 }
 
-/// A delivery that was looked at.
-pub enum JudgedDelivery {
-    /// It makes no event: this is its answer.
-    Answered(HttpResponse),
-    /// It makes these, if they are new.
-    Events {
-        /// Each with the bytes of the body.
-        events: Vec<NewEvent>,
-        /// When it arrived.
-        at: Timestamp,
-        /// How long its body is.
-        bytes: usize,
-        /// Its part of a trace.
-        span: TraceSpan,
-    },
-}
-
-/// What came of an event of a delivery: its name where it has one, and the answer.
-struct ReceiveOutcome {
-    event: Option<EventId>,
-    reply: HttpResponse,
-    verdict: delivery_log::DeliveryVerdict,
-    same: Option<MatchedBy>,
-    delivery: Option<Arc<str>>,
-    /// All of its delivery's, where there are several.
-    events: Vec<EventId>,
-}
-
-impl ReceiveOutcome {
-    fn new(event: Option<EventId>, reply: HttpResponse, verdict: delivery_log::DeliveryVerdict) -> Self {
-        Self { event, reply, verdict, same: None, delivery: None, events: Vec::new() }
-    }
-
-    /// The key of this event came with another body.
-    fn reused(event: &Event) -> Self {
-        Self::new(Some(event.id), problem_json::reused(event), delivery_log::DeliveryVerdict::Refused)
-    }
-
-    fn by(self, same: &MatchedBy) -> Self {
-        Self { same: Some(same.clone()), ..self }
-    }
-
-    /// The word for why nothing came of it.
-    fn reason(&self) -> Option<String> {
-        match self.verdict {
-            delivery_log::DeliveryVerdict::Refused => Some("key_reused".into()),
-            delivery_log::DeliveryVerdict::Unavailable => Some("unavailable".into()),
-            _ => None,
-        }
-    }
-}
-
 impl Gateway {
     /// A gateway to this store.
-    pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher) -> Self {
-        Self { store, batch, dispatcher, former: FormerKeyLookup::default() }
+    pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher, metrics: Arc<Metrics>) -> Self {
+        let observer = DeliveryObserver::new(metrics);
+        Self { store, batch, dispatcher, observer, former: FormerKeyLookup::default() }
     }
 
     /// The same, which looks for former keys only where there may be any.
@@ -143,134 +92,72 @@ impl Gateway {
         self.store.now()
     }
 
-    /// What this machine's clock on the wall shows: the age of a delivery's signature is measured by it.
-    pub fn wall_time(&self) -> Timestamp {
-        self.store.wall_time()
+    /// The observer of deliveries, for those that are turned away before they reach the gateway.
+    pub(crate) fn observer(&self) -> &DeliveryObserver {
+        &self.observer
     }
 
-    /// Judges one delivery. What is judged holds nothing of it but what its events carry.
-    pub fn judge(&self, source: &Source, delivery: &Delivery<'_>) -> JudgedDelivery {
-        let mut span = TraceSpan::begin("receive", delivery.text(trace_context::PARENT).and_then(TraceContext::parse));
-        span.tell("source", &source.name);
-        let meter = self.batch.meter();
-        JudgedDelivery::Answered(
-            match verify_and_judge(source, delivery, &mut new_id, |secret| meter.secret_used(&source.name, secret)) {
-                Verdict::Refused(refusal) => {
-                    span.failed(refusal.reason());
-                    self.refuse(source, delivery, &refusal)
-                }
-                Verdict::Ignored(why) => {
-                    span.tell("verdict", "ignored");
-                    let id = delivery_id(source, delivery);
-                    info!(target: "hookonce", source = &*source.name, delivery = id, why, "ignored");
-                    let reply = response::ignored(&why);
-                    let heard = DeliveryRecord::new(
-                        Some(source.name.clone()),
-                        delivery_log::DeliveryVerdict::Ignored,
-                        delivery.at,
-                    );
-                    let (reason, why, delivery_id) = (Some("filtered".into()), Some(why), some(id));
-                    let (status, bytes) = (reply.status, delivery.body.len());
-                    meter.turned_away(DeliveryRecord { reason, why, delivery: delivery_id, status, bytes, ..heard });
-                    reply
-                }
-                Verdict::Events(events) => {
-                    return JudgedDelivery::Events { events, at: delivery.at, bytes: delivery.body.len(), span };
-                }
-            },
-        )
+    /// Handles one delivery, from the request to the response.
+    pub(crate) async fn receive(&self, source: &Source, request: &Parts, body: Bytes) -> HttpResponse {
+        let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
+        let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        self.receive_delivery(source, (path, query), &headers, body).await.response
     }
 
-    /// Takes what was judged; says its answer, and the events it made or repeats. Whoever waits for the end of an event
-    /// does so without its body.
-    pub async fn claim_and_respond(&self, source: &Source, judged: JudgedDelivery) -> (HttpResponse, Vec<EventId>) {
-        let (events, at, bytes, mut span) = match judged {
-            JudgedDelivery::Answered(reply) => return (reply, Vec::new()),
-            JudgedDelivery::Events { events, at, bytes, span } => (events, at, bytes, span),
+    /// Handles one delivery: judges it, claims its events, and says what came of it.
+    pub(crate) async fn receive_delivery(
+        &self,
+        source: &Source,
+        (path, query): (&str, &str),
+        headers: &[HeaderRef<'_>],
+        body: Bytes,
+    ) -> Received {
+        let (at, wall) = (self.store.now(), self.store.wall_time());
+        let delivery = Delivery { path, query, headers, body: &body, at, wall };
+        let mut span = self.observer.begin(source, &delivery);
+        let on_verified = |secret| self.observer.verified(source, secret);
+        let received = match verify_and_judge(source, &delivery, &mut new_id, on_verified) {
+            Verdict::Refused(rejection) => Received::refused(source, &delivery, &rejection),
+            Verdict::Ignored(why) => Received::ignored(source, &delivery, why),
+            Verdict::Events(events) => {
+                let arrived = (at, body.len());
+                drop(body); // a sender that waits for the end of its event must not hold the body budget
+                self.claim_all(source, events, arrived, &mut span).await
+            }
         };
-        let came = self.claim_all(source, events, &mut span).await;
-        span.tell("verdict", came.verdict.word());
-        self.meter().delivery(&source.name, came.verdict, at, || DeliveryRecord {
-            status: came.reply.status,
-            event: came.event,
-            reason: came.reason(),
-            same: came.same.as_ref().map(|same| same.word().to_owned()),
-            delivery: came.delivery.as_deref().map(str::to_owned),
-            bytes,
-            ..DeliveryRecord::new(Some(source.name.clone()), came.verdict, at)
-        });
-        (came.reply, came.events)
+        self.observer.finish(source, &received, span);
+        received
     }
 
-    fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &DeliveryRejection) -> HttpResponse {
-        let reply = match source.api_style {
-            ApiStyle::Webhook => response::refused(refusal),
-            ApiStyle::Api => problem_json::refused(refusal),
-        };
-        let id = delivery_id(source, delivery);
-        let mut why = if *refusal == DeliveryRejection::BadSignature {
-            source.verify.rejection_reason(delivery)
-        } else {
-            String::new()
-        };
-        let detail = |name| refusal.detail().filter(|(found, _)| *found == name).map(|(_, value)| value);
-        warn!(
-            target: "hookonce",
-            source = &*source.name,
-            delivery = Some(&*id).filter(|id| !id.is_empty()),
-            status = reply.status,
-            reason = refusal.reason(),
-            field = detail("field"),
-            detail = detail("detail"),
-            why = Some(&*why).filter(|why| !why.is_empty()),
-            "refused"
-        );
-        if let Some((what, detail)) = refusal.detail() {
-            why = if what == "field" { format!("the field `{detail}`") } else { detail.to_owned() };
-        }
-        let heard = DeliveryRecord::new(Some(source.name.clone()), delivery_log::DeliveryVerdict::Refused, delivery.at);
-        let (status, bytes, reason) = (reply.status, delivery.body.len(), Some(refusal.reason().into()));
-        let heard = DeliveryRecord { status, reason, why: some(why), delivery: some(id), bytes, ..heard };
-        self.batch.meter().turned_away(heard);
-        reply
-    }
-
-    /// What is counted.
-    pub fn meter(&self) -> &Metrics {
-        self.batch.meter()
-    }
-
-    async fn claim_all(&self, source: &Source, mut events: Vec<NewEvent>, span: &mut TraceSpan) -> ReceiveOutcome {
+    /// Claims the events of a delivery, all at once.
+    async fn claim_all(
+        &self,
+        source: &Source,
+        mut events: Vec<NewEvent>,
+        arrived: (Timestamp, usize),
+        span: &mut TraceSpan,
+    ) -> Received {
         if let Some(context) = span.context() {
             for new in &mut events {
                 context.inject(&mut new.payload.headers);
             }
         }
-        let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
-        let delivery = events.first().and_then(|new| new.event.delivery_id.clone());
-        if let (Some(id), Some(new), false) = (&delivery, events.first(), signed) {
-            self.meter().check_id_conflict(&source.name, id, &new.event.body_digest);
+        if let Some(first) = events.first() {
+            self.observer.check_id_conflict(source, first);
         }
-        let each = events.into_iter().map(|new| self.claim_one(source, new));
-        let mut all = futures_util::future::join_all(each).await;
+        let delivery_id = events.first().and_then(|new| new.event.delivery_id.clone());
+        let all = join_all(events.into_iter().map(|new| self.claim_one(source, new))).await;
         if let [one] = all.as_slice() {
             span.tell("event", &one.event.map(|id| id.to_string()).unwrap_or_default());
         }
-        let ids: Vec<_> = all.iter().filter_map(|came| came.event).collect();
-        // What went wrong first, else what is new, else the first: as the answer has it.
-        let told = all.iter().position(|came| came.verdict == delivery_log::DeliveryVerdict::Unavailable);
-        let told = told
-            .or_else(|| all.iter().position(|came| came.verdict == delivery_log::DeliveryVerdict::Accepted))
-            .unwrap_or(0);
-        let replies = all.iter_mut().map(|came| std::mem::replace(&mut came.reply, response::healthy())).collect();
-        let reply = response::combine_responses(replies, &ids);
-        ReceiveOutcome { reply, delivery, events: ids, ..all.swap_remove(told) }
+        Received::claimed(arrived, delivery_id, all)
     }
 
-    async fn claim_one(&self, source: &Source, mut new: NewEvent) -> ReceiveOutcome {
+    /// Claims one event of a delivery, and answers what came of that.
+    async fn claim_one(&self, source: &Source, mut new: NewEvent) -> ReceivedEvent {
         self.former.select_keys(&source.name, &mut new, self.store.now());
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
-            return ReceiveOutcome::new(None, unavailable(source), delivery_log::DeliveryVerdict::Unavailable);
+            return ReceivedEvent::unavailable(source);
         };
         let (mut recalled, mut receipt) = self.find_duplicate(source, &new).await;
         let judged = (new.event.attempt, new.event.state.clone());
@@ -292,8 +179,8 @@ impl Gateway {
                     return self.answer_new(source, &event).await;
                 }
                 Ok(Claim::Stale { of }) => {
-                    info!(target: "hookonce", source = &*source.name, event = %of, delivery = id_of(&new), "stale");
-                    return ReceiveOutcome::new(Some(of), response::stale(of), delivery_log::DeliveryVerdict::Stale);
+                    self.observer.stale(source, &new, of);
+                    return ReceivedEvent::new(DeliveryVerdict::Stale, Some(of), response::stale(of));
                 }
                 Ok(Claim::Duplicate { event, same, relation: stands, now }) => {
                     if first_look {
@@ -301,14 +188,16 @@ impl Gateway {
                     }
                     first_look = false;
                     if claim::is_key_reuse(source, &event, &new) {
-                        return ReceiveOutcome::reused(&event).by(&same);
+                        let response = problem_json::reused(&event);
+                        return ReceivedEvent::new(DeliveryVerdict::Refused, Some(event.id), response)
+                            .matched_by(&same);
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
                     let does = claim::repeat_effect(&event, &new, &same, stands, &own.route, own.source.respond, now);
                     match does {
                         RepeatEffect::ReportOnly => {
-                            self.meter().duplicate(&source.name, &same);
+                            self.observer.repeat_reported(source, &same);
                             drop(new);
                             let repeat = (&same, stands, now);
                             return self.answer_repeat(source, &event, repeat, receipt.take()).await;
@@ -320,23 +209,21 @@ impl Gateway {
                                     return self.answer_new(source, &event).await;
                                 }
                                 Ok(None) => {}
-                                Err(error) => return failed(source, &error),
+                                Err(error) => return self.failed(source, &error),
                             }
                         }
                     }
                 }
                 Ok(Claim::Imported { same }) => {
-                    let (source_name, delivery) = (&*source.name, id_of(&new));
-                    info!(target: "hookonce", source = source_name, delivery, same = same.word(), of = "imported", "duplicate");
-                    self.meter().duplicate(&source.name, &same);
-                    return ReceiveOutcome::new(None, response::imported(), delivery_log::DeliveryVerdict::Duplicate)
-                        .by(&same);
+                    self.observer.imported(source, &new, &same);
+                    return ReceivedEvent::new(DeliveryVerdict::Duplicate, None, response::imported())
+                        .matched_by(&same);
                 }
                 Ok(Claim::Undecided) => {}
-                Err(error) => return failed(source, &error),
+                Err(error) => return self.failed(source, &error),
             }
         }
-        ReceiveOutcome::new(None, unavailable(source), delivery_log::DeliveryVerdict::Unavailable)
+        ReceivedEvent::unavailable(source)
     }
 
     /// What a claim would say, where it need not be made: a repeat, and the kept answer if that is wanted.
@@ -390,9 +277,7 @@ impl Gateway {
         match self.dispatcher.write_because(change, why.to_owned()).await? {
             AdvanceResult::Written { event, .. } if event.state.ended().is_none() => {
                 if does == RepeatEffect::PublishesAgain {
-                    let (delivery, message_id) = (id_of(new), event.idempotency_key());
-                    info!(target: "hookonce", event = %event.id, delivery, message_id, "publishing again");
-                    self.meter().published_again(&event.source);
+                    self.observer.published_again(&event, new);
                 }
                 Ok(Some(*event))
             }
@@ -400,40 +285,23 @@ impl Gateway {
         }
     }
 
-    /// Notes a duplicate beside its event, and says so.
+    /// Notes a repeat beside its event. The note is not durable, and its failure is not worth an error to the sender.
     async fn note_duplicate(&self, source: &Source, event: &Event, same: &MatchedBy, new: &NewEvent, now: Timestamp) {
-        // An id that is not signed is bound to its body: under the same id there is no other.
-        let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
-        let conflicts = signed && *same == MatchedBy::Delivery && event.body_digest != new.event.body_digest;
-        if conflicts {
-            self.meter().conflict(&event.source);
-        }
+        self.observer.repeat(source, event, same, new, now);
         let delivery_id = new.event.delivery_id.clone();
-        info!(
-            target: "hookonce",
-            event = %event.id,
-            delivery = id_of(new),
-            same = same.word(),
-            of = event.state.word(),
-            age_seconds = now.since(event.received_at).as_secs_f64(),
-            body = conflicts.then_some("another"),
-            "duplicate"
-        );
-        let note =
-            DuplicateNote { event: event.id, sighting: DuplicateSighting { at: now, delivery_id, same: same.clone() } };
-        // Not durable, and not worth an error to the sender.
-        self.store.note_duplicates(vec![note]).await.ok();
+        let sighting = DuplicateSighting { at: now, delivery_id, same: same.clone() };
+        self.store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
     }
 
-    async fn answer_new(&self, source: &Source, event: &Event) -> ReceiveOutcome {
-        let reply = match source.respond {
+    async fn answer_new(&self, source: &Source, event: &Event) -> ReceivedEvent {
+        let response = match source.respond {
             ResponseMode::Accepted => response::accepted(event.id),
             ResponseMode::WhenDone { within } => match self.answer_in_time(source, event, within).await {
-                Ok(reply) => reply,
-                Err(error) => return failed(source, &error),
+                Ok(response) => response,
+                Err(error) => return self.failed(source, &error),
             },
         };
-        ReceiveOutcome::new(Some(event.id), reply, delivery_log::DeliveryVerdict::Accepted)
+        ReceivedEvent::new(DeliveryVerdict::Accepted, Some(event.id), response)
     }
 
     /// The end, or 202 when the sender has waited long enough.
@@ -467,8 +335,7 @@ impl Gateway {
         };
         let written = matches!(self.batch.advance(change).await?, AdvanceResult::Written { .. });
         if written {
-            let why = "the sender was told 202 and is no longer waited for: a node tries it again";
-            info!(target: "hookonce", event = %event.id, why, "accepted");
+            self.observer.accepted(event);
         }
         Ok(written)
     }
@@ -479,8 +346,8 @@ impl Gateway {
         event: &Event,
         (same, stands, now): (&MatchedBy, claim::MatchRelation, Timestamp),
         kept: Option<Receipt>,
-    ) -> ReceiveOutcome {
-        let reply = match source.respond {
+    ) -> ReceivedEvent {
+        let response = match source.respond {
             ResponseMode::Accepted => response::duplicate(event, same),
             ResponseMode::WhenDone { within } => {
                 let came = match event.state.ended() {
@@ -498,11 +365,11 @@ impl Gateway {
                     Ok((event, receipt)) => {
                         response::repeat_response(source, &event, receipt.as_ref(), same, came, now)
                     }
-                    Err(error) => return failed(source, &error),
+                    Err(error) => return self.failed(source, &error),
                 }
             }
         };
-        ReceiveOutcome::new(Some(event.id), reply, delivery_log::DeliveryVerdict::Duplicate).by(same)
+        ReceivedEvent::new(DeliveryVerdict::Duplicate, Some(event.id), response).matched_by(same)
     }
 
     /// Waits for an event to end; brings it as it stands, and its receipt if it did.
@@ -517,37 +384,13 @@ impl Gateway {
         };
         Ok((stands, receipt))
     }
-}
 
-fn failed(source: &Source, error: &StoreError) -> ReceiveOutcome {
-    log::store_error(error);
-    ReceiveOutcome::new(None, unavailable(source), delivery_log::DeliveryVerdict::Unavailable)
-}
-
-fn unavailable(source: &Source) -> HttpResponse {
-    match source.api_style {
-        ApiStyle::Webhook => response::unavailable(),
-        ApiStyle::Api => problem_json::unavailable(),
+    fn failed(&self, source: &Source, error: &StoreError) -> ReceivedEvent {
+        self.observer.store_failed(error);
+        ReceivedEvent::unavailable(source)
     }
-}
-
-fn some(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
 }
 
 fn new_id() -> EventId {
     EventId(uuid::Uuid::now_v7().into_bytes())
-}
-
-fn id_of(new: &NewEvent) -> &str {
-    new.event.delivery_id.as_deref().unwrap_or("")
-}
-
-/// What the sender calls a delivery that was not for us or not believed, for the log alone.
-fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> String {
-    let at = source.delivery.as_ref().map(|delivery| &delivery.at);
-    match at {
-        Some(crate::decide::field::FieldLocation::Header(name)) => delivery.text(name).unwrap_or("").into(),
-        _ => String::new(),
-    }
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod dispatcher;
 pub(crate) mod gateway;
+pub(crate) mod received;

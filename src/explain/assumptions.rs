@@ -72,8 +72,8 @@ fn caller<'s>(
     let (VerificationScheme::Callers(callers), Some(require)) = (&source.verify, &source.require) else { return None };
     let FieldLocation::Header(name) = &callers.who.at else { return None };
     let read = |value: Option<&str>| {
-        let said = value.map(|value| (name.clone(), value.as_bytes().to_vec()));
-        let headers: Vec<_> = delivery.headers.iter().cloned().chain(said).collect();
+        let said = value.map(|value| (name.as_str(), value.as_bytes()));
+        let headers: Vec<_> = delivery.headers.iter().copied().chain(said).collect();
         find(&Delivery { headers: &headers, ..*delivery })
     };
     let found = read(None)?;
@@ -93,7 +93,7 @@ fn caller<'s>(
 fn lacks_headers(source: &Source, delivery: &Delivery<'_>) -> bool {
     let signatures = source.verify.signature_headers();
     match signatures.as_slice() {
-        [] => delivery.headers.iter().all(|(name, _)| name == "content-type"),
+        [] => delivery.headers.iter().all(|(name, _)| *name == "content-type"),
         some => some.iter().all(|name| delivery.header(name) == HeaderLookup::Missing),
     }
 }

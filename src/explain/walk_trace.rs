@@ -7,7 +7,7 @@ use super::saved_delivery::SavedDelivery;
 use crate::config::{ExternalValue, view};
 use crate::decide::claim::{IdentityKey, NewEvent};
 use crate::decide::delivery::DeliveryRejection;
-use crate::decide::delivery::{Delivery, HeaderLookup};
+use crate::decide::delivery::{Delivery, HeaderLookup, borrow_headers};
 use crate::decide::field::{ExtractedField, ExtractedFields};
 use crate::decide::filter::{Filter, FilterTerm};
 use crate::decide::id::{EventId, Key};
@@ -103,13 +103,14 @@ impl WalkTrace {
     ) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
         let ArrivalTime { at, wall } = now;
-        let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at, wall };
+        let sent_headers = borrow_headers(&saved.headers);
+        let sent = Delivery { path, query: &saved.query, headers: &sent_headers, body: &saved.body, at, wall };
         let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.assume_verified(delivery).ok()?).ok();
         let AssumedHeaders { headers, notes } = match saved.source {
             Some(_) => AssumedHeaders::default(), // a stored event needs no assumptions
             None => assumptions::assume_missing_headers(source, &sent, find),
         };
-        let headers = [&*saved.headers, &headers].concat();
+        let headers = [sent_headers.as_slice(), &borrow_headers(&headers)].concat();
         let delivery = Delivery { headers: &headers, ..sent };
         let mut told = Self {
             from: saved.from.clone(),

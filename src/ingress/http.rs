@@ -3,21 +3,19 @@
 use super::http_response;
 use super::readiness::Readiness;
 use super::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
-use crate::decide::delivery::Delivery;
 use crate::decide::field::FieldLocation;
 use crate::decide::response;
 use crate::decide::response::HttpResponse;
 use crate::decide::response::problem_json;
 use crate::decide::source::{ApiStyle, Source, Sources};
 use crate::engine::gateway::Gateway;
-use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
+use crate::engine::received::Received;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use std::sync::Arc;
-use tracing::warn;
 
 /// What the ingest port needs. Cheap to clone.
 #[derive(Clone)]
@@ -48,12 +46,12 @@ impl IngestState {
             (_, None) => {
                 let paths: Vec<_> = self.sources.all().map(|source| &*source.path).collect();
                 let why = format!("no source listens there; their paths are {}", paths.join(", "));
-                return self.reject(None, &parts, response::rejected_before_judging(404, "unknown_path"), why);
+                return self.reject(None, &parts, refused(404, "unknown_path"), why);
             }
         };
         if parts.method != Method::POST {
             let why = format!("a delivery is a POST, this was a {}", parts.method);
-            let mut reply = self.reject(Some(source), &parts, response::rejected_before_judging(405, "method"), why);
+            let mut reply = self.reject(Some(source), &parts, refused(405, "method"), why);
             reply.headers.push(("allow".into(), "POST".into()));
             return reply;
         }
@@ -62,28 +60,30 @@ impl IngestState {
         }
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
         match read(body, limits, &self.flight).await {
-            Ok(body) => self.receive(source, &parts, body).await,
+            Ok(body) => self.gateway.receive(source, &parts, body).await,
             Err(error) => {
                 let why = match error {
                     BodyError::TooLarge => format!("{error}: `body_max` is {} bytes", source.body_max),
                     _ => error.to_string(),
                 };
-                self.reject(Some(source), &parts, http_response::no_body(error), why)
+                self.reject(Some(source), &parts, (http_response::no_body(error), error.reason()), why)
             }
         }
     }
 
-    /// What never came so far as to be judged is visible too; why, the log and people are told, and not the sender.
-    fn reject(&self, source: Option<&Source>, parts: &Parts, reply: HttpResponse, why: String) -> HttpResponse {
-        let reason = serde_json::from_slice::<serde_json::Value>(&reply.body).ok();
-        let reason = reason.and_then(|body| body["reason"].as_str().map(str::to_owned));
-        let verdict = if reply.status == 503 { DeliveryVerdict::Unavailable } else { DeliveryVerdict::Refused };
-        let heard = DeliveryRecord::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
-        let path = source.is_none().then(|| parts.uri.path().to_owned());
-        let (status, delivery) = (reply.status, self.delivery_id(source, &parts.headers));
-        let source_name = source.map(|source| &*source.name);
-        warn!(target: "hookonce", source = source_name, path, delivery, status, reason, why, "{}", reply.word);
-        self.gateway.meter().turned_away(DeliveryRecord { path, status, reason, delivery, why: Some(why), ..heard });
+    /// Turns a request away before it is judged. The log and the delivery record say why; the sender is not told.
+    fn reject(
+        &self,
+        source: Option<&Source>,
+        parts: &Parts,
+        rejection: (HttpResponse, Option<&'static str>),
+        why: String,
+    ) -> HttpResponse {
+        let path = source.is_none().then(|| parts.uri.path());
+        let id = self.delivery_id(source, &parts.headers);
+        let received = Received::not_judged(self.gateway.now(), path, id, rejection, why);
+        self.gateway.observer().delivery(source, &received);
+        let reply = received.response;
         let closed = reply.headers.iter().any(|(name, _)| name == "connection");
         let reply = if closed { reply } else { closing(reply) };
         match source {
@@ -92,36 +92,21 @@ impl IngestState {
         }
     }
 
-    /// What the sender calls it, in the header of its source; where nobody listens, in that of any of ours: who looks
-    /// for it has that id, and a wrong URL is a usual reason.
-    fn delivery_id(&self, source: Option<&Source>, headers: &http::HeaderMap) -> Option<String> {
+    /// The sender's id of a request, in the header of its source. Where no source has its path, in the header of any
+    /// source: an operator who looks for a delivery has that id, and a wrong URL is a usual reason.
+    fn delivery_id<'h>(&self, source: Option<&Source>, headers: &'h http::HeaderMap) -> Option<&'h str> {
         let all = self.sources.all().filter(|one| source.is_none_or(|source| source.name == one.name));
-        let named = all.filter_map(|source| match &source.delivery.as_ref()?.at {
+        let mut named = all.filter_map(|source| match &source.delivery.as_ref()?.at {
             FieldLocation::Header(name) => headers.get(&**name)?.to_str().ok(),
             _ => None,
         });
-        named.map(str::to_owned).find(|id| !id.is_empty())
+        named.find(|id| !id.is_empty())
     }
+}
 
-    async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> HttpResponse {
-        let began = std::time::Instant::now();
-        let named =
-            |(name, value): (&http::HeaderName, &http::HeaderValue)| (name.to_string(), value.as_bytes().to_vec());
-        let headers: Vec<_> = parts.headers.iter().map(named).collect();
-        let delivery = Delivery {
-            path: parts.uri.path(),
-            query: parts.uri.query().unwrap_or(""),
-            headers: &headers,
-            body: &body,
-            at: self.gateway.now(),
-            wall: self.gateway.wall_time(),
-        };
-        let judged = self.gateway.judge(source, &delivery);
-        drop(body);
-        let reply = self.gateway.claim_and_respond(source, judged).await.0;
-        self.gateway.meter().ingest(&source.name, began.elapsed());
-        reply
-    }
+/// The response to a request that is turned away, and the word for why.
+fn refused(status: u16, reason: &'static str) -> (HttpResponse, Option<&'static str>) {
+    (response::rejected_before_judging(status, reason), Some(reason))
 }
 
 /// The same, as the source's senders expect it.

@@ -44,11 +44,15 @@ pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
 
 /// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
 pub fn no_body(error: BodyError) -> HttpResponse {
-    let mut reply = match error {
-        BodyError::TooLarge => response::rejected_before_judging(413, "too_large"),
-        BodyError::TooSlow | BodyError::Displaced => response::rejected_before_judging(408, "too_slow"),
-        BodyError::Broken => response::rejected_before_judging(400, "malformed"),
-        BodyError::Busy => response::unavailable(),
+    let status = match error {
+        BodyError::TooLarge => 413,
+        BodyError::TooSlow | BodyError::Displaced => 408,
+        BodyError::Broken => 400,
+        BodyError::Busy => 503,
+    };
+    let mut reply = match error.reason() {
+        Some(reason) => response::rejected_before_judging(status, reason),
+        None => response::unavailable(),
     };
     reply.headers.push(("connection".into(), "close".into()));
     reply

@@ -1,9 +1,9 @@
 //! A stream as a source: its messages are taken, walk the same walk as any delivery, and are acknowledged.
 //!
 //! ```text
-//! pull ─▶ message ─letter─▶ Delivery ─▶ Gateway::take ─┬▶ claimed, duplicate, stale, ignored ─▶ ack, or wait for its end
-//!   ▲ bounded                │ can never be read       ├▶ refused ──▶ quarantine ─▶ term
-//!   └── one for each hand    └▶ quarantine ─▶ term     └▶ unavailable ─────────────▶ nak, later
+//! pull ─▶ StreamMessage ─▶ Gateway::receive_delivery ─┬▶ claimed, duplicate, stale, ignored ─▶ ack, or wait for its end
+//!   ▲ bounded  │ can never be read                      ├▶ refused ──▶ quarantine ─▶ term
+//!   └─ permits └▶ quarantine ─▶ term                    └▶ unavailable ─────────────▶ nak, later
 //! ```
 //!
 //! All nodes share one durable consumer, and the stream hands each message to one of them. A message that is not
@@ -15,7 +15,7 @@ pub(crate) use super::nats_consumer::check_consumer;
 use super::request_body::BodiesInFlight;
 use crate::action::publish::{NatsConnection, NatsConnections, round_trip};
 use crate::config::{AckTiming, Config, StreamPlan};
-use crate::decide::delivery::Delivery;
+use crate::decide::delivery::borrow_headers;
 use crate::decide::envelope::EnvelopeFormat;
 use crate::decide::event::EventState;
 use crate::decide::id::EventId;
@@ -32,7 +32,6 @@ use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -260,23 +259,13 @@ impl StreamConsumer {
             Err(why) => return self.quarantine(message, &why).await,
         };
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
-        let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
-        let delivery = Delivery {
-            path,
-            query: "",
-            headers: &letter.headers,
-            body: &body,
-            at,
-            wall: self.hall.gateway.wall_time(),
-        };
-        let judged = self.hall.gateway.judge(&self.source, &delivery);
-        drop(body);
-        let (reply, events) = self.hall.gateway.claim_and_respond(&self.source, judged).await;
-        match (reply.status, reply.word) {
+        let (path, headers) = ((message.subject.as_str(), ""), borrow_headers(&letter.headers));
+        let received = self.hall.gateway.receive_delivery(&self.source, path, &headers, body).await;
+        match (received.response.status, received.response.word) {
             (500.., _) => AckDecision::Later,
-            (_, "refused") => self.quarantine(message, &reason(&reply.body)).await,
+            (_, "refused") => self.quarantine(message, &received.refusal()).await,
             _ if self.plan.ack == AckTiming::Claimed => AckDecision::Taken,
-            _ => self.wait_until_ended(&events).await,
+            _ => self.wait_until_ended(&received.events).await,
         }
     }
 
@@ -326,13 +315,6 @@ impl StreamConsumer {
         warn!(target: "hookonce", source, stream, message_id = name, why, count, "quarantined");
         AckDecision::Never
     }
-}
-
-/// Why a delivery was refused, from its answer.
-fn reason(answer: &[u8]) -> String {
-    let said: Value = serde_json::from_slice(answer).unwrap_or_default();
-    let words = ["reason", "field", "detail"].map(|member| said[member].as_str().unwrap_or_default());
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
 /// How long a message waits that has been delivered so often.
@@ -410,14 +392,5 @@ mod tests {
     fn a_message_that_could_not_be_taken_waits_longer_each_time() {
         let seconds: Vec<_> = [0, 1, 2, 3, 7, 100, i64::MAX].map(|n| redelivery_delay(n).as_secs()).into();
         assert_eq!(seconds, [1, 1, 2, 4, 60, 60, 60]);
-    }
-
-    #[test]
-    fn a_refusal_is_told_in_its_own_words() {
-        assert_eq!(
-            reason(br#"{"status":"refused","reason":"missing_field","field":"delivery"}"#),
-            "missing_field: delivery"
-        );
-        assert_eq!(reason(br#"{"status":"refused","reason":"bad_signature"}"#), "bad_signature");
     }
 }

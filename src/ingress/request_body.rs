@@ -60,6 +60,18 @@ pub enum BodyError {
     Broken,
 }
 
+impl BodyError {
+    /// The word for it in the response; none where the sender is only to come again.
+    pub(crate) fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::TooLarge => Some("too_large"),
+            Self::TooSlow | Self::Displaced => Some("too_slow"),
+            Self::Broken => Some("malformed"),
+            Self::Busy => None,
+        }
+    }
+}
+
 impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

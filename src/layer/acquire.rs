@@ -112,7 +112,7 @@ impl OnceEngine {
     pub(super) fn batch(self: &Arc<Self>) -> &Batcher {
         self.batch.get_or_init(|| {
             tokio::spawn(sweep(Arc::downgrade(self)));
-            Batcher::start(self.store.clone())
+            Batcher::start(self.store.clone(), Arc::default())
         })
     }
 

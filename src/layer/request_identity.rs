@@ -3,8 +3,8 @@
 //! Method, path and query are part of every key: the same key on another path is another request.
 
 use crate::decide::claim::{IdentityKey, MatchedBy};
-use crate::decide::delivery::Delivery;
 use crate::decide::delivery::DeliveryRejection;
+use crate::decide::delivery::{Delivery, borrow_headers};
 use crate::decide::field::{ExtractedFields, Field, FieldIndex, FieldLocation, FieldSet, Fields};
 use crate::decide::id::{Digest, Key};
 use crate::decide::identity::idempotency_key;
@@ -137,7 +137,7 @@ impl RequestIdentities {
     ) -> Result<RequestKeys, DeliveryRejection> {
         let headers = self.headers(&request.headers)?;
         let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
-        let delivery = Delivery { path, query, headers: &headers, body, at, wall: at };
+        let delivery = Delivery { path, query, headers: &borrow_headers(&headers), body, at, wall: at };
         let found = self.fields.read(&VerificationScheme::None.verify(&delivery)?)?;
         let digest = Digest::of(body);
         let seen = KeyPartSource { found: &found, headers: &request.headers, digest: &digest };

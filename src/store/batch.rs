@@ -37,7 +37,6 @@ const LOST_BATCHES_MAX: usize = 16;
 pub struct Batcher {
     claims: mpsc::Sender<BatchJob<Arc<NewEvent>, Claim>>,
     advances: mpsc::Sender<BatchJob<Transition, AdvanceResult>>,
-    meter: Arc<Metrics>,
     last_write: LastWriteStatus,
 }
 
@@ -70,13 +69,8 @@ type BatchQueue<In, Out> = Arc<Mutex<mpsc::Receiver<BatchJob<In, Out>>>>;
 type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<Claim, StoreError>>);
 
 impl Batcher {
-    /// Starts feeding this store. It ends when the last clone is dropped.
-    pub fn start(store: Arc<dyn Store>) -> Self {
-        Self::metered(store, Arc::default())
-    }
-
-    /// The same, counted here.
-    pub fn metered(store: Arc<dyn Store>, meter: Arc<Metrics>) -> Self {
+    /// Starts feeding this store, and counts the calls in these metrics. It ends when the last clone is dropped.
+    pub fn start(store: Arc<dyn Store>, meter: Arc<Metrics>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
@@ -93,17 +87,12 @@ impl Batcher {
             tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone(), last_write.clone()));
         }
         drop(store);
-        Self { claims, advances, meter, last_write }
+        Self { claims, advances, last_write }
     }
 
     /// How the last write went.
     pub fn last_write(&self) -> LastWriteStatus {
         self.last_write.clone()
-    }
-
-    /// What is counted.
-    pub fn meter(&self) -> &Arc<Metrics> {
-        &self.meter
     }
 
     /// Claims one event. `then` is called with it if it is new, before this returns. When too many claims already

@@ -190,7 +190,7 @@ impl Administer for MemoryStore {
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let books = self.books().clone();
         let at = self.clock.moment();
-        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, at));
+        let claims = new.iter().map(|one| ledger::claim(&mut books.clone(), one, at));
         answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
     }
 

@@ -4,7 +4,7 @@ use super::forward::{TIMEOUT, to};
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
 use bytes::Bytes;
-use hookonce::decide::delivery::Delivery;
+use hookonce::decide::delivery::{Delivery, borrow_headers};
 use hookonce::decide::verify::VerificationScheme;
 use hookonce::internals::action::plan::{Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
 use http_body_util::{BodyExt, Full};
@@ -93,7 +93,8 @@ async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_no
         let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
         let believed = |body: Vec<u8>, at| {
             let body = Bytes::from(body);
-            let delivery = Delivery { path: "/in", query: "", headers: &headers, body: &body, at, wall: at };
+            let delivery =
+                Delivery { path: "/in", query: "", headers: &borrow_headers(&headers), body: &body, at, wall: at };
             scheme.verify(&delivery).is_ok()
         };
         assert!(believed(body.clone(), bench.at));

@@ -202,7 +202,7 @@ async fn prometheus_reads_the_metrics_and_the_alerts() {
 #[test]
 fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
     use hookonce::decide::claim::MatchedBy;
-    use hookonce::decide::delivery::Delivery;
+    use hookonce::decide::delivery::{Delivery, borrow_headers};
     use hookonce::decide::id::{Digest, EventId};
     use hookonce::decide::judge::{self, judge};
     use hookonce::decide::time::Timestamp;
@@ -229,7 +229,7 @@ fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
     let body = one.body.into();
     let take = |_| {
         let (at, path) = (Timestamp(0), &source.path);
-        let delivery = Delivery { path, query: "", headers: &headers, body: &body, at, wall: at };
+        let delivery = Delivery { path, query: "", headers: &borrow_headers(&headers), body: &body, at, wall: at };
         let verdict = judge(source, &delivery, &mut || EventId([1; 16]));
         assert!(matches!(verdict, judge::Verdict::Events(_)), "{verdict:?}");
     };

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use hookonce::decide::claim::Claim;
-use hookonce::decide::delivery::Delivery;
+use hookonce::decide::delivery::{Delivery, borrow_headers};
 use hookonce::decide::field::FieldLocation;
 use hookonce::decide::github_kind;
 use hookonce::decide::id::EventId;
@@ -93,7 +93,8 @@ fn events(mut source: Source) -> usize {
             headers.extend(key::stream_headers("HOOKS", i128::from(n), n));
         }
         let query = format!("id={id}");
-        let delivery = Delivery { path: "/in", query: &query, headers: &headers, body: &bytes, at, wall: at };
+        let delivery =
+            Delivery { path: "/in", query: &query, headers: &borrow_headers(&headers), body: &bytes, at, wall: at };
         let mut next = || EventId(uuid::Uuid::now_v7().into_bytes());
         match judge(&source, &delivery, &mut next) {
             Verdict::Events(new) => {

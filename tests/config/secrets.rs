@@ -320,8 +320,14 @@ verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
     let body = bytes::Bytes::from_static(b"{}");
     let headers = [("x-hub-signature-256".to_owned(), format!("sha256={}", "0".repeat(64)).into_bytes())];
     let at = hookonce::decide::time::Timestamp(0);
-    let delivery =
-        hookonce::decide::delivery::Delivery { path: "", query: "", headers: &headers, body: &body, at, wall: at };
+    let delivery = hookonce::decide::delivery::Delivery {
+        path: "",
+        query: "",
+        headers: &hookonce::decide::delivery::borrow_headers(&headers),
+        body: &body,
+        at,
+        wall: at,
+    };
     assert!(config.sources[0].verify.verify(&delivery).is_err());
     let problems = load_with(&file, SecretRequirement::Required, &super::env).unwrap_err();
     assert_eq!(problems.list.len(), 4, "{problems}");

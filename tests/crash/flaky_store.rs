@@ -310,10 +310,10 @@ impl Desk {
     /// A node on this store, whose one route does this.
     pub(crate) fn new(store: &Flaky, route: Route, action: Arc<Stub>) -> Self {
         let shared: Arc<dyn Store> = Arc::new(store.clone());
-        let batch = Batcher::start(shared.clone());
+        let batch = Batcher::start(shared.clone(), Arc::default());
         let route = Arc::new(route);
         let lane = Lane::new(Arc::new(source(route.clone())), route, Some(action));
-        let dispatcher = Dispatcher::new(shared, batch.clone(), vec![lane]);
+        let dispatcher = Dispatcher::new(shared, batch.clone(), vec![lane], Arc::default());
         Self { dispatcher, batch, store: store.clone() }
     }
 

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use hookonce::decide::claim::NewEvent;
-use hookonce::decide::delivery::Delivery;
 use hookonce::decide::delivery::DeliveryRejection;
+use hookonce::decide::delivery::{Delivery, borrow_headers};
 use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::id::EventId;
@@ -142,7 +142,7 @@ impl Request {
         let delivery = Delivery {
             path: &source.path,
             query: "",
-            headers: &self.headers,
+            headers: &borrow_headers(&self.headers),
             body: &self.body,
             at: now(),
             wall: now(),

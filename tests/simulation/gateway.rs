@@ -8,7 +8,7 @@ use crate::plan::{LEASE, WITHIN};
 use crate::store_tap::{Write, Wrote};
 use crate::world::World;
 use hookonce::decide::claim::{self, Claim, MatchRelation, MatchedBy, NewEvent, RepeatEffect};
-use hookonce::decide::delivery::Delivery;
+use hookonce::decide::delivery::{Delivery, borrow_headers};
 use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Retrier};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::judge::{Verdict, judge};
@@ -27,7 +27,14 @@ impl World {
         self.ids += 1;
         let id = self.new_id(clock, random);
         let one = &self.sender.sent[sent];
-        let delivery = Delivery { path: "/in", query: "", headers: &one.headers, body: &one.body, at: now, wall: now };
+        let delivery = Delivery {
+            path: "/in",
+            query: "",
+            headers: &borrow_headers(&one.headers),
+            body: &one.body,
+            at: now,
+            wall: now,
+        };
         let verdict = judge(self.source(), &delivery, &mut || id);
         let mut new = match verdict {
             Verdict::Events(mut events) => events.pop().expect("one receiver"),

@@ -384,7 +384,7 @@ mod tests {
         let delivery = crate::decide::delivery::Delivery {
             path: &source.path,
             query: &query.join("&"),
-            headers: &headers,
+            headers: &crate::decide::delivery::borrow_headers(&headers),
             body: &body,
             at: now,
             wall: now,

@@ -26,12 +26,11 @@ fn read(
     body: &[u8],
     around: &FieldTestRequest<'_>,
 ) -> Result<ExtractedFields, DeliveryRejection> {
-    let headers: Vec<_> = around.headers.iter().map(|(name, value)| ((*name).into(), value.to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
     let delivery = Delivery {
         path: around.path,
         query: around.query,
-        headers: &headers,
+        headers: around.headers,
         body: &body,
         at: Timestamp(0),
         wall: Timestamp(0),

@@ -1,3 +1,4 @@
+use crate::decide::delivery::borrow_headers;
 use crate::decide::github_kind::*;
 use crate::decide::time::Timestamp;
 use bytes::Bytes;
@@ -185,7 +186,7 @@ fn compare(
     let delivery = Delivery {
         path: "",
         query: "",
-        headers: &headers,
+        headers: &borrow_headers(&headers),
         body: &bytes,
         at: Timestamp::default(),
         wall: Timestamp::default(),

@@ -90,6 +90,7 @@ fn bare(text: &str) -> Result<String, DeliveryRejection> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::delivery::borrow_headers;
     use crate::decide::time::Timestamp;
     use bytes::Bytes;
 
@@ -97,8 +98,14 @@ mod tests {
         let headers: Vec<_> =
             values.iter().map(|value| ("idempotency-key".to_owned(), value.as_bytes().to_vec())).collect();
         let body = Bytes::new();
-        let delivery =
-            Delivery { path: "/", query: "", headers: &headers, body: &body, at: Timestamp(0), wall: Timestamp(0) };
+        let delivery = Delivery {
+            path: "/",
+            query: "",
+            headers: &borrow_headers(&headers),
+            body: &body,
+            at: Timestamp(0),
+            wall: Timestamp(0),
+        };
         key(&delivery, "idempotency-key")
     }
 

@@ -2,7 +2,7 @@
 //! decide, and a header that contradicts them is refused.
 
 use crate::decide::delivery::DeliveryRejection;
-use crate::decide::delivery::{Delivery, HeaderLookup};
+use crate::decide::delivery::{Delivery, HeaderLookup, HeaderRef};
 use crate::decide::form;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
@@ -80,8 +80,8 @@ fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
             return Err(DeliveryRejection::ContentType);
         }
     }
-    let coded = |(name, value): &(String, Vec<u8>)| {
-        name == "content-encoding" && !matches!(&*value.trim_ascii().to_ascii_lowercase(), b"" | b"identity")
+    let coded = |(name, value): &HeaderRef<'_>| {
+        *name == "content-encoding" && !matches!(&*value.trim_ascii().to_ascii_lowercase(), b"" | b"identity")
     };
     if delivery.headers.iter().any(coded) {
         return Err(DeliveryRejection::Malformed(

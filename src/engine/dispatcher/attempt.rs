@@ -147,7 +147,7 @@ impl Dispatcher {
         loop {
             let asked = tokio::time::Instant::now();
             let payload = self.0.store.payload(event.id).await;
-            self.meter().store_call(StoreOp::Payload, asked.elapsed(), payload.is_ok());
+            self.0.metrics.store_call(StoreOp::Payload, asked.elapsed(), payload.is_ok());
             match payload {
                 Ok(payload) => return Some(payload),
                 Err(error) => {
@@ -345,7 +345,7 @@ impl Dispatcher {
 impl Dispatcher {
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
     pub(super) fn lost(&self, event: &Event) {
-        self.meter().lost(event.id);
+        self.0.metrics.lost(event.id);
         warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
     }
 }

@@ -51,6 +51,7 @@ type RunningLeases = BTreeMap<(EventId, Revision), Arc<Lease>>;
 struct DispatcherState {
     store: Arc<dyn Store>,
     batch: Batcher,
+    metrics: Arc<Metrics>,
     node: Node,
     /// By source, then by route: looked up for every delivery, without making a pair of names.
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
@@ -120,7 +121,7 @@ impl Dispatcher {
     }
 
     /// A dispatcher for these lanes, named anew.
-    pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
+    pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>, metrics: Arc<Metrics>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
         let keeps = Arc::new(RetentionPolicies::of_sources(lanes.iter().map(|lane| &*lane.source)));
         let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
@@ -130,6 +131,7 @@ impl Dispatcher {
         Self(Arc::new(DispatcherState {
             store,
             batch,
+            metrics,
             node,
             lanes: by_name,
             keeps,
@@ -161,11 +163,6 @@ impl Dispatcher {
     /// Starts looking at the clocks: also on a node that runs nothing.
     pub fn watch(&self) {
         self.0.tasks.spawn(self.clone().watch_clocks());
-    }
-
-    /// What is counted.
-    pub fn meter(&self) -> &Metrics {
-        self.0.batch.meter()
     }
 
     /// This node's name.
@@ -285,7 +282,7 @@ impl Dispatcher {
     fn report_advance(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
         if let AdvanceResult::Written { event, now } = advance {
             if let Some(outcome) = outcome {
-                self.meter().attempt(event, outcome, took);
+                self.0.metrics.attempt(event, outcome, took);
             }
             let wait = match event.state {
                 EventState::Waiting { due: Some(due) } if due > *now => Some(due.since(*now)),
@@ -299,7 +296,7 @@ impl Dispatcher {
 
     fn publish_state(&self, event: &Event, details: StateDetails<'_>) {
         log::log_state(event, details);
-        self.meter().state(event);
+        self.0.metrics.state(event);
         self.0.ends.tell(event);
         if self.0.news.receiver_count() > 0 {
             // Who stopped listening meanwhile misses nothing.
@@ -380,7 +377,7 @@ impl Dispatcher {
         let limit = 1 + queue.permits.available_permits();
         let asked = tokio::time::Instant::now();
         let due = self.0.store.due(lane.look(queue), limit).await;
-        self.meter().store_call(StoreOp::Due, asked.elapsed(), due.is_ok());
+        self.0.metrics.store_call(StoreOp::Due, asked.elapsed(), due.is_ok());
         let due = match due {
             Ok(due) => due,
             Err(error) => return (log_and_pause(&error), BacklogHint::No),

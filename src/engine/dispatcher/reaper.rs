@@ -36,7 +36,7 @@ impl Dispatcher {
                 for event in due.events.iter().filter(|event| !ours(event.id)) {
                     let expired = self.step(event, EventStep::Expire { jitter: jitter() }).await;
                     if matches!(expired, Ok(Some(AdvanceResult::Written { .. }))) {
-                        self.meter().expired();
+                        self.0.metrics.expired();
                     }
                 }
                 self.until(due.next)
@@ -104,7 +104,7 @@ impl Dispatcher {
         if let Some(why) = &why {
             log::rate_limited("sweep", why, |times| warn!(target: "hookonce", why, times, "sweep"));
         }
-        self.meter().sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
+        self.0.metrics.sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
         behind.map(|behind| SweepResult { freed, behind })
     }
 
@@ -117,7 +117,7 @@ impl Dispatcher {
             let swept = self.0.store.forget(keeps.clone(), batch).await;
             // What is gone is gone, also where the batch failed later.
             let some = *swept.as_ref().unwrap_or_else(|failed| &failed.freed);
-            self.meter().sweeps.freed(some.events, some.bodies);
+            self.0.metrics.sweeps.freed(some.events, some.bodies);
             freed.add(some);
             swept?;
             let (pause, more, enough) = match sweep {

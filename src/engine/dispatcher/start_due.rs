@@ -75,7 +75,7 @@ impl Dispatcher {
         let (sent, asked) = (boottime(), tokio::time::Instant::now());
         let starts = StartDueRequest { source, route, part: queue.part, step: step.clone(), limit };
         let started = self.0.store.start_due(starts).await;
-        self.meter().store_call(StoreOp::Advance, asked.elapsed(), started.is_ok());
+        self.0.metrics.store_call(StoreOp::Advance, asked.elapsed(), started.is_ok());
         let StartDueResult { events, mut payloads, unsure } = started?;
         let (mut spots, many) = (spots.into_iter(), events.len());
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {

@@ -6,6 +6,7 @@ mod hmac;
 mod standard;
 
 use super::*;
+use crate::decide::delivery::borrow_headers;
 use bytes::Bytes;
 
 const GITHUB: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
@@ -35,7 +36,7 @@ fn verify(
 ) -> Result<VerifiedSnapshot, DeliveryRejection> {
     let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
-    let delivery = Delivery { path: "/in/x", query: "", headers: &headers, body: &body, at, wall: at };
+    let delivery = Delivery { path: "/in/x", query: "", headers: &borrow_headers(&headers), body: &body, at, wall: at };
     let verified = scheme.verify(&delivery)?;
     assert_eq!(verified.delivery().body, &body);
     let delivery_id = scheme.delivery_id().map_or(Ok(None), |id| verified.delivery_id(&id))?;

@@ -1,0 +1,369 @@
+//! What came of a delivery, and the observer that logs, counts and records it. Nothing else on the walk writes a log line
+//! or a metric of a delivery.
+
+use crate::decide::claim::{MatchedBy, NewEvent};
+use crate::decide::delivery::{Delivery, DeliveryRejection};
+use crate::decide::event::Event;
+use crate::decide::field::FieldLocation;
+use crate::decide::id::EventId;
+use crate::decide::response;
+use crate::decide::response::HttpResponse;
+use crate::decide::response::problem_json;
+use crate::decide::source::{ApiStyle, Source};
+use crate::decide::time::Timestamp;
+use crate::decide::trace_context;
+use crate::decide::trace_context::TraceContext;
+use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
+use crate::observe::log;
+use crate::observe::metrics::Metrics;
+use crate::observe::otlp::TraceSpan;
+use crate::store::StoreError;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// What came of one delivery. Its response, log line, metrics and delivery record are made from this.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// The response to its sender.
+    pub(crate) response: HttpResponse,
+    /// What came of it, in a word.
+    pub(crate) verdict: DeliveryVerdict,
+    /// The events it made or repeats.
+    pub(crate) events: Vec<EventId>,
+    /// When it arrived, by the store's clock.
+    at: Timestamp,
+    /// Bytes of its body.
+    bytes: usize,
+    /// Its path, where no source has that path.
+    path: Option<String>,
+    /// The sender's id of it.
+    delivery_id: Option<Arc<str>>,
+    /// The event that the response is about.
+    event: Option<EventId>,
+    /// The identity by which it is a duplicate.
+    matched_by: Option<MatchedBy>,
+    /// The word for why no event came of it.
+    reason: Option<&'static str>,
+    /// What more there is to say about the reason, and what that is: a field, or a detail.
+    detail: Option<(&'static str, String)>,
+    /// Why, in a sentence: for the operator, not for the sender.
+    why: Option<String>,
+    /// Whether it has a log line. Events that were claimed have lines of their own.
+    has_log_line: bool,
+}
+
+/// What came of one event of a delivery.
+#[derive(Debug)]
+pub(super) struct ReceivedEvent {
+    pub(super) event: Option<EventId>,
+    pub(super) response: HttpResponse,
+    pub(super) verdict: DeliveryVerdict,
+    pub(super) matched_by: Option<MatchedBy>,
+}
+
+impl ReceivedEvent {
+    pub(super) fn new(verdict: DeliveryVerdict, event: Option<EventId>, response: HttpResponse) -> Self {
+        Self { event, response, verdict, matched_by: None }
+    }
+
+    /// An event that could not be claimed: its sender is to come again.
+    pub(super) fn unavailable(source: &Source) -> Self {
+        let response = match source.api_style {
+            ApiStyle::Webhook => response::unavailable(),
+            ApiStyle::Api => problem_json::unavailable(),
+        };
+        Self::new(DeliveryVerdict::Unavailable, None, response)
+    }
+
+    pub(super) fn matched_by(self, same: &MatchedBy) -> Self {
+        Self { matched_by: Some(same.clone()), ..self }
+    }
+
+    /// The word for why no event came of it.
+    fn reason(&self) -> Option<&'static str> {
+        match self.verdict {
+            DeliveryVerdict::Refused => Some("key_reused"),
+            DeliveryVerdict::Unavailable => Some("unavailable"),
+            _ => None,
+        }
+    }
+}
+
+impl Received {
+    fn new(response: HttpResponse, verdict: DeliveryVerdict, at: Timestamp) -> Self {
+        Self {
+            response,
+            verdict,
+            events: Vec::new(),
+            at,
+            bytes: 0,
+            path: None,
+            delivery_id: None,
+            event: None,
+            matched_by: None,
+            reason: None,
+            detail: None,
+            why: None,
+            has_log_line: false,
+        }
+    }
+
+    /// A request that was turned away before it could be judged. `path`: no source has it.
+    pub(crate) fn not_judged(
+        at: Timestamp,
+        path: Option<&str>,
+        delivery_id: Option<&str>,
+        (response, reason): (HttpResponse, Option<&'static str>),
+        why: String,
+    ) -> Self {
+        let verdict = if response.status == 503 { DeliveryVerdict::Unavailable } else { DeliveryVerdict::Refused };
+        Self {
+            path: path.map(str::to_owned),
+            delivery_id: delivery_id.map(Arc::from),
+            reason,
+            why: Some(why),
+            has_log_line: true,
+            ..Self::new(response, verdict, at)
+        }
+    }
+
+    /// A delivery that is not verified, or cannot be read.
+    pub(super) fn refused(source: &Source, delivery: &Delivery<'_>, rejection: &DeliveryRejection) -> Self {
+        let response = match source.api_style {
+            ApiStyle::Webhook => response::refused(rejection),
+            ApiStyle::Api => problem_json::refused(rejection),
+        };
+        let why = match rejection {
+            DeliveryRejection::BadSignature => source.verify.rejection_reason(delivery),
+            _ => String::new(),
+        };
+        Self {
+            bytes: delivery.body.len(),
+            delivery_id: delivery_id(source, delivery),
+            reason: Some(rejection.reason()),
+            detail: rejection.detail().map(|(what, detail)| (what, detail.to_owned())),
+            why: Some(why).filter(|why| !why.is_empty()),
+            has_log_line: true,
+            ..Self::new(response, DeliveryVerdict::Refused, delivery.at)
+        }
+    }
+
+    /// A delivery that is verified, and that a filter leaves out.
+    pub(super) fn ignored(source: &Source, delivery: &Delivery<'_>, why: String) -> Self {
+        let response = response::ignored(&why);
+        Self {
+            bytes: delivery.body.len(),
+            delivery_id: delivery_id(source, delivery),
+            reason: Some("filtered"),
+            why: Some(why),
+            has_log_line: true,
+            ..Self::new(response, DeliveryVerdict::Ignored, delivery.at)
+        }
+    }
+
+    /// A delivery of `bytes` that made or repeats these events. Its verdict is what went wrong first, else what is new,
+    /// else the first: as its response has it.
+    pub(super) fn claimed(
+        (at, bytes): (Timestamp, usize),
+        delivery_id: Option<Arc<str>>,
+        mut all: Vec<ReceivedEvent>,
+    ) -> Self {
+        let events: Vec<_> = all.iter().filter_map(|one| one.event).collect();
+        let first = |verdict| all.iter().position(|one: &ReceivedEvent| one.verdict == verdict);
+        let told = first(DeliveryVerdict::Unavailable).or_else(|| first(DeliveryVerdict::Accepted)).unwrap_or(0);
+        let responses = all.iter_mut().map(|one| std::mem::replace(&mut one.response, response::healthy())).collect();
+        let (told, response) = (all.swap_remove(told), response::combine_responses(responses, &events));
+        Self {
+            events,
+            bytes,
+            delivery_id,
+            event: told.event,
+            reason: told.reason(),
+            matched_by: told.matched_by,
+            ..Self::new(response, told.verdict, at)
+        }
+    }
+
+    /// Why it was refused: the reason and its detail.
+    pub(crate) fn refusal(&self) -> String {
+        let detail = self.detail.as_ref().map(|(_, detail)| &**detail);
+        self.reason.into_iter().chain(detail).collect::<Vec<_>>().join(": ")
+    }
+
+    fn record(&self, source: Option<&Source>) -> DeliveryRecord {
+        let why = match &self.detail {
+            Some(("field", name)) => Some(format!("the field `{name}`")),
+            Some((_, detail)) => Some(detail.clone()),
+            None => self.why.clone(),
+        };
+        DeliveryRecord {
+            path: self.path.clone(),
+            status: self.response.status,
+            event: self.event,
+            same: self.matched_by.as_ref().map(|same| same.word().to_owned()),
+            reason: self.reason.map(str::to_owned),
+            why,
+            delivery: self.delivery_id.as_deref().map(str::to_owned),
+            bytes: self.bytes,
+            ..DeliveryRecord::new(source.map(|source| source.name.clone()), self.verdict, self.at)
+        }
+    }
+}
+
+/// The sender's id of a delivery of which no event was made, where a header has it.
+fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> Option<Arc<str>> {
+    match &source.delivery.as_ref()?.at {
+        FieldLocation::Header(name) => delivery.text(name).map(Arc::from),
+        _ => None,
+    }
+}
+
+/// The observer of deliveries: logs, counts and records what came of each. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct DeliveryObserver {
+    metrics: Arc<Metrics>,
+}
+
+impl DeliveryObserver {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics }
+    }
+
+    /// Begins the span of a delivery.
+    pub(super) fn begin(&self, source: &Source, delivery: &Delivery<'_>) -> TraceSpan {
+        let mut span = TraceSpan::begin("receive", delivery.text(trace_context::PARENT).and_then(TraceContext::parse));
+        span.tell("source", &source.name);
+        span
+    }
+
+    /// Ends the span of a delivery, and observes what came of it.
+    pub(super) fn finish(&self, source: &Source, received: &Received, mut span: TraceSpan) {
+        match received.reason {
+            Some(reason) if received.verdict == DeliveryVerdict::Refused && received.event.is_none() => {
+                span.failed(reason);
+            }
+            _ => span.tell("verdict", received.verdict.word()),
+        }
+        self.delivery(Some(source), received);
+    }
+
+    /// Logs, counts and records what came of a delivery. What became of its events was logged as it was written.
+    pub(crate) fn delivery(&self, source: Option<&Source>, received: &Received) {
+        if received.has_log_line {
+            log_delivery(source, received);
+        }
+        match source {
+            Some(source) => {
+                self.metrics.delivery(&source.name, received.verdict, received.at, || received.record(Some(source)));
+            }
+            None => self.metrics.turned_away(received.record(None)),
+        }
+    }
+
+    /// A delivery was verified with this secret.
+    pub(super) fn verified(&self, source: &Source, secret: usize) {
+        self.metrics.secret_used(&source.name, secret);
+    }
+
+    /// Counts a delivery id that came with another body lately, where the signature does not cover it.
+    pub(super) fn check_id_conflict(&self, source: &Source, new: &NewEvent) {
+        let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
+        if let (Some(id), false) = (&new.event.delivery_id, signed) {
+            self.metrics.check_id_conflict(&source.name, id, &new.event.body_digest);
+        }
+    }
+
+    /// Logs a repeat as it is seen: its response may wait for the end of its event.
+    pub(super) fn repeat(&self, source: &Source, event: &Event, same: &MatchedBy, arriving: &NewEvent, now: Timestamp) {
+        // An id that is not signed is bound to its body: under the same id there is no other.
+        let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
+        let conflicts = signed && *same == MatchedBy::Delivery && event.body_digest != arriving.event.body_digest;
+        if conflicts {
+            self.metrics.conflict(&event.source);
+        }
+        info!(
+            target: "hookonce",
+            event = %event.id,
+            delivery = id_of(arriving),
+            same = same.word(),
+            of = event.state.word(),
+            age_seconds = now.since(event.received_at).as_secs_f64(),
+            body = conflicts.then_some("another"),
+            "duplicate"
+        );
+    }
+
+    /// Counts a repeat that changes nothing about its event.
+    pub(super) fn repeat_reported(&self, source: &Source, same: &MatchedBy) {
+        self.metrics.duplicate(&source.name, same);
+    }
+
+    /// Logs and counts a repeat of what was imported.
+    pub(super) fn imported(&self, source: &Source, arriving: &NewEvent, same: &MatchedBy) {
+        let (source_name, delivery) = (&*source.name, id_of(arriving));
+        info!(target: "hookonce", source = source_name, delivery, same = same.word(), of = "imported", "duplicate");
+        self.metrics.duplicate(&source.name, same);
+    }
+
+    /// Logs a delivery whose subject has been changed by something newer.
+    pub(super) fn stale(&self, source: &Source, arriving: &NewEvent, of: EventId) {
+        info!(target: "hookonce", source = &*source.name, event = %of, delivery = id_of(arriving), "stale");
+    }
+
+    /// Logs and counts an event that a redelivery has published again.
+    pub(super) fn published_again(&self, event: &Event, arriving: &NewEvent) {
+        let (delivery, message_id) = (id_of(arriving), event.idempotency_key());
+        info!(target: "hookonce", event = %event.id, delivery, message_id, "publishing again");
+        self.metrics.published_again(&event.source);
+    }
+
+    /// Logs that a node retries an event from now on, because its sender was answered 202.
+    pub(super) fn accepted(&self, event: &Event) {
+        let why = "the sender was told 202 and is no longer waited for: a node tries it again";
+        info!(target: "hookonce", event = %event.id, why, "accepted");
+    }
+
+    /// Logs that the store did not answer.
+    pub(super) fn store_failed(&self, error: &StoreError) {
+        log::store_error(error);
+    }
+}
+
+/// The log line of a delivery that was refused, ignored or turned away.
+fn log_delivery(source: Option<&Source>, received: &Received) {
+    let source = source.map(|source| &*source.name);
+    let (delivery, path, why) = (received.delivery_id.as_deref(), received.path.as_deref(), received.why.as_deref());
+    let (status, reason) = (received.response.status, received.reason);
+    let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
+    let (field, detail) = (named("field"), named("detail"));
+    match received.verdict {
+        DeliveryVerdict::Ignored => {
+            info!(target: "hookonce", source, delivery = delivery.unwrap_or_default(), why, "ignored");
+        }
+        DeliveryVerdict::Unavailable => {
+            warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "unavailable");
+        }
+        _ => warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "refused"),
+    }
+}
+
+fn id_of(new: &NewEvent) -> &str {
+    new.event.delivery_id.as_deref().unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_its_own_words() {
+        let refused = |reason, detail: Option<&str>| {
+            let response = response::rejected_before_judging(422, reason);
+            let received = Received::new(response, DeliveryVerdict::Refused, Timestamp(0));
+            let detail = detail.map(|detail| ("field", detail.to_owned()));
+            Received { reason: Some(reason), detail, ..received }.refusal()
+        };
+        assert_eq!(refused("missing_field", Some("delivery")), "missing_field: delivery");
+        assert_eq!(refused("bad_signature", None), "bad_signature");
+    }
+}
