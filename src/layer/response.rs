@@ -5,6 +5,7 @@ use super::once_body::OnceBody;
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::outcome::kept_headers;
+use crate::decide::response::problem_json;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body;
@@ -124,7 +125,7 @@ impl OnceRejection {
         let headers = response.headers_mut();
         match speaks {
             RequestProtocol::Http => {
-                let kind = if status.is_success() { "application/json" } else { "application/problem+json" };
+                let kind = if status.is_success() { "application/json" } else { problem_json::MEDIA_TYPE };
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
             }
             RequestProtocol::Grpc => {
@@ -154,12 +155,8 @@ impl OnceRejection {
             let same = json!({"status": "duplicate", "event": event.id, "state": "done", "isDuplicate": true});
             return same.to_string().into();
         }
-        let mut problem = json!({
-            "type": format!("{PROBLEMS}{}", self.name()),
-            "title": title,
-            "status": status.as_u16(),
-            "detail": self.detail(),
-        });
+        let kind = format!("{PROBLEMS}{}", self.name());
+        let mut problem = problem_json::members(&kind, title, status.as_u16(), Some(&self.detail()));
         if let Some(event) = self.event() {
             problem["event"] = json!(event.id);
         }

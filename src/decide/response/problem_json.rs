@@ -5,10 +5,12 @@ use super::{HttpResponse, RETRY_AFTER, status_of};
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::{DeathCause, Event};
 use crate::decide::id::EventId;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Where the page is, in the repository and on the port where requests arrive.
 pub const PAGE_PATH: &str = "/docs/problems.md";
+/// The media type of a problem.
+pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 /// The page.
 pub const PAGE: &str = include_str!("../../../docs/problems.md");
 
@@ -93,13 +95,19 @@ fn problem(
     detail: Option<&str>,
     event: Option<EventId>,
 ) -> HttpResponse {
-    let mut body = json!({ "type": format!("{PAGE_PATH}#{anchor}"), "title": title, "status": status });
+    let body = members(&format!("{PAGE_PATH}#{anchor}"), title, status, detail);
+    let mut headers = vec![("content-type".to_owned(), MEDIA_TYPE.to_owned())];
+    headers.extend(event.map(|event| ("hookonce-event".to_owned(), event.to_string())));
+    HttpResponse { status, headers, body: body.to_string().into_bytes(), word }
+}
+
+/// The members of a problem.
+pub(crate) fn members(kind: &str, title: &str, status: u16, detail: Option<&str>) -> Value {
+    let mut body = json!({ "type": kind, "title": title, "status": status });
     if let Some(detail) = detail {
         body["detail"] = detail.into();
     }
-    let mut headers = vec![("content-type".to_owned(), "application/problem+json".to_owned())];
-    headers.extend(event.map(|event| ("hookonce-event".to_owned(), event.to_string())));
-    HttpResponse { status, headers, body: body.to_string().into_bytes(), word }
+    body
 }
 
 fn again_later(mut reply: HttpResponse) -> HttpResponse {
