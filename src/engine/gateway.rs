@@ -19,9 +19,7 @@ use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::Metrics;
 use crate::observe::otlp::TraceSpan;
 use crate::store::batch::Batcher;
-use crate::store::{
-    AdvanceResult, DuplicateLookup, DuplicateNote, DuplicateSighting, KnownDuplicate, Store, StoreError,
-};
+use crate::store::{AdvanceResult, DuplicateLookup, DuplicateNote, KnownDuplicate, Store, StoreError};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::request::Parts;
@@ -160,14 +158,14 @@ impl Gateway {
             return ReceivedEvent::unavailable(source);
         };
         let (mut recalled, mut receipt) = self.find_duplicate(source, &new).await;
-        let judged = (new.event.attempt, new.event.state.clone());
+        let unstarted = (new.event.attempt, new.event.state.clone());
         let mut new = Arc::new(new);
         let mut first_look = true;
         for tries in 0..limits::REARM_TRIES {
             if tries > 0 {
                 // The claim before may have been one that starts it.
                 let event = &mut Arc::make_mut(&mut new).event;
-                (event.attempt, event.state) = judged.clone();
+                (event.attempt, event.state) = unstarted.clone();
             }
             let claim = match recalled.take() {
                 Some(claim) => Ok(claim),
@@ -288,9 +286,7 @@ impl Gateway {
     /// Notes a repeat beside its event. The note is not durable, and its failure is not worth an error to the sender.
     async fn note_duplicate(&self, source: &Source, event: &Event, same: &MatchedBy, new: &NewEvent, now: Timestamp) {
         self.observer.repeat(source, event, same, new, now);
-        let delivery_id = new.event.delivery_id.clone();
-        let sighting = DuplicateSighting { at: now, delivery_id, same: same.clone() };
-        self.store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
+        self.store.note_duplicates(vec![DuplicateNote::new(event, same, new, now)]).await.ok();
     }
 
     async fn answer_new(&self, source: &Source, event: &Event) -> ReceivedEvent {

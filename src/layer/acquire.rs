@@ -24,8 +24,7 @@ use crate::observe::log;
 use crate::store::batch::Batcher;
 use crate::store::clock_monitor::ClockMonitor;
 use crate::store::{
-    AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, ForgetCounts, RetentionPolicies, Store, StoreError,
-    retention,
+    AdvanceResult, DueQuery, DuplicateNote, ForgetCounts, RetentionPolicies, Store, StoreError, retention,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -145,7 +144,9 @@ impl OnceEngine {
                 return Ok(KeyAcquisition::Conflict(event));
             }
             if tries == 0 {
-                self.note_duplicate(&event, &same, &new).await;
+                // Not durable, and not worth an error.
+                let note = DuplicateNote::new(&event, &same, &new, self.store.now());
+                self.store.note_duplicates(vec![note]).await.ok();
             }
             if let Some(taken) = self.take_over(event, &new, rules, until, &mut tries).await? {
                 return Ok(taken);
@@ -314,13 +315,6 @@ impl OnceEngine {
             let look = Instant::now() + left.clamp(LOOK_MIN, JOIN_LOOK);
             tokio::time::sleep_until(look.min(until)).await;
         }
-    }
-
-    /// Records a duplicate. Best effort.
-    async fn note_duplicate(&self, event: &Event, same: &MatchedBy, new: &NewEvent) {
-        let sighting =
-            DuplicateSighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
-        self.store.note_duplicates(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
     }
 
     /// Ends events of processes that are gone, and deletes expired ones.

@@ -399,6 +399,14 @@ pub struct DuplicateNote {
     pub sighting: DuplicateSighting,
 }
 
+impl DuplicateNote {
+    /// A note that `arriving` repeats this event.
+    pub(crate) fn new(event: &Event, same: &MatchedBy, arriving: &NewEvent, at: Timestamp) -> Self {
+        let delivery_id = arriving.event.delivery_id.clone();
+        Self { event: event.id, sighting: DuplicateSighting { at, delivery_id, same: same.clone() } }
+    }
+}
+
 /// The fields of one source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeclaredFields {
