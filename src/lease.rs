@@ -3,6 +3,8 @@
 //!
 //! Uses a clock that includes suspend: a machine that slept through its lease must not continue.
 
+pub(crate) mod renewal;
+
 use crate::decide::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
@@ -44,6 +46,11 @@ impl std::ops::Add<Duration> for BootInstant {
 /// How long before a lease's end its action is ended: time to kill a command, and for delays.
 pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 5).min(MARGIN_MAX)
+}
+
+/// When the work under a lease must have ended: counted from before the write was sent, never from the answer.
+pub(crate) fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
+    sent + lease.saturating_sub(margin(lease))
 }
 
 /// A deadline that can be extended until it passes or is cancelled.

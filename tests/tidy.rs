@@ -9,7 +9,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("decide", &["decide"]),
     ("observe", &["decide", "observe"]),
     ("store", &["decide", "store", "observe"]),
-    ("lease", &["decide", "lease"]),
+    ("lease", &["decide", "store", "observe", "lease"]),
     ("layer", &["decide", "store", "observe", "lease", "layer"]),
     ("action", &["decide", "lease", "action", "observe"]),
     ("engine", &["decide", "store", "action", "observe", "lease", "engine"]),

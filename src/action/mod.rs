@@ -13,12 +13,13 @@
 use crate::decide::action_kind::ActionKind;
 pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Outcome, SucceededBlocks};
+use crate::decide::event::{Event, Outcome};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
 use crate::decide::trace_context;
 use crate::decide::trace_context::{PARENT, STATE, TraceContext};
-pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime, margin};
+pub use crate::lease::renewal::CompletedBlocks;
+pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime};
 use forward::ip_filter::DnsResolver;
 use plan::ActionPlan;
 pub use run::guard_client::GuardProgram;
@@ -28,8 +29,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Notify;
 
 pub(crate) mod forward;
 pub mod plan;
@@ -97,36 +96,6 @@ pub struct Attempt<'a> {
     pub span: Option<TraceContext>,
 }
 
-/// The blocks that have succeeded; the dispatcher stores each while the next one runs.
-#[derive(Debug, Default)]
-pub struct CompletedBlocks {
-    blocks: AtomicU64,
-    notify: Notify,
-}
-
-impl CompletedBlocks {
-    /// Starts with the blocks of earlier attempts.
-    pub fn new(blocks: SucceededBlocks) -> Self {
-        Self { blocks: AtomicU64::new(blocks.0), notify: Notify::new() }
-    }
-
-    /// The blocks that have succeeded so far.
-    pub fn blocks(&self) -> SucceededBlocks {
-        SucceededBlocks(self.blocks.load(Ordering::Acquire))
-    }
-
-    /// Adds a block that has succeeded.
-    pub fn mark_done(&self, block: usize) {
-        self.blocks.fetch_or(SucceededBlocks::default().with(block).0, Ordering::AcqRel);
-        self.notify.notify_one();
-    }
-
-    /// Waits for the next success, or returns at once if there was one since the last call. For one waiter.
-    pub async fn changed(&self) {
-        self.notify.notified().await;
-    }
-}
-
 /// What actions need of the node they run on.
 #[derive(Clone, Debug)]
 pub struct ActionEnvironment {
@@ -179,17 +148,4 @@ pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)
     let state = sender.and(payload.header(STATE)).and_then(trace_context::state);
     let state = state.map(|state| (STATE, state.to_owned()));
     [(PARENT, own.to_string())].into_iter().chain(state).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_success_is_told_even_to_who_asks_later() {
-        let done = CompletedBlocks::new(SucceededBlocks(0b1));
-        done.mark_done(63);
-        done.changed().await;
-        assert_eq!(done.blocks(), SucceededBlocks(1 << 63 | 1));
-    }
 }

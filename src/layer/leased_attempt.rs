@@ -6,7 +6,8 @@ use crate::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
 use crate::decide::retry::Jitter;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::{AttemptRecord, Transition};
-use crate::lease::{BootInstant, Lease, boottime, margin};
+use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, CompletedBlocks, LeaseRenewer, LeasedWork};
+use crate::lease::{BootInstant, Lease, boottime, deadline};
 use crate::observe::log;
 use crate::store::{AdvanceResult, StoreError};
 use std::future::Future;
@@ -15,9 +16,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// The delay before an unresponsive store is tried again.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// How long writing a result is retried.
+/// How long a result that the store does not take is offered again.
 const OFFER_MAX: Duration = Duration::from_hours(1);
 
 /// An ended event and its kept response.
@@ -37,12 +36,6 @@ struct LeasedAttemptState {
     lease: Lease,
     started_at: Timestamp,
     tell: watch::Sender<Option<Arc<EndedEvent>>>,
-}
-
-/// The result of a renewal.
-enum LayerLeaseRenewal {
-    Renewed(Box<Event>),
-    Lost,
 }
 
 impl LeasedAttempt {
@@ -66,35 +59,16 @@ impl LeasedAttempt {
     /// Runs the work and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
     pub(super) async fn act<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let attempt = self.0.as_mut().expect("an attempt is there until it is settled");
-        let third = attempt.rules.route.lease / 3;
-        let mut work = pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return Some(done),
-                _ = attempt.lease.ended() => return None,
-                () = tokio::time::sleep(third) => {}
-            }
-            let mut done = None;
-            let renewed = {
-                let mut renewal = pin!(attempt.renew());
-                // The work continues during the renewal and may end before it. A store that does not respond is waited
-                // for only as long as the lease lasts.
-                loop {
-                    tokio::select! {
-                        renewed = &mut renewal => break Some(renewed),
-                        _ = attempt.lease.ended() => break None,
-                        ended = &mut work, if done.is_none() => done = Some(ended),
-                    }
-                }
-            };
-            match renewed {
-                Some(LayerLeaseRenewal::Renewed(event)) => attempt.event = *event,
-                Some(LayerLeaseRenewal::Lost) => return None,
-                None => return done,
-            }
-            if done.is_some() {
-                return done;
+        let LeasedAttemptState { engine, rules, event, lease, .. } = attempt;
+        let (store, batch, node) = (&*engine.store, engine.batch(), &engine.node);
+        let blocks = CompletedBlocks::default();
+        let renewer = LeaseRenewer { store, batch, node, route: &rules.route, lease, blocks: &blocks };
+        match renewer.act(event, pin!(work), AtLeaseEnd::Drop).await {
+            LeasedWork::Done(done) => Some(done),
+            LeasedWork::PastLease => None,
+            LeasedWork::Lost { .. } => {
+                renewal::log_lost(event);
+                None
             }
         }
     }
@@ -129,38 +103,6 @@ impl Drop for LeasedAttempt {
 }
 
 impl LeasedAttemptState {
-    /// Renews the lease until the store responds or the lease is over.
-    async fn renew(&self) -> LayerLeaseRenewal {
-        let lasts = self.rules.route.lease;
-        loop {
-            let sent = boottime();
-            let step = EventStep::Renew { lasts, blocks: SucceededBlocks::default() };
-            let Ok(change) = self.event.transition(step, &self.rules.route, self.engine.store.now()) else {
-                return LayerLeaseRenewal::Lost;
-            };
-            match self.engine.batch().advance(change).await {
-                Ok(AdvanceResult::Written { event, .. }) => {
-                    self.lease.extend(deadline(sent, lasts));
-                    return LayerLeaseRenewal::Renewed(event);
-                }
-                Ok(AdvanceResult::Lost) => {
-                    self.lost();
-                    return LayerLeaseRenewal::Lost;
-                }
-                Err(StoreError::Unsure(_)) => match self.engine.store.get(self.event.id).await {
-                    Ok(Some(event)) if self.is_mine(&event) => return LayerLeaseRenewal::Renewed(Box::new(event)),
-                    Ok(_) => return LayerLeaseRenewal::Lost,
-                    Err(_) => {}
-                },
-                Err(error) => trouble(&error),
-            }
-            if self.lease.term().over().is_some() {
-                return LayerLeaseRenewal::Renewed(Box::new(self.event.clone()));
-            }
-            tokio::time::sleep(ASK_AGAIN).await;
-        }
-    }
-
     fn change(&self, outcome: &Outcome) -> Option<Transition> {
         let now = self.engine.store.now();
         let step =
@@ -183,7 +125,7 @@ impl LeasedAttemptState {
         let written = match self.engine.batch().advance(change.clone()).await {
             Ok(AdvanceResult::Written { event, .. }) => *event,
             Ok(AdvanceResult::Lost) => {
-                self.lost();
+                renewal::log_lost(&self.event);
                 return Ok(None);
             }
             Err(StoreError::Unsure(why)) => match self.engine.store.get(self.event.id).await? {
@@ -210,16 +152,6 @@ impl LeasedAttemptState {
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
-
-    fn is_mine(&self, event: &Event) -> bool {
-        event.is_running_on(&self.engine.node) && (event.life, event.attempt) == (self.event.life, self.event.attempt)
-    }
-
-    /// Another process wrote first: this attempt's outcome is discarded.
-    fn lost(&self) {
-        let event = &self.event;
-        warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
-    }
 }
 
 impl Drop for LeasedAttemptState {
@@ -231,11 +163,6 @@ impl Drop for LeasedAttemptState {
             running.remove(&self.event.id);
         }
     }
-}
-
-/// The deadline of the work: counted from before the write was sent, never from the response.
-fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
-    sent + lease.saturating_sub(margin(lease))
 }
 
 fn trouble(error: &StoreError) {

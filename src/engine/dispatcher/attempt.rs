@@ -4,10 +4,12 @@
 //! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
-use super::{AttemptPermit, Dispatcher, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause};
-use crate::action::{Attempt, AttemptOutput, BootInstant, CompletedBlocks, Lease, LeaseSignal, boottime, margin};
+use super::{
+    AttemptPermit, Dispatcher, DispatcherState, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause,
+};
+use crate::action::{Attempt, AttemptOutput, CompletedBlocks, Lease, LeaseSignal, boottime};
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, EventStep, Outcome, Retrier};
+use crate::decide::event::{Event, EventStep, Outcome};
 use crate::decide::id::{EventId, Revision};
 use crate::decide::source::Route;
 use crate::decide::sql_template::BoundStatement;
@@ -15,6 +17,8 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context::TraceContext;
 use crate::decide::transition::{AttemptRecord, TransientHeaders, Transition};
 use crate::decide::{limits, response};
+use crate::lease::deadline;
+use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, LeaseRenewal, LeaseRenewer, LeasedWork};
 use crate::observe::metrics::StoreOp;
 use crate::observe::otlp::TraceSpan;
 use crate::store::{AdvanceResult, SqlOutcome, SqlPermit, StoreError, StoredValue};
@@ -23,17 +27,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The wait before a store that did not answer is asked again.
-pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
-
 /// How long after its lease an action may take to end: a command has five seconds to stop, its guard two to say so.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
-
-/// What a renewal came to.
-pub(super) enum LeaseRenewal {
-    Renewed(Box<Event>),
-    Lost,
-}
 
 impl Dispatcher {
     pub(super) async fn attempt(self, held: LeasedEvent) {
@@ -45,7 +40,7 @@ impl Dispatcher {
         let Some(at_it) = RunningGuard::begin(&self, &event, known, &lease) else { return };
         if known == StartConfirmation::LookedUp {
             // Whoever else has started it may have come to its end since it was looked up.
-            match self.look_up(event.id).await {
+            match renewal::look_up(&*self.0.store, event.id).await {
                 Some(stands) if stands.revision == event.revision || event.was_only_accepted(&stands) => event = stands,
                 Some(_) | None => return,
             }
@@ -176,42 +171,27 @@ impl Dispatcher {
         attempt: Attempt<'_>,
         mut act: Pin<Box<dyn Future<Output = T> + Send + '_>>,
     ) -> Option<(Event, Option<T>)> {
-        let Attempt { lease, blocks, .. } = attempt;
         let mut event = attempt.event.clone();
-        loop {
-            tokio::select! {
-                outcome = &mut act => return Some((event, Some(outcome))),
-                () = wait_past_lease(lease) => return Some((event, None)),
-                () = tokio::time::sleep(lane.route.lease / 3), if lease.term().over().is_none() => {}
-                () = blocks.changed() => {}
-            }
-            let mut outcome = None;
-            let mut renewal = Box::pin(self.renew(lane, &event, lease, blocks));
-            // The action goes on while the store is asked, and may end before it answers.
-            let renewed = loop {
-                tokio::select! {
-                    renewed = &mut renewal => break renewed,
-                    ended = &mut act, if outcome.is_none() => outcome = Some(ended),
+        let renewer = self.renewer(lane, attempt.lease, attempt.blocks);
+        match renewer.act(&mut event, act.as_mut(), AtLeaseEnd::Wait(LEFT_AFTER)).await {
+            LeasedWork::Done(outcome) => Some((event, Some(outcome))),
+            LeasedWork::PastLease => Some((event, None)),
+            LeasedWork::Lost { ended } => {
+                self.lost(&event);
+                attempt.lease.extend(boottime());
+                attempt.lease.cancel();
+                if !ended {
+                    // One that does not end is dropped, which ends what it started.
+                    tokio::time::timeout(LEFT_AFTER, act).await.ok();
                 }
-            };
-            drop(renewal);
-            match renewed {
-                LeaseRenewal::Renewed(renewed) => event = *renewed,
-                LeaseRenewal::Lost => {
-                    self.lost(&event);
-                    lease.extend(boottime());
-                    lease.cancel();
-                    if outcome.is_none() {
-                        // One that does not end is dropped, which ends what it started.
-                        tokio::time::timeout(LEFT_AFTER, act).await.ok();
-                    }
-                    return None;
-                }
-            }
-            if outcome.is_some() {
-                return Some((event, outcome));
+                None
             }
         }
+    }
+
+    fn renewer<'a>(&'a self, lane: &'a Lane, lease: &'a Lease, blocks: &'a CompletedBlocks) -> LeaseRenewer<'a> {
+        let DispatcherState { store, batch, node, .. } = &*self.0;
+        LeaseRenewer { store: &**store, batch, node, route: &lane.route, lease, blocks }
     }
 
     /// Leaves an attempt that has not begun, or whose statement has not run: nothing has happened.
@@ -221,71 +201,6 @@ impl Dispatcher {
             LeaseSignal::GoOn | LeaseSignal::Stop => EventStep::HandBack,
         };
         self.finish(event, step).await;
-    }
-
-    /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.
-    pub(super) async fn renew(
-        &self,
-        lane: &Lane,
-        event: &Event,
-        lease: &Lease,
-        blocks: &CompletedBlocks,
-    ) -> LeaseRenewal {
-        let lasts = lane.route.lease;
-        let mut event = event.clone();
-        loop {
-            let sent = boottime();
-            let step = EventStep::Renew { lasts, blocks: blocks.blocks() };
-            let Ok(change) = event.transition(step, &lane.route, self.0.store.now()) else { return LeaseRenewal::Lost };
-            match self.0.batch.advance(change).await {
-                Ok(AdvanceResult::Written { event, .. }) => {
-                    lease.extend(deadline(sent, lasts));
-                    return LeaseRenewal::Renewed(event);
-                }
-                Ok(AdvanceResult::Lost) => match self.accepted(&event).await {
-                    Some(stands) => {
-                        event = stands;
-                        continue;
-                    }
-                    None => return LeaseRenewal::Lost,
-                },
-                Err(StoreError::Unsure(_)) => match self.current_if_ours(&event).await {
-                    Some(stands) => return LeaseRenewal::Renewed(Box::new(stands)),
-                    None => return LeaseRenewal::Lost,
-                },
-                Err(error) => log_and_pause(&error),
-            };
-            if lease.term().over().is_some() {
-                return LeaseRenewal::Renewed(Box::new(event));
-            }
-            tokio::time::sleep(ASK_AGAIN).await;
-        }
-    }
-
-    /// The event as it stands, if all that was written since is that its sender was told 202: this attempt goes on.
-    async fn accepted(&self, event: &Event) -> Option<Event> {
-        if event.retrier == Retrier::Node {
-            return None;
-        }
-        self.look_up(event.id).await.filter(|stands| event.was_only_accepted(stands))
-    }
-
-    /// The event as it stands, if this attempt of this node still holds it.
-    async fn current_if_ours(&self, event: &Event) -> Option<Event> {
-        let holds =
-            |now: &Event| now.is_running_on(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt);
-        self.look_up(event.id).await.filter(holds)
-    }
-
-    /// The event as it stands, as soon as the store answers.
-    pub(super) async fn look_up(&self, id: EventId) -> Option<Event> {
-        loop {
-            match self.0.store.get(id).await {
-                Ok(stands) => return stands,
-                Err(StoreError::Broken(_)) => return None,
-                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
-            }
-        }
     }
 
     /// Writes what this attempt came to.
@@ -317,7 +232,7 @@ impl Dispatcher {
     /// told 202 meanwhile: then its end is written anew, by the event as it stands.
     pub(super) async fn is_over(&self, event: &mut Event, came: Result<AdvanceResult, StoreError>, tries: u64) -> bool {
         if let Ok(AdvanceResult::Lost) | Err(StoreError::Unsure(_)) = came
-            && let Some(stands) = self.accepted(event).await
+            && let Some(stands) = renewal::accepted(&*self.0.store, event).await
         {
             *event = stands;
             return false;
@@ -330,7 +245,8 @@ impl Dispatcher {
             }
             // Where the commit did not come through, the event stands as it did.
             Err(StoreError::Unsure(_)) => {
-                self.current_if_ours(event).await.is_none_or(|stands| stands.revision != event.revision)
+                let stands = renewal::current_if_ours(&*self.0.store, &self.0.node, event).await;
+                stands.is_none_or(|stands| stands.revision != event.revision)
             }
             Err(error @ StoreError::Down(_)) => {
                 if tries == 0 {
@@ -346,7 +262,7 @@ impl Dispatcher {
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
     pub(super) fn lost(&self, event: &Event) {
         self.0.metrics.lost(event.id);
-        warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
+        renewal::log_lost(event);
     }
 }
 
@@ -430,17 +346,6 @@ impl Drop for OutputGuard<'_> {
     }
 }
 
-/// Waits until an action that ends with its lease would long have ended. To drop it then ends what it started.
-async fn wait_past_lease(lease: &Lease) {
-    lease.ended().await;
-    tokio::time::sleep(LEFT_AFTER).await;
-}
-
-/// When the action must have ended: counted from before the write was sent, never from the answer.
-fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
-    sent + lease.saturating_sub(margin(lease))
-}
-
 impl Dispatcher {
     /// Writes what this attempt came to, with a statement in the same transaction. What refuses to run leaves nothing
     /// behind, and is then what the attempt came to.
@@ -491,7 +396,7 @@ impl Dispatcher {
         for tries in 1.. {
             // Whoever is at it when the lease ends is overtaken: it begins only with enough of it.
             if lease.deadline().left() <= effect.statement.timeout {
-                match self.renew(lane, event, lease, attempt.blocks).await {
+                match self.renewer(lane, lease, attempt.blocks).renew(event).await {
                     LeaseRenewal::Renewed(renewed) => *event = *renewed,
                     LeaseRenewal::Lost => {
                         self.lost(event);

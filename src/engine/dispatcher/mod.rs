@@ -25,6 +25,7 @@ use crate::decide::source::{InDoubtPolicy, Route};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
+use crate::lease::renewal;
 use crate::observe::log;
 use crate::observe::log::StateDetails;
 use crate::observe::metrics::{Metrics, StoreOp};
@@ -466,14 +467,14 @@ impl Dispatcher {
                     }
                 }
             }
-            self.0.stopping.run_until_cancelled(tokio::time::sleep(attempt::ASK_AGAIN)).await?;
+            self.0.stopping.run_until_cancelled(tokio::time::sleep(renewal::ASK_AGAIN)).await?;
         }
     }
 
     /// The event as it was started, after an answer that did not say so: by this node, and this very attempt. A sender
     /// may have been told 202 of it meanwhile.
     async fn started(&self, was: &Event) -> Option<Event> {
-        let now = self.look_up(was.id).await?;
+        let now = renewal::look_up(&*self.0.store, was.id).await?;
         let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.is_running_on(&self.0.node);
         if ours {
             self.publish_state(&now, StateDetails::default());

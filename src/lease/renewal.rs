@@ -1,0 +1,210 @@
+//! Acting under a lease, which is renewed while the work goes on. The dispatcher's attempts and the layer's use this loop.
+
+use super::{Lease, boottime, deadline};
+use crate::decide::event::{Event, EventStep, Retrier, SucceededBlocks};
+use crate::decide::id::{EventId, Node};
+use crate::decide::source::Route;
+use crate::decide::time::Duration;
+use crate::observe::log;
+use crate::store::batch::Batcher;
+use crate::store::{AdvanceResult, Store, StoreError};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+use tracing::warn;
+
+/// The wait before a store that did not answer is asked again.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// The blocks of an attempt that have succeeded. Each is written with a renewal while the next one runs.
+#[derive(Debug, Default)]
+pub struct CompletedBlocks {
+    blocks: AtomicU64,
+    notify: Notify,
+}
+
+impl CompletedBlocks {
+    /// Beginning with those of earlier attempts.
+    pub fn new(blocks: SucceededBlocks) -> Self {
+        Self { blocks: AtomicU64::new(blocks.0), notify: Notify::new() }
+    }
+
+    /// Those that have succeeded so far.
+    pub fn blocks(&self) -> SucceededBlocks {
+        SucceededBlocks(self.blocks.load(Ordering::Acquire))
+    }
+
+    /// Adds a block.
+    pub fn mark_done(&self, block: usize) {
+        self.blocks.fetch_or(SucceededBlocks::default().with(block).0, Ordering::AcqRel);
+        self.notify.notify_one();
+    }
+
+    /// Waits for the next success, or returns at once if there was one since the last call. For one waiter.
+    pub async fn changed(&self) {
+        self.notify.notified().await;
+    }
+}
+
+/// What renews the lease of one attempt.
+#[derive(Clone, Copy)]
+pub(crate) struct LeaseRenewer<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) batch: &'a Batcher,
+    /// The node that holds the event.
+    pub(crate) node: &'a Node,
+    pub(crate) route: &'a Route,
+    pub(crate) lease: &'a Lease,
+    pub(crate) blocks: &'a CompletedBlocks,
+}
+
+/// What a renewal came to.
+pub(crate) enum LeaseRenewal {
+    /// The event is still this attempt's.
+    Renewed(Box<Event>),
+    /// Another node, or a person, wrote the event.
+    Lost,
+}
+
+/// What happens to work that goes on when its lease ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AtLeaseEnd {
+    /// It is dropped at once.
+    Drop,
+    /// It ends by itself; it is dropped if it has not done so after this time.
+    Wait(Duration),
+}
+
+/// What came of work under a lease.
+pub(crate) enum LeasedWork<T> {
+    /// Its result.
+    Done(T),
+    /// It went on past its lease, and is to be dropped.
+    PastLease,
+    /// The lease was lost, and the result with it. `ended`: the work has come to its end.
+    Lost { ended: bool },
+}
+
+impl LeaseRenewer<'_> {
+    /// Waits for this work, and renews the lease meanwhile: at each third of it, and when a block has succeeded. `event`
+    /// is always the event as it was last written.
+    pub(crate) async fn act<F: Future + ?Sized>(
+        &self,
+        event: &mut Event,
+        mut work: Pin<&mut F>,
+        at_end: AtLeaseEnd,
+    ) -> LeasedWork<F::Output> {
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return LeasedWork::Done(done),
+                () = self.past_lease(at_end) => return LeasedWork::PastLease,
+                () = tokio::time::sleep(self.route.lease / 3), if self.lease.term().over().is_none() => {}
+                () = self.blocks.changed() => {}
+            }
+            let mut done = None;
+            let mut renewal = Box::pin(self.renew(event));
+            // The work goes on while the store is asked, and may end before it answers.
+            let renewed = loop {
+                tokio::select! {
+                    renewed = &mut renewal => break Some(renewed),
+                    _ = self.lease.ended(), if at_end == AtLeaseEnd::Drop => break None,
+                    ended = &mut work, if done.is_none() => done = Some(ended),
+                }
+            };
+            drop(renewal);
+            match renewed {
+                Some(LeaseRenewal::Renewed(renewed)) => *event = *renewed,
+                Some(LeaseRenewal::Lost) => return LeasedWork::Lost { ended: done.is_some() },
+                None => return done.map_or(LeasedWork::PastLease, LeasedWork::Done),
+            }
+            if let Some(done) = done {
+                return LeasedWork::Done(done);
+            }
+        }
+    }
+
+    /// Waits until the lease has ended and the work that is under it must have, too.
+    async fn past_lease(&self, at_end: AtLeaseEnd) {
+        self.lease.ended().await;
+        if let AtLeaseEnd::Wait(time) = at_end {
+            tokio::time::sleep(time).await;
+        }
+    }
+
+    /// Asks for more time until the store answers, or the lease is over.
+    pub(crate) async fn renew(&self, event: &Event) -> LeaseRenewal {
+        let lasts = self.route.lease;
+        let mut event = event.clone();
+        loop {
+            let sent = boottime();
+            let step = EventStep::Renew { lasts, blocks: self.blocks.blocks() };
+            let Ok(change) = event.transition(step, self.route, self.store.now()) else { return LeaseRenewal::Lost };
+            match self.batch.advance(change).await {
+                Ok(AdvanceResult::Written { event, .. }) => {
+                    self.lease.extend(deadline(sent, lasts));
+                    return LeaseRenewal::Renewed(event);
+                }
+                Ok(AdvanceResult::Lost) => match accepted(self.store, &event).await {
+                    Some(stands) => {
+                        event = stands;
+                        continue;
+                    }
+                    None => return LeaseRenewal::Lost,
+                },
+                Err(StoreError::Unsure(_)) => match current_if_ours(self.store, self.node, &event).await {
+                    Some(stands) => return LeaseRenewal::Renewed(Box::new(stands)),
+                    None => return LeaseRenewal::Lost,
+                },
+                Err(error) => log::store_error(&error),
+            }
+            if self.lease.term().over().is_some() {
+                return LeaseRenewal::Renewed(Box::new(event));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+}
+
+/// The event as it is now, if all that was written since is that its sender was answered 202: its attempt goes on.
+pub(crate) async fn accepted(store: &dyn Store, event: &Event) -> Option<Event> {
+    if event.retrier == Retrier::Node {
+        return None;
+    }
+    look_up(store, event.id).await.filter(|stands| event.was_only_accepted(stands))
+}
+
+/// The event as it is now, if the same attempt of this node still holds it.
+pub(crate) async fn current_if_ours(store: &dyn Store, node: &Node, event: &Event) -> Option<Event> {
+    let holds = |now: &Event| now.is_running_on(node) && (now.life, now.attempt) == (event.life, event.attempt);
+    look_up(store, event.id).await.filter(holds)
+}
+
+/// The event as it is now, as soon as the store answers.
+pub(crate) async fn look_up(store: &dyn Store, id: EventId) -> Option<Event> {
+    loop {
+        match store.get(id).await {
+            Ok(stands) => return stands,
+            Err(StoreError::Broken(_)) => return None,
+            Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+        }
+    }
+}
+
+/// Logs that another node wrote first: the result of this attempt is not the event's.
+pub(crate) fn log_lost(event: &Event) {
+    warn!(target: "hookonce", event = %event.id, source = &*event.source, attempt = event.attempt, "lost");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_success_is_told_even_to_who_asks_later() {
+        let done = CompletedBlocks::new(SucceededBlocks(0b1));
+        done.mark_done(63);
+        done.changed().await;
+        assert_eq!(done.blocks(), SucceededBlocks(1 << 63 | 1));
+    }
+}
