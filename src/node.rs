@@ -132,7 +132,8 @@ impl RunningNode {
             flight: flight.clone(),
             health: health.clone(),
         };
-        let desk = AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight);
+        let desk =
+            AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight);
         let closing = desk.closing.clone();
         tokio::spawn(admin::overview::record_series(desk.clone()));
         if config.store.is_shared() {

@@ -28,11 +28,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use tracing::warn;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
+use tracing::warn;
 use utoipa::ToSchema;
 
 /// The header, with any value, that a request with a cookie must carry to change something.

@@ -85,7 +85,7 @@ pub(crate) async fn record_series(state: AdminState) {
 }
 
 async fn restore_series(state: &AdminState) -> Result<Timestamp, StoreError> {
-    let (meter, start) = (state.metrics, *state.since.lock().await);
+    let (meter, start) = (&*state.metrics, *state.since.lock().await);
     let from = start - READ_BACK;
     let mut listing =
         EventQuery { since: Some(from), until: Some(start), limit: READ_BACK_PAGE, ..EventQuery::default() };

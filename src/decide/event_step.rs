@@ -274,9 +274,8 @@ impl Event {
         self
     }
 
-    /// The new event, started in the write that claims it: one write less than claiming and starting it. An event with
+    /// Starts a new event in the write that claims it: one write less than claiming and starting it. An event with
     /// nothing to do stays recorded.
-    #[must_use]
     pub fn start_at_claim(&mut self, lasts: Duration, by: Node, action: ActionKind) {
         let now = self.received_at;
         self.apply(EventStep::Start { lasts, by, action }, &Route::default(), now).ok();

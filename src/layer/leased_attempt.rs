@@ -14,7 +14,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tracing::warn;
 
 /// How long a result that the store does not take is offered again.
 const OFFER_MAX: Duration = Duration::from_hours(1);

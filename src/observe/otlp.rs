@@ -16,7 +16,7 @@ pub(crate) use on::{dropped, flush, layer, start};
 
 /// Something that takes time, as a part of a trace. It ends when it is dropped.
 #[derive(Debug)]
-pub struct TraceSpan {
+pub(crate) struct TraceSpan {
     span: Span,
     parent: Option<TraceContext>,
 }
@@ -43,7 +43,7 @@ macro_rules! span {
 
 impl TraceSpan {
     /// Begins a span within `parent`, or a trace. If the sender does not sample the trace, nothing is recorded.
-    pub fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
+    pub(crate) fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
         let span = match name {
             "receive" => span!("receive", "server"),
             "claim" => span!("claim", "internal"),
@@ -57,14 +57,14 @@ impl TraceSpan {
     }
 
     /// Adds an attribute, `hookonce.` and this name.
-    pub fn tell(&mut self, name: &'static str, value: &str) {
+    pub(crate) fn tell(&mut self, name: &'static str, value: &str) {
         if !self.span.is_disabled() {
             self.span.record(&*format!("hookonce.{name}"), cut(value, VALUE_CHARS_MAX));
         }
     }
 
     /// Marks it as failed.
-    pub fn failed(&mut self, why: &str) {
+    pub(crate) fn failed(&mut self, why: &str) {
         self.span.record("otel.status_code", "ERROR");
         self.span.record("otel.status_description", cut(why, VALUE_CHARS_MAX));
     }
@@ -78,7 +78,7 @@ impl TraceSpan {
 
     /// The context of what begins within it: without the feature `otel` nothing is recorded.
     #[cfg(not(feature = "otel"))]
-    pub fn context(&self) -> Option<TraceContext> {
+    pub(crate) fn context(&self) -> Option<TraceContext> {
         self.parent.filter(|_| false)
     }
 }

@@ -366,11 +366,14 @@ fn a_parked_event_was_not_tried_and_is_due_once_the_slot_is_its_own() {
 #[test]
 fn an_event_that_starts_with_its_claim_is_as_if_it_was_started_at_once() {
     let route = route(1, InDoubtPolicy::Retry);
-    let at_once = event().start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
+    let mut at_once = event();
+    at_once.start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
     let started = event().after(start(), &route, NOW).expect("it is due");
     assert_eq!(at_once, Event { revision: Revision::FIRST, ..started });
     let recorded = Event { state: EventState::Done { how: DoneReason::Recorded, at: NOW }, ..event() };
-    assert_eq!(recorded.clone().start_at_claim(LEASE, Node("n1".into()), ActionKind::Run), recorded);
+    let mut still = recorded.clone();
+    still.start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
+    assert_eq!(still, recorded);
 }
 
 #[test]

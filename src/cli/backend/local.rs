@@ -6,7 +6,7 @@ use crate::cli::error::CommandError;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::source::Route;
 use crate::store::retention::{self, NodeTopology};
-use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue};
+use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionPolicies, StoredValue};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;

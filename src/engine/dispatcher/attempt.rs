@@ -25,7 +25,6 @@ use crate::store::{AdvanceResult, SqlOutcome, SqlPermit, StoreError, StoredValue
 use std::collections::btree_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
-use tracing::warn;
 
 /// How long after its lease an action may take to end: a command has five seconds to stop, its guard two to say so.
 const LEFT_AFTER: Duration = Duration::from_secs(10);

@@ -305,9 +305,8 @@ impl<B: VersionedBackend> Administer for B {
             let (rules, mut claims) = (OptimisticRunner(self), Vec::new());
             for one in new {
                 let begins_with = |one: &NewEvent| cells_to_claim(one);
-                let rule = |draft: &mut OptimisticTxn<'_>, one: &NewEvent, now| {
-                    ledger::claim(draft, one, rules.at(now))
-                };
+                let rule =
+                    |draft: &mut OptimisticTxn<'_>, one: &NewEvent, now| ledger::claim(draft, one, rules.at(now));
                 let drafts = rules.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();
                 claims.push(drafted.map_or(Claim::Undecided, |drafted| drafted.answer));
