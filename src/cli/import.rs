@@ -368,7 +368,7 @@ impl ImportPlan {
             (ConfigWrite::New, _) => writeln!(out, "wrote {to}")?,
             (ConfigWrite::Over, _) => writeln!(out, "overwrote {to}")?,
             (ConfigWrite::Nothing, ExistingConfig::Same) => {
-                writeln!(out, "left {to} unchanged: it has the same content")?
+                writeln!(out, "left {to} unchanged: it has the same content")?;
             }
             (ConfigWrite::Nothing, _) => {
                 writeln!(out, "left {to} unchanged: its content differs; --force overwrites it")?;

@@ -23,6 +23,7 @@ const STORE: &str = "hookonce.db";
 /// Parts of a source that are absent only because of an error that has been reported. What follows from their absence
 /// is not reported.
 #[derive(Default, Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one part, and any of them may be unread")]
 pub(super) struct UnreadParts {
     /// The preset, which may have set every other key.
     pub(super) preset: bool,

@@ -309,7 +309,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> RouteView {
         when: route.when.as_ref().map(|filter| filter.text().to_owned()),
         action,
         group: route.group.as_ref().map(|group| match group {
-            Group::Fixed(name) => GroupView::Name(name.to_string()),
+            Group::Fixed(name) => GroupView::Name(name.clone()),
             Group::Fields(fields) => GroupView::Fields(names(source, fields)),
         }),
         retry: RetryView {

@@ -25,6 +25,7 @@ use futures_util::future::join_all;
 use http::request::Parts;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Receives deliveries.
 #[derive(Clone)]
@@ -99,7 +100,10 @@ impl Gateway {
     pub(crate) async fn receive(&self, source: &Source, request: &Parts, body: Bytes) -> HttpResponse {
         let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
         let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        self.receive_delivery(source, (path, query), &headers, body).await.response
+        let began = Instant::now();
+        let received = self.receive_delivery(source, (path, query), &headers, body).await;
+        self.observer.responded(source, began.elapsed());
+        received.response
     }
 
     /// Handles one delivery: judges it, claims its events, and says what came of it.

@@ -10,7 +10,7 @@ use crate::decide::response;
 use crate::decide::response::HttpResponse;
 use crate::decide::response::problem_json;
 use crate::decide::source::{ApiStyle, Source};
-use crate::decide::time::Timestamp;
+use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context;
 use crate::decide::trace_context::TraceContext;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
@@ -224,6 +224,7 @@ pub(crate) struct DeliveryObserver {
     metrics: Arc<Metrics>,
 }
 
+#[expect(clippy::unused_self, reason = "all that is observed goes through one observer")]
 impl DeliveryObserver {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics }
@@ -258,6 +259,11 @@ impl DeliveryObserver {
             }
             None => self.metrics.turned_away(received.record(None)),
         }
+    }
+
+    /// A request was answered after this time.
+    pub(super) fn responded(&self, source: &Source, took: Duration) {
+        self.metrics.ingest(&source.name, took);
     }
 
     /// A delivery was verified with this secret.

@@ -79,7 +79,7 @@ pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Explain
         delivery: told.from.clone(),
         bytes: told.bytes,
         notes: told.notes.clone(),
-        source: ChosenSource { name: told.source.name.to_string(), chosen: told.chosen.to_string() },
+        source: ChosenSource { name: told.source.name.to_string(), chosen: told.chosen.clone() },
         signature: signature(told),
         kind: told.source.kind.as_ref().zip(told.kind.as_ref()).map(|(kind, named)| {
             json!({ "header": kind.header, "was": named, "wanted": kind.is, "same": *named == kind.is })
@@ -102,12 +102,12 @@ pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Explain
 fn signature(told: &WalkTrace) -> SignatureReport {
     let (is, why) = match &told.signature {
         SignatureCheck::None => (SignatureWord::None, None),
-        SignatureCheck::Unchecked(why) => (SignatureWord::Unchecked, Some(why.to_string())),
+        SignatureCheck::Unchecked(why) => (SignatureWord::Unchecked, Some(why.clone())),
         SignatureCheck::Right => (SignatureWord::Right, None),
         SignatureCheck::Old => (SignatureWord::Old, None),
         SignatureCheck::Wrong => (SignatureWord::Wrong, None),
     };
-    SignatureReport { by: told.source.verify.words().to_string(), is, why }
+    SignatureReport { by: told.source.verify.words(), is, why }
 }
 
 /// A field as JSON. Numbers stay text, because JSON parsers may lose precision.

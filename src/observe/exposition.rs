@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) enum MetricsFormat {
     /// Prometheus' text format.
     Text,
-    /// OpenMetrics, for collectors that ask for it.
+    /// `OpenMetrics`, for collectors that ask for it.
     OpenMetrics,
 }
 
@@ -283,7 +283,7 @@ fn whole(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < 1e15).then_some(value as i64)
 }
 
-/// OpenMetrics as Prometheus' own text format: the name of a counter ends in `_total` where it is described, too.
+/// `OpenMetrics` as Prometheus' own text format: the name of a counter ends in `_total` where it is described, too.
 fn text_format(openmetrics: &str) -> String {
     let (mut page, mut help) = (String::with_capacity(openmetrics.len()), "");
     for line in openmetrics.lines() {

@@ -360,8 +360,7 @@ mod tests {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let subscriber = tracing_subscriber::registry().with(Lines(format, lines.clone()));
         tracing::subscriber::with_default(subscriber, log);
-        let lines = lines.lock().unwrap().clone();
-        lines
+        std::mem::take(&mut lines.lock().unwrap())
     }
 
     #[test]

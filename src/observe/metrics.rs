@@ -359,7 +359,9 @@ impl Metrics {
         source.add(SourceCounter::Attempt(at));
         if let Some(route) = source.routes.iter().find(|route| route.name == event.route) {
             route.outcomes[at].fetch_add(1, Ordering::Relaxed);
-            took.iter().for_each(|took| route.took.add_time(*took));
+            if let Some(took) = took {
+                route.took.add_time(took);
+            }
         }
     }
 

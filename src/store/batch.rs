@@ -70,7 +70,7 @@ type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<Claim, Store
 
 impl Batcher {
     /// Starts feeding this store, and counts the calls in these metrics. It ends when the last clone is dropped.
-    pub fn start(store: Arc<dyn Store>, meter: Arc<Metrics>) -> Self {
+    pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
@@ -80,13 +80,13 @@ impl Batcher {
             tokio::spawn(feed_claims(
                 store.clone(),
                 claim_jobs.clone(),
-                meter.clone(),
+                metrics.clone(),
                 last_write.clone(),
                 lost.clone(),
             ));
-            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone(), last_write.clone()));
+            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), metrics.clone(), last_write.clone()));
         }
-        drop(store);
+        drop((store, metrics));
         Self { claims, advances, last_write }
     }
 

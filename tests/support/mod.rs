@@ -162,7 +162,9 @@ impl House {
             let from = text.len();
             assert!(errors.read_line(&mut text).unwrap() > 0, "the node did not start: {text}");
             let line: Json = serde_json::from_str(&text[from..]).unwrap_or_else(|_| panic!("no JSON: {text}"));
-            line["ingest"].as_str().map(|at| at.clone_into(&mut ingest));
+            if let Some(at) = line["ingest"].as_str() {
+                at.clone_into(&mut ingest);
+            }
             admin = line["admin"].as_str().map(str::to_owned);
         }
         let log = Arc::new(Mutex::new(text));

@@ -155,7 +155,7 @@ fn rows(path: &Path) -> Result<SteakpieEvents, SteakpieReadErrorKind> {
         match self::row(row, shape)? {
             Ok(row) => events.rows.push(row),
             Err(cell) => {
-                events.odd.push(format!("row {number} of `events`: its {cell} is not a value that steakpie writes"))
+                events.odd.push(format!("row {number} of `events`: its {cell} is not a value that steakpie writes"));
             }
         }
     }

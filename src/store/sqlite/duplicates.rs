@@ -15,7 +15,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 
 /// Claims each of these as if it were alone, in one snapshot, and leaves everything as it is.
-pub(super) fn foresee(db: &Connection, new: Vec<NewEvent>, at: ClockSnapshot) -> Result<Vec<Claim>> {
+pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: ClockSnapshot) -> Result<Vec<Claim>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
         let claim = |one: &NewEvent| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);

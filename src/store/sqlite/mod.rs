@@ -407,7 +407,7 @@ impl Administer for SqliteStore {
 
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let at = self.clock.moment();
-        self.read(move |db| duplicates::foresee(db, new, at))
+        self.read(move |db| duplicates::foresee(db, &new, at))
     }
 
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
