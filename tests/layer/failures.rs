@@ -4,6 +4,7 @@ use super::flaky::{Flaky, Mood};
 use super::{PATIENCE, STORES, Service, behind};
 use hookonce::decide::source::Keep;
 use hookonce::{Once, seconds};
+use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -169,7 +170,7 @@ impl<S: Subscriber> Layer<S> for Seen {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let mut line = format!("{} {}", event.metadata().target(), event.metadata().level());
         event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
-            line += &format!(" {}={value:?}", field.name());
+            let _ = write!(line, " {}={value:?}", field.name());
         });
         self.0.lock().unwrap().push(line);
     }
