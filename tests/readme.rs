@@ -81,17 +81,19 @@ fn after<'c>(text: &'c str, before: &str) -> Vec<&'c str> {
 fn every_word_of_the_log_is_in_the_document() {
     let mut all = Vec::new();
     code(&root().join("src"), &mut all);
-    let mut words = Vec::new();
-    // A config's problems have levels of their own, and are not in the log.
-    for (path, text) in all.iter().filter(|(path, _)| !path.ends_with("config/diagnostic.rs")) {
-        for level in ["Level::Info, ", "Level::Warn, ", "Level::Error, ", "level, "] {
-            words.extend(after(text, level).into_iter().map(|word| (word, "")));
-        }
-        words.extend(text.split("rejected_before_judging(").skip(1).filter_map(|rest| {
-            let reason = rest.split(')').next()?.split(", ").nth(1)?;
-            Some((reason.strip_prefix('"')?.strip_suffix('"')?, "reason="))
-        }));
+    // `tests/interface` keeps this list true.
+    let log_words = std::fs::read_to_string(root().join("tests/interface/log-words.txt")).unwrap();
+    let mut words: Vec<_> = log_words.lines().map(|word| (word, "")).collect();
+    for (path, text) in &all {
         let named = |end: &str| path.ends_with(end);
+        if named("ingress/http.rs") {
+            let turned_away = text.split("refused(4").skip(1).filter_map(|rest| rest.split('"').nth(1));
+            words.extend(turned_away.map(|word| (word, "reason=")));
+        }
+        if named("ingress/request_body.rs") {
+            let reasons = text.split("fn reason").nth(1).and_then(|rest| rest.split("\n    }").next()).unwrap();
+            words.extend(after(reasons, "=> Some(").into_iter().map(|word| (word, "reason=")));
+        }
         if named("decide/delivery.rs") {
             let reasons = text.split("fn reason").nth(1).and_then(|rest| rest.split("pub fn").next()).unwrap();
             words.extend(after(reasons, "=> ").into_iter().map(|word| (word, "reason=")));
@@ -102,7 +104,13 @@ fn every_word_of_the_log_is_in_the_document() {
             words.extend(after(causes, "=> ").into_iter().map(|word| (word, "cause=")));
         }
     }
-    for some in [("quarantined", ""), ("too_large", "reason="), ("bad_order", "reason="), ("cancelled", "cause=")] {
+    for some in [
+        ("quarantined", ""),
+        ("too_large", "reason="),
+        ("unknown_path", "reason="),
+        ("bad_order", "reason="),
+        ("cancelled", "cause="),
+    ] {
         assert!(words.contains(&some), "{some:?} was not found in the code: {words:?}");
     }
     let document = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
