@@ -56,13 +56,15 @@ pub(super) enum GuardReport {
     },
 }
 
-/// Why the guard ended a command.
+/// Why the guard ended a command. Its words stay as they are: a guard may be newer than its node.
 #[derive(Clone, Copy, Serialize, Deserialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TerminationCause {
+    #[serde(rename = "asked")]
     Requested,
     Deadline,
-    /// It could no longer hear its node.
+    /// The connection to the node has ended.
+    #[serde(rename = "deaf")]
     NodeDisconnected,
 }
 
