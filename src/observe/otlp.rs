@@ -6,7 +6,7 @@
 #[cfg(not(feature = "otel"))]
 pub(crate) use off::{TraceSpan, dropped};
 #[cfg(feature = "otel")]
-pub use on::{TraceSpan, dropped, flush, start};
+pub(crate) use on::{TraceSpan, dropped, flush, start};
 
 /// Without the feature nothing is traced.
 #[cfg(not(feature = "otel"))]
@@ -72,7 +72,7 @@ mod on {
 
     /// Starts sending spans to a collector, for the whole process: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or
     /// `OTEL_EXPORTER_OTLP_ENDPOINT` and the usual path. Says where to; `None`: nobody asked for it.
-    pub fn start(env: &dyn Fn(&str) -> Option<String>, node: &str) -> Option<String> {
+    pub(crate) fn start(env: &dyn Fn(&str) -> Option<String>, node: &str) -> Option<String> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
         let url = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(base)?;
@@ -99,7 +99,7 @@ mod on {
     }
 
     /// Waits until what was traced so far is sent, or given up.
-    pub async fn flush() {
+    pub(crate) async fn flush() {
         let (done, wait) = oneshot::channel();
         if let Some(exporter) = EXPORTER.get()
             && exporter.send(SpanMessage::Flush(done)).await.is_ok()
@@ -109,7 +109,7 @@ mod on {
     }
 
     /// Spans that were dropped.
-    pub fn dropped() -> u64 {
+    pub(crate) fn dropped() -> u64 {
         DROPPED.load(Ordering::Relaxed)
     }
 
