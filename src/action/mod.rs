@@ -2,10 +2,10 @@
 //! and says what came of it. It never writes to a store, never retries, and knows no route.
 //!
 //! ```text
-//! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
-//!                                 sql.rs       nothing yet: its statement goes with the write of the outcome
-//!                                 http.rs      one request ─▶ target.rs where to ─▶ resolve.rs at which address
-//!                                 nats.rs      one message
+//! Attempt ─act─▶ Outcome          run/       blocks and steps ─▶ guard_client.rs ─socket─▶ guard.rs ─▶ the command
+//!                                 forward/   one request ─▶ url_template.rs (where to) ─▶ ip_filter.rs (which addresses)
+//!                                 publish/   one NATS message
+//!                                 sql.rs     nothing yet: its statement goes with the write of the outcome
 //! ```
 //!
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.

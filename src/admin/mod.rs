@@ -1,6 +1,6 @@
 //! The port for people and their tools: look at events, replay, forget, watch. Its own port; on loopback by default.
 //!
-//! Who may is decided at the door (`door.rs`). What can be asked, and what is answered, stands in `openapi.json`.
+//! Who may is decided at the door (`auth.rs`). What can be asked, and what is answered, stands in `openapi.json`.
 pub(crate) mod auth;
 pub(crate) mod bulk_replay;
 pub(crate) mod dashboard;

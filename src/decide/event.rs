@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `after` is the only way from one state to another. It owns no clock and no register: whether an event is still
-//! its subject's current one is asked by the store, in the write itself (see `change.rs`).
+//! its subject's current one is asked by the store, in the write itself (see `transition.rs`).
 
 pub use super::blocks::SucceededBlocks;
 

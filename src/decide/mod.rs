@@ -5,7 +5,7 @@
 //! ```text
 //! Delivery ─verify─▶ Verified ─fields, filter, route, keys─▶ Verdict       judge.rs
 //! Event ─after(step)─▶ Event                                               event.rs
-//! Claim, Event ─▶ Reply                                                    answer.rs
+//! Claim, Event ─▶ Reply                                                    response/
 //! ```
 //!
 //! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.

@@ -1,7 +1,7 @@
 //! The store: keys, registers, slots and events, and no policy. What `decide` worked out is written here, all of it
 //! or nothing, and is durable when the call returns.
 //!
-//! A new store begins by making [`conformance`] green. One that decides one event after another, such as memory and
+//! A new store begins by making `conformance` green. One that decides one event after another, such as memory and
 //! SQLite, only has to be a [`ledger::Ledger`]; one that many nodes write at once, only a [`optimistic::VersionedBackend`].
 
 pub mod batch;

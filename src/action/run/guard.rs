@@ -1,5 +1,5 @@
 //! `hookonce guard`: stands between a node and one command, so that the command does not outlive the node or its
-//! lease. Its standard input is the lifeline (see `lifeline.rs`); it is started by a node and by nobody else.
+//! lease. Its standard input is the lifeline (see `guard_protocol.rs`); it is started by a node and by nobody else.
 //!
 //! ```text
 //!             ┌─ stop ──────────────▶ TERM ─ 5 s or the deadline ─▶ KILL ─┐

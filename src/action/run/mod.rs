@@ -1,5 +1,5 @@
 //! `run`: blocks of steps, each step through its guard. What is decided here is what an end means; how a command is
-//! started and ended is `guarded.rs`, what it is started with is `step.rs`.
+//! started and ended is `guard_client.rs`, what it is started with is `step.rs`.
 pub(crate) mod guard;
 pub(crate) mod guard_client;
 pub(crate) mod guard_protocol;

@@ -5,7 +5,7 @@
 //! rule at all: it is a [`VersionedBackend`] that reads cells and swaps them.
 //!
 //! ```text
-//! claim, advance, … ─▶ read cells ─▶ draft (ledger.rs) ─missing─▶ read those too
+//! claim, advance, … ─▶ read cells ─▶ txn.rs (the rules) ─missing─▶ read those too
 //!                          ▲               │
 //!                          └─ changed ── write ─▶ answer
 //! ```

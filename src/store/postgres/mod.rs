@@ -1,11 +1,11 @@
 //! PostgreSQL: a store that many nodes share.
 //!
 //! ```text
-//! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
-//!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs, beside.rs, mark.rs
-//! effect             ─▶ the same with a statement    ▶ a transaction of its own      effect.rs
-//! get, due, list, …  ─────────────────────────────────▶ look          look.rs, listed.rs
-//! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
+//! claim, advance, … ─▶ OptimisticStore (the rules, in Rust) ─▶ read records         read.rs
+//!                                                           └▶ conditional writes  write.rs, batch_writes.rs, rows.rs
+//! advance_with_sql   ─▶ the same with a statement             ▶ its own transaction  sql.rs
+//! get, due, list, …  ────────────────────────────────────────▶ queries               queries.rs, list.rs
+//! other nodes        ◀───── listen, notify ───────────────────▶ other nodes          notify.rs
 //! ```
 //!
 //! Every statement of ours names the schema that the store lives in (`{schema}.events`); sessions keep the user's own

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cells, lists ─▶ one pipeline: TIME, what is asked, the marks                          read.rs
-//! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                write.rs, write.lua, hints.rs
+//! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                script_args.rs, write.lua, notify.rs
 //!                 over one connection for all; the server is looked at whenever it is
-//!                 made anew, and now and then                                           link.rs, check.rs, sentinel.rs
+//!                 made anew, and now and then                                           client.rs, server_check.rs, sentinel.rs
 //! ```
 //!
-//! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::optimistic)). No key has a TTL: what
+//! The rules are the ledger's, run over copies of records (see [`super::optimistic`]). No key has a TTL: what
 //! may be forgotten is decided by the rules, by the server's time.
 //!
 //! The whole store lies under one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of
