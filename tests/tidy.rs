@@ -345,6 +345,25 @@ fn the_configs_in_the_documents_are_right() {
 }
 
 #[test]
+fn comments_name_only_files_that_are_beside_them() {
+    let mut named = 0;
+    for (file, _, text) in sources() {
+        let path = root().join("src").join(&file);
+        let beside: Vec<_> = rust_files(path.parent().unwrap());
+        for line in text.lines().filter(|line| line.trim_start().starts_with("//")) {
+            let words = line.split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.' | '/')));
+            let is_file = |word: &&str| Path::new(word).extension().is_some_and(|extension| extension == "rs");
+            for word in words.map(|word| word.trim_end_matches('.')).filter(is_file) {
+                named += 1;
+                let there = beside.iter().any(|found| found.ends_with(word)) || root().join("src").join(word).exists();
+                assert!(there || root().join(word).exists(), "{file} names {word}: {line}");
+            }
+        }
+    }
+    assert!(named > 20, "the test looks at nothing");
+}
+
+#[test]
 fn the_documents_name_only_files_that_are_there() {
     for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
         let text = std::fs::read_to_string(root().join(document)).unwrap();

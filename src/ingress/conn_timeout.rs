@@ -7,7 +7,7 @@
 //!                    └─ malformed, answered by hyper ────────────────────────▶ Lingering
 //! ```
 //! `InFlightRequest` has no deadline here: a body has its own, and so has whatever the handler waits for. Out of any other phase the
-//! port may close a connection to make room for another one (`places.rs`).
+//! port may close a connection to make room for another one (`conn_limit.rs`).
 
 use super::accept::ConnectionLimits;
 use super::conn_limit::PortState;

@@ -2,14 +2,11 @@
 //! elsewhere; here is only how it comes in and how the answer goes out.
 //!
 //! ```text
-//! accept.rs   takes connections, drains them        watch.rs   how long a connection may take for what it does
-//! places.rs   which connection goes when there are too many
-//! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
-//!                                                   admin/     what they ask, and the door to it
-//! body.rs     reads a body, bounded in size, time and memory
-//! health.rs   whether a node takes deliveries
-//! dashboard.rs the page for people, inside the binary
-//! reply.rs    an answer on its way out
+//! accept.rs        accepts connections, and drains them     conn_timeout.rs  how long a connection may take
+//! conn_limit.rs    which connection is closed when there are too many
+//! http.rs          the webhook port                         nats.rs          a NATS stream as a source
+//! request_body.rs  reads a body, bounded in size, time and memory
+//! readiness.rs     whether the node accepts deliveries      http_response.rs sends a response
 //! ```
 pub mod accept;
 pub(crate) mod conn_limit;

@@ -1,5 +1,5 @@
 //! What is counted while running. To count costs one addition in memory; what is counted over time is worked out from
-//! that by who looks (`series.rs`). Every label is a name of the config or a word of the design, so there are few.
+//! that by who looks (`time_series.rs`). Every label is a name of the config or a word of the design, so there are few.
 
 use super::delivery_log::{DeliveryRecord, DeliveryVerdict, RecentDeliveries};
 use super::histogram::{Histogram, LONG_TIMES, SIZES, TIMES};

@@ -1,6 +1,6 @@
 //! Fields: named values pointed at inside a delivery, declared once and used by that name everywhere.
 //!
-//! A body is walked once, along a trie of the declared paths (see `json.rs`): what nobody points at is skipped, and no
+//! A body is walked once, along a trie of the declared paths (see `decide/json_walk.rs`): what nobody points at is skipped, and no
 //! tree is built. Numbers keep the text they were written with, so 9007199254740992 and 9007199254740993 stay two
 //! values.
 

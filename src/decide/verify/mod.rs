@@ -2,7 +2,7 @@
 //!
 //! Only this module can make a [`VerifiedDelivery`], and everything after it asks for one: filtering or keying unsigned bytes
 //! does not compile. Every refusal looks the same from outside. The content type is looked at last, so that nobody
-//! without the secret learns anything about what we take. It never chooses how signed bytes are read: see `content.rs`.
+//! without the secret learns anything about what we take. It never chooses how signed bytes are read: see `content_type.rs`.
 
 mod bearer;
 mod callers;

@@ -6,7 +6,7 @@
 //! here.
 //!
 //! ```text
-//! claim, advance, … ─▶ read cells ─▶ draft (ledger.rs) ─missing─▶ read those too
+//! claim, advance, … ─▶ read cells ─▶ txn.rs (the rules) ─missing─▶ read those too
 //!                          ▲               │
 //!                          └─ changed ── write ─▶ answer
 //! ```

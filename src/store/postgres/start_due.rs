@@ -19,7 +19,7 @@ use crate::store::row::columns;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
 
 /// Only events are locked, and none is waited for: so nobody who takes locks in their order can come to wait for us while
-/// we wait for them. `part` is said twice as in `look.rs`.
+/// we wait for them. `part` is said twice as in `queries.rs`.
 const HOLD: &str = concat!(
     "select ",
     columns!(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin · keys put in tentatively · registers · slots · events locked · keys read back
-//!    └─▶ settle (swap.rs) ─▶ what it comes to, less what was tentative and refused · commit
+//!    └─▶ settle (batch_writes.rs) ─▶ what it comes to, less what was tentative and refused · commit
 //! ```
 //!
 //! Locks are taken in one order everywhere: keys, registers, slots, events, each sorted. A key that nobody holds is

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! claim, advance, forget, note ─▶ the writing thread ─▶ one transaction per batch, synced      writer.rs, rows.rs
-//!                                 the log is moved into the database beside it                 log.rs
-//! get, payload, due, list, …   ─▶ a few connections that only read                             read.rs
+//!                                 the log is moved into the database beside it                 checkpoint.rs
+//! get, payload, due, list, …   ─▶ a few connections that only read                             queries.rs, list.rs
 //! ```
 //!
-//! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
+//! The rules are those of [`ledger`](super::ledger); here they are only given rows to work on. It owns the file's lock, and never
 //! answers before what it answers is on the disk.
 
 pub(crate) mod checkpoint;
