@@ -59,15 +59,17 @@ async fn parked_events_run_in_the_order_they_came() {
 
 #[tokio::test]
 async fn parked_events_of_a_node_that_stopped_run_in_the_same_order() {
-    let step =
-        "echo begin $HOOKONCE_FIELD_N >> log; until test -e go; do sleep 0.01; done; echo end $HOOKONCE_FIELD_N >> log";
+    let step = "echo $$ > pid; echo begin $HOOKONCE_FIELD_N >> log; until test -e go; do sleep 0.01; done; \
+                echo end $HOOKONCE_FIELD_N >> log";
     let retry = "retry = { attempts = 1, first = \"1ms\" }";
     let mut house = House::new(&numbers("", &format!("{retry}\ngroup = \"one\"\nrun = {{ steps = [\"{step}\"] }}")));
     for n in 1..=4 {
         house.deliver(IN, &number("n", n)).await;
     }
     until("the first to run", || house.lines("log").len() == 1).await;
+    let environ = format!("/proc/{}/environ", house.lines("pid")[0]); // empty as soon as the process has ended
     house.kill();
+    until("the guard to kill the command", || std::fs::read(&environ).map_or(true, |env| env.is_empty())).await;
     std::fs::remove_file(house.path("log")).unwrap();
     touch(&house, "go");
     house.start();

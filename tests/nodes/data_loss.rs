@@ -475,7 +475,7 @@ async fn a_postgres_that_does_not_tell_its_position_is_fenced_by_what_was_writte
     act(&house, "lost").await;
     assert!(house.stop().success());
     let (code, line) = live(&house, &url);
-    assert!(code == 0 && line.contains("does not tell its system identifier"), "{line}");
+    assert!(code == 0 && line.contains("does not reveal its system identifier"), "{line}");
     let mut psql = Command::new(postgres::program("psql"));
     assert!(psql.args(["-q", "-d", &server.url(&database), "-f"]).arg(&copy).output().unwrap().status.success());
     goes_on_when_told(&mut house, &url, &["forgotten"], "lost").await;

@@ -355,7 +355,7 @@ async fn check_live_says_of_an_empty_store_what_a_node_will_make_of_it() {
     check(&manual, &empty, 1, "migrate = \"manual\"; run `hookonce migrate up`");
     check(RECORDS, &redis.url("empty"), 0, "responds; it is empty, and the first node creates a store in it");
     drop((node(RECORDS, &empty), node(RECORDS, &redis.url("empty"))));
-    check(RECORDS, &empty, 0, ": answers\n");
-    check(&manual, &empty, 0, ": answers\n");
-    check(RECORDS, &redis.url("empty"), 0, ": answers\n");
+    check(RECORDS, &empty, 0, ": responds\n");
+    check(&manual, &empty, 0, ": responds\n");
+    check(RECORDS, &redis.url("empty"), 0, ": responds\n");
 }
