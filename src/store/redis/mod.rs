@@ -7,7 +7,7 @@
 //!                       it is made anew, and now and then                               client.rs, server_check.rs, sentinel.rs
 //! ```
 //!
-//! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::optimistic)). No key has a TTL: what
+//! The rules are not here but in `decide/ledger/mod.rs`, run over drafts (see [`shared`](super::optimistic)). No key has a TTL: what
 //! may be forgotten is decided by the rules, by the server's time.
 //!
 //! The whole store lies under one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of
