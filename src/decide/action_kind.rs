@@ -1,7 +1,7 @@
 //! The kind of action that an attempt was begun as.
 
-/// The kind of action that an attempt was begun as. It is written with the attempt's lease: the route may be configured
-/// otherwise by the time it matters.
+/// The kind of action that an attempt was started as. It is stored with the attempt's lease, because the route's config
+/// may have changed by the time it is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ActionKind {
@@ -21,7 +21,7 @@ impl ActionKind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Run, Self::Forward, Self::Publish, Self::Sql, Self::Layer];
 
-    /// The word for it, as it is stored.
+    /// The name under which it is stored.
     pub fn word(self) -> &'static str {
         match self {
             Self::Run => "run",
@@ -32,13 +32,13 @@ impl ActionKind {
         }
     }
 
-    /// The kind of this word. `None` where no kind of this version has it.
+    /// The kind with this name. `None`: this version has no such kind.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Whether such an action has ended once the process of its node has. The guard kills a command, the database rolls
-    /// a statement back, and a service in the process is gone with it. A receiver goes on with what it was sent.
+    /// Whether such an action ends together with its node's process. The guard kills a command, the database rolls a
+    /// statement back, and a service in the process ends with it. A receiver goes on with what it was sent.
     pub fn ends_with_its_node(self) -> bool {
         match self {
             Self::Run | Self::Sql | Self::Layer => true,

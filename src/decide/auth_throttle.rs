@@ -1,24 +1,24 @@
-//! How long the refusal of a wrong token is held back, by the address that it came from. Pure: time is an argument,
-//! counted from any fixed moment.
+//! Delays the response to a wrong token, longer with each failure from the same address. Pure: time is an argument,
+//! counted from an arbitrary fixed origin.
 //!
 //! Only refusals are delayed. A right token is answered at once, whatever came from its address before: behind a proxy
-//! on this machine all have one address, and nobody is to be locked out by others.
+//! on this machine all clients have one address, and none may lock out the others.
 
 use super::limits;
 use super::time::Duration;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The delay of an address's first refusal; it doubles with each that follows.
+/// Delay of an address's first refusal; it doubles with each further one.
 const DELAY_FIRST: Duration = Duration::from_millis(20);
-/// An address that sent no wrong token for so long begins anew.
+/// An address that sent no wrong token for this long starts again at the first delay.
 const FORGET_AFTER: Duration = Duration::from_mins(1);
-/// One address is told of in the log this often at most …
+/// Minimum time between two log lines about one address.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// … and all of them together with so many lines in a second.
+/// Maximum number of log lines per second, for all addresses together.
 const LINES_PER_SECOND: u32 = 5;
 
-/// The refusals of late, by address.
+/// Recent refusals, by address.
 #[derive(Debug)]
 pub struct AuthThrottle<K> {
     addresses: HashMap<K, ThrottledAddress>,
@@ -35,13 +35,13 @@ struct ThrottledAddress {
     unsaid: u64,
 }
 
-/// What is to be done about one refusal.
+/// How to handle one refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThrottleDecision {
-    /// How long it is held back; until [`AuthThrottle::release`] it counts as waiting. `None`: too many wait already, and
-    /// the connection is closed without an answer.
+    /// How long the response is delayed; it counts as waiting until [`AuthThrottle::release`]. `None`: too many are
+    /// waiting, and the connection is closed without a response.
     pub delay: Option<Duration>,
-    /// How many refusals of this address a line of the log is to tell of now; `None`: no line.
+    /// The number of refusals of this address to log now; `None`: log nothing.
     pub say: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl<K> Default for AuthThrottle<K> {
 }
 
 impl<K: Hash + Eq + Clone> AuthThrottle<K> {
-    /// A wrong token came from here.
+    /// Records a wrong token from this address.
     pub fn record_failure(&mut self, from: &K, now: Duration) -> ThrottleDecision {
         if !self.addresses.contains_key(from) {
             self.make_room(now);
@@ -88,7 +88,7 @@ impl<K: Hash + Eq + Clone> AuthThrottle<K> {
         ThrottleDecision { delay, say }
     }
 
-    /// A refusal that was held back is on its way, or nobody waits for it any more.
+    /// Ends the wait of a delayed refusal: it was sent, or its client has gone.
     pub fn release(&mut self, from: &K) {
         if let Some(address) = self.addresses.get_mut(from) {
             address.waiting = address.waiting.saturating_sub(1);
@@ -96,8 +96,8 @@ impl<K: Hash + Eq + Clone> AuthThrottle<K> {
         }
     }
 
-    /// Forgets addresses when there are too many: first those that are forgotten anyway, then the one that was quiet
-    /// longest. One that has refusals waiting stays.
+    /// Forgets addresses when there are too many: first those whose time is over, then the one that was quiet longest.
+    /// An address with waiting refusals stays.
     fn make_room(&mut self, now: Duration) {
         if self.addresses.len() < limits::REFUSED_ADDRESSES_MAX {
             return;
@@ -131,13 +131,13 @@ mod tests {
             })
             .collect();
         assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2000, 2000]);
-        assert_eq!(throttle.record_failure(&"b", at(0)).delay, Some(at(20)), "another address is another matter");
+        assert_eq!(throttle.record_failure(&"b", at(0)).delay, Some(at(20)), "each address has its own delay");
         assert_eq!(throttle.record_failure(&"a", at(59_000)).delay, Some(at(2000)));
         assert_eq!(throttle.record_failure(&"a", at(120_000)).delay, Some(at(20)));
     }
 
     #[test]
-    fn only_so_many_refusals_wait_for_one_address_and_for_all() {
+    fn waiting_refusals_are_limited_per_address_and_in_total() {
         let mut throttle = AuthThrottle::default();
         for _ in 0..limits::REFUSALS_WAITING_PER_ADDRESS {
             assert!(throttle.record_failure(&0, at(0)).delay.is_some());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_told_at_once_then_now_and_then_with_how_many_and_never_flooded() {
+    fn refusals_are_logged_at_once_then_counted_and_never_flood_the_log() {
         let mut throttle = AuthThrottle::default();
         assert_eq!(throttle.record_failure(&0, at(0)).say, Some(1));
         assert!((0..500).all(|n| throttle.record_failure(&0, at(n)).say.is_none()));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_addresses_are_remembered_and_no_more() {
+    fn the_number_of_remembered_addresses_is_limited() {
         let mut throttle = AuthThrottle::default();
         for from in 0..2 * limits::REFUSED_ADDRESSES_MAX as u64 {
             if throttle.record_failure(&from, at(from)).delay.is_some() {

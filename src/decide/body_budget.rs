@@ -1,26 +1,26 @@
-//! The memory budget of the bodies that one node holds: which body gets room, and which one has to go when there is
-//! none. Pure: time is an argument, counted from any fixed moment.
+//! The memory budget for the request bodies that one node holds: which body is admitted, and which one is displaced
+//! when memory is short. Pure: time is an argument, counted from an arbitrary fixed origin.
 //!
 //! ```text
 //! ├──────────── large bodies, and small ones while there is room ────────────┤──── small bodies only ────┤
 //! 0                                                             max - reserved                         max
 //! ```
 //!
-//! When room is short, a body that is still arriving makes way: first, of the large ones, the one that brings the fewest
-//! bytes per second; then, of the small ones that have been arriving for longer than [`SLOW_AFTER`], the slowest. A body
-//! that is whole is never taken away.
+//! When memory is short, a body that is still arriving is displaced: first the slowest of the large ones, by bytes per
+//! second; then the slowest of the small ones that have been arriving for longer than [`SLOW_AFTER`]. A complete body
+//! is never displaced.
 
 use super::limits;
 use super::time::Duration;
 use std::collections::HashMap;
 
-/// The time over which the rate of a body is measured; a small body that arrives for longer than this is a slow one.
+/// The time over which a body's rate is measured. A small body that takes longer than this to arrive counts as slow.
 pub const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Names one body in a budget.
+/// Identifies one body in a budget.
 pub type BodyId = u64;
 
-/// Room for bodies. `W` is what wakes the task that reads a body.
+/// Accounts for the bytes of all bodies. `W` wakes the task that reads a body.
 #[derive(Debug)]
 pub struct BodyMemoryBudget<W> {
     max: usize,
@@ -35,19 +35,19 @@ pub struct BodyMemoryBudget<W> {
 struct BudgetEntry<W> {
     bytes: usize,
     arriving: bool,
-    /// When and with how many bytes the rate was last and second to last measured from.
+    /// Time and bytes at the last two points from which the rate is measured.
     marks: [(Duration, usize); 2],
     waker: W,
 }
 
-/// The answer to a body that needs more room.
+/// The result of asking for more memory.
 #[derive(PartialEq, Eq, Debug)]
 pub enum BodyAdmission<W> {
-    /// It has the room. These bodies had to go.
+    /// Granted. The bodies of these wakers were displaced.
     Granted(Vec<W>),
-    /// It is the slowest of several, or had to go before: it has no room any more.
+    /// This body is the slowest of several, or was displaced before: it has no memory any more.
     Displaced,
-    /// There is no room, and no slow body that could make way.
+    /// There is no memory, and no slow body to displace.
     Full,
 }
 
@@ -56,18 +56,18 @@ fn is_large(bytes: usize) -> bool {
 }
 
 impl<W: Clone> BodyMemoryBudget<W> {
-    /// Room for `max` bytes. A quarter of it is for small bodies only.
+    /// A budget of `max` bytes. A quarter of it is for small bodies only.
     pub fn new(max: usize) -> Self {
         let reserved = max / limits::SMALL_BODIES_SHARE;
         Self { max, reserved, small: 0, large: 0, bodies: HashMap::new(), next: 0 }
     }
 
-    /// Bytes of all bodies.
+    /// Bytes held by all bodies.
     pub fn used(&self) -> usize {
         self.small + self.large
     }
 
-    /// A new body, still empty.
+    /// Adds a new, empty body.
     pub fn begin(&mut self, waker: W, now: Duration) -> BodyId {
         let id = self.next;
         self.next += 1;
@@ -75,7 +75,7 @@ impl<W: Clone> BodyMemoryBudget<W> {
         id
     }
 
-    /// Could a body of this length be taken now, if all that may be displaced were?
+    /// Whether a body of this length could be admitted now if every displaceable body were displaced.
     pub fn could_take(&self, bytes: usize, now: Duration) -> bool {
         if self.fits(self.small, self.large, bytes) {
             return true;
@@ -87,7 +87,7 @@ impl<W: Clone> BodyMemoryBudget<W> {
         self.fits(small, large, bytes)
     }
 
-    /// Makes room for `more` bytes of a body, by displacing slower ones if it has to.
+    /// Grants `more` bytes to a body, displacing slower ones if necessary.
     pub fn grow(&mut self, id: BodyId, more: usize, now: Duration) -> BodyAdmission<W> {
         let Some(body) = self.bodies.get_mut(&id) else { return BodyAdmission::Displaced };
         body.mark(now);
@@ -113,13 +113,13 @@ impl<W: Clone> BodyMemoryBudget<W> {
         BodyAdmission::Granted(gone)
     }
 
-    /// It is whole: from now on it stays until it is ended. False: it had to go.
+    /// Marks a body as complete: from now on it is not displaced. False: it was displaced already.
     pub fn complete(&mut self, id: BodyId) -> bool {
         let body = self.bodies.get_mut(&id);
         body.map(|body| body.arriving = false).is_some()
     }
 
-    /// Gives its room back.
+    /// Removes a body and releases its memory.
     pub fn end(&mut self, id: BodyId) -> Option<W> {
         let body = self.bodies.remove(&id)?;
         *self.pool(body.bytes) -= body.bytes;
@@ -130,8 +130,8 @@ impl<W: Clone> BodyMemoryBudget<W> {
         if is_large(bytes) { &mut self.large } else { &mut self.small }
     }
 
-    /// Is there room for a body of `bytes` beside so many bytes of small and large ones? One that is larger than all its
-    /// room (its source may allow that) is taken while it is the only one.
+    /// Whether a body of `bytes` fits beside this many bytes of small and large bodies. A body larger than its whole
+    /// share (its source may allow that) is admitted while it is the only one.
     fn fits(&self, small: usize, large: usize, bytes: usize) -> bool {
         let all = small.saturating_add(large).saturating_add(bytes);
         if is_large(bytes) {
@@ -142,12 +142,12 @@ impl<W: Clone> BodyMemoryBudget<W> {
         }
     }
 
-    /// Who goes next; `asking` itself if it is the slowest of several large ones.
+    /// The body to displace next; `asking` itself if it is the slowest of several large ones.
     fn pick_victim(&self, asking: BodyId, whole: usize, now: Duration) -> Option<BodyId> {
         let rate = |body: &BudgetEntry<W>, id: BodyId| (body.rate(body.bytes, now), id);
         let large = self.bodies.iter().filter(|(_, body)| body.arriving && is_large(body.bytes));
         let others = large.filter(|(id, _)| **id != asking).map(|(id, body)| rate(body, *id)).min();
-        // What it has just brought counts too.
+        // The bytes that it has just brought count too.
         let own = self.bodies.get(&asking).filter(|body| body.arriving && is_large(whole));
         let own = own.map(|body| body.rate(whole, now));
         match (others, own) {
@@ -161,14 +161,14 @@ impl<W: Clone> BodyMemoryBudget<W> {
 }
 
 impl<W> BudgetEntry<W> {
-    /// Moves the marks, so that the rate tells of the last seconds and not of a fast beginning.
+    /// Moves the marks, so that the rate reflects the last seconds and not a fast beginning.
     fn mark(&mut self, now: Duration) {
         if now.saturating_sub(self.marks[1].0) >= SLOW_AFTER {
             self.marks = [self.marks[1], (now, self.bytes)];
         }
     }
 
-    /// Bytes per second of late, if it has so many bytes now.
+    /// Recent bytes per second, given the bytes that it has now.
     fn rate(&self, bytes: usize, now: Duration) -> u128 {
         let [older, newer] = self.marks;
         let (since, had) = if now.saturating_sub(newer.0) >= SLOW_AFTER { newer } else { older };
@@ -192,7 +192,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// A body that has brought so much by then.
+    /// A body that has brought this many bytes by then.
     fn body(budget: &mut BodyMemoryBudget<&'static str>, name: &'static str, bytes: usize, when: u64) -> BodyId {
         let id = budget.begin(name, at(when));
         assert_eq!(budget.grow(id, bytes, at(when)), BodyAdmission::Granted(Vec::new()), "{name}");
@@ -229,14 +229,14 @@ mod tests {
         }
         let fast = budget.begin("fast", at(4100));
         assert_eq!(budget.grow(fast, 24 * MB, at(4200)), BodyAdmission::Granted(vec!["trickle"]));
-        // Over by its own next bytes: what brought 20 MB at the start and little since has no right to stay.
+        // A body that brought 20 MB at the start and little since is displaced: its next bytes are refused.
         assert_eq!(budget.grow(trickle, KB, at(5000)), BodyAdmission::Displaced);
         assert!(!budget.complete(trickle));
         assert_eq!(budget.used(), 29 * MB);
     }
 
     #[test]
-    fn who_asks_goes_if_it_is_the_slowest_and_alone_hears_that_there_is_no_room() {
+    fn the_asking_body_is_displaced_if_it_is_the_slowest_and_refused_if_it_is_alone() {
         let mut budget = BodyMemoryBudget::new(MB);
         let fast = body(&mut budget, "fast", 700 * KB, 0);
         let slow = budget.begin("slow", at(0));

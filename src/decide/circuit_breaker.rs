@@ -1,18 +1,18 @@
-//! Leaving a receiver alone that does not answer: its events wait, and none of their attempts is spent on it.
+//! The circuit breaker of a receiver that does not respond: its events wait, and no attempts are spent on it.
 //!
 //! ```text
-//!   closed ── so many failures in a row ──▶ open ── its wait is over ──▶ trying: one attempt
+//!   closed ── enough failures in a row ───▶ open ── its wait is over ──▶ half-open: one attempt
 //!     ▲ ▲                                    │ ▲                          │    │
 //!     │ └──── an attempt under way answers ──┘ └── fails: twice the wait ─┘    │
 //!     └──────────────────────────── answers ───────────────────────────────────┘
 //! ```
 //!
-//! Times are lengths since anything that does not move.
+//! Times are durations since an arbitrary fixed origin.
 
 use super::limits::{BREAKER_FAILURES, BREAKER_WAIT_FIRST, BREAKER_WAIT_LONGEST};
 use super::time::Duration;
 
-/// What is known of one receiver.
+/// The circuit breaker of one receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CircuitBreaker {
     failures: u32,
@@ -27,7 +27,7 @@ enum CircuitState {
         until: Duration,
         wait: Duration,
     },
-    /// One attempt is under way. If nothing is heard of it by then, it never began.
+    /// One attempt is under way. If it has not reported by `until`, it never began.
     HalfOpen {
         until: Duration,
         wait: Duration,
@@ -39,39 +39,40 @@ enum CircuitState {
 pub enum CircuitAdmission {
     /// It may, and so may others.
     Now,
-    /// This one may, to see whether the receiver is back.
+    /// This one may, to find out whether the receiver is back.
     Probe,
-    /// Not before this long.
+    /// Not before this time has passed.
     In(Duration),
 }
 
-/// What an attempt says about its receiver.
+/// What an attempt's result says about its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiverHealth {
-    /// It answered, whatever it said.
+    /// It responded, with whatever status.
     Up,
-    /// It could not be reached, did not answer, or said that it is broken.
+    /// It could not be reached, did not respond, or reported that it is broken.
     Down,
-    /// Nothing: the attempt ended for reasons of its own.
+    /// Nothing: the attempt ended for another reason.
     Unknown,
 }
 
-/// A change that somebody may want to know of.
+/// A change worth logging.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CircuitTransition {
-    /// It is left alone for the first time, for this long.
+    /// The circuit has opened, for this long.
     Opened(Duration),
-    /// It answers again.
+    /// The receiver responds again.
     Closed,
 }
 
 impl CircuitBreaker {
-    /// Whether the receiver is left alone, or only probed.
+    /// Whether the circuit is open or half-open.
     pub fn is_open(&self) -> bool {
         self.state != CircuitState::Closed
     }
 
-    /// Whether an attempt may begin now. [`CircuitAdmission::Probe`] is said to one, who has `lasts` to come back.
+    /// Whether an attempt may begin now. Only one attempt gets [`CircuitAdmission::Probe`]; it has `lasts` to report
+    /// its result.
     pub fn try_acquire(&mut self, now: Duration, lasts: Duration) -> CircuitAdmission {
         match self.state {
             CircuitState::Closed => CircuitAdmission::Now,
@@ -85,12 +86,12 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether nothing is known against the receiver.
+    /// Whether the circuit is closed.
     pub fn is_closed(&self) -> bool {
         self.state == CircuitState::Closed
     }
 
-    /// An attempt came back.
+    /// Records the result of an attempt.
     pub fn on_result(&mut self, heard: ReceiverHealth, now: Duration) -> Option<CircuitTransition> {
         match (heard, self.state) {
             (ReceiverHealth::Up, state) => {
@@ -110,12 +111,12 @@ impl CircuitBreaker {
                 self.state = CircuitState::Open { until: now + wait, wait };
                 None
             }
-            // Nobody knows more than before: the next one may try.
+            // The probe has shown nothing: the next attempt may probe.
             (ReceiverHealth::Unknown, CircuitState::HalfOpen { wait, .. }) => {
                 self.state = CircuitState::Open { until: now, wait };
                 None
             }
-            // Attempts that were under way when it opened say nothing new.
+            // Attempts that were under way when the circuit opened tell nothing new.
             (ReceiverHealth::Down, CircuitState::Open { .. }) | (ReceiverHealth::Unknown, _) => None,
         }
     }
@@ -131,7 +132,7 @@ mod tests {
         Duration::from_secs(1_000 + seconds)
     }
 
-    /// Just opened, at second 0.
+    /// A breaker that opened at second 0.
     fn opened() -> CircuitBreaker {
         let mut breaker = CircuitBreaker::default();
         for _ in 1..BREAKER_FAILURES {
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_open_nobody_calls_and_then_one_does() {
+    fn while_it_is_open_no_attempt_begins_and_then_one_does() {
         let mut breaker = opened();
         let first = BREAKER_WAIT_FIRST.as_secs();
         assert_eq!(
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_tries_and_is_never_heard_of_keeps_nobody_out_for_ever() {
+    fn a_probe_that_never_reports_does_not_keep_the_circuit_open() {
         let mut breaker = opened();
         let now = at(0) + BREAKER_WAIT_FIRST;
         assert_eq!(breaker.try_acquire(now, LASTS), CircuitAdmission::Probe);

@@ -1,4 +1,4 @@
-//! What is claimed, and what comes of it: the words between `judge`, the store and the answer.
+//! The types that a claim takes and returns: what passes between `judge`, the store and the response.
 
 use super::event::{DeathCause, Event, EventState};
 use super::id::{DeliveryIdDigest, EventId, Key};
@@ -7,7 +7,7 @@ use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A new event as a delivery would make it: all of it is written, or nothing.
+/// A new event as one delivery makes it. It is written completely or not at all.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     /// The hot row, at its first revision.
@@ -15,7 +15,7 @@ pub struct NewEvent {
     /// Its keys, in the order of `per`.
     pub keys: Vec<IdentityKey>,
     /// Keys that an earlier version, or an earlier config, claimed for the same delivery: looked up after `keys`, never
-    /// claimed. One with an `id_digest` counts only where it was claimed under that very id.
+    /// claimed. A key with an `id_digest` matches only if it was claimed under that same delivery id.
     pub former_keys: Vec<IdentityKey>,
     /// Keys under which `import` may have written what was done before: looked up, never claimed.
     pub imported: Vec<ImportedKey>,
@@ -32,12 +32,12 @@ pub struct IdentityKey {
     pub matched_by: MatchedBy,
     /// Its key.
     pub key: Key,
-    /// The delivery id it came under, where that id has no key of its own and this key stands for both.
+    /// The delivery id it came under, where that id has no key of its own and this key represents both.
     pub id_digest: Option<DeliveryIdDigest>,
 }
 
 impl IdentityKey {
-    /// The key of an identity that stands for itself alone.
+    /// The key of one identity alone.
     pub fn new(same: MatchedBy, key: Key) -> Self {
         Self { matched_by: same, key, id_digest: None }
     }
@@ -46,7 +46,7 @@ impl IdentityKey {
 /// A key under which something may have been imported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportedKey {
-    /// Which identity it stands for.
+    /// Which identity it represents.
     pub same: MatchedBy,
     /// The key.
     pub key: Key,
@@ -59,12 +59,12 @@ pub struct ImportedKey {
 pub enum ImportedKeyValidity {
     /// Always.
     Always,
-    /// Only until its subject was changed here: from then on the register knows better, and going back to what was
-    /// imported is a change.
+    /// Only until its subject is changed here: from then on the register decides, and going back to what was imported
+    /// is a change.
     WhileRegisterEmpty,
 }
 
-/// Which identity two deliveries share.
+/// The identity that two deliveries share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum MatchedBy {
@@ -74,29 +74,29 @@ pub enum MatchedBy {
     Message,
     /// The bytes.
     Body,
-    /// The time that was signed with the bytes, and the bytes.
+    /// The time that was signed with the body, and the body.
     Signed,
-    /// These fields, by their names joined for people.
+    /// These fields, as their joined names.
     Fields(Arc<str>),
-    /// The subject was already changed to this.
+    /// The subject was already changed to this value.
     Change,
 }
 
 impl MatchedBy {
-    /// The word for it, or the fields' names.
+    /// The name under which it is stored and logged, or the fields' names.
     pub fn word(&self) -> &str {
         match self {
             Self::Delivery => "delivery",
             Self::Message => "message",
             Self::Body => "body",
-            // No fields can be called so: `body` is no name of a field.
+            // Unambiguous: `body` is not allowed as the name of a field.
             Self::Signed => "time+body",
             Self::Fields(names) => names,
             Self::Change => "change",
         }
     }
 
-    /// The identity of this word.
+    /// The identity with this name.
     pub fn parse(word: &str) -> Self {
         match word {
             "delivery" => Self::Delivery,
@@ -108,33 +108,33 @@ impl MatchedBy {
         }
     }
 
-    /// May a delivery matched through its register leave this key behind as an alias? Keys of named fields may not:
-    /// that would join unrelated events.
+    /// Whether a delivery that was matched through its register leaves this key behind as an alias. Keys of named
+    /// fields are not left: that would join unrelated events.
     pub fn aliased(&self) -> bool {
         matches!(self, Self::Delivery | Self::Message | Self::Body | Self::Signed)
     }
 }
 
-/// Headers that fields use or a route passes on, and the body as it came.
+/// The headers that fields use or a route passes on, and the body as it was received.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Payload {
-    /// Names in lower case. One that is only passed on, and goes when the event ends, stands under `>name`, which no
-    /// header can be called.
+    /// Names in lower case. A header that is only passed on, and is deleted when the event ends, is stored as `>name`,
+    /// which is not a valid header name.
     pub headers: Vec<(String, String)>,
     /// The bytes that were verified.
     pub body: Bytes,
 }
 
-/// Stands before the name of a header that is only passed on.
+/// Prefix of the name of a header that is only passed on.
 const PASSED: char = '>';
 
-/// Is this the name of a kept header that goes when its event ends?
+/// Whether this is the stored name of a header that is deleted when its event ends.
 pub fn is_transient_header(name: &str) -> bool {
     name.starts_with(PASSED)
 }
 
 impl Payload {
-    /// Keeps a header only to pass it on.
+    /// Adds a header that is kept only to be passed on.
     pub fn push_transient_header(&mut self, name: &str, value: String) {
         self.headers.push((format!("{PASSED}{name}"), value));
     }
@@ -145,17 +145,17 @@ impl Payload {
         self.headers.iter().filter(move |(kept, _)| named(kept)).map(|(_, value)| &**value)
     }
 
-    /// The first of them.
+    /// The first value of this header.
     pub fn header<'p>(&'p self, name: &'p str) -> Option<&'p str> {
         self.all(name).next()
     }
 
-    /// The names of those that are only passed on. What they say is nobody's business.
+    /// The names of the headers that are only passed on. Their values are not shown anywhere.
     pub fn transient_header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().filter_map(|(name, _)| name.strip_prefix(PASSED))
     }
 
-    /// The event has ended: what was only to be passed on goes.
+    /// Removes the headers that are only passed on, because the event has ended.
     pub fn drop_transient_headers(&mut self) {
         self.headers.retain(|(name, _)| !is_transient_header(name));
     }
@@ -167,10 +167,10 @@ impl std::fmt::Debug for Payload {
     }
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Claim {
-    /// It is ours: committed. The event as it stands (after a lost answer it may have moved on).
+    /// Committed as new. The event as it is now: after a lost response it may have moved on.
     New {
         /// As written: in a group it may have been parked.
         event: Box<Event>,
@@ -179,7 +179,7 @@ pub enum Claim {
     },
     /// One of its identities is claimed.
     Duplicate {
-        /// By which event; where that one was superseded, its subject's current event.
+        /// The event that holds the key; where that one was superseded, its subject's current event.
         event: Box<Event>,
         /// Which identity matched.
         same: MatchedBy,
@@ -188,7 +188,7 @@ pub enum Claim {
         /// The store's clock.
         now: Timestamp,
     },
-    /// It was done before there was this store: imported, so there is no event of it.
+    /// It was done before this store existed: imported, so there is no event.
     Imported {
         /// Which identity matched.
         same: MatchedBy,
@@ -202,39 +202,39 @@ pub enum Claim {
     Undecided,
 }
 
-/// How the event that a duplicate hears of is related to the one that matched.
+/// How the event that a duplicate is answered with is related to the event that matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchRelation {
     /// It is the one that matched.
     Direct,
-    /// It is the one that matched. It is over, and another event is its subject's current one.
+    /// It is the one that matched. It has ended, and another event is its subject's current one.
     DirectNotCurrent,
-    /// It is another one, in place of the one that matched, which was superseded.
+    /// It is the successor of the one that matched, which was superseded.
     ViaSuccessor,
 }
 
 /// What a duplicate does to the event it repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatEffect {
-    /// Has it published once more ([`Step::PublishAgain`](super::event::EventStep::PublishAgain)).
+    /// Has it published once more ([`EventStep::PublishAgain`](super::event::EventStep::PublishAgain)).
     PublishesAgain,
     /// Gives it another attempt.
     Rearms,
     /// Gives it another attempt although it may have acted: the sender waits for the end, and is the retrier.
     Resumes,
-    /// Nothing: it only hears how things stand.
+    /// Nothing: it only gets the event's state as its response.
     ReportOnly,
 }
 
-/// Did a client put another request under a key that it has used?
+/// Whether a client sent another request under a key that it has used before.
 pub fn is_key_reuse(source: &Source, event: &Event, new: &NewEvent) -> bool {
     source.api_style == ApiStyle::Api && event.body_digest != new.event.body_digest
 }
 
-/// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
-/// storm of siblings does not become a loop of retries. What is in doubt is tried again only where the sender waits for
-/// the end and the route says `in_doubt = "retry"`. What was published is published again for a repeat of the same
-/// delivery alone, and no sooner than that.
+/// What a duplicate does. Only an event that is dead of `failed` or `rejected` is re-armed, and not too soon, so that a
+/// burst of copies does not become a retry loop. An event in doubt is tried again only where the sender waits for the
+/// end and the route says `in_doubt = "retry"`. A published event is published again only for a repeat of the same
+/// delivery, and only after `published_after`.
 pub fn repeat_effect(
     event: &Event,
     arriving: &NewEvent,

@@ -1,8 +1,8 @@
-//! The fence against a store that has lost data: what a node knows of its store, and whether the store still has it.
+//! Detects that a store has lost data: compares what a node knows of its store with what the store has.
 //!
-//! Redis and PostgreSQL can lose what they said they had: a restart from an older file, a failover to a replica that was
-//! behind, a restored backup. A node that went on would do again what was done. So it compares what it knows with what
-//! it finds, when it starts and whenever it connects, and stops until a person has accepted the loss.
+//! Redis and PostgreSQL can lose confirmed writes: a restart from an older file, a failover to a replica that was
+//! behind, a restored backup. A node that went on would do again what was done. So it compares at each start and each
+//! connection, and stops until an operator has accepted the loss.
 
 use super::id::{EventId, Revision};
 use super::limits;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// How far a store's history goes, in the store's own counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreCounter {
-    /// A count that every write moves on.
+    /// A counter that every write increments.
     Writes(u64),
     /// A position in PostgreSQL's write-ahead log.
     Wal {
@@ -62,11 +62,11 @@ pub fn lsn(text: &str) -> Option<u64> {
     Some(part(high)? << 32 | part(low)?)
 }
 
-/// A point in the history of one store. People see it as `EPOCH:COUNTER`.
+/// A point in the history of one store, displayed as `EPOCH:COUNTER`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreMark {
-    /// What was made once with the store: the epoch of Redis, the system identifier of PostgreSQL. `None` where the
-    /// server does not tell.
+    /// The identifier that the store got when it was created: the epoch of Redis, the system identifier of PostgreSQL.
+    /// `None` where the server does not report it.
     pub epoch: Option<String>,
     /// How far its history goes.
     pub counter: StoreCounter,
@@ -84,7 +84,7 @@ impl fmt::Display for StoreMark {
     }
 }
 
-/// In place of an epoch that the server does not tell.
+/// Displayed in place of an epoch that the server does not report.
 const UNKNOWN: &str = "unknown";
 
 impl FromStr for StoreMark {
@@ -96,10 +96,10 @@ impl FromStr for StoreMark {
     }
 }
 
-/// A mark that one process left in the store with a write, or after its writes. Nobody else moves it.
+/// A mark that one process left in the store with a write, or after its writes. No other process changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriterMark {
-    /// The process: made by chance when it opened the store.
+    /// The process: a random name, chosen when it opened the store.
     pub name: [u8; 16],
     /// A number that grows with each mark.
     pub wrote: u64,
@@ -112,7 +112,7 @@ pub struct UnmarkedWrite {
     pub event: EventId,
     /// Its revision, as it was written.
     pub revision: Revision,
-    /// Who wrote it.
+    /// The process that wrote it.
     pub by: [u8; 16],
 }
 
@@ -128,13 +128,13 @@ pub struct KnownStore {
 }
 
 impl KnownStore {
-    /// A store of which nothing is known but how far its history goes.
+    /// A store of which only the mark is known.
     pub fn at(mark: StoreMark) -> Self {
         Self { mark, writers: Vec::new(), unmarked: Vec::new() }
     }
 
-    /// The same of a server that was found to have all of it, and is on this timeline. The position stays: what was
-    /// written after it may be others'.
+    /// The same knowledge for a server that has all of it and is on this timeline. The position stays: what was written
+    /// after it may be from others.
     #[must_use]
     pub fn on_timeline(self, newer: Option<u32>) -> Self {
         let counter = match (self.mark.counter, newer) {
@@ -144,7 +144,7 @@ impl KnownStore {
         Self { mark: StoreMark { counter, ..self.mark }, unmarked: Vec::new(), ..self }
     }
 
-    /// Both together, `newer` being what one process knows now; `None` where they are of two stores.
+    /// Both combined, `newer` being what one process knows now; `None` where they are of different stores.
     #[must_use]
     pub fn merged(&self, newer: &Self) -> Option<Self> {
         if !self.mark.is_of(&newer.mark) {
@@ -161,7 +161,7 @@ impl KnownStore {
         }
         writers.sort_by_key(|writer| std::cmp::Reverse(writer.wrote));
         writers.truncate(limits::KNOWN_WRITERS_MAX);
-        // Of its own unmarked writes the newer side knows best; those of other processes stay until they are found.
+        // The newer side knows its own unmarked writes best; those of other processes stay until they are found.
         let mut unmarked = newer.unmarked.clone();
         let is_newer = |by: [u8; 16]| {
             newer.writers.iter().any(|writer| writer.name == by) || newer.unmarked.iter().any(|write| write.by == by)
@@ -223,7 +223,7 @@ pub enum LossKind {
     MarksRemoved,
 }
 
-/// What is lost of what was known.
+/// What the store has lost of what the node knew, if anything.
 pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
     let lost = |kind| Some(StoreLoss { kind, known: known.mark.clone(), found: found.mark.clone() });
     let Some(mark) = &found.mark else { return lost(LossKind::Gone) };
@@ -235,7 +235,7 @@ pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
     }
     let is_removed = |wrote: u64| wrote < found.marks_since;
     let behind = mark.counter.is_before(known.mark.counter) == Some(true);
-    // Where the marks themselves are the counter, it begins again with their table.
+    // Where the marks themselves are the counter, it starts again with their table.
     let restarted = matches!(known.mark.counter, StoreCounter::Writes(wrote) if is_removed(wrote));
     if behind && !restarted {
         return lost(LossKind::Behind);
@@ -257,7 +257,7 @@ pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
 }
 
 impl fmt::Display for StoreLoss {
-    /// What happened, both sides, and what to do.
+    /// What happened, both marks, and what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = &self.known;
         f.write_str(match self.kind {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_went_with_its_table_is_asked_about_and_what_is_missing_beside_it_is_a_loss() {
+    fn a_mark_removed_with_its_table_is_reported_as_such_unless_writes_are_missing_too() {
         let mine = |mark| KnownStore { writers: vec![WriterMark { name: [1; 16], wrote: 5 }], ..known(mark) };
         let check = |was, is, wrote, marks_since, missing, expected| {
             let found = ObservedStore { writers: vec![wrote], marks_since, missing, ..found(is) };
@@ -373,7 +373,7 @@ mod tests {
         check("7:1-0/5", "7:1-0/9", None, 6, 1, overtaken);
         check("7:1-0/5", "7:1-0/4", None, 6, 0, behind);
         check("7:1-0/5", "7:1-0/9", Some(5), 6, 0, None);
-        // The counter is the newest mark: of nobody, or of others since.
+        // The counter is the newest mark: there is none, or others have written since.
         check("unknown:5", "unknown:0", None, 6, 0, removed);
         check("unknown:5", "unknown:9", None, 6, 0, removed);
         check("unknown:5", "unknown:0", None, 0, 0, behind);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_nodes_know_is_the_more_of_both() {
+    fn merged_knowledge_keeps_the_greater_of_both_sides() {
         let writer = |name, wrote| WriterMark { name: [name; 16], wrote };
         let one = KnownStore { writers: vec![writer(1, 3), writer(2, 2)], ..known("a:5") };
         let other = KnownStore { writers: vec![writer(2, 7)], ..known("a:4") };
@@ -401,7 +401,11 @@ mod tests {
         assert_eq!(one.merged(&known("b:1")), None);
         let write = |by| UnmarkedWrite { event: EventId([by; 16]), revision: Revision::FIRST, by: [by; 16] };
         let was = KnownStore { unmarked: vec![write(1), write(2)], ..known("a:5") };
-        assert_eq!(was.merged(&other).expect("one store").unmarked, [write(1)], "2 has marked its own since");
+        assert_eq!(
+            was.merged(&other).expect("one store").unmarked,
+            [write(1)],
+            "process 2 has marked its own writes since"
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Numbers compared by their digits, never through floating point: 9007199254740993 is more than 9007199254740992,
-//! and 1e3 is 1000.
+//! Compares decimal numbers by their digits, never through floating point: 9007199254740993 is more than
+//! 9007199254740992, and 1e3 is 1000.
 
 use std::cmp::Ordering;
 
-/// How two numbers, written as JSON writes them, compare.
+/// Compares two numbers written as JSON writes them.
 pub(super) fn compare(left: &str, right: &str) -> Ordering {
     let (left, right) = (Decimal::of(left), Decimal::of(right));
     match (left.sign, right.sign) {
@@ -13,11 +13,11 @@ pub(super) fn compare(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// 0.d₁d₂d₃… × 10^scale, where d₁ is not 0 and the last digit is not 0.
+/// A decimal number 0.d₁d₂d₃… × 10^scale, where d₁ is not 0 and the last digit is not 0.
 struct Decimal<'n> {
     /// -1, 0 or 1.
     sign: i8,
-    /// The digits, perhaps with the point among them.
+    /// The digits, possibly with the point among them.
     digits: &'n str,
     scale: i64,
 }
@@ -32,7 +32,7 @@ impl<'n> Decimal<'n> {
         }
         let point = mantissa.find('.').unwrap_or(mantissa.len());
         let zeros = mantissa.len() - mantissa.trim_start_matches(['0', '.']).len();
-        // Behind the point the zeros count down, and the point itself is among them.
+        // After the point each zero lowers the scale, and the point itself is counted among the zeros.
         let scale = if zeros <= point { length(point) - length(zeros) } else { length(point) + 1 - length(zeros) };
         Self { sign, digits, scale: scale.saturating_add(parse_exponent(exponent)) }
     }
@@ -47,7 +47,7 @@ fn length(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Beyond 10^18 all exponents are the same to us.
+/// The exponent, clamped to ±10^18: beyond that all exponents compare as equal.
 fn parse_exponent(text: &str) -> i64 {
     const FAR: i64 = 1_000_000_000_000_000_000;
     let far = if text.starts_with('-') { -FAR } else { FAR };

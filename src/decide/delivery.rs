@@ -1,15 +1,15 @@
-//! One arrival, as it came. Nothing here has been believed yet.
+//! A delivery as it was received. Nothing here has been verified yet.
 
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// One arrival: the bytes as they came.
+/// One delivery: the request as it was received.
 #[derive(Clone, Debug)]
 pub struct Delivery<'d> {
     /// The path, without the query.
     pub path: &'d str,
-    /// What stands behind the `?`, undecoded; empty if nothing does.
+    /// What follows the `?`, undecoded; empty if there is no query.
     pub query: &'d str,
     /// Headers as they came, names in lower case, repeated ones repeated.
     pub headers: &'d [HeaderRef<'d>],
@@ -17,7 +17,7 @@ pub struct Delivery<'d> {
     pub body: &'d Bytes,
     /// When it arrived, by the store's clock.
     pub at: Timestamp,
-    /// The same by this machine's clock on the wall, wherever that was set: the age of a signature is measured by it.
+    /// The same by this machine's wall clock: the age of a signature is measured with it.
     pub wall: Timestamp,
 }
 
@@ -29,14 +29,14 @@ pub fn borrow_headers(headers: &[(String, Vec<u8>)]) -> Vec<HeaderRef<'_>> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
-/// What a header says.
+/// The result of looking up a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderLookup<'d> {
     /// It is not there.
     Missing,
     /// It is there once.
     One(&'d [u8]),
-    /// It is there more than once: which one counts is anybody's guess, so none does.
+    /// It occurs more than once. Which one counts is ambiguous, so none does.
     Several,
 }
 
@@ -64,34 +64,34 @@ impl<'d> Delivery<'d> {
     }
 }
 
-/// Why a delivery is refused.
+/// Why a delivery is rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeliveryRejection {
-    /// No signature, a bad one, or an old one. Never says which.
+    /// No signature, a wrong one, or an old one. The response never says which.
     BadSignature,
     /// `require` is false.
     Forbidden,
-    /// The body cannot be read. What is wrong with it, in words.
+    /// The body cannot be read; says what is wrong with it.
     Malformed(String),
-    /// The body is of a type this source does not take.
+    /// The body is of a type that this source does not accept.
     ContentType,
-    /// A field that an identity, the order, the group or a parameter needs is not there.
+    /// A field that an identity, the order, the group or a parameter needs is missing.
     MissingField(Arc<str>),
-    /// A field is longer than a field may be.
+    /// A field is longer than the limit.
     FieldTooLong(Arc<str>),
-    /// The order is neither an integer nor a time, or lies too far ahead.
+    /// The order is neither an integer nor a time, or is too far in the future.
     BadOrder(Arc<str>),
     /// A client of an API sent no `Idempotency-Key`.
     KeyMissing,
-    /// Its `Idempotency-Key` cannot be read. What is wrong with it, in words.
+    /// The `Idempotency-Key` cannot be read; says what is wrong with it.
     KeyMalformed(&'static str),
-    /// The sender's header names one kind of event, and the body does not have its shape. In a sentence.
+    /// The sender's header names one kind of event, but the body does not have its shape; a sentence that says so.
     KindMismatch(String),
 }
 
 impl DeliveryRejection {
-    /// The word for it.
+    /// The reason as it is logged and returned.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::BadSignature => "bad_signature",
@@ -107,7 +107,7 @@ impl DeliveryRejection {
         }
     }
 
-    /// What more there is to say about it, and what that is.
+    /// Further detail: the name of its member, and its value.
     pub fn detail(&self) -> Option<(&'static str, &str)> {
         match self {
             Self::Malformed(what) | Self::KindMismatch(what) => Some(("detail", what)),

@@ -1,8 +1,9 @@
-//! How a delivery is wrapped into one message for workers that were there before us.
+//! Wraps a delivery into one message, in the format that existing workers expect.
 //!
-//! `patchwork`: a JSON object with `delivery_id`, `event`, `action` and `repo_full_name` (both left out when empty), and
-//! the body itself as `payload`. We put the body in as it came, with the white space around it, so that its signature,
-//! carried beside it, still fits; others may have written it anew, and then nothing about it can be verified.
+//! `patchwork`: a JSON object with `delivery_id`, `event`, `action` and `repo_full_name` (the last two left out when
+//! empty), and the body itself as `payload`. The body is inserted byte for byte, with the white space around it, so
+//! that its signature, carried beside it, still matches. Other writers may have re-serialised it, and then nothing
+//! about it can be verified.
 
 use super::form;
 use bytes::Bytes;
@@ -17,14 +18,14 @@ pub enum EnvelopeFormat {
     /// The body is the message.
     #[default]
     Raw,
-    /// The JSON object of Patchwork's workers.
+    /// The JSON object that Patchwork's workers expect.
     Patchwork,
 }
 
 /// A delivery taken out of its envelope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnwrappedDelivery {
-    /// The sender's id of it.
+    /// The sender's delivery id.
     pub delivery_id: String,
     /// The kind of event.
     pub event: String,
@@ -32,13 +33,13 @@ pub struct UnwrappedDelivery {
     pub body: Bytes,
 }
 
-/// The header that names a delivery inside Patchwork's envelope, in lower case.
+/// The header that carries the delivery id of Patchwork's envelope, in lower case.
 pub const DELIVERY_HEADER: &str = "x-github-delivery";
-/// The header that names its kind.
+/// The header that carries its kind of event.
 pub const KIND_HEADER: &str = crate::decide::github_kind::HEADER;
 
-/// How an envelope without white space of its own begins. Whoever puts none behind the first name puts none anywhere, and
-/// what stands around the payload is the body's.
+/// The beginning of an envelope without white space of its own. A writer that puts none after the first member name
+/// puts none anywhere, so white space around the payload belongs to the body.
 const DENSE: &[u8] = br#"{"delivery_id":""#;
 
 #[derive(Serialize, Deserialize)]
@@ -55,7 +56,7 @@ struct PatchworkEnvelope<'e> {
     payload: Option<&'e RawValue>,
 }
 
-/// What of a body also stands on its envelope.
+/// The members of a body that are repeated on its envelope.
 #[derive(Default, Deserialize)]
 struct PatchworkSummary {
     #[serde(default)]
@@ -64,14 +65,14 @@ struct PatchworkSummary {
     repository: Value,
 }
 
-/// The bytes that an envelope carries of a body: itself, or the JSON inside a form. An error is a sentence.
+/// The bytes of a body that an envelope carries: the body itself, or the JSON inside a form. An error is a sentence.
 pub fn inside(body: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     let json = form::payload(body).map_err(|why| format!("it cannot be put into an envelope: {why}"))?;
     Ok(json.unwrap_or(Cow::Borrowed(body)))
 }
 
-/// Wraps a body as Patchwork's workers know it; of a form, the JSON in it. An error is a sentence: nothing is wrapped
-/// that [`open_patchwork`] would not take out again, byte by byte.
+/// Wraps a body as Patchwork's workers expect it; of a form, the JSON in it. An error is a sentence. Nothing is wrapped
+/// that [`open_patchwork`] would not return byte for byte.
 pub fn patchwork(delivery_id: &str, event: &str, body: &[u8]) -> Result<Vec<u8>, String> {
     let json = inside(body)?;
     let no_json = |_| "the body is no JSON, and cannot be put into an envelope".to_owned();
@@ -93,7 +94,7 @@ pub fn patchwork(delivery_id: &str, event: &str, body: &[u8]) -> Result<Vec<u8>,
     Ok([&wrapped, &br#","payload":"#[..], &json, b"}"].concat())
 }
 
-/// Can a delivery be made of these? An error says what is wrong with the envelope.
+/// Whether these can make up a delivery. An error says what is wrong with the envelope.
 fn fits(delivery_id: &str, event: &str, payload: &str) -> Result<(), String> {
     for (name, value) in [("delivery_id", delivery_id), ("event", event)] {
         if value.is_empty() {
@@ -118,7 +119,7 @@ pub fn open_patchwork(message: &Bytes) -> Result<UnwrappedDelivery, String> {
     Ok(UnwrappedDelivery { body: body(message, payload), delivery_id: found.delivery_id, event: found.event })
 }
 
-/// The payload as it lies in its message.
+/// The payload, as a slice of its message.
 fn body(message: &Bytes, payload: &str) -> Bytes {
     if !message.starts_with(DENSE) {
         return message.slice_ref(payload.as_bytes());
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_of_whoever_wrote_the_envelope_is_not() {
+    fn white_space_of_the_envelope_itself_is_not() {
         for envelope in [
             "{\"delivery_id\": \"d\", \"event\": \"push\", \"payload\": {}}",
             "{\n  \"delivery_id\": \"d\",\n  \"event\": \"push\",\n  \"payload\": {}\n}\n",
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrapped_that_nobody_could_take_out_again() {
+    fn nothing_is_wrapped_that_cannot_be_unwrapped() {
         let refused = |id, event, body: &str| patchwork(id, event, body.as_bytes()).unwrap_err();
         assert!(refused("", "push", "{}").contains("no delivery_id"));
         assert!(refused("d", "", "{}").contains("no event"));

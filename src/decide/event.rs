@@ -1,5 +1,5 @@
-//! An event: its four states, what it remembers of its life, and the questions that its row alone can answer. How it gets
-//! from one state to the next is in `event_step.rs`.
+//! An event: its four states, what it remembers of its life, and the questions that its row alone can answer. The steps
+//! between the states are in `event_step.rs`.
 
 pub use super::event_step::{EventStep, InvalidStepError};
 pub use super::outcome::{Outcome, Receipt};
@@ -11,22 +11,22 @@ use super::republish::RepublishState;
 use super::time::Timestamp;
 use std::sync::Arc;
 
-/// The hot row of what happened and is to be acted on once. Body, receipt and output have rows of their own.
+/// The hot row of something that happened and is to be acted on once. Body, receipt and output have rows of their own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Event {
     /// Its id, from which its idempotency key is made.
     pub id: EventId,
-    /// The number of its last write: every write names the one it replaces.
+    /// The number of its last write; every write names the revision that it replaces.
     pub revision: Revision,
     /// The source it came through, by name.
     pub source: Arc<str>,
-    /// The route it takes, by name: what runs is that route as configured now.
+    /// The route it takes, by name. What runs is that route as it is configured now.
     pub route: Arc<str>,
-    /// Which of its route's receivers it is for; 0 where there is one.
+    /// Which of its route's receivers it is for; 0 where there is only one.
     pub part: u16,
-    /// The sender's id of the delivery that made it.
+    /// The sender's id of the delivery that created it.
     pub delivery_id: Option<Arc<str>>,
-    /// The declared fields that were there.
+    /// The declared fields that were present.
     pub fields: Fields,
     /// When it was claimed.
     pub received_at: Timestamp,
@@ -40,11 +40,11 @@ pub struct Event {
     pub doubts: u32,
     /// Which blocks of its command have succeeded in this life.
     pub blocks: SucceededBlocks,
-    /// Whether the queue still owes it a first attempt.
+    /// Its position in its group's queue, as far as its first attempt is concerned.
     pub queue_state: QueueState,
     /// Which side tries it again when it fails.
     pub retrier: Retrier,
-    /// The group it must not overlap with.
+    /// The group whose events must not overlap.
     pub group: Option<Key>,
     /// Its place in that group's queue.
     pub turn: QueueTurn,
@@ -54,7 +54,7 @@ pub struct Event {
     pub published_again: Option<RepublishState>,
     /// Digest of the body.
     pub body_digest: Digest,
-    /// Digest of all that never changes by itself; see [`Event::immutable_digest`].
+    /// Digest of everything that never changes; see [`Event::immutable_digest`].
     pub digest: Digest,
 }
 
@@ -63,22 +63,22 @@ pub struct Event {
 pub struct SucceededBlocks(pub u64);
 
 impl SucceededBlocks {
-    /// Has this block succeeded?
+    /// Whether this block has succeeded.
     pub fn has(self, block: usize) -> bool {
         self.0 >> block & 1 == 1
     }
 
-    /// These, and this one.
+    /// These blocks and this one.
     #[must_use]
     pub fn with(self, block: usize) -> Self {
         Self(self.0 | 1 << block)
     }
 }
 
-/// What a subject was changed to, in whose order.
+/// The change of a subject: to which value, and where in the sender's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubjectChange {
-    /// The register: one per `change.of`.
+    /// The subject's register: one per `change.of`.
     pub subject: Key,
     /// What it was changed to: the digest of `change.to`.
     pub value: Digest,
@@ -89,7 +89,7 @@ pub struct SubjectChange {
 /// The four states.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EventState {
-    /// To be started when due; with no time, parked until its group's slot is handed to it.
+    /// To be started when due. Without a time it is parked until its group's slot is handed to it.
     Waiting {
         /// When it may start.
         due: Option<Timestamp>,
@@ -100,17 +100,17 @@ pub enum EventState {
         until: Timestamp,
         /// Which node.
         by: Node,
-        /// What the attempt was begun as; `None` where a version wrote it that did not say so.
+        /// The kind of action that the attempt was started as; `None` if an older version wrote the row.
         action: Option<ActionKind>,
     },
-    /// It is over, and well.
+    /// Ended successfully.
     Done {
-        /// In what way.
+        /// In which way.
         how: DoneReason,
         /// Since when.
         at: Timestamp,
     },
-    /// It is over and did not succeed: a dead letter.
+    /// Ended without success: a dead letter.
     Dead {
         /// Why.
         cause: DeathCause,
@@ -119,13 +119,13 @@ pub enum EventState {
     },
 }
 
-/// In what way an event was done.
+/// In which way an event was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DoneReason {
-    /// Its action said so.
+    /// Its action succeeded.
     Acted,
-    /// It has no action: it was only written down.
+    /// It has no action: it was only recorded.
     Recorded,
     /// Another event changed its subject before it could be tried again.
     Superseded {
@@ -140,38 +140,38 @@ pub enum DoneReason {
 pub enum DeathCause {
     /// It failed as often as it may.
     Failed,
-    /// It never will succeed.
+    /// It was rejected: another attempt would not succeed.
     Rejected,
     /// It may have acted; its outcome is unknown.
     InDoubt,
-    /// What is stored is not what was received.
+    /// The stored bytes are not those that were received.
     Damaged,
-    /// A person ended it.
+    /// An operator cancelled it.
     Cancelled,
 }
 
-/// Whether a group's queue still owes an event its first attempt.
+/// Where an event is in its group's queue, as far as its first attempt is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueState {
     /// It is in the queue.
     Queued,
-    /// Its route is gone: it waits without its slot, and others pass it.
+    /// Its route is gone: it waits without its slot, and other events pass it.
     Suspended,
-    /// Its route came back. It is in the queue again, but what passed it may have overtaken it.
+    /// Its route is back. It is in the queue again, but other events may have overtaken it.
     Requeued,
 }
 
 /// The side that tries an event again when it fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retrier {
-    /// The sender, which waits for the end (`respond = "done"`) and has not been answered 202.
+    /// The sender, which waits for the end (`respond = "done"`) and has not got a 202.
     Sender,
-    /// A node: the sender was answered 202, and does not send it again.
+    /// A node: the sender got a 202 and does not send it again.
     Node,
 }
 
 impl EventState {
-    /// The state's own word.
+    /// The state's name.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Waiting { .. } => "waiting",
@@ -181,7 +181,7 @@ impl EventState {
         }
     }
 
-    /// Since when it is over, if it is.
+    /// When it ended, if it has.
     pub fn ended(&self) -> Option<Timestamp> {
         match self {
             Self::Done { at, .. } | Self::Dead { at, .. } => Some(*at),
@@ -189,7 +189,7 @@ impl EventState {
         }
     }
 
-    /// When a node must look at it: it is due, or its lease ends.
+    /// When a node must look at it: when it is due, or when its lease ends.
     pub fn wake_at(&self) -> Option<Timestamp> {
         match self {
             Self::Waiting { due } => *due,
@@ -211,7 +211,7 @@ impl EventState {
 }
 
 impl DoneReason {
-    /// The word for it.
+    /// The reason's name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Acted => "acted",
@@ -222,7 +222,7 @@ impl DoneReason {
 }
 
 impl DeathCause {
-    /// The word for it.
+    /// The cause's name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -233,23 +233,24 @@ impl DeathCause {
         }
     }
 
-    /// Each of them.
+    /// All causes.
     pub const ALL: [Self; 5] = [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled];
 
-    /// The cause of this word.
+    /// The cause with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.word() == word)
     }
 
-    /// May a repeat bring it back? What is in doubt or damaged is left to a person: else `hold` would mean nothing.
+    /// Whether a repeat re-arms it. An event in doubt or damaged is left to an operator: otherwise `hold` would mean
+    /// nothing.
     pub fn rearmable(self) -> bool {
         matches!(self, Self::Failed | Self::Rejected)
     }
 }
 
 impl Event {
-    /// The step by which a person cancels it from a process that does not run it; `is_over` says whether a lease until then
-    /// is over.
+    /// The step by which an operator cancels it from a process that does not run it. `is_over` says whether a lease
+    /// that ends at the given time is over.
     pub fn cancelled_from_outside(&self, is_over: impl Fn(Timestamp) -> bool) -> EventStep {
         match self.state {
             EventState::Running { until, .. } if !is_over(until) => EventStep::CancelRemote,
@@ -257,50 +258,50 @@ impl Event {
         }
     }
 
-    /// Has a person ended it while a node was at it?
+    /// Whether an operator cancelled it while a node was running it.
     pub fn is_called_off(&self) -> bool {
         matches!(&self.state, EventState::Running { by, .. } if by.is_nobody())
     }
 
-    /// Is it over, and not done?
+    /// Whether it ended without success.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, EventState::Dead { .. })
     }
 
-    /// Has a person ended it?
+    /// Whether an operator cancelled it.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.state, EventState::Dead { cause: DeathCause::Cancelled, .. })
     }
 
-    /// Was the only write since then, which led to `current`, that the sender was answered 202? Then the node that runs it
-    /// goes on: no other has it.
+    /// Whether the only write between this event and `current` was the one for the sender's 202. Then the node that
+    /// runs it goes on: no other node has it.
     pub fn was_only_accepted(&self, current: &Self) -> bool {
         (self.retrier, current.retrier) == (Retrier::Sender, Retrier::Node) && current.revision == self.revision.next()
     }
 
-    /// Its node, while it runs.
+    /// Whether this node is running it.
     pub fn is_running_on(&self, node: &Node) -> bool {
         matches!(&self.state, EventState::Running { by, .. } if by == node)
     }
 
-    /// Does it need its group's slot, to run or to wait for its turn?
+    /// Whether it needs its group's slot, to run or to wait for its turn.
     pub fn wants_slot(&self) -> bool {
         self.state.ended().is_none() && self.queue_state != QueueState::Suspended
     }
 
-    /// Is its first attempt still owed to it? That one always runs, in its turn. After it, or once others have passed it,
-    /// the event must still be its subject's current one.
+    /// Whether its first attempt is still owed to it. That one always runs, in its turn. After it, or once others have
+    /// passed it, the event must still be its subject's current one.
     pub fn owed_first_attempt(&self) -> bool {
         self.attempt == 0 && self.queue_state == QueueState::Queued
     }
 
-    /// Whether its counts fit each other. No step leads to an event whose counts do not: a bit of it was flipped.
+    /// Whether its counters are consistent. No step leads to inconsistent counters: a bit was flipped in the store.
     pub fn has_consistent_counts(&self) -> bool {
         self.attempt > 0 || (self.blocks == SucceededBlocks::default() && self.doubts == 0)
     }
 
-    /// The digest of what never changes by itself. Compared with `digest` before acting: a flipped bit in the store
-    /// must not run the wrong thing.
+    /// The digest of everything that never changes. It is compared with `digest` before acting: a flipped bit in the
+    /// store must not run the wrong thing.
     pub fn immutable_digest(&self) -> Digest {
         crate::decide::identity::key::seal(self)
     }

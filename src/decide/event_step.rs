@@ -17,7 +17,7 @@
 //!   still running: Renew, Accept, CancelRemote, Orphan
 //! ```
 //!
-//! `Event::apply` is the only function that does so. It owns no clock and no register: whether an event is still its
+//! `Event::apply` is the only function that does so. It has no clock and no register: whether an event is still its
 //! subject's current one, and whether its group's slot is free, is found out by the ledger, in the write itself.
 
 use super::action_kind::ActionKind;
@@ -30,7 +30,7 @@ use super::source::{InDoubtPolicy, Route, TimeoutAccounting};
 use super::time::{Duration, Timestamp};
 use std::fmt;
 
-/// One step in an event's life.
+/// One step of an event's life.
 #[derive(Clone, PartialEq, Debug)]
 pub enum EventStep {
     /// A node begins an attempt.
@@ -57,15 +57,15 @@ pub enum EventStep {
         outcome: Outcome,
         /// The blocks that have succeeded so far.
         blocks: SucceededBlocks,
-        /// Spreads the next attempt.
+        /// Randomises the delay of the next attempt.
         jitter: Jitter,
     },
-    /// The lease ran out: the same as an unknown outcome, unless a person has cancelled the event.
+    /// The lease expired: the same as an unknown outcome, unless an operator has cancelled the event.
     Expire {
-        /// Spreads the next attempt.
+        /// Randomises the delay of the next attempt.
         jitter: Jitter,
     },
-    /// Its node, the only one there was, has ended. Where its action ended with it, so does the lease.
+    /// Its node, the only one there was, has exited. Where its action ended with the node, so does the lease.
     Orphan,
     /// Another event is its subject's current one.
     Supersede {
@@ -74,32 +74,33 @@ pub enum EventStep {
     },
     /// A repeat of a dead event gives it another attempt.
     Rearm,
-    /// A repeat takes a dead event over, whatever it died of, where its sender is the retrier: the same life, and so the
-    /// same idempotency key. A gateway does this only to what is in doubt, under `respond = "done"` and
-    /// `in_doubt = "retry"`: else `hold` would mean nothing.
+    /// A repeat takes a dead event over, whatever it died of, where its sender is the retrier. It is the same life, and
+    /// so the same idempotency key. A gateway does this only to an event in doubt, under `respond = "done"` and
+    /// `in_doubt = "retry"`: otherwise `hold` would mean nothing.
     Resume,
-    /// A sender that waits for the end is answered 202 instead: from now on a node tries the event again.
+    /// A sender that waits for the end gets a 202 instead: from now on a node retries the event.
     Accept,
-    /// A repeat of an event that was already published has it published once more, under a message id of its own: the
+    /// A repeat of an event that was already published has it published once more, under a message id of its own. The
     /// worker, which knows the result of the first message, decides. No new life and no new turn.
     PublishAgain,
-    /// A person gives it another life.
+    /// An operator gives it another life.
     Replay,
-    /// A person ends it.
+    /// An operator ends it.
     Cancel,
-    /// A person ends it while another node runs it: that node loses its lease, and no other gets the event or its slot
-    /// before the lease would have been over.
+    /// An operator ends it while another node runs it. That node loses its lease, and no other node gets the event or
+    /// its slot before the lease would have ended.
     CancelRemote,
-    /// What is stored is not what was received. An event whose row cannot be read is taken for dead of it on sight; this
-    /// writes it.
+    /// The stored bytes are not those that were received. An event whose row cannot be read counts as dead of this as
+    /// soon as it is read; this step writes it.
     Damage,
     /// There is nothing to do on its route any more: it is only recorded.
     Record,
-    /// Another event holds its group's slot: it waits until the slot is handed to it. If it was about to start, it has not.
+    /// Another event holds its group's slot: it waits until the slot is handed to it. If it was about to start, it does
+    /// not.
     Park,
     /// Its group's slot is handed to it: it is due.
     Unpark,
-    /// Its route is gone; look again later.
+    /// Its route is gone; a node looks again later.
     Suspend {
         /// How much later.
         lasts: Duration,
@@ -128,7 +129,7 @@ impl Event {
         Ok(next)
     }
 
-    /// Takes a step within the write that is being made; where the state does not allow it, nothing has changed.
+    /// Applies a step within the write that is being made. Where the state does not allow it, nothing is changed.
     fn apply(&mut self, step: EventStep, route: &Route, now: Timestamp) -> Result<(), InvalidStepError> {
         match (step, self.state.clone()) {
             (EventStep::Start { lasts, by, action }, EventState::Waiting { due: Some(_) })
@@ -229,8 +230,8 @@ impl Event {
         Ok(())
     }
 
-    /// Takes back the attempt, if one runs: it did not take its first step. A life without an attempt has no blocks that
-    /// succeeded.
+    /// Takes back the running attempt, if there is one: it has not taken its first step. A life without an attempt has
+    /// no succeeded blocks.
     fn take_attempt_back(&mut self) {
         let EventState::Running { .. } = self.state else { return };
         self.attempt -= 1;
@@ -239,8 +240,9 @@ impl Event {
         }
     }
 
-    /// `attempts` limits what failed and what our own timeout ended. What was lost is counted apart, so that a crash is
-    /// followed by another attempt even with `attempts = 1`, and a payload that kills its node still ends.
+    /// Applies an attempt's outcome. `attempts` limits failures and our own timeouts. Lost attempts are counted
+    /// separately, so that a crash is followed by another attempt even with `attempts = 1`, and a payload that kills
+    /// its node still ends.
     fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
         let dead = |cause| EventState::Dead { cause, at: now };
         let again = |count| EventState::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
@@ -274,21 +276,21 @@ impl Event {
         self
     }
 
-    /// Starts a new event in the write that claims it: one write less than claiming and starting it. An event with
-    /// nothing to do stays recorded.
+    /// Starts a new event in the write that claims it, which saves a second write. An event with nothing to do stays
+    /// recorded.
     pub fn start_at_claim(&mut self, lasts: Duration, by: Node, action: ActionKind) {
         let now = self.received_at;
         self.apply(EventStep::Start { lasts, by, action }, &Route::default(), now).ok();
     }
 
-    /// The event, parked in the write that is being made: another event holds its group's slot.
+    /// Parks the event in the write that is being made: another event holds its group's slot.
     pub(super) fn park(mut self, now: Timestamp) -> Self {
         self.apply(EventStep::Park, &Route::default(), now).expect("an event that wants its slot can wait for it");
         self
     }
 
-    /// The event, ended because the claim or replay of `by` has superseded it: only one that waits and is owed nothing
-    /// ends at once; any other ends when it comes up.
+    /// The event ended as superseded by the claim or replay of `by`. Only one that waits and is not owed its first
+    /// attempt ends at once; any other ends when it comes up.
     pub fn supersede(&self, by: EventId, now: Timestamp) -> Option<Self> {
         let waits = matches!(self.state, EventState::Waiting { .. });
         let ends = waits && !self.owed_first_attempt();

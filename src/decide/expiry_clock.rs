@@ -2,17 +2,17 @@
 //!
 //! It follows a clock that people and time services can set: this machine's, or the database server's. A clock that is
 //! set forward by mistake must not make a store forget, so a jump forward of more than an hour counts only once it has
-//! stood for ten minutes by a clock that cannot be set, or once a person says that it is right.
+//! lasted for ten minutes by a clock that cannot be set, or once an operator confirms it.
 //!
 //! ```text
-//!                 ┌─────── stood for ten minutes, or a person's word ───────┐
+//!                 ┌────── lasted for ten minutes, or was confirmed ─────────┐
 //!                 ▼                                                         │
 //!   start ─▶ the clock counts ── jump forward of more than an hour ─▶ the time before the jump counts
 //!                 ▲                                                         │
 //!                 └────────────────────── set back ─────────────────────────┘
 //! ```
 //!
-//! A clock that is set back counts at once, and takes what was believed back with it: a time that was only reached under
+//! A clock that is set back counts at once, and the trusted time goes back with it: a time that was reached only under
 //! a clock that was then set back proves nothing.
 
 use super::limits;
@@ -23,13 +23,13 @@ use super::time::{Duration, Timestamp};
 pub struct ExpiryTime(pub Timestamp);
 
 impl ExpiryTime {
-    /// What was over at this point and had been for so long.
+    /// The time that lies this long before.
     pub fn minus(self, length: Duration) -> Timestamp {
         self.0 - length
     }
 }
 
-/// The times that count at one moment.
+/// The times in force at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockSnapshot {
     /// The store's clock.
@@ -38,17 +38,17 @@ pub struct ClockSnapshot {
     pub expiry: ExpiryTime,
 }
 
-/// Two clocks, read at one moment.
+/// Two clocks, read at the same moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockReading {
     /// The clock that can be set.
     pub wall: Timestamp,
-    /// One that cannot be set: how long something has run, suspend included.
+    /// A clock that cannot be set: time since an arbitrary origin, suspend included.
     pub uptime: Duration,
 }
 
 impl ClockReading {
-    /// By how much the one is ahead of the other: it changes only when the first is set.
+    /// How far the wall clock is ahead of the uptime: this changes only when the wall clock is set.
     fn offset(self) -> i64 {
         self.wall.0.saturating_sub(micros(self.uptime))
     }
@@ -63,20 +63,20 @@ fn micros(length: Duration) -> i64 {
 pub struct PendingClockJump {
     /// What the clock showed when it was first seen to have jumped.
     pub since: Timestamp,
-    /// How far it is ahead of the time by which things expire.
+    /// How far it is ahead of the time by which events expire.
     pub jump: Duration,
-    /// How long it still has to stand.
+    /// How much longer it has to last.
     pub left: Duration,
 }
 
 impl PendingClockJump {
-    /// How long it has stood.
+    /// How long it has lasted.
     pub fn held_for(&self) -> Duration {
         limits::CLOCK_JUMP_STANDS_FOR.saturating_sub(self.left)
     }
 }
 
-/// The time by which events expire, and what it waits for.
+/// The time by which events expire, and the clock jump that is not counted yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExpiryStatus {
     /// The time.
@@ -85,27 +85,27 @@ pub struct ExpiryStatus {
     pub waiting: Option<PendingClockJump>,
 }
 
-/// A setting of the clock, and since when it stands.
+/// An offset of the clock, and since when it has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ClockSetting {
     offset: i64,
     since: ClockReading,
 }
 
-/// Works out the time by which events expire from readings of the clocks, and from what the store last saw.
+/// Computes the time by which events expire from readings of the clocks and from the time that the store last saw.
 #[derive(Clone, Debug)]
 pub struct ExpiryClock {
-    /// The setting that is believed: it has stood long enough, or was brought by the store or a person.
+    /// The trusted offset: it has lasted long enough, or came from the store or an operator.
     believed: i64,
-    /// The setting that counts: at most an hour ahead of the one that is believed.
+    /// The offset in force: at most an hour ahead of the trusted one.
     counts: i64,
-    /// The one that the clock has now, while that is ahead of what is believed.
+    /// The clock's present offset, while it is ahead of the trusted one.
     standing: Option<ClockSetting>,
     last: ClockReading,
 }
 
 impl ExpiryClock {
-    /// Begins at what the store last saw.
+    /// Starts at the time that the store last saw.
     pub fn begin(last_seen: Timestamp, reading: ClockReading) -> Self {
         let offset = ClockReading { wall: last_seen, ..reading }.offset();
         let mut clock = Self { believed: offset, counts: offset, standing: None, last: reading };
@@ -113,7 +113,7 @@ impl ExpiryClock {
         clock
     }
 
-    /// The clocks show this now.
+    /// Takes in a reading of the clocks.
     pub fn observe(&mut self, reading: ClockReading) {
         self.last = reading;
         let offset = reading.offset();
@@ -138,13 +138,13 @@ impl ExpiryClock {
         (self.believed, self.counts, self.standing) = (offset, offset, None);
     }
 
-    /// A person says that the clock is right.
+    /// An operator confirms that the clock is right.
     pub fn confirm(&mut self, reading: ClockReading) {
         self.last = reading;
         self.trust_offset(reading.offset());
     }
 
-    /// Another node has seen this time and believed it. It helps who waits; nobody believes it without a clock that
+    /// Takes in a time that another node has seen and trusted. It ends a wait; it is trusted only if this node's clock
     /// shows as much.
     pub fn adopt(&mut self, seen: Timestamp, reading: ClockReading) {
         let offset = ClockReading { wall: seen, ..reading }.offset();
@@ -170,9 +170,10 @@ impl ExpiryClock {
         ExpiryStatus { time, waiting }
     }
 
-    /// What the store is to remember as last seen, if it remembers this now. Nothing while a jump does not count, and
-    /// nothing that differs little; a clock that was set back is written at once. A store that remembers nothing is told
-    /// at once, also of the time before a jump: an event that it takes under a wrong clock would stand for it.
+    /// The time that the store is to remember as last seen, given what it remembers now; `None`: nothing to write.
+    /// Nothing is written while a jump does not count, or if the difference is small; a clock that was set back is
+    /// written at once. A store that remembers nothing gets a time at once, even the time before a jump: otherwise the
+    /// first event that it takes under a wrong clock would set that time.
     pub fn to_write(&self, stored: Option<Timestamp>, reading: ClockReading) -> Option<Timestamp> {
         let ExpiryStatus { time: ExpiryTime(time), waiting } = self.expiry(reading);
         let differs = stored.is_none_or(|stored| {
@@ -190,14 +191,14 @@ mod tests {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
-    /// A day on which nothing special happened.
+    /// An arbitrary day.
     const T: i64 = 1_750_000_000;
 
     fn at(wall: i64, uptime: i64) -> ClockReading {
         ClockReading { wall: Timestamp(wall * 1_000_000), uptime: Duration::from_secs(uptime.unsigned_abs()) }
     }
 
-    /// Readings, each with the time by which things expire then, and whether a jump is waited for.
+    /// Checks readings, each with the time by which events expire then, and whether a jump is pending.
     fn check(last_seen: i64, readings: &[(i64, i64, i64, bool)]) {
         let (wall, uptime, ..) = readings[0];
         let mut clock = ExpiryClock::begin(at(last_seen, 0).wall, at(wall, uptime));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_more_than_an_hour_counts_once_it_has_stood_for_ten_minutes() {
+    fn a_jump_of_more_than_an_hour_counts_once_it_has_lasted_for_ten_minutes() {
         let ahead = T + 31 * DAY;
         check(
             T,
@@ -239,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn time_that_passes_is_no_jump_however_long_nobody_looks() {
+    fn time_that_passes_is_no_jump_however_rarely_the_clock_is_read() {
         check(T, &[(T, 0, T, false), (T + 400 * DAY, 400 * DAY, T + 400 * DAY, false)]);
     }
 
     #[test]
     fn a_clock_that_is_set_back_counts_at_once_and_what_it_showed_before_proves_nothing() {
         let ahead = T + 31 * DAY;
-        // It stood long enough, was set back, and jumps again: it is waited for again.
+        // It lasted long enough, was set back, and jumps again: the second jump is pending again.
         check(
             T,
             &[
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_set_again_while_it_is_waited_for_begins_to_stand_anew() {
+    fn a_clock_that_is_set_again_during_the_wait_starts_the_wait_again() {
         check(
             T,
             &[
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_less_than_an_hour_do_not_add_up_faster_than_they_stand() {
+    fn steps_of_less_than_an_hour_add_up_only_as_fast_as_each_has_lasted() {
         let step = 50 * MINUTE;
         check(
             T,
@@ -288,7 +289,7 @@ mod tests {
                 (T + 3 * step, 3, T + step + 2, true),
             ],
         );
-        // Each stood for ten minutes before the next.
+        // Each lasted for ten minutes before the next.
         check(
             T,
             &[
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persons_word_makes_it_count_at_once() {
+    fn a_jump_that_an_operator_confirms_counts_at_once() {
         let reading = at(T + 31 * DAY, 4);
         let mut clock = ExpiryClock::begin(at(T, 0).wall, reading);
         assert_eq!(clock.to_write(Some(at(T, 0).wall), reading), None, "a jump that does not count is not remembered");
@@ -311,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn what_another_node_believes_helps_who_waits_and_nobody_else() {
+    fn a_time_trusted_by_another_node_ends_a_wait_and_does_nothing_else() {
         let (ahead, seen) = (at(T + 31 * DAY, 4), at(T + 31 * DAY - 30, 0).wall);
         let mut waits = ExpiryClock::begin(at(T, 0).wall, ahead);
         waits.adopt(seen, ahead);
         assert_eq!(waits.expiry(ahead), ExpiryStatus { time: ExpiryTime(ahead.wall), waiting: None });
-        // What stands in the store from before the clock was set back is not believed.
+        // A time left in the store from before the clock was set back is not trusted.
         let right = at(T, 4);
         let mut follows = ExpiryClock::begin(at(T, 0).wall, right);
         follows.adopt(seen, right);
@@ -340,9 +341,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the clock is set to: what counts is never more than an hour ahead of the time that really passed since
-        /// it was last believed, unless it stood for ten minutes; it is never ahead of the clock itself; and a clock that
-        /// is right in the end, and was never wrong for ten minutes, leaves everything as if it had always been right.
+        /// Whatever the clock is set to: the time in force is never more than an hour ahead of the time that really
+        /// passed since the clock was last trusted, unless the setting lasted for ten minutes; it is never ahead of the
+        /// clock itself; and a clock that is right in the end, and was never wrong for ten minutes, leaves everything
+        /// as if it had always been right.
         #[test]
         fn a_clock_that_is_never_wrong_for_ten_minutes_moves_nothing_by_more_than_an_hour(
             steps in proptest::collection::vec((0i64..300, -40 * DAY..40 * DAY, any::<bool>()), 1..40)
@@ -351,7 +353,7 @@ mod tests {
             let mut clock = ExpiryClock::begin(at(T, 0).wall, at(T, 0));
             for (passed, wrong, right_after) in steps {
                 uptime += passed;
-                // Set back it is believed at once, so that only forward is wrong here.
+                // A clock that is set back is trusted at once, so only forward settings are wrong here.
                 let reading = at(T + uptime + wrong.abs(), uptime);
                 clock.observe(reading);
                 let time = clock.expiry(reading).time.0;
@@ -366,7 +368,7 @@ mod tests {
             prop_assert_eq!(clock.expiry(right), ExpiryStatus { time: ExpiryTime(right.wall), waiting: None });
         }
 
-        /// Without a jump the clock itself counts, whatever it drifts and however far apart it is read.
+        /// Without a jump the clock itself counts, however it drifts and however rarely it is read.
         #[test]
         fn without_a_jump_the_clock_itself_counts(
             steps in proptest::collection::vec((0i64..10 * DAY, -30i64..30), 1..60)

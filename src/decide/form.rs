@@ -1,24 +1,24 @@
-//! Names and values as forms and queries carry them: `a=1&b=x%20y`.
+//! Parses names and values as forms and queries carry them: `a=1&b=x%20y`.
 
 use std::borrow::Cow;
 
-/// How a form begins that carries JSON as its `payload`. No JSON text begins so.
+/// The beginning of a form that carries JSON as its `payload`. No JSON text begins like this.
 const PAYLOAD: &[u8] = b"payload=";
 
-/// What a form says under a name.
+/// The result of looking up a name in a form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum FormLookup<'f> {
-    /// Nothing.
+    /// The name does not occur.
     Missing,
-    /// This, decoded.
+    /// Its value, decoded.
     One(Cow<'f, [u8]>),
-    /// More than one thing.
+    /// The name occurs more than once.
     Several,
-    /// Something that is not percent-encoded properly.
+    /// A value that is not percent-encoded properly.
     Broken,
 }
 
-/// Is the body a form that carries JSON? The bytes alone decide: what a header says about them is not signed.
+/// Whether the body is a form that carries JSON. The bytes alone decide: the Content-Type header is not signed.
 pub(super) fn is_payload(body: &[u8]) -> bool {
     body.starts_with(PAYLOAD)
 }
@@ -33,7 +33,7 @@ pub(super) fn payload(body: &[u8]) -> Result<Option<Cow<'_, [u8]>>, &'static str
     }
 }
 
-/// What the form says under this name. A name that cannot be decoded is nobody's.
+/// Looks up a name in a form. A name that cannot be decoded matches nothing.
 pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
     let mut found = FormLookup::Missing;
     for pair in form.split(|&byte| byte == b'&') {
@@ -50,7 +50,7 @@ pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
     found
 }
 
-/// `+` is a space, `%41` is a byte; `None` when a `%` is not followed by two digits.
+/// Decodes `+` as a space and `%41` as a byte; `None` when a `%` is not followed by two hex digits.
 fn decode(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Some(Cow::Borrowed(text));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_escape_is_not_guessed_at() {
+    fn a_broken_escape_is_reported_as_such() {
         for form in ["a=%", "a=%4", "a=%4g", "a=%%41", "a=%+1"] {
             check(form, "a", &FormLookup::Broken);
         }

@@ -1,15 +1,15 @@
-//! Names that must not be mixed up: of events, nodes and revisions, and the 32 bytes of a digest.
+//! Newtypes for ids that must not be mixed up: of events, nodes and revisions, and the 32 bytes of a digest.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// An event's name: a `UUIDv7`, made when it is claimed. It orders nothing: `turn` does.
+/// An event's id: a `UUIDv7`, created with the claim. It defines no order: `turn` does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub [u8; 16]);
 
 impl EventId {
-    /// The last eight digits, as people see them.
+    /// The last eight hex digits, as shown to people.
     pub fn short(self) -> String {
         hex::encode(&self.0[12..])
     }
@@ -40,17 +40,17 @@ impl serde::Serialize for EventId {
     }
 }
 
-/// One running process. Its name is new at each start, so that nobody takes an old lease for their own.
+/// A running process. Its name is new at each start, so that no node takes an old lease for its own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Node(pub Arc<str>);
 
 impl Node {
-    /// Nobody: the lease of an event that was called off is left to run out.
+    /// No node: the owner of the lease of an event that was cancelled remotely, which is left to expire.
     pub fn unowned() -> Self {
         Self("nobody".into())
     }
 
-    /// Is it nobody?
+    /// Whether no node owns it.
     pub fn is_nobody(&self) -> bool {
         *self.0 == *"nobody"
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// Counts the writes to one event. Every write names the revision it replaces: that is the fence.
+/// Counts the writes to one event. Every write names the revision that it replaces: it is the fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Revision(pub u64);
 
@@ -77,12 +77,12 @@ impl Revision {
     }
 }
 
-/// The first bytes of the digest of a delivery id: enough to tell whether two ids are the same.
+/// The first bytes of the digest of a delivery id: enough to compare two ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DeliveryIdDigest(pub [u8; 8]);
 
 impl DeliveryIdDigest {
-    /// Of this delivery id.
+    /// The digest of this delivery id.
     pub fn of(delivery_id: &str) -> Self {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&Digest::of(delivery_id.as_bytes()).0[..8]);
@@ -90,11 +90,11 @@ impl DeliveryIdDigest {
     }
 }
 
-/// The place in a group's queue. The store gives it, at claim, re-arm and replay.
+/// The position in a group's queue. The store assigns it at claim, re-arm and replay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct QueueTurn(pub u64);
 
-/// SHA-256 of something.
+/// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
@@ -113,7 +113,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What makes two deliveries the same event, as 32 bytes. Made in `key.rs` and nowhere else.
+/// The identity that two deliveries of the same event share, as 32 bytes. Made only in `key.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub [u8; 32]);
 

@@ -1,7 +1,7 @@
-//! One pass over a JSON text, along the paths that somebody points at. No tree is built: what lies beside the paths
-//! is checked for being JSON and skipped.
+//! Reads values from a JSON text in one pass, along a trie of paths. No tree is built: what is not on a path is checked
+//! for being JSON and skipped.
 //!
-//! Stricter than JSON where two readers could disagree about what was said: a lone surrogate anywhere, and a name
+//! It is stricter than JSON where two parsers could disagree about the content: a lone surrogate anywhere, and a name
 //! that occurs twice on a used path, are refused.
 
 use super::limits;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The paths to look along, as a trie; a node is named by its number, the root is 0.
+/// The paths to read, as a trie. A node is identified by its index; the root is 0.
 #[derive(Clone, Debug)]
 pub(super) struct JsonPathTrie {
     nodes: Vec<TrieNode>,
@@ -25,12 +25,12 @@ struct TrieNode {
 #[derive(Clone, Debug)]
 struct TrieBranch {
     name: String,
-    /// The place in an array that this name means, if it means one.
+    /// The array index that this name also denotes, if it is a number.
     position: Option<usize>,
     to: usize,
 }
 
-/// What somebody wants to know of a node.
+/// What is needed of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum PathInterest {
     /// Whether it is an object.
@@ -40,12 +40,12 @@ pub(super) enum PathInterest {
     Value,
 }
 
-/// What was seen at a node.
+/// What was found at a node.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum JsonMatch<'j> {
-    /// The text does not lead there.
+    /// There is no such path in the text.
     Nowhere,
-    /// Null, an array, or a value nobody wants.
+    /// Null, an array, or a value that is not needed.
     Other,
     /// An object.
     Object,
@@ -65,7 +65,7 @@ pub(super) enum JsonScalar<'j> {
 }
 
 impl<'j> JsonMatch<'j> {
-    /// The value that was seen, if one was. Several fields may ask.
+    /// The value that was found, if any. Cloned, because several fields may share a path.
     pub(super) fn scalar(&self) -> Option<JsonScalar<'j>> {
         match self {
             Self::Scalar(value) => Some(value.clone()),
@@ -75,12 +75,12 @@ impl<'j> JsonMatch<'j> {
 }
 
 impl JsonPathTrie {
-    /// Only the root.
+    /// A trie with only the root.
     pub(super) fn new() -> Self {
         Self { nodes: vec![TrieNode::default()] }
     }
 
-    /// Adds a path and says which node it leads to.
+    /// Adds a path and returns the node that it leads to.
     pub(super) fn add(&mut self, path: &[String], wants: PathInterest) -> usize {
         let mut node = 0;
         for name in path {
@@ -98,7 +98,7 @@ impl JsonPathTrie {
         node
     }
 
-    /// Walks the text; the answer says for each node what was seen there. An error is a sentence for people.
+    /// Walks the text and returns what was found at each node. An error is a sentence.
     pub(super) fn walk<'j>(&self, json: &'j [u8]) -> Result<Vec<JsonMatch<'j>>, String> {
         let text = checked(json)?;
         let mut seen = vec![JsonMatch::Nowhere; self.nodes.len()];
@@ -111,12 +111,12 @@ impl JsonPathTrie {
     }
 }
 
-/// `0`, `1`, …; `01` is only a name.
+/// An array index: `0`, `1`, …; `01` is only a name.
 fn position(name: &str) -> Option<usize> {
     name.parse().ok().filter(|position: &usize| position.to_string() == name)
 }
 
-/// One node of the trie, laid over one value of the text.
+/// One node of the trie, visited with one value of the text.
 struct TrieVisitor<'p, 's, 'j> {
     paths: &'p JsonPathTrie,
     node: usize,
@@ -147,14 +147,14 @@ impl<'j> DeserializeSeed<'j> for TrieVisitor<'_, '_, 'j> {
         let leads_on = !node.branches.is_empty() && matches!(what, JsonMatch::Object | JsonMatch::Other);
         self.seen[self.node] = what;
         if leads_on {
-            // A value that others lie inside of: only such a pair of paths costs a second look.
+            // Both this value and values inside it are needed: only such a pair of paths costs a second parse.
             return serde_json::Deserializer::from_str(raw).deserialize_any(self).map_err(D::Error::custom);
         }
         Ok(())
     }
 }
 
-/// At a node that others lie behind, and whose own value nobody wants.
+/// Visits a node whose value is needed only for the paths through it.
 impl<'j> Visitor<'j> for TrieVisitor<'_, '_, 'j> {
     type Value = ();
 
@@ -238,7 +238,7 @@ impl<'p> Visitor<'_> for BranchSeed<'p> {
     }
 }
 
-/// What one JSON value is.
+/// Classifies one JSON value.
 fn look(raw: &str) -> Result<JsonMatch<'_>, serde_json::Error> {
     Ok(match raw.as_bytes().first() {
         Some(b'{') => JsonMatch::Object,
@@ -246,7 +246,7 @@ fn look(raw: &str) -> Result<JsonMatch<'_>, serde_json::Error> {
     })
 }
 
-/// The value that this JSON text is, if it is one. The text has been read as JSON before.
+/// The scalar of this JSON text, if it is one. The text is known to be valid JSON.
 pub(super) fn scalar(raw: &str) -> Result<Option<JsonScalar<'_>>, serde_json::Error> {
     Ok(Some(match raw.as_bytes() {
         [b'"', inner @ .., b'"'] if !inner.contains(&b'\\') => JsonScalar::Text(Cow::Borrowed(&raw[1..raw.len() - 1])),
@@ -258,7 +258,7 @@ pub(super) fn scalar(raw: &str) -> Result<Option<JsonScalar<'_>>, serde_json::Er
     }))
 }
 
-/// What serde does not look at in skipped parts. Each exact look is taken only where a quick one gives cause.
+/// Checks what serde does not check in skipped parts. Each exact check runs only where a quick one finds cause.
 fn checked(json: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(json).map_err(|_| "the body is not UTF-8".to_owned())?;
     if opened(json) > limits::JSON_DEPTH_MAX && deepest(json) > limits::JSON_DEPTH_MAX {
@@ -270,8 +270,8 @@ fn checked(json: &[u8]) -> Result<&str, String> {
     Ok(text)
 }
 
-/// How many `[` and `{` there are, also inside texts: never less than the depth. Sums of bytes, so that it is done
-/// many bytes at a time.
+/// The number of `[` and `{`, including those inside texts: never less than the depth. Sums of bytes, so that the
+/// compiler can vectorise it.
 fn opened(json: &[u8]) -> usize {
     let of = |part: &[u8]| usize::from(part.iter().map(|byte| u8::from(byte | 0x20 == b'{')).sum::<u8>());
     json.chunks(255).map(of).sum()
@@ -296,7 +296,7 @@ fn deepest(json: &[u8]) -> usize {
     deepest
 }
 
-/// Is there a `\ud` or `\uD` at all? Without an early way out, so that it is done many bytes at a time.
+/// Whether there is any `\ud` or `\uD`. Without an early exit, so that the compiler can vectorise it.
 fn may_have_surrogates(json: &[u8]) -> bool {
     let (seconds, thirds) = (json.get(1..).unwrap_or_default(), json.get(2..).unwrap_or_default());
     let triples = json.iter().zip(seconds).zip(thirds);
@@ -318,7 +318,7 @@ fn has_lone_surrogate(json: &[u8]) -> bool {
     false
 }
 
-/// The unit that a text beginning with `\uXXXX` begins with.
+/// The UTF-16 unit of the `\uXXXX` at the beginning of a text.
 fn utf16_unit(text: &[u8]) -> Option<u16> {
     let digits = std::str::from_utf8(text.strip_prefix(b"\\u")?.get(..4)?).ok()?;
     // `from_str_radix` would also take a sign.

@@ -1,6 +1,6 @@
-//! From a delivery to a verdict: verify, parse, fields, filter, route, keys. The order never changes.
+//! Judges a delivery: verify, parse, fields, filter, route, keys. The order never changes.
 //!
-//! Nothing is looked at before it is verified, and nothing is looked up: what the store knows comes later.
+//! Nothing is read before it is verified, and nothing is looked up: the store is asked later.
 
 use super::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent, Payload};
 use super::delivery::Delivery;
@@ -21,30 +21,30 @@ use super::trace_context::TraceContext;
 use super::verify::{SenderCredential, VerifiedDelivery};
 use std::sync::Arc;
 
-/// What is to be done with a delivery.
+/// The result of judging a delivery.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is not believed, or cannot be read.
+    /// It is not verified, or cannot be read.
     Refused(DeliveryRejection),
-    /// It is believed, and is not for us. Why, in one line.
+    /// It is verified, but not wanted; the reason in one line.
     Ignored(String),
-    /// These are to be claimed; all on the same route.
+    /// These events are to be claimed; all are on the same route.
     Events(Vec<NewEvent>),
 }
 
-/// One step of the walk and what came of it, for whoever asks why.
+/// One step of the walk and its result, for `explain`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WalkStep<'w> {
-    /// The header that names the kind of event says this; empty where it says nothing.
+    /// The value of the header that names the kind of event; empty where it is missing.
     Kind(&'w RequiredEventKind, &'w str),
     /// What was found of the declared fields, and whether the body has the shape of its kind.
     Fields(&'w ExtractedFields),
-    /// Is `require` true?
+    /// Whether `require` is true.
     Require(&'w Filter, &'w ExtractedFields, bool),
-    /// Is the source's `when` true?
+    /// Whether the source's `when` is true.
     When(&'w Filter, &'w ExtractedFields, bool),
-    /// Does this route let it through? The first that does is the last that is asked.
+    /// Whether this route's filter is true. The first route whose filter is true is the last one tried.
     Route(&'w Route, &'w ExtractedFields, bool),
 }
 
@@ -53,7 +53,7 @@ pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> 
     verify_and_judge(source, delivery, ids, |_| {})
 }
 
-/// The same; which secret a delivery was believed by is told to `believed`.
+/// The same; `believed` is called with the index of the secret that verified the delivery.
 pub fn verify_and_judge(
     source: &Source,
     delivery: &Delivery<'_>,
@@ -69,8 +69,8 @@ pub fn verify_and_judge(
     }
 }
 
-/// The walk behind the signature, each step told to `see` as it is taken. Nobody looks while a node judges, and then
-/// telling costs nothing.
+/// The walk after the signature check. `see` is called with each step as it is taken; a node passes a function that
+/// does nothing and costs nothing.
 pub fn walk(
     source: &Source,
     verified: &VerifiedDelivery<'_>,
@@ -134,16 +134,16 @@ fn no_route(source: &Source, found: &ExtractedFields) -> String {
     if whys.is_empty() { "the source has no route".into() } else { format!("no route: {}", whys.join("; ")) }
 }
 
-/// Keys that are claimed, and keys that are only looked for.
+/// Keys that are claimed, and keys that are only looked up.
 type ClaimAndLookupKeys = (Vec<IdentityKey>, Vec<IdentityKey>);
 
-/// A delivery on its route: what its events are made of.
+/// Builds the events of a delivery on its route.
 struct EventBuilder<'a> {
     source: &'a Source,
     route: &'a Route,
     verified: &'a VerifiedDelivery<'a>,
     found: &'a ExtractedFields,
-    /// The same as identities, changes and orders read it: a blank text is a missing field.
+    /// The same fields as identities, changes and orders read them: a blank text is a missing field.
     telling: &'a ExtractedFields,
 }
 
@@ -206,7 +206,7 @@ impl EventBuilder<'_> {
         Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept: self.source.once.kept() })
     }
 
-    /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
+    /// A key in this source's scope. Only the second and further receivers of a route are part of their keys, so that
     /// adding one does not make the first one's events new.
     fn key(&self, kind: &str, part: u16, parts: Vec<KeyPart<'_>>) -> Key {
         let receiver = part.to_be_bytes();
@@ -215,12 +215,13 @@ impl EventBuilder<'_> {
         key::key(&self.source.scope, kind, &parts)
     }
 
-    /// Who sent it, where a source has several senders: one never meets another's events.
+    /// The sender, where a source has several: one sender's deliveries never match another's events.
     fn sender(&self) -> Option<KeyPart<'_>> {
         match (self.verified.by(), self.source.api_style) {
             (SenderCredential::Caller(name), _) => Some(KeyPart::text("caller", name)),
             (SenderCredential::Secret(mark), ApiStyle::Api) => Some(KeyPart::bytes("credential", &mark.0)),
-            // Whoever asks behind us who it is does so by this: what it told one caller is not for another.
+            // The backend authenticates callers by this header, so it is part of the key: one caller must not get
+            // another's response.
             (SenderCredential::None, ApiStyle::Api) => {
                 let mut headers = self.verified.delivery().headers.iter();
                 let (_, value) = headers.find(|(name, _)| *name == "authorization")?;
@@ -230,16 +231,16 @@ impl EventBuilder<'_> {
         }
     }
 
-    /// The key of an identity: who sent it is part of it.
+    /// The key of an identity, which includes the sender.
     fn identity_key(&self, part: u16, kind: &str, parts: Vec<KeyPart<'_>>) -> Key {
         self.key(kind, part, parts.into_iter().chain(self.sender()).collect())
     }
 
     /// The keys of a delivery, and those that an earlier version or config claimed for the same one.
     ///
-    /// An id that is not signed is bound to its body. Beside the identity `body` its key could never match what `body`
-    /// does not: it is looked for, and the body's key keeps the id's digest instead. Where `body` is no identity any
-    /// more, a body's key that was claimed under this very id still counts.
+    /// An id that is not signed is bound to its body. Beside the identity `body` its key cannot match anything that
+    /// `body` does not: it is only looked up, and the body's key keeps the id's digest instead. Where `body` is no
+    /// longer an identity, a body's key that was claimed under this same id still counts.
     fn keys(
         &self,
         part: u16,
@@ -262,7 +263,7 @@ impl EventBuilder<'_> {
                 }
                 Identity::Message => match key::stream_position(self.verified.delivery()) {
                     Some(parts) => IdentityKey::new(MatchedBy::Message, self.identity_key(part, "message", parts)),
-                    // Who explains a delivery may not have its message; where it came from a stream, it is there.
+                    // `explain` may not have the message; a delivery from a stream always has it.
                     None if per.len() > 1 => continue,
                     None => return Err(DeliveryRejection::MissingField("message".into())),
                 },
@@ -275,7 +276,7 @@ impl EventBuilder<'_> {
                         let parts = [KeyPart::text("time", &time)].into_iter().chain(body()).collect();
                         IdentityKey::new(MatchedBy::Signed, self.identity_key(part, "signed", parts))
                     }
-                    // Who explains a delivery may not have the header; what was verified has it.
+                    // `explain` may not have the header; a verified delivery has it.
                     None => continue,
                 },
                 Identity::Named(fields) => {
@@ -299,13 +300,14 @@ impl EventBuilder<'_> {
         Ok((keys, former))
     }
 
-    /// What the first release took for an identity where a blank text has a default: the text as it was.
+    /// The parts that the first release used where a blank text has a default: the text as it was.
     fn legacy_blank_parts(&self, fields: &[FieldIndex]) -> Option<Vec<KeyPart<'_>>> {
         let differs = fields.iter().any(|ix| self.found.slot(*ix) != self.telling.slot(*ix));
         if differs { self.parts(self.found, fields).ok() } else { None }
     }
 
-    /// Where `import` would have written this delivery, for every receiver alike. What lacks a field was not imported.
+    /// The keys under which `import` would have written this delivery, the same for every receiver. What lacks a field
+    /// was not imported.
     fn imported(&self, delivery_id: Option<&str>) -> Vec<ImportedKey> {
         let scope = &self.source.scope;
         let delivery = delivery_id.map(|id| {
@@ -333,14 +335,14 @@ impl EventBuilder<'_> {
             None => None,
             Some(Group::Fixed(name)) => Some(key::key("", "group", &[KeyPart::text("name", name)])),
             Some(Group::Fields(fields)) => {
-                // Beside a change a group is of its subject's fields, and reads them as the subject does.
+                // Beside a change, a group is made of its subject's fields, and reads them as the subject does.
                 let found = if self.source.once.change.is_some() { self.telling } else { self.found };
                 Some(self.key("group", part, self.parts(found, fields)?))
             }
         })
     }
 
-    /// These fields, all there, and not all of them defaults: what everybody shares identifies nobody.
+    /// These fields, all present, and not all of them defaults: a value that every delivery shares identifies nothing.
     fn parts<'f>(
         &'f self,
         found: &'f ExtractedFields,
@@ -411,13 +413,13 @@ impl EventBuilder<'_> {
         payload
     }
 
-    /// Is this the header that names the kind of event? It is no secret: one that is passed on stays for a replay.
+    /// Whether this header names the kind of event. It is not secret: if it is passed on, it is kept for a replay.
     fn is_kind_header(&self, name: &str) -> bool {
         let own = self.source.kind.as_ref().map(|kind| &*kind.header);
         [own, self.source.verify.kind_header(), Some(envelope::KIND_HEADER)].contains(&Some(name))
     }
 
-    /// The trace it is part of, for who acts on it.
+    /// The trace context, for the receiver of the event.
     fn traced(&self) -> Vec<(String, String)> {
         let delivery = self.verified.delivery();
         let Some(parent) = delivery.text(trace_context::PARENT).filter(|_| self.route.fanout != Fanout::Record) else {

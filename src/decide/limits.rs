@@ -1,237 +1,238 @@
-//! Everything has a limit, and every limit stands here, with its unit.
+//! Every limit of the program, with its unit.
 
 use super::time::Duration;
 
-/// A body, unless its source says otherwise: GitHub's own cap.
+/// Maximum size of a body, unless its source says otherwise: GitHub's own limit.
 pub const BODY_BYTES_MAX: usize = 25 << 20;
-/// Bodies held by one node at once.
+/// Maximum size of all bodies that one node holds at once.
 pub const BODIES_IN_FLIGHT_BYTES: usize = 64 << 20;
-/// All headers of one request.
+/// Maximum size of all headers of one request.
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
-/// How many headers one request may have.
+/// Maximum number of headers of one request.
 pub const HEADERS_MAX: usize = 128;
-/// The unfinished heads of all connections of a port: beyond this, one that is longer than [`SMALL_HEAD_BYTES_MAX`] is
-/// cut off.
+/// Maximum size of the unfinished request heads of all connections of a port. Beyond it, a connection whose head is
+/// longer than [`SMALL_HEAD_BYTES_MAX`] is closed.
 pub const HEADS_BYTES_MAX: usize = 16 << 20;
-/// Request line and headers of nearly every sender fit into this.
+/// A size into which the request line and headers of nearly every sender fit.
 pub const SMALL_HEAD_BYTES_MAX: usize = 8 << 10;
 /// The time in which a request's headers must arrive.
 pub const HEADER_TIME: Duration = Duration::from_secs(10);
-/// A body that comes slower than this, counted after a first second of grace, is given up.
+/// Minimum rate of a body, after a first second of grace; a slower one is rejected.
 pub const BODY_BYTES_PER_SECOND_MIN: u64 = 1 << 10;
-/// How far a body may fall behind that rate: the first second, and two more for packets that were lost. A body that
-/// stalls is given up after this.
+/// How far a body may fall behind that rate: the first second, and two more for lost packets. A body that stalls is
+/// rejected after this time.
 pub const BODY_BEHIND_MAX: Duration = Duration::from_secs(3);
-/// A body must be whole within this, and a second more for each [`BODY_WHOLE_BYTES_PER_SECOND`] bytes that have arrived:
-/// what is only announced gives it no time.
+/// The time in which a body must be complete, plus one second for each [`BODY_WHOLE_BYTES_PER_SECOND`] bytes that have
+/// arrived. Announced bytes (Content-Length) give no extra time.
 pub const BODY_WHOLE_TIME: Duration = Duration::from_secs(10);
-/// The rate at which the time for a whole body grows.
+/// The rate at which the time for a complete body grows.
 pub const BODY_WHOLE_BYTES_PER_SECOND: u64 = 64 << 10;
-/// A body up to this is a small one: a share of the room is for these alone.
+/// Maximum size of a small body. A share of the memory is reserved for small bodies.
 pub const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
-/// That share: one in so many bytes.
+/// The divisor of that share: one quarter.
 pub const SMALL_BODIES_SHARE: usize = 4;
-/// Connections to the port for webhooks at once. At the limit the longest idle one is closed.
+/// Maximum number of connections to the webhook port. At the limit the connection that has been idle longest is closed.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// Connections to the admin port at once.
+/// Maximum number of connections to the admin port.
 pub const ADMIN_CONNECTIONS_MAX: usize = 1_000;
-/// File descriptors for everything that is not a connection: the store, commands, receivers.
+/// File descriptors reserved for everything that is not a connection: the store, commands, receivers.
 pub const FILES_BESIDE_CONNECTIONS: usize = 1_024;
-/// A connection that is kept open between two requests, or that takes nothing of its answer, is closed after this.
+/// A connection that is idle between two requests, or that accepts nothing of its response, is closed after this time.
 pub const CONNECTION_IDLE: Duration = Duration::from_mins(1);
-/// The rate at which an answer must be taken; it may fall behind by [`CONNECTION_IDLE`].
+/// Minimum rate at which a client must accept a response; it may fall behind by [`CONNECTION_IDLE`].
 pub const ANSWER_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
-/// After an answer that was given before its request was read to the end: how long the rest is read and thrown away,
-/// so that the sender sees the answer and not a reset.
+/// How long the rest of a request is read and discarded after a response that was sent before the request was read
+/// completely, so that the sender gets the response and not a reset.
 pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);
 /// The time in which requests under way may finish when a node stops.
 pub const DRAIN_TIME: Duration = Duration::from_secs(20);
-/// The same for the requests of people, who may ask until all else is over.
+/// The same for admin requests, which are served until everything else has stopped.
 pub const ADMIN_CLOSE_TIME: Duration = Duration::from_secs(2);
-/// Objects and arrays inside each other.
+/// Maximum nesting of objects and arrays.
 pub const JSON_DEPTH_MAX: usize = 128;
-/// One field's value.
+/// Maximum size of one field's value.
 pub const FIELD_BYTES_MAX: usize = 4 << 10;
-/// Fields declared by one source.
+/// Maximum number of fields of one source.
 pub const FIELDS_MAX: usize = 64;
-/// Names on the way to a field in a body.
+/// Maximum number of names in the path of a field in a body.
 pub const PATH_PARTS_MAX: usize = 64;
-/// The text of one expression.
+/// Maximum size of one filter expression.
 pub const FILTER_BYTES_MAX: usize = 4 << 10;
-/// Parentheses and `!` inside each other in one expression.
+/// Maximum nesting of parentheses and `!` in one expression.
 pub const FILTER_DEPTH_MAX: usize = 64;
-/// One regular expression, compiled.
+/// Maximum size of one compiled regular expression.
 pub const REGEX_BYTES_MAX: usize = 1 << 20;
-/// The name of a kind of event.
+/// Maximum length of the name of a kind of event.
 pub const KIND_BYTES_MAX: usize = 64;
-/// A sender's delivery id.
+/// Maximum length of a sender's delivery id.
 pub const DELIVERY_ID_BYTES_MAX: usize = 256;
-/// A signature header: room for several signatures of 64 bytes in hex.
+/// Maximum length of a signature header: enough for several signatures of 64 bytes in hex.
 pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
-/// Signatures in one header.
+/// Maximum number of signatures in one header.
 pub const SIGNATURES_MAX: usize = 8;
-/// Secrets of one source while rotating.
+/// Maximum number of secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
-/// How long nodes of the version before may write to a store beside newer ones, while they are renewed one by one.
+/// How long nodes of the previous version may write to a store beside newer ones, during a rolling upgrade.
 pub const UPGRADE_TAKES: Duration = Duration::from_hours(24);
-/// A secret or token that is shorter is warned about, in bytes.
+/// Minimum length of a secret or token, in bytes; a shorter one causes a warning.
 pub const SECRET_BYTES_MIN: usize = 16;
-/// The name of a caller: that of a file.
+/// Maximum length of a caller's name, which is a file name.
 pub const CALLER_BYTES_MAX: usize = 255;
-/// The file with a caller's secrets.
+/// Maximum size of the file with a caller's secrets.
 pub const CALLER_FILE_BYTES_MAX: u64 = 64 << 10;
-/// Callers whose secrets a node keeps at hand; others are read again.
+/// Maximum number of callers whose secrets a node caches; others are read again.
 pub const CALLERS_AT_HAND: usize = 4096;
-/// An `Idempotency-Key`, without its quotes.
+/// Maximum length of an `Idempotency-Key`, without its quotes.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
-/// How far ahead of the store's clock an `order` may be.
+/// How far an `order` may be ahead of the store's clock.
 pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
-/// Output of one attempt; the head and the tail are kept.
+/// Maximum size of one attempt's output; its head and tail are kept.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// One line of a command's output in the log; what is longer is cut.
+/// Maximum length of one line of a command's output in the log; a longer line is truncated.
 pub const LOGGED_LINE_BYTES_MAX: usize = 4 << 10;
-/// Lines of one block's output that go to the log at once …
+/// Lines of one block's output that may be logged at once.
 pub const LOGGED_LINES_BURST: u32 = 1000;
-/// … and after those in each second. Less than what journald takes of one service (10,000 in 30 seconds).
+/// Lines logged per second after that burst. Less than journald accepts of one service (10,000 in 30 seconds).
 pub const LOGGED_LINES_PER_SECOND: u32 = 100;
-/// A kept answer.
+/// Maximum size of a stored response.
 pub const RECEIPT_BYTES_MAX: usize = 1 << 20;
-/// Claims that wait for the batcher; one more is answered 503.
+/// Maximum number of claims that wait for the batcher; a further one is answered 503.
 pub const CLAIMS_WAITING_MAX: usize = 4096;
-/// A body that is handed from its request to its attempt; a larger one is read from the store.
+/// Maximum size of a body that is handed directly from its request to its attempt; a larger one is read from the store.
 pub const HAND_OVER_BYTES_MAX: usize = 64 << 10;
-/// Claims in one batch.
+/// Maximum number of claims in one batch.
 pub const BATCH_CLAIMS_MAX: usize = 512;
-/// Bodies in one batch.
+/// Maximum size of the bodies in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
-/// Messages of a stream that one node has in hand at once.
+/// Maximum number of messages of a stream that one node handles at once.
 pub const MESSAGES_AT_ONCE: usize = 64;
-/// The longest wait before the stream is to deliver a message again that could not be taken; the first is a second.
+/// Maximum delay before a stream redelivers a message that could not be accepted; the first delay is one second.
 pub const MESSAGE_AGAIN_MAX: Duration = Duration::from_mins(1);
-/// Messages in quarantine; the oldest make way.
+/// Maximum number of messages in quarantine; the oldest are removed.
 pub const QUARANTINE_MAX: usize = 1000;
-/// What is kept of each.
+/// Maximum number of bytes kept of each quarantined message.
 pub const QUARANTINE_BODY_BYTES_MAX: usize = 16 << 10;
-/// Duplicates of one event that are remembered one by one; after that they are only counted.
+/// Duplicates of one event that are recorded individually; further ones are only counted.
 pub const SIGHTINGS_MAX: usize = 16;
-/// Events whose duplicates are noted at once, before the notes are written.
+/// Maximum number of events whose duplicates are buffered before they are written.
 pub const NOTED_EVENTS_MAX: usize = 16 << 10;
-/// `run` blocks of one route: their successes are bits of one number.
+/// Maximum number of `run` blocks of one route: their successes are bits of one number.
 pub const BLOCKS_MAX: usize = 64;
-/// One SQL statement of a route.
+/// Maximum size of one SQL statement of a route.
 pub const STATEMENT_BYTES_MAX: usize = 64 << 10;
-/// Places in it that values are bound to.
+/// Maximum number of placeholders in a statement.
 pub const STATEMENT_NAMES_MAX: usize = 256;
-/// How long it may take, unless its route says otherwise: it holds locks, in SQLite the only pen.
+/// Default timeout of a statement. It holds locks, on SQLite the only writer.
 pub const STATEMENT_TIME: Duration = Duration::from_secs(5);
-/// The longest that a route may give it.
+/// Maximum timeout that a route may set.
 pub const STATEMENT_TIME_MAX: Duration = Duration::from_mins(1);
-/// Characters of what a database says of it that are kept: it may repeat what was bound.
+/// Maximum number of characters kept of a database's message about a statement: it may repeat bound values.
 pub const STATEMENT_SAID_MAX: usize = 400;
-/// How often a statement that others got in the way of is run anew before that counts as a failed attempt.
+/// How often a statement that conflicted with others is run before that counts as a failed attempt.
 pub const STATEMENT_TRIES: u32 = 3;
-/// How long a receiver's `Retry-After` is believed.
+/// Maximum `Retry-After` of a receiver that is honoured.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
-/// Failures in a row after which a receiver is left alone.
+/// Failures in a row that open a receiver's circuit.
 pub const BREAKER_FAILURES: u32 = 5;
-/// How long it is then left alone; it doubles with each try that fails.
+/// How long the circuit is open at first; doubles with each failed probe.
 pub const BREAKER_WAIT_FIRST: Duration = Duration::from_secs(5);
-/// The longest it is left alone.
+/// Maximum time for which a circuit is open.
 pub const BREAKER_WAIT_LONGEST: Duration = Duration::from_mins(1);
-/// A sender's `tracestate`; a longer one is left out.
+/// Maximum size of a sender's `tracestate`; a longer one is dropped.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
-/// Headers that one receiver is passed, and headers that are set for it.
+/// Maximum number of headers that are forwarded to one receiver, and of headers that are set for it.
 pub const FORWARDED_HEADERS_MAX: usize = 64;
-/// Doubts that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
+/// Number of unknown outcomes that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
 pub const DOUBTS_MIN: u32 = 3;
-/// The earliest a redelivery under the same id re-arms a dead event.
+/// Minimum time before a redelivery under the same id re-arms a dead event.
 pub const REDELIVERY_AFTER: Duration = Duration::from_secs(5);
-/// How often an event whose route is gone is looked at again.
+/// How often an event whose route is gone is checked again.
 pub const ROUTE_GONE_LOOK: Duration = Duration::from_secs(10);
-/// Claims repeated because the event changed under a re-arm; after that the sender is asked to come again.
+/// How often a claim is repeated because the event changed during a re-arm; after that the sender gets a 503.
 pub const REARM_TRIES: usize = 3;
-/// How often it is tried to write down that a sender is told 202, while others write the same event.
+/// How often a node tries to record that a sender gets a 202, while others write the same event.
 pub const ACCEPT_TRIES: usize = 5;
-/// Messages of one life that are published again; after that a redelivery is a duplicate.
+/// Maximum number of further messages of one life; after that a redelivery is a duplicate.
 pub const PUBLISHED_AGAIN_MAX: u32 = 100;
-/// How often a node looks for work that nobody told it about.
+/// How often a node polls for work that it was not notified of.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Events forgotten in one go.
+/// Maximum number of events removed in one write.
 pub const FORGET_BATCH: usize = 500;
-/// The same while the sweep is behind, on a store that frees them in many short writes.
+/// The same while the sweep is behind, on a store that removes them in many short writes.
 pub const FORGET_BATCH_BEHIND: usize = 8_000;
 /// The pause between two full batches of the sweep, so that claims go first.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(50);
-/// Batches forgotten because somebody asks for it: ten million events.
+/// Maximum number of batches that one request to forget may remove: ten million events.
 pub const FORGET_BATCHES_MAX: usize = 20_000;
 /// How often the sweep runs.
 pub const FORGET_EVERY: Duration = Duration::from_mins(1);
-/// A clock that jumps forward by more than this counts for expiry only once it has stood.
+/// A clock that jumps forward by more than this counts for expiry only after [`CLOCK_JUMP_STANDS_FOR`].
 pub const CLOCK_JUMP: Duration = Duration::from_hours(1);
-/// For so long, by a clock that cannot be set.
+/// How long a jump must last, by a clock that cannot be set.
 pub const CLOCK_JUMP_STANDS_FOR: Duration = Duration::from_mins(10);
-/// A clock that moves by less than this beside one that cannot be set still stands; two clocks that are further apart are
-/// worth a word.
+/// A clock that moves by less than this, compared with one that cannot be set, counts as unchanged. Two clocks that
+/// differ by more cause a warning.
 pub const CLOCK_STANDS: Duration = Duration::from_mins(1);
-/// A server's clock that is off by less than this beside one that cannot be set was not set: it drifts.
+/// A server's clock that moves by less than this, compared with one that cannot be set, was not set: it drifts.
 pub const CLOCK_STEP: Duration = Duration::from_secs(1);
-/// How often a store writes down what time it has last seen.
+/// How often a store writes the time that it has last seen.
 pub const CLOCK_WRITTEN_EVERY: Duration = Duration::from_mins(1);
-/// How often a node looks at its clocks; while it waits for one, also at what other nodes have seen.
+/// How often a node reads its clocks; while a jump is pending, also the time that other nodes have seen.
 pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
-/// Events that are counted to say how many a jump of the clock would forget.
+/// Maximum number of events counted to report how many a clock jump would remove.
 pub const WOULD_FORGET_MAX: usize = 10_000;
-/// How often a node writes into a shared store which sources it has, and how long their events are kept.
+/// How often a node writes to a shared store which sources it has, and their retention.
 pub const RETENTION_EVERY: Duration = Duration::from_mins(1);
-/// After this long without such a write, no node has the source.
+/// A source counts as served by no node after this long without such a write.
 pub const SOURCE_UNSEEN_AFTER: Duration = Duration::from_mins(5);
-/// Sources that no node has, as they are counted.
+/// Maximum number of sources without a node that are listed.
 pub const OTHER_SOURCES_MAX: usize = 100;
-/// As far as the events of one of them are counted.
+/// Maximum number of events counted for each of them.
 pub const OTHER_EVENTS_MAX: usize = 100_000;
-/// Deliveries of one source that were refused and are remembered by one node, and as many that were ignored.
+/// Maximum number of refused deliveries of one source that a node remembers, and as many ignored ones.
 pub const TURNED_AWAY_MAX: usize = 64;
-/// The same of those that repeated an event, came too late, or could not be taken.
+/// The same for deliveries that repeated an event, came too late, or could not be accepted.
 pub const REPEATS_REMEMBERED: usize = 256;
-/// Characters of a text that is remembered of one.
+/// Maximum number of characters of a text in such a record.
 pub const TURNED_AWAY_CHARS_MAX: usize = 400;
-/// Pieces of output, of 16 KiB at most, that who looks on may fall behind by.
+/// Pieces of output, of at most 16 KiB, by which a live-stream client may fall behind.
 pub const OUTPUT_BEHIND_MAX: usize = 1024;
-/// Who looks on at once.
+/// Maximum number of concurrent live-stream clients.
 pub const LISTENERS_MAX: usize = 64;
-/// Sessions that a node knows to be logged out; one more, and the one that ends first is forgotten.
+/// Maximum number of logged-out sessions that a node remembers; beyond it, the one that expires first is forgotten.
 pub const LOGGED_OUT_MAX: usize = 4096;
 /// How long a session lasts.
 pub const SESSION_TIME: Duration = Duration::from_hours(12);
-/// The longest that the refusal of a wrong token is held back.
+/// Maximum delay of the response to a wrong token.
 pub const REFUSAL_DELAY_MAX: Duration = Duration::from_secs(2);
-/// Refusals of one address that are held back at once; one more is not answered at all.
+/// Maximum number of delayed refusals per address; a further one is not answered at all.
 pub const REFUSALS_WAITING_PER_ADDRESS: usize = 16;
-/// The same of all addresses.
+/// The same for all addresses together.
 pub const REFUSALS_WAITING_MAX: usize = 256;
-/// Addresses whose wrong tokens are counted; the one that was quiet longest makes way.
+/// Maximum number of addresses whose wrong tokens are counted; the one that was quiet longest is forgotten.
 pub const REFUSED_ADDRESSES_MAX: usize = 4096;
-/// Events replayed by one call.
+/// Maximum number of events replayed by one call.
 pub const REPLAY_MAX: usize = 1_000;
-/// A request to the admin port, beside a delivery to explain.
+/// Maximum size of an admin request, other than a delivery to explain.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 << 10;
-/// The time in which a peer must answer.
+/// The time in which another node must respond.
 pub const PEER_TIME: Duration = Duration::from_secs(1);
-/// The longest answer of a peer.
+/// Maximum size of another node's response.
 pub const PEER_BYTES_MAX: usize = 4 << 20;
-/// Nodes asked for what they turned away.
+/// Maximum number of nodes that are asked for their rejected deliveries.
 pub const PEERS_MAX: usize = 64;
-/// Spans that wait to be sent; one more is dropped and counted.
+/// Maximum number of spans that wait to be sent; a further one is dropped and counted.
 pub const SPANS_WAITING_MAX: usize = 4096;
-/// Processes whose marks a state file remembers: those that wrote last.
+/// Maximum number of processes whose marks a state file remembers: those that wrote last.
 pub const KNOWN_WRITERS_MAX: usize = 16;
-/// Confirmed writes after the last mark that a node remembers: the newest.
+/// Maximum number of confirmed writes after the last mark that a node remembers: the newest.
 pub const UNMARKED_WRITES_MAX: usize = 64;
-/// How long such a write is remembered while the store answers but takes no mark: its event may be forgotten meanwhile.
+/// How long such a write is remembered while the store responds but accepts no mark: its event may be removed
+/// meanwhile.
 pub const UNMARKED_WRITE_AGE_MAX: Duration = Duration::from_mins(1);
-/// How often what a node knows of its store is written to its state file.
+/// How often a node writes what it knows of its store to its state file.
 pub const STATE_EVERY: Duration = Duration::from_secs(1);
-/// The size of a state file.
+/// Maximum size of a state file.
 pub const STATE_FILE_BYTES_MAX: u64 = 64 << 10;
-/// State files in one folder that are looked through.
+/// Maximum number of state files that are read in one folder.
 pub const STATE_FILES_MAX: usize = 1_000;

@@ -1,6 +1,5 @@
-//! What is decided, and nothing else: no input or output, no clock, no randomness, no waiting.
-//! Time, ids and jitter come in as arguments, so that every rule can be run a million times in a second and a
-//! history can be repeated from its seed.
+//! The rules of the program, as pure functions: no input or output, no clock, no randomness, no waiting. Time, ids and
+//! jitter are arguments, so that a rule can run a million times a second and a history can be repeated from its seed.
 //!
 //! ```text
 //! Delivery ─verify─▶ Verified ─fields, filter, route, keys─▶ Verdict       judge.rs

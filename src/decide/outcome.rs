@@ -1,46 +1,46 @@
-//! The outcome of an attempt: what it came to, the receiver's answer, and which headers of that answer are kept.
+//! The outcome of an attempt: its result, the receiver's response, and which headers of that response are kept.
 
 use super::time::Duration;
 
-/// What an attempt came to. Not a `Result`: an unknown is an answer.
+/// The result of an attempt. Not a `Result`: "unknown" is a result of its own.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
     /// It acted.
     Delivered(Option<Receipt>),
-    /// It did not act, and may later.
+    /// It did not act, and may succeed later.
     Failed {
-        /// In a sentence.
+        /// The reason, as a sentence.
         why: String,
-        /// The receiver asked for this much time.
+        /// How long the receiver asked to wait.
         retry_after: Option<Duration>,
-        /// What the receiver answered.
+        /// The receiver's response.
         receipt: Option<Receipt>,
     },
-    /// It never will.
+    /// It did not act, and never will.
     Rejected {
-        /// In a sentence.
+        /// The reason, as a sentence.
         why: String,
-        /// What the receiver answered.
+        /// The receiver's response.
         receipt: Option<Receipt>,
     },
-    /// It may have acted, and its end was lost: a crash, a lost lease, a drain, a connection that broke after sending.
-    /// Counted as a doubt.
+    /// It may have acted, and its end was lost: a crash, a lost lease, a shutdown, a connection that broke after
+    /// sending. Counted as a doubt.
     Unknown {
-        /// In a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
     /// It may have acted, and our own timeout ended it. Counted against `attempts`.
     TimedOut {
-        /// In a sentence.
+        /// The reason, as a sentence.
         why: String,
-        /// The receiver said that it acted, but the rest of its answer did not come in time.
+        /// The receiver's response said that it acted, but the rest of it did not arrive in time.
         answered: Option<Receipt>,
     },
 }
 
 impl Outcome {
-    /// The word for it.
+    /// The outcome's name.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Delivered(_) => "delivered",
@@ -50,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// The sentence behind it, where there is one.
+    /// The reason; empty where there is none.
     pub fn why(&self) -> &str {
         match self {
             Self::Delivered(_) => "",
@@ -61,7 +61,7 @@ impl Outcome {
         }
     }
 
-    /// What was answered, if anything was.
+    /// The receiver's response, if there is one.
     pub fn receipt(&self) -> Option<&Receipt> {
         match self {
             Self::Delivered(receipt) | Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => {
@@ -72,27 +72,27 @@ impl Outcome {
     }
 }
 
-/// What the action answered; kept, and given again to duplicates.
+/// The receiver's response. It is stored, and returned again to duplicates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receipt {
     /// The HTTP status.
     pub status: u16,
-    /// Headers that may be given again.
+    /// Headers that may be returned again.
     pub headers: Vec<(String, String)>,
     /// The body, up to the limit.
     pub body: Vec<u8>,
-    /// The body was longer than the limit and is not whole.
+    /// The body was longer than the limit and is incomplete.
     pub truncated: bool,
 }
 
 impl Receipt {
-    /// Does it say that the receiver acted?
+    /// Whether its status says that the receiver acted.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 }
 
-/// Kept without being named.
+/// Headers that are always kept.
 const KEPT_HEADERS: [&str; 13] = [
     "content-type",
     "content-encoding",
@@ -103,15 +103,15 @@ const KEPT_HEADERS: [&str; 13] = [
     "retry-after",
     "x-request-id",
     "x-correlation-id",
-    // What gRPC says where its answer has no body.
+    // gRPC's status, where its response has no body.
     "grpc-status",
     "grpc-message",
     "grpc-status-details-bin",
     "grpc-encoding",
 ];
 
-/// What is kept of these headers, names in lower case, with others that are named. A value that is no text is left
-/// behind.
+/// Those of these headers that are kept: the default ones and those that `also` selects, with names in lower case. A
+/// value that is not text is dropped.
 pub fn kept_headers<'h>(
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     also: impl Fn(&str) -> bool,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_everybody_is_kept_in_its_order_and_as_often_as_it_came() {
+    fn headers_for_any_client_are_kept_in_order_and_with_repetitions() {
         check(
             &[("x-request-id", b"7"), ("content-type", b"a/b")],
             "",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_one_caller_or_one_connection_is_not_kept() {
+    fn headers_for_one_client_or_one_connection_are_not_kept() {
         for name in ["set-cookie", "date", "connection", "transfer-encoding", "content-length", "server", "x-upload-id"]
         {
             check(&[(name, b"1")], "", &[]);

@@ -1,32 +1,32 @@
-//! When to try again: full jitter, so that what failed together does not come back together.
+//! When to retry: exponential backoff with full jitter, so that what failed together is not retried together.
 
 use super::time::Duration;
 
-/// How often, and how fast.
+/// How often, and how soon, to retry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryPolicy {
-    /// How many attempts may fail.
+    /// The number of attempts that may fail.
     pub attempts: u32,
-    /// The longest wait before the second attempt; it doubles from there.
+    /// Maximum delay before the second attempt; doubles from there.
     pub first: Duration,
-    /// The longest wait of all.
+    /// Upper limit of the delay.
     pub longest: Duration,
 }
 
-/// A random share: 0 is none of it, `u32::MAX` nearly all.
+/// A random fraction: 0 is none, `u32::MAX` nearly all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Jitter(pub u32);
 
-/// How long to wait after the `count`th failure (or doubt): a random share of a doubling length.
+/// The delay after the `count`th failure (or doubt): a random fraction of a length that doubles.
 pub fn delay(retry: &RetryPolicy, count: u32, jitter: Jitter) -> Duration {
     let doubled = retry.first.saturating_mul(1_u32.checked_shl(count.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(retry.longest).mul_f64(f64::from(jitter.0) / (f64::from(u32::MAX) + 1.0))
 }
 
-/// From this failure on every wait is as long as the one before: a `u32` doubles no further.
+/// From this failure on the delay no longer grows: a `u32` cannot be doubled further.
 const GROWN: u32 = u32::BITS + 1;
 
-/// The longest that may lie between the first of so many tries and the last, when each takes at most so long.
+/// The longest time between the first and the last of this many tries, if each takes at most `each`.
 pub fn horizon(retry: &RetryPolicy, tries: u32, each: Duration) -> Duration {
     let longest = |count| delay(retry, count, Jitter(u32::MAX)).saturating_add(each);
     let growing = (1..tries.min(GROWN)).map(longest).fold(each, Duration::saturating_add);

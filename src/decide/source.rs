@@ -1,4 +1,4 @@
-//! A source and its routes, as resolved from the config: what `judge` and `after` go by. Data, no behaviour.
+//! A source and its routes, as resolved from the config: the data that `judge` and `Event::after` use.
 
 use super::event::{DeathCause, Retrier};
 use super::field::{FieldIndex, FieldLocation, FieldSet};
@@ -17,7 +17,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those of these that listen. Two on one path are refused by the config.
+    /// The sources that listen on a path, not those that read a stream. Two on one path are a config error.
     pub fn new(sources: impl IntoIterator<Item = Arc<Source>>) -> Self {
         let listen = sources.into_iter().filter(|source| source.stream.is_none());
         Self { by_path: listen.map(|s| (s.path.clone(), s)).collect() }
@@ -28,50 +28,50 @@ impl Sources {
         self.by_path.get(path)
     }
 
-    /// Each of them, in no order.
+    /// All of them, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_path.values()
     }
 }
 
-/// A sender we believe: a path and a way to verify.
+/// A trusted sender: a path, and a way to verify its deliveries.
 #[derive(Debug)]
 pub struct Source {
     /// Its name.
     pub name: Arc<str>,
-    /// What its keys are made under; its name, unless the config keeps an old one.
+    /// The scope of its keys: its name, unless the config keeps an old one.
     pub scope: Arc<str>,
-    /// Where it listens. Of a stream, what people call it: nothing can be sent there.
+    /// The path it listens on. For a stream, only a display name: nothing can be sent there.
     pub path: Arc<str>,
-    /// The stream it takes from, in place of listening.
+    /// The stream it reads from, instead of listening.
     pub stream: Option<StreamBinding>,
     /// How it is verified.
     pub verify: VerificationScheme,
-    /// The kind of event it is for, where the sender says the kind in an unsigned header.
+    /// The kind of event it is for, where the sender names the kind in an unsigned header.
     pub kind: Option<RequiredEventKind>,
-    /// Where the sender's delivery id is; `None`: this sender has none.
+    /// Where the sender's delivery id is; `None`: this sender sends none.
     pub delivery: Option<DeliveryIdLocation>,
     /// The declared fields.
     pub fields: FieldSet,
-    /// False: 403.
+    /// If false, the delivery gets a 403.
     pub require: Option<Filter>,
-    /// False: ignored.
+    /// If false, the delivery is ignored.
     pub when: Option<Filter>,
     /// What makes two deliveries the same event.
     pub once: DeduplicationPolicy,
-    /// When the sender is answered.
+    /// When the sender gets its response.
     pub respond: ResponseMode,
-    /// How it is spoken to.
+    /// The protocol between it and its sender.
     pub api_style: ApiStyle,
-    /// A kept answer that is given again is marked, where it is a JSON object.
+    /// Whether a stored response that is returned again is marked, if it is a JSON object.
     pub mark_duplicates: bool,
-    /// The longest body.
+    /// Maximum size of a body.
     pub body_max: usize,
-    /// Where to go; the first that lets the delivery through wins.
+    /// Its routes; the first whose filter passes the delivery wins.
     pub routes: Vec<Arc<Route>>,
 }
 
-/// A stream that messages are taken from.
+/// A stream that messages are read from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamBinding {
     /// Its name.
@@ -80,21 +80,21 @@ pub struct StreamBinding {
     pub consumer: Arc<str>,
 }
 
-/// The kind of event a preset is for. The header that names it is not signed, so the body must have its shape.
+/// The kind of event that a preset is for. The header that names it is not signed, so the body must have its shape.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequiredEventKind {
     /// The header that names the kind, in lower case.
     pub header: String,
-    /// The kind that counts; others are ignored.
+    /// The kind that is wanted; others are ignored.
     pub is: String,
-    /// The path a body of that kind has, such as `registry_package`.
+    /// The path that a body of that kind has, such as `registry_package`.
     pub shape: Vec<String>,
 }
 
 impl RequiredEventKind {
-    /// A body of another kind came under this one, in a sentence.
+    /// A sentence for a body that does not have this kind's shape.
     pub(super) fn differs(&self) -> String {
-        format!("{} says {:?}, and the body does not have the shape of that kind", self.header, self.is)
+        format!("{} says {:?}, but the body does not have the shape of that kind", self.header, self.is)
     }
 }
 
@@ -103,7 +103,7 @@ impl RequiredEventKind {
 pub struct DeliveryIdLocation {
     /// Where.
     pub at: FieldLocation,
-    /// Signed: the id alone is the key. Not signed: the body's digest is part of it.
+    /// Whether it is signed: then the id alone is the key; otherwise the body's digest is part of the key.
     pub signed: bool,
 }
 
@@ -112,37 +112,39 @@ pub struct DeliveryIdLocation {
 pub struct DeduplicationPolicy {
     /// Identities: a delivery is a duplicate if any one of them is claimed.
     pub per: Vec<Identity>,
-    /// The one of them that nobody wrote: what was signed, since the signature does not cover the delivery id.
+    /// The identity that was added without being configured: what was signed, since the signature does not cover the
+    /// delivery id.
     pub implied: Option<Identity>,
-    /// A subject that is changed to something.
+    /// The subject that an event changes, and its value.
     pub change: Option<ChangeRule>,
-    /// What an imported change is known by; a preset says so.
+    /// The fields that identify an imported change; set by a preset.
     pub imported: Option<Vec<FieldIndex>>,
-    /// How long an event's keys are remembered, from its end.
+    /// How long an event's keys are kept, from its end.
     pub keep: Keep,
-    /// How long its body and receipt are.
+    /// How long its body and receipt are kept.
     pub keep_body: Duration,
-    /// A failure is kept as an answer: a repeat hears it again, and does not try again.
+    /// Whether a failure is kept as a response: a repeat gets it again, and causes no attempt.
     pub keep_failures: bool,
 }
 
-/// Who is at the other end.
+/// What kind of client sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ApiStyle {
-    /// A sender of webhooks: its several secrets are one sender's, and it may write the same thing in other bytes.
+    /// A sender of webhooks. Its several secrets belong to one sender, and it may send the same content in different
+    /// bytes.
     #[default]
     Webhook,
-    /// The client of an HTTP API, with an `Idempotency-Key`: each secret is somebody else's, another body under a key is
-    /// a mistake, and problems are told as RFC 9457 says.
+    /// The client of an HTTP API, with an `Idempotency-Key`. Each secret belongs to another client, another body under
+    /// the same key is an error, and errors are reported as RFC 9457 problems.
     Api,
 }
 
-/// How long.
+/// How long something is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
     /// This long.
     For(Duration),
-    /// A capture replayed later would look like a roll-back.
+    /// For ever: a captured delivery that is replayed later would look like a rollback.
     Forever,
 }
 
@@ -156,7 +158,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// The longer of both, of each part.
+    /// The longer of both, for each part.
     #[must_use]
     pub fn longest(self, other: Self) -> Self {
         let keys = match (self.keys, other.keys) {
@@ -168,21 +170,22 @@ impl Retention {
 }
 
 impl Default for Retention {
-    /// What a config that says nothing means.
+    /// The retention of a source that configures none.
     fn default() -> Self {
         Self { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) }
     }
 }
 
 impl Source {
-    /// Could whoever captured a delivery send it again under another id, and be believed? The signature covers no id.
+    /// Whether an attacker who captured a delivery could send it again under another id and pass verification: the
+    /// signature covers no id.
     pub fn has_unsigned_ids(&self) -> bool {
         let covers = |id: &DeliveryIdLocation| self.verify.covers(&id.at);
         let signs = !matches!(self.verify.shared_scheme(), VerificationScheme::Bearer(_) | VerificationScheme::None);
         signs && !self.delivery.as_ref().is_some_and(covers)
     }
 
-    /// Are the same bytes the same event, whatever id they come under?
+    /// Whether the same bytes are the same event, whatever id they come under.
     pub fn dedups_by_body(&self) -> bool {
         let in_body = |ix: &FieldIndex| matches!(self.fields.get(*ix).at, FieldLocation::Body(_));
         self.once.per.iter().any(|identity| match identity {
@@ -192,8 +195,8 @@ impl Source {
         })
     }
 
-    /// Is the delivery id's own key left out? Where the signature does not cover the id, that key is made of the id and
-    /// the body, so that beside the identity `body` it never matches what `body` does not.
+    /// Whether the delivery id's own key is left out. Where the signature does not cover the id, that key is made from
+    /// the id and the body, so that beside the identity `body` it never matches what `body` does not.
     pub fn stores_id_with_body_key(&self) -> bool {
         let signed = self.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         !signed && self.once.per.contains(&Identity::Delivery) && self.once.per.contains(&Identity::Body)
@@ -207,24 +210,24 @@ impl DeduplicationPolicy {
     }
 }
 
-/// One thing that makes two deliveries the same.
+/// One kind of identity: what makes two deliveries the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Identity {
     /// The sender's delivery id.
     Delivery,
-    /// Of a stream's message: where it stands in its stream.
+    /// The position of a message in its stream.
     Message,
     /// The verified bytes.
     Body,
-    /// The time that was signed with the bytes, and the bytes. Implied where the signature does not cover the delivery
-    /// id: the same bytes signed anew are the sender's second act.
+    /// The time that was signed with the bytes, and the bytes. Added where the signature does not cover the delivery
+    /// id: the same bytes signed at another time are a second act of the sender.
     Signed,
     /// These fields, taken together.
     Named(Vec<FieldIndex>),
 }
 
-/// A register per `of`: another `to` than the current one is new.
+/// A register per `of`: a delivery with another `to` than the current one is new.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChangeRule {
     /// The subject.
@@ -235,7 +238,7 @@ pub struct ChangeRule {
     pub order: Option<FieldIndex>,
 }
 
-/// When the sender is answered.
+/// When the sender gets its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResponseMode {
     /// When the event is durable.
@@ -247,33 +250,33 @@ pub enum ResponseMode {
     },
 }
 
-/// Within a source: a name, a filter, and how to treat what it lets through. What is done is known to `action`.
+/// A route of a source: a name, a filter, and the policies for its events. The action itself is known to `action`.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Its name.
     pub name: Arc<str>,
-    /// Lets a delivery through; none lets everything through.
+    /// The filter; without one every delivery passes.
     pub when: Option<Filter>,
-    /// Events that must not overlap.
+    /// The group whose events must not overlap.
     pub group: Option<Group>,
-    /// What failed is tried again.
+    /// How failures are retried.
     pub retry: RetryPolicy,
-    /// How many attempts may fail once a sender that waited for the end was told 202, and no longer retries. `None`: as
+    /// How many attempts may fail once a sender that waited for the end got a 202 and no longer retries. `None`: as
     /// many as `retry` says.
     pub attempts_once_accepted: Option<u32>,
-    /// What may have acted is tried again, or held for a person.
+    /// Whether an event that may have acted is retried or held for an operator.
     pub in_doubt: InDoubtPolicy,
     /// What an attempt that our own timeout ended is counted as.
     pub timeouts: TimeoutAccounting,
-    /// What a repeat of an event that is over does.
+    /// What a repeat of an event that has ended does.
     pub redelivery: RedeliveryPolicy,
     /// How long one node alone may act.
     pub lease: Duration,
-    /// Attempts of this route at once on one node.
+    /// Maximum concurrent attempts of this route on one node.
     pub max_concurrency: usize,
     /// How many events one delivery makes.
     pub fanout: Fanout,
-    /// Fields its action uses as parameters.
+    /// Fields that its action uses as parameters.
     pub needs: Vec<FieldIndex>,
     /// Headers of the sender that its action passes on, in lower case.
     pub forwarded_headers: Vec<String>,
@@ -282,7 +285,7 @@ pub struct Route {
 /// How many events one delivery makes on a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fanout {
-    /// One, done as soon as it is claimed: there is no action.
+    /// One, which is done as soon as it is claimed: there is no action.
     Record,
     /// One for each receiver, claimed together.
     Actions(u16),
@@ -291,25 +294,25 @@ pub enum Fanout {
 /// Events that must not overlap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// One group of the whole store.
+    /// One group for the whole store.
     Fixed(String),
-    /// One for each combination of these fields.
+    /// One group for each combination of these fields.
     Fields(Vec<FieldIndex>),
 }
 
 /// What to do when the outcome is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InDoubtPolicy {
-    /// Try again: at least once.
+    /// Retry it: at least once.
     Retry,
-    /// Leave it to a person: at most once.
+    /// Leave it to an operator: at most once.
     Hold,
-    /// It never is: what was not written together with the event's end was not done, and is done again.
+    /// There is no doubt: what was not written together with the event's end was not done, and is done again.
     Never,
 }
 
 impl InDoubtPolicy {
-    /// What an event dies of when the last permitted attempt has an unknown outcome.
+    /// The cause of death when the last permitted attempt has an unknown outcome.
     pub fn cause(self) -> DeathCause {
         match self {
             Self::Retry | Self::Hold => DeathCause::InDoubt,
@@ -323,7 +326,7 @@ impl InDoubtPolicy {
 pub enum TimeoutAccounting {
     /// `attempts`, as a failure is.
     Attempts,
-    /// The limit of doubts. Where a second copy is harmless: a stream drops a message whose id it has seen.
+    /// The limit of doubts. For actions where a second copy is harmless: a stream drops a message whose id it has seen.
     Doubts,
 }
 
@@ -336,7 +339,7 @@ impl Route {
         }
     }
 
-    /// How many attempts of one life may be left without an outcome. The last of them ends it.
+    /// How many attempts of one life may have an unknown outcome. The last of them ends the life.
     pub fn doubts_max(&self, retrier: Retrier) -> u32 {
         match self.in_doubt {
             InDoubtPolicy::Hold => 1,
@@ -345,24 +348,24 @@ impl Route {
     }
 }
 
-/// What a repeat of an event that is over does.
+/// What a repeat of an event that has ended does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RedeliveryPolicy {
     /// It gives the event another attempt, if it has been dead for long enough.
     Retry {
-        /// For a delivery under an id the event already has.
+        /// Minimum wait for a delivery under an id that the event already has.
         same_after: Duration,
-        /// For any other delivery of the event.
+        /// Minimum wait for any other delivery of the event.
         other_after: Duration,
     },
     /// The same, and a repeat of the delivery of an event that was published has it published once more: the worker
-    /// behind the stream knows what became of it, and decides. Only on a route that publishes.
+    /// behind the stream knows the result and decides. Only on a route that publishes.
     Again {
-        /// For a delivery under an id that a dead event already has.
+        /// Minimum wait for a delivery under an id that a dead event already has.
         same_after: Duration,
-        /// For any other delivery of a dead event.
+        /// Minimum wait for any other delivery of a dead event.
         other_after: Duration,
-        /// For the delivery of an event that was published: since it ended, or was last published.
+        /// Minimum wait for the delivery of an event that was published, since it ended or was last published.
         published_after: Duration,
     },
     /// Nothing.

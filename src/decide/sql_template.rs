@@ -1,7 +1,8 @@
-//! One SQL statement of a route: which `:names` stand in it, and whether it may run inside a transaction that is ours.
-//! Read once, at load; what is a name and what only looks like one is told apart here, never when an event runs.
+//! Parses one SQL statement of a route: finds its `:names`, and decides whether it may run inside our transaction. This
+//! happens once, when the config is loaded; what is a name and what only looks like one is decided here, never when an
+//! event runs.
 //!
-//! Values are bound to it and never written into it.
+//! Values are bound to the statement and never written into it.
 
 use super::claim::Payload;
 use super::event::Event;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Whose SQL it is: they differ in quotes, comments and in what a parameter looks like.
+/// The SQL dialect. They differ in quotes, comments and the syntax of parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SqlDialect {
     /// SQLite's.
@@ -21,30 +22,30 @@ pub enum SqlDialect {
     Postgres,
 }
 
-/// One statement that may be run.
+/// A parsed statement that may be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlTemplate {
     /// As it was written.
     pub written: Arc<str>,
-    /// The same with a number for each name: `$1` in PostgreSQL, `?1` in SQLite. Each place has its own, since a server
-    /// that finds out the type of a parameter may find another at each.
+    /// The same with a number for each name: `$1` in PostgreSQL, `?1` in SQLite. Each occurrence has its own number,
+    /// since a server that infers the type of a parameter may infer another one at each.
     pub numbered: Arc<str>,
-    /// What each number stands for.
+    /// The placeholder of each number.
     pub names: Vec<SqlPlaceholder>,
-    /// How long it may take.
+    /// Its timeout.
     pub timeout: Duration,
 }
 
 /// A `:name` in a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlPlaceholder {
-    /// What it stands for.
+    /// The value that it is bound to.
     pub what: SqlParamSource,
-    /// Where it is written, with its colon.
+    /// Its range in the text, including the colon.
     pub at: Range<usize>,
 }
 
-/// What a `:name` stands for.
+/// The value that a `:name` is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SqlParamSource {
     /// `:body`, the bytes that were verified.
@@ -59,11 +60,11 @@ pub enum SqlParamSource {
     Field(Arc<str>),
 }
 
-/// The names that are always there.
+/// The names that always exist.
 pub const OWN_NAMES: [&str; 4] = ["body", "delivery", "event_id", "attempt"];
 
 impl SqlParamSource {
-    /// Is this what `:name` stands for?
+    /// Whether this is what `:name` is bound to.
     pub fn is(&self, name: &str) -> bool {
         *self == Self::of(name)
     }
@@ -79,10 +80,10 @@ impl SqlParamSource {
     }
 }
 
-/// Why a text is no statement that may be run, in words, and where.
+/// Why a statement cannot be run, and where in its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlTemplateError {
-    /// The part of the text.
+    /// The range in the text.
     pub at: Range<usize>,
     /// What is wrong.
     pub title: String,
@@ -90,9 +91,9 @@ pub struct SqlTemplateError {
     pub label: &'static str,
 }
 
-/// What a statement may begin with.
+/// The words that a statement may begin with.
 const VERBS: [&str; 8] = ["select", "insert", "update", "delete", "merge", "replace", "with", "values"];
-/// What begins, ends or changes a transaction.
+/// The words that begin, end or change a transaction.
 const CONTROL: [&str; 12] = [
     "abort",
     "begin",
@@ -109,7 +110,7 @@ const CONTROL: [&str; 12] = [
 ];
 
 impl SqlTemplate {
-    /// Reads a statement.
+    /// Parses a statement.
     pub fn parse(written: &str, dialect: SqlDialect, timeout: Duration) -> Result<Self, SqlTemplateError> {
         let whole = 0..written.len();
         let wrong = |title: String, label| Err(SqlTemplateError { at: whole.clone(), title, label });
@@ -142,7 +143,7 @@ impl SqlTemplate {
         Ok(Self { written: written.into(), numbered: numbered.into(), names: tokens.names, timeout })
     }
 
-    /// The statement with what an attempt at an event binds to it. A field that is missing is null.
+    /// The statement with the values of an attempt at an event. A missing field is null.
     pub fn bind(self: &Arc<Self>, event: &Event, payload: &Payload) -> BoundStatement {
         let one = |named: &SqlPlaceholder| match &named.what {
             SqlParamSource::Body => BoundValue::Bytes(payload.body.clone()),
@@ -169,10 +170,10 @@ pub struct BoundStatement {
     pub values: Vec<BoundValue>,
 }
 
-/// A value that is bound.
+/// A bound value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BoundValue {
-    /// None.
+    /// SQL null.
     Null,
     /// Text.
     Text(Arc<str>),
@@ -194,7 +195,7 @@ fn numbered(text: &str, names: &[SqlPlaceholder], dialect: SqlDialect) -> String
         out += &text[done..named.at.start];
         out.push(sign);
         out.push_str(&number.to_string());
-        // `:a2` must not become a longer number, nor a name that goes on.
+        // `:a2` must become neither a longer number nor a name that continues.
         if text[named.at.end..].starts_with(|c: char| c.is_alphanumeric()) {
             out.push(' ');
         }
@@ -203,7 +204,7 @@ fn numbered(text: &str, names: &[SqlPlaceholder], dialect: SqlDialect) -> String
     out + &text[done..]
 }
 
-/// What was read of a text.
+/// What was found in a text.
 #[derive(Default)]
 struct ScannedSql<'t> {
     verb: Option<(&'t str, Range<usize>)>,
@@ -266,7 +267,7 @@ impl<'t> SqlScanner<'t> {
     }
 
     fn rest(&self) -> &'t str {
-        // Every step ends before an ASCII character or at the end: the place is a boundary.
+        // Every step ends before an ASCII character or at the end, so this is a character boundary.
         self.text.get(self.at..).unwrap_or_default()
     }
 
@@ -286,7 +287,7 @@ impl<'t> SqlScanner<'t> {
         self.at = self.rest().find(end).map_or(self.text.len(), |found| self.at + found + end.len());
     }
 
-    /// To the end of what began at `start` with a character of its own.
+    /// Skips to the end of what began at `start`.
     fn until(&mut self, end: &str, start: usize) -> Result<(), SqlTemplateError> {
         match self.rest().find(end) {
             Some(found) => {
@@ -297,7 +298,7 @@ impl<'t> SqlScanner<'t> {
         }
     }
 
-    /// PostgreSQL's comments stand inside each other, SQLite's do not.
+    /// Skips a comment. PostgreSQL's comments nest, SQLite's do not.
     fn comment(&mut self) -> Result<(), SqlTemplateError> {
         let start = self.at;
         let mut depth = 0_usize;
@@ -340,7 +341,7 @@ impl<'t> SqlScanner<'t> {
         Err(self.wrong(start, "this never ends", "the end of the statement is inside of it"))
     }
 
-    /// `$tag$ … $tag$`; a number is somebody's own parameter, which would be taken for one of ours.
+    /// Skips `$tag$ … $tag$`. `$1` is a parameter of the user's own, which would collide with ours.
     fn dollar(&mut self) -> Result<(), SqlTemplateError> {
         let start = self.at;
         let length = self.rest()[1..].bytes().take_while(|c| is_letter(*c) || c.is_ascii_digit()).count();
@@ -376,7 +377,7 @@ impl<'t> SqlScanner<'t> {
         Ok(None)
     }
 
-    /// A word; in PostgreSQL `e'…'` is a string in which a backslash counts.
+    /// A word; in PostgreSQL `e'…'` is a string with backslash escapes.
     fn word(&mut self) -> Result<&'t str, SqlTemplateError> {
         let start = self.at;
         let part = |c: u8| is_letter(c) || c.is_ascii_digit() || c == b'$';
@@ -391,14 +392,14 @@ impl<'t> SqlScanner<'t> {
     }
 }
 
-/// Whether a backslash in a string takes the character behind it along.
+/// Whether a backslash in a string escapes the next character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BackslashEscapes {
     Backslash,
     No,
 }
 
-/// Whatever may begin a name: letters, `_`, and anything beyond ASCII.
+/// Whether this byte may begin a name: letters, `_`, and anything beyond ASCII.
 fn is_letter(c: u8) -> bool {
     c.is_ascii_alphabetic() || c == b'_' || c >= 0x80
 }

@@ -1,26 +1,26 @@
-//! The clock of a store that lives behind a server, as one node shows it: the server's time, brought forward by what all
-//! nodes of the store have agreed on.
+//! The clock of a store that is on a server, as one node sees it: the server's time plus an offset that all nodes of
+//! the store have agreed on.
 //!
-//! A server's clock can be set. What was written while it was ahead must not wait until it gets there again, and no node
-//! may take another's lease for over because it shows a later time. So a node moves on by its own uptime, compares that
-//! with each answer of the server, and where the server's clock was set, the nodes agree on how far the store's clock is
-//! ahead of it. What they agreed on stands in the store and comes with every answer.
+//! A server's clock can be set. What was written while it was ahead must not wait until the clock gets there again, and
+//! no node may take another's lease for expired because it shows a later time. So a node advances by its own uptime,
+//! compares that with each response of the server, and where the server's clock was set, the nodes agree on how far the
+//! store's clock is ahead of it. The agreement is stored and comes with every response.
 //!
 //! ```text
 //!   the server's clock     what a node does
 //!   ──────────────────     ────────────────────────────────────────────────────────────────────────────────
 //!   is a little ahead      follows it
 //!   is a little behind     runs at half speed until it is there
-//!   is set back            moves on as if nothing had happened; the store's clock is ahead by as much from now on
-//!   is set forward         moves on, as far as the store's clock is ahead of the server's; beyond that follows, and
-//!                          leases from before end as much later
+//!   is set back            advances as before; the store's clock is ahead by that much from now on
+//!   is set forward         advances as before, as far as the store's clock is ahead; beyond that follows, and
+//!                          leases from before end later by as much
 //! ```
 
 use super::limits;
 use super::time::{Duration, Timestamp};
 
-/// What a server said of its clock, and when this node asked and heard it, by its uptime: the server looked at its clock
-/// somewhere in between.
+/// A reading of the server's clock, with this node's uptime at the request and at the response: the server read its
+/// clock somewhere in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerTime {
     /// What the server's clock showed.
@@ -31,32 +31,32 @@ pub struct ServerTime {
     pub answered: Duration,
 }
 
-/// What the nodes of a store have agreed on, as it stands in the store. With every change `reached` grows.
+/// What the nodes of a store have agreed on, as it is stored. With every change `reached` grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AgreedClock {
-    /// By how much the store's clock is ahead of the server's.
+    /// How far the store's clock is ahead of the server's.
     pub ahead: Duration,
-    /// What the store's clock has shown at least.
+    /// A time that the store's clock has reached.
     pub reached: Timestamp,
-    /// Leases from before it last went forward.
+    /// Leases from before it last jumped forward.
     pub held: Option<HeldLeases>,
 }
 
-/// Leases that were written before the clock went forward end later by as much: those who hold them may not have renewed
-/// them yet.
+/// Leases that were written before the clock jumped forward, which end later by the length of the jump: their nodes may
+/// not have renewed them yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldLeases {
-    /// One that ends later than this was written after it.
+    /// A lease that ends later than this was written after the jump.
     pub last: Timestamp,
-    /// By how much later they end.
+    /// How much later they end.
     pub by: Duration,
-    /// As long as the store's clock shows less than this.
+    /// Applies while the store's clock shows less than this.
     pub until: Timestamp,
 }
 
 impl HeldLeases {
-    /// The clock goes forward, from here to there. Where that is little, a lease from before it cannot be told from one
-    /// after it: all of them end later. What was held before is held for both.
+    /// The leases held when the clock jumps from `from` to `to`. If the jump is small, leases from before and after it
+    /// cannot be distinguished, and all of them end later. Leases that were held before are held for both jumps.
     fn new(from: Timestamp, to: Timestamp, before: Option<Self>) -> Self {
         let by = to.since(from);
         let last = if by > limits::CLOCK_JUMP { from + limits::CLOCK_JUMP } else { Timestamp(i64::MAX) };
@@ -64,7 +64,8 @@ impl HeldLeases {
         Self { last, by: by + before, until: to + limits::CLOCK_JUMP_STANDS_FOR }
     }
 
-    /// Whether another node found out more than this. Two nodes that saw the same jump differ by a moment only.
+    /// Whether another node has found a longer hold than `known`. Two nodes that saw the same jump differ only by a
+    /// moment.
     fn exceeds(self, known: Option<Self>) -> bool {
         known.is_none_or(|known| {
             self.until.since(known.until) > limits::CLOCK_STANDS
@@ -72,36 +73,36 @@ impl HeldLeases {
         })
     }
 
-    /// What two nodes found out together.
+    /// What two nodes have found, combined.
     fn merged(self, known: Option<Self>) -> Self {
         let known = known.unwrap_or(self);
         Self { last: self.last.max(known.last), by: self.by.max(known.by), until: self.until.max(known.until) }
     }
 }
 
-/// The store's clock, as one node shows it. Before the server's first answer it shows nothing.
+/// The store's clock as one node sees it. Before the server's first response it shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeStoreClock(Option<RunningClock>);
 
 #[derive(Clone, Copy, Debug)]
 struct RunningClock {
-    /// What it shows, less the uptime.
+    /// The time shown, minus the uptime.
     offset: i64,
-    /// The latest that it has shown.
+    /// The latest time shown.
     shown: Timestamp,
-    /// When the last answer came that told something.
+    /// When the last useful response came.
     answered: Duration,
     agreed: AgreedClock,
-    /// How far ahead of the server's clock the store's must be, where that is not what was agreed on.
+    /// How far the store's clock must be ahead of the server's, where that differs from the agreement.
     needs: Option<Duration>,
     held: Option<HeldLeases>,
 }
 
 impl NodeStoreClock {
-    /// The server said this, and this was agreed on then. What the clock shows now.
+    /// Takes in a reading of the server's clock and the agreement that came with it. Returns the time shown now.
     pub fn tell(&mut self, said: ServerTime, agreed: AgreedClock) -> Timestamp {
         let mut running = self.0.unwrap_or_else(|| RunningClock::begin(said, agreed));
-        // One that was asked before the last answer came may be older than that.
+        // A request from before the last response may carry an older reading.
         if said.asked >= running.answered {
             running.follow(said, agreed);
         }
@@ -109,20 +110,20 @@ impl NodeStoreClock {
         self.now(said.answered)
     }
 
-    /// What it shows: it never runs backwards.
+    /// The time shown; it never runs backwards.
     pub fn now(&mut self, uptime: Duration) -> Timestamp {
         let Some(running) = &mut self.0 else { return Timestamp::default() };
         running.shown = running.shown.max(running.at(uptime));
         running.shown
     }
 
-    /// When a lease ends, by what this clock shows, that was written as ending then.
+    /// When a lease ends, by this clock, that was written as ending at `until`.
     pub fn lease_end(&self, until: Timestamp, uptime: Duration) -> Timestamp {
         let held = self.0.and_then(|running| running.held.filter(|held| running.at(uptime) < held.until));
         held.filter(|held| until <= held.last).map_or(until, |held| until + held.by)
     }
 
-    /// What is to be agreed on in place of what was, where that differs or is old.
+    /// The old and the new agreement, where the old one differs from what this node needs, or is out of date.
     pub fn to_agree(&mut self, uptime: Duration) -> Option<(AgreedClock, AgreedClock)> {
         let now = self.now(uptime);
         let RunningClock { agreed, needs, held, .. } = self.0?;
@@ -134,7 +135,8 @@ impl NodeStoreClock {
         (needs.is_some() || old || unknown).then_some((agreed, is))
     }
 
-    /// Is what was agreed on plausible to one who has just come? If not, nodes that know better may be about to change it.
+    /// Whether the agreement is plausible to a node that has just started. If not, nodes that know better may be about
+    /// to change it.
     pub fn is_settled(&self) -> bool {
         self.0.is_none_or(|RunningClock { agreed, needs, shown, .. }| {
             let silent = shown.since(agreed.reached) > 2 * limits::CLOCK_WRITTEN_EVERY;
@@ -142,15 +144,15 @@ impl NodeStoreClock {
         })
     }
 
-    /// How long ago the server last told something; `None`: it has said nothing.
+    /// How long ago the last useful response came; `None`: there was none.
     pub fn silent_for(&self, uptime: Duration) -> Option<Duration> {
         self.0.map(|running| uptime.saturating_sub(running.answered))
     }
 }
 
 impl RunningClock {
-    /// Begins where the store's clock is, as far as the store knows. Where that is far from where it was, nobody may have
-    /// looked for long, or the server's clock was set.
+    /// Starts at the store's clock, as far as the store knows it. If that is far from where the clock was, either no
+    /// node ran for long, or the server's clock was set.
     fn begin(said: ServerTime, agreed: AgreedClock) -> Self {
         let target = said.time + agreed.ahead;
         let shown = target.max(agreed.reached);
@@ -170,10 +172,10 @@ impl RunningClock {
         let passed = said.answered.saturating_sub(self.answered);
         (self.agreed, self.answered, self.needs) = (agreed, said.answered, None);
         let target = said.time + agreed.ahead;
-        // What it showed when the server looked at its clock is between these two.
+        // What this clock showed when the server read its clock is between these two.
         let (least, most) = (self.at(said.asked), self.at(said.answered));
         if agreed.reached.since(target.max(most)) > limits::CLOCK_STEP {
-            // Others have seen a later time, and may be gone.
+            // Other nodes have seen a later time, and may have stopped since.
             self.go_forward(agreed.reached, said.answered);
             self.needs = Some(agreed.reached.since(said.time));
         } else if target.since(most) > limits::CLOCK_STEP {
@@ -183,7 +185,7 @@ impl RunningClock {
             } else if same || target.since(most) > limits::CLOCK_JUMP {
                 self.go_forward(target, said.answered);
             } else {
-                // The others are there already: this node has begun at what they had written down.
+                // The others are there already: this node started from the time that they had stored.
                 self.offset = target.0.saturating_sub(micros(said.answered));
             }
         } else if target >= most {
@@ -193,7 +195,7 @@ impl RunningClock {
         } else {
             self.offset = self.offset.saturating_sub(micros(least.since(target).min(passed / 2)));
         }
-        // Others may have seen it go forward when this node did not run.
+        // Other nodes may have seen a jump while this node did not run.
         if let Some(known) = agreed.held
             && known.exceeds(self.held)
         {
@@ -201,7 +203,7 @@ impl RunningClock {
         }
     }
 
-    /// Goes to this time at once.
+    /// Jumps to this time at once.
     fn go_forward(&mut self, to: Timestamp, uptime: Duration) {
         let from = self.at(uptime);
         if to.since(from) > limits::CLOCK_STEP {
@@ -223,28 +225,28 @@ mod tests {
     const SECOND: i64 = 1_000_000;
     const HOUR: i64 = 3_600 * SECOND;
     const DAY: i64 = 24 * HOUR;
-    /// When a world begins, really.
+    /// The real time at which a simulation begins.
     const T: i64 = 1_750_000_000 * SECOND;
     /// How often a node asks.
     const TICK: i64 = SECOND / 2;
-    /// How late a node hears of a clock that was set, and how far it follows one that was not.
+    /// How late a node may notice that a clock was set, and how far it may follow one that was not.
     const SLACK: i64 = 3 * SECOND;
 
     fn secs(seconds: i64) -> Duration {
         Duration::from_secs(seconds.unsigned_abs())
     }
 
-    /// Something that is to end, as it was written, and really.
+    /// Something that is to end: the time that was written, and the real time.
     #[derive(Clone, Copy, Debug)]
     struct PlannedEnd {
         node: usize,
         written: Timestamp,
         really: i64,
-        /// How much later it may end, because nobody ran meanwhile.
+        /// How much later it may end, because no node ran meanwhile.
         late: i64,
     }
 
-    /// A server whose clock is wrong by `wrong`, what stands in the store, and nodes.
+    /// A server whose clock is off by `wrong`, the stored agreement, and nodes.
     struct ClockSimulation {
         time: i64,
         wrong: i64,
@@ -252,7 +254,7 @@ mod tests {
         nodes: Vec<Option<(NodeStoreClock, Timestamp)>>,
         leases: Vec<PlannedEnd>,
         waits: Vec<PlannedEnd>,
-        /// How long an answer takes: another time each.
+        /// How long a response takes; different each time.
         delay: i64,
         /// When the clock was last set, or a node started.
         upset: i64,
@@ -270,7 +272,7 @@ mod tests {
             world
         }
 
-        /// Each machine has its own.
+        /// The uptime of a node's machine: each has its own.
         fn uptime(n: usize, time: i64) -> Duration {
             Duration::from_micros((time - T).unsigned_abs()) + secs(1_000) * u32::try_from(n + 1).unwrap()
         }
@@ -322,7 +324,7 @@ mod tests {
             self.nodes[n].as_mut().unwrap().0.now(uptime)
         }
 
-        /// So many seconds, in which each node asks and looks, and everything is compared.
+        /// Lets this many seconds pass, in which each node asks, agrees and is checked.
         fn pass(&mut self, seconds: i64) {
             for _ in 0..seconds * SECOND / TICK {
                 self.time += TICK;
@@ -352,7 +354,7 @@ mod tests {
             }
         }
 
-        /// A node begins something with a lease of so many seconds, and is to try something again after as many.
+        /// A node starts something with a lease of this many seconds, and something is to be retried after as many.
         fn write(&mut self, n: usize, seconds: i64) {
             let written = self.now(n) + secs(seconds);
             let until = PlannedEnd { node: n, written, really: self.time + seconds * SECOND, late: 0 };
@@ -360,7 +362,7 @@ mod tests {
             self.waits.push(until);
         }
 
-        /// No node runs for so long, and meanwhile the clock is set.
+        /// No node runs for this long, and meanwhile the clock is set.
         fn outage(&mut self, seconds: i64, wrong: i64) {
             let many = self.nodes.len();
             self.nodes = vec![None; many];
@@ -399,7 +401,7 @@ mod tests {
                 assert!(world.nodes[n].unwrap().0.lease_end(lease.written, uptime) <= now, "{n} {lease:?}");
             }
         }
-        assert!((world.now(0).0 - world.time - 31 * DAY).abs() < 2 * SECOND, "it goes on from there");
+        assert!((world.now(0).0 - world.time - 31 * DAY).abs() < 2 * SECOND, "it continues from there");
     }
 
     #[test]
@@ -430,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_after_nobody_ran_for_hours_gives_what_was_left_of_a_lease() {
+    fn a_node_that_starts_after_hours_without_nodes_grants_the_rest_of_a_lease() {
         let mut world = ClockSimulation::new(1);
         world.pass(5);
         world.write(0, 30);
@@ -442,9 +444,9 @@ mod tests {
         assert!(left(&mut world, uptime) <= secs(40), "{:?}", left(&mut world, uptime));
     }
 
-    /// Wherever the server's clock is set, whichever node is restarted, and where for a while no node runs: no node's
-    /// clock runs backwards, no node takes another's lease for over before its time, what waits does not wait longer than
-    /// it should, and in the end all nodes show the same time, which goes on as time does.
+    /// Wherever the server's clock is set, whichever node is restarted, and even if no node runs for a while: no node's
+    /// clock runs backwards, no node takes another's lease for expired too early, nothing waits longer than it should,
+    /// and in the end all nodes show the same time, which advances as time does.
     fn check_history(steps: &[(u8, usize, i64, i64)]) {
         let mut world = ClockSimulation::new(3);
         for (what, node, amount, seconds) in steps.iter().copied() {
@@ -479,7 +481,7 @@ mod tests {
             check_history(&steps);
         }
 
-        /// Small steps of the server's clock, either way, while the same nodes run: the same.
+        /// The same for small steps of the server's clock, either way, while the same nodes run.
         #[test]
         fn small_steps_of_a_servers_clock_end_no_lease_early(
             steps in proptest::collection::vec((-300i64..300, 0usize..3, 0i64..20), 1..25)

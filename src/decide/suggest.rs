@@ -1,8 +1,8 @@
-//! "Did you mean …?"
+//! Suggestions for misspelt names: "Did you mean …?"
 
-/// The name that somebody who wrote `wrong` most likely meant, if any is near enough.
+/// The name that was most likely meant by `wrong`, if any is near enough.
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    // One slip in a short name, one more for every three letters: `tga` is `tag`, but `sha` is not.
+    // One slip in a short name, one more for every three letters: `tga` is near `tag`, but not near `sha`.
     let far = wrong.chars().count() / 3 + 1;
     names
         .into_iter()
@@ -12,7 +12,7 @@ pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour.
+/// The edit distance: letters to change, add, leave out or swap with their neighbour.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut above: Vec<usize> = Vec::new();

@@ -1,4 +1,4 @@
-//! Points in time and lengths of time: whole microseconds, UTC. There is no `now()` here.
+//! Points in time and durations: whole microseconds, UTC. There is no `now()` here.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -9,12 +9,12 @@ pub use std::time::Duration;
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// Reads RFC 3339. `None` when the text is not a date with a time and an offset.
+    /// Parses RFC 3339. `None` when the text is not a date with a time and an offset.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_microsecond()))
     }
 
-    /// How long before `self` the other point was; zero when it was not.
+    /// The time since `earlier`; zero if it is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -75,7 +75,7 @@ pub fn duration_text(length: Duration) -> String {
         .map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", milliseconds / u128::from(*unit)))
 }
 
-/// A duration in its largest units, at most so many: `829ms`, `12m`, `2d 5h`.
+/// A duration in its largest units, at most `units` of them: `829ms`, `12m`, `2d 5h`.
 pub fn approximate_duration(length: Duration, units: usize) -> String {
     let whole = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     let units_shown = DURATION_UNITS.iter().filter(|(name, _)| whole < 1000 || *name != "ms");

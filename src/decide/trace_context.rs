@@ -1,7 +1,7 @@
-//! W3C trace context: which trace a delivery belongs to, and what whoever acts on it is told.
+//! W3C trace context: the trace that a delivery belongs to, which is passed on to its receiver.
 //!
-//! A delivery that comes with a valid `traceparent` is part of that trace, and its `tracestate` goes along. Any other
-//! begins one of its own, named by the event, so that all attempts at one event are one trace.
+//! A delivery with a valid `traceparent` is part of that trace, and its `tracestate` is passed on. Any other delivery
+//! begins a trace of its own, with the event's id, so that all attempts at one event are one trace.
 
 use super::id::EventId;
 use super::limits::TRACESTATE_BYTES_MAX;
@@ -9,15 +9,15 @@ use std::fmt;
 
 /// The header with the trace and its last span.
 pub const PARENT: &str = "traceparent";
-/// The header with what vendors add.
+/// The header with vendors' additions.
 pub const STATE: &str = "tracestate";
 
-/// What may be recorded, and that the id is random: the flags we know. Others are not passed on.
+/// The flags we know: "sampled", and "the trace id is random". Others are not passed on.
 const KNOWN_FLAGS: u8 = 0b11;
-/// Of a trace that begins here. Recorded: a receiver that records what it is sent goes on doing so.
+/// The flags of a trace that begins here: sampled, so that a receiver that records what it gets goes on doing so.
 const RECORDED: u8 = 0b01;
 
-/// Where in which trace something stands: a `traceparent`.
+/// A position in a trace: a parsed `traceparent`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceContext {
     /// The trace.
@@ -28,12 +28,12 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// What a `traceparent` says; `None` if it does not say so as it should.
+    /// Parses a `traceparent`; `None` if it is invalid.
     pub fn parse(parent: &str) -> Option<Self> {
         let mut parts = parent.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let version = number(version, 2)?;
-        // Only a later version may say more behind another dash.
+        // Only a later version may have more parts.
         if version == 0xff || (version == 0 && parts.next().is_some()) {
             return None;
         }
@@ -42,17 +42,17 @@ impl TraceContext {
         (trace != 0 && span != 0).then_some(Self { trace, span, flags })
     }
 
-    /// What these headers say, names in lower case.
+    /// The context in these headers, whose names are in lower case.
     pub fn of(headers: &[(String, String)]) -> Option<Self> {
         headers.iter().find(|(name, _)| name == PARENT).and_then(|(_, parent)| Self::parse(parent))
     }
 
-    /// This span, which begins a trace.
+    /// A span that begins a trace.
     pub fn begins(trace: u128, span: u64) -> Self {
         Self { trace: trace.max(1), span: span.max(1), flags: RECORDED }
     }
 
-    /// This span, which begins the trace of an event: all attempts at it are one trace.
+    /// A span that begins the trace of an event: all attempts at it are one trace.
     pub fn begins_with(event: EventId, span: u64) -> Self {
         Self::begins(u128::from_be_bytes(event.0), span)
     }
@@ -68,7 +68,7 @@ impl TraceContext {
         self.flags & RECORDED != 0
     }
 
-    /// Puts it into these headers, in place of another.
+    /// Sets it in these headers, replacing another.
     pub fn inject(self, headers: &mut Vec<(String, String)>) {
         headers.retain(|(name, _)| name != PARENT);
         headers.push((PARENT.into(), self.to_string()));
@@ -81,18 +81,18 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// Lower-case hex of exactly so many digits.
+/// Parses lower-case hex of exactly this many digits.
 fn number(text: &str, digits: usize) -> Option<u128> {
     let hex = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if hex { u128::from_str_radix(text, 16).ok() } else { None }
 }
 
-/// What vendors add, if it may be passed on.
+/// The `tracestate`, if it may be passed on.
 pub fn state(text: &str) -> Option<&str> {
     is_state(text).then_some(text)
 }
 
-/// Visible ASCII, not empty, not too long. What it says is for vendors to read.
+/// Whether it is visible ASCII, not empty and not too long. Its content is for vendors to read.
 fn is_state(text: &str) -> bool {
     let visible = text.bytes().all(|byte| (0x20..0x7f).contains(&byte) || byte == b'\t');
     !text.trim().is_empty() && text.len() <= TRACESTATE_BYTES_MAX && visible

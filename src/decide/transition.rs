@@ -1,7 +1,7 @@
-//! A step as it is written: the event after it, and what the store must look at in the same write.
+//! A step as it is written: the event after it, and what the store must check in the same write.
 //!
-//! The store knows keys, registers and slots but no policy. So the policy is worked out here, for both cases: what
-//! to write, and what to write instead if another event has changed the subject meanwhile.
+//! The store knows keys, registers and slots but no policy. So the policy is applied here, for both cases: what to
+//! write, and what to write instead if another event has changed the subject meanwhile.
 
 use super::claim::{NewEvent, Payload};
 use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
@@ -9,59 +9,59 @@ use super::id::EventId;
 use super::source::{InDoubtPolicy, Route};
 use super::time::Timestamp;
 
-/// One write to one event: revision n-1 is swapped for n.
+/// One write to one event: revision n-1 is replaced by n.
 #[derive(Clone, Debug)]
 pub struct Transition {
     /// The event after the step.
     pub event: Event,
-    /// The time the step was worked out for; every time in `event` is written as the store's clock + (time - now).
+    /// The time for which the step was computed; every time in `event` is written as the store's clock + (time - now).
     pub now: Timestamp,
     /// Written instead when the event is no longer its subject's current one.
     pub if_superseded: Option<Event>,
-    /// What the write does to the event's place.
+    /// What the write does to the event's position in its queue and register.
     pub place: QueueUpdate,
-    /// What the attempt came to.
+    /// The record of the attempt that this step ends.
     pub attempt: Option<AttemptRecord>,
-    /// What becomes of the kept answer.
+    /// What happens to the stored response.
     pub receipt: ReceiptUpdate,
     /// The body of the delivery that re-armed it, or had it published again.
     pub payload: Option<Payload>,
-    /// What becomes of headers that were only kept to be passed on, if this write ends the event.
+    /// What happens to headers that were kept only to be passed on, if this write ends the event.
     pub passed: TransientHeaders,
 }
 
-/// What a write that ends an event does to the headers that were only kept to be passed on.
+/// What a write that ends an event does to the headers that were kept only to be passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransientHeaders {
-    /// They go.
+    /// They are removed.
     Drop,
-    /// There are none: the writer has seen the body, and the store need not look.
+    /// There are none: the writer has seen the payload, and the store need not look.
     None,
 }
 
-/// What a write does to an event's place in its group's queue and in its register.
+/// What a write does to an event's position in its group's queue and in its register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueUpdate {
     /// Nothing.
     Unchanged,
-    /// It goes to the end of its group's queue.
+    /// It moves to the end of its group's queue.
     MoveToEnd,
-    /// The same, and it becomes its subject's current event: a person's replay.
+    /// The same, and it becomes its subject's current event: an operator's replay.
     BecomeCurrent,
-    /// Nothing, but it must still be its subject's current event: else nothing is written.
+    /// Nothing, but it must still be its subject's current event: otherwise nothing is written.
     RequireCurrent,
 }
 
-/// What a write does to the answer that is kept.
+/// What a write does to the stored response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReceiptUpdate {
     /// Nothing.
     Unchanged,
-    /// An attempt came to its end: this is its answer, if it has one. What an earlier one was answered goes.
+    /// An attempt has ended: this is its response, if it has one. The response of an earlier attempt is removed.
     Replace(Option<Receipt>),
 }
 
-/// What an attempt came to, for people.
+/// The record of an ended attempt, for operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttemptRecord {
     /// The life it belongs to.
@@ -72,15 +72,15 @@ pub struct AttemptRecord {
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// The outcome's word.
+    /// The outcome's name.
     pub outcome: String,
-    /// The sentence behind it.
+    /// The reason, as a sentence.
     pub why: String,
-    /// What it wrote, head and tail.
+    /// Its output, head and tail.
     pub output: Vec<u8>,
 }
 
-/// A placeholder for the event that the register names: the store fills it in.
+/// A placeholder for the event that the register names, which the store fills in.
 const CURRENT_EVENT: EventId = EventId([0; 16]);
 
 impl Event {
@@ -126,17 +126,17 @@ impl Event {
         })
     }
 
-    /// A start that the event's own row decides: the event is owed its first attempt or is no change of a subject, so no
-    /// register is read, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
+    /// A start that depends only on the event's own row: the event is owed its first attempt or is no change of a
+    /// subject, so no register is read, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
     pub fn start_alone(&self, start: &EventStep, route: &Route, now: Timestamp) -> Option<Transition> {
         let change = self.transition(start.clone(), route, now).ok()?;
         (matches!(start, EventStep::Start { .. }) && change.if_superseded.is_none()).then_some(change)
     }
 
-    /// What is known of an attempt whose lease ran out: when it was last heard of, and no more.
+    /// The record of an attempt whose lease expired. Nothing is known of it except when its lease was last renewed.
     fn lost_attempt_record(&self, route: &Route, until: Timestamp, now: Timestamp) -> AttemptRecord {
         let why = match route.in_doubt {
-            _ if self.is_called_off() => "it was cancelled while a node was at it",
+            _ if self.is_called_off() => "it was cancelled while a node was running it",
             InDoubtPolicy::Never => "its lease ran out: nothing was written",
             InDoubtPolicy::Retry | InDoubtPolicy::Hold => "its lease ran out: it may have acted",
         };
@@ -152,14 +152,14 @@ impl Event {
         }
     }
 
-    /// A repeat's re-arming, with the body that has just arrived, if that takes the same way and changes the same thing
-    /// to the same: under a signed id a sender may send anything, and an event never runs another one's body. Overtaken, it ends with
-    /// the body it had.
+    /// The transition of a repeat that re-arms the event, with the body that has just arrived, if that has the same
+    /// route and changes the same subject to the same value: under a signed id a sender may send anything, and an event
+    /// never runs another one's body. If it is superseded instead, it ends with the body it had.
     pub fn rearm(&self, arriving: &NewEvent, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
         self.transition_with_payload(EventStep::Rearm, arriving, route, now)
     }
 
-    /// The same for one that is in doubt. What it called gets the same idempotency key again.
+    /// The same for an event in doubt. Its receiver gets the same idempotency key again.
     pub fn resume(&self, arriving: &NewEvent, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
         self.transition_with_payload(EventStep::Resume, arriving, route, now)
     }
@@ -178,7 +178,7 @@ impl Event {
         Ok(change)
     }
 
-    /// Does this take the same way, and change the same thing to the same?
+    /// Whether the arriving event has the same route and changes the same subject to the same value.
     pub(super) fn has_same_route_and_change(&self, arriving: &NewEvent) -> bool {
         let what = |event: &Self| {
             let change = event.change.map(|change| (change.subject, change.value));
@@ -189,7 +189,7 @@ impl Event {
 }
 
 impl Transition {
-    /// The event goes on with the body that has just arrived.
+    /// Continues the event with the body that has just arrived.
     pub(super) fn take(&mut self, arriving: &NewEvent) {
         self.event.fields = arriving.event.fields.clone();
         self.event.body_digest = arriving.event.body_digest;
@@ -197,7 +197,7 @@ impl Transition {
         self.payload = Some(arriving.payload.clone());
     }
 
-    /// What is written at the store's time, given the subject's current event (`None`: no register).
+    /// The event to write at the store's time `at`, given the subject's current event (`None`: no register).
     pub fn resolve(&self, current: Option<EventId>, at: Timestamp) -> Event {
         let mut event = match (&self.if_superseded, current) {
             (Some(overtaken), Some(current)) if current != self.event.id => {

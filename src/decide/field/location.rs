@@ -1,4 +1,4 @@
-//! Where a value is, as the config writes it: `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`.
+//! The location of a value, as the config writes it: `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`.
 
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
@@ -9,10 +9,10 @@ use crate::decide::suggest::nearest;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Where a value is.
+/// The location of a value in a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldLocation {
-    /// In the JSON body: names, or positions in an array.
+    /// In the JSON body: member names, or positions in an array.
     Body(Vec<String>),
     /// In a header, its name in lower case.
     Header(String),
@@ -27,14 +27,14 @@ impl FieldLocation {
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once('.').map_or((text, None), |(root, rest)| (root, Some(rest))) {
             ("path", None) => Ok(Self::Path),
-            ("path", Some(_)) => Err("`path` is the whole path; nothing can stand behind it".into()),
+            ("path", Some(_)) => Err("`path` is the whole path; nothing can follow it".into()),
             ("body", Some(rest)) => parts(rest).map(Self::Body),
             ("header", Some(name)) if !name.is_empty() && name.bytes().all(is_token) => {
                 Ok(Self::Header(name.to_ascii_lowercase()))
             }
             ("header", Some(name)) if !name.is_empty() => Err(format!("`{name}` cannot be the name of a header")),
             ("query", Some(name)) if !name.is_empty() => Ok(Self::Query(name.into())),
-            (root @ ("body" | "header" | "query"), _) => Err(format!("`{root}` needs a name behind it: `{root}.name`")),
+            (root @ ("body" | "header" | "query"), _) => Err(format!("`{root}` needs a name after it: `{root}.name`")),
             (root, _) => {
                 let meant = nearest(root, ["body", "header", "query", "path"]);
                 let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
@@ -43,7 +43,8 @@ impl FieldLocation {
         }
     }
 
-    /// What stands there. A walk of its own for a place in the body: [`super::FieldSet::read`] takes one for all.
+    /// The value at this location. A location in the body is walked by itself here; [`super::FieldSet::read`] walks
+    /// once for all.
     pub(in crate::decide) fn read<'d>(
         &self,
         delivery: &'d Delivery<'_>,
@@ -90,7 +91,7 @@ fn query<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, st
     }
 }
 
-/// What stands behind `body.`: names, with quotes around those that have a dot in them.
+/// Parses what follows `body.`: names, with quotes around those that contain a dot.
 fn parts(text: &str) -> Result<Vec<String>, String> {
     let mut parts = Vec::new();
     let mut rest = Some(text);
@@ -121,7 +122,8 @@ fn bare_part(text: &str) -> Result<(String, Option<&str>), String> {
     }
 }
 
-/// A name up to its closing quote, in which `\"` and `\\` stand for `"` and `\`, and what follows the dot after it.
+/// A name up to its closing quote, in which `\"` and `\\` are escapes for `"` and `\`, and what follows the dot after
+/// it.
 fn quoted_part(text: &str) -> Result<(String, Option<&str>), String> {
     let mut part = String::new();
     let mut chars = text.chars();
@@ -140,7 +142,7 @@ fn quoted_part(text: &str) -> Result<(String, Option<&str>), String> {
     }
 }
 
-/// May this byte be in a header's name (RFC 9110)?
+/// Whether this byte may be in a header's name (RFC 9110).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_place_is_read() {
+    fn every_kind_of_location_is_parsed() {
         check("body.a.0.b", &body(&["a", "0", "b"]));
         check("body.\"a.b\".c", &body(&["a.b", "c"]));
         check(r#"body."a\"\\".c"#, &body(&["a\"\\", "c"]));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_told_why() {
+    fn an_invalid_location_is_rejected_with_a_reason() {
         check_wrong("", "must begin with `body.`");
         check_wrong("bdy.tag", "did you mean `body`?");
         check_wrong("headers.x", "did you mean `header`?");
@@ -207,7 +209,7 @@ mod tests {
         check_wrong("header.", "`header.name`");
         check_wrong("header.a b", "cannot be the name of a header");
         check_wrong("query.", "`query.name`");
-        check_wrong("path.x", "nothing can stand behind it");
+        check_wrong("path.x", "nothing can follow it");
         check_wrong("body.", "is empty");
         check_wrong("body.a..b", "is empty");
         check_wrong("body.a.", "is empty");
@@ -223,13 +225,13 @@ mod tests {
         #![proptest_config(crate::seed::cases(256))]
 
         #[test]
-        fn a_place_is_written_as_it_is_read(path in proptest::collection::vec("[a\"\\\\.\\[ä0]{0,4}", 1..5)) {
+        fn a_location_is_displayed_as_it_is_parsed(path in proptest::collection::vec("[a\"\\\\.\\[ä0]{0,4}", 1..5)) {
             let place = FieldLocation::Body(path);
             proptest::prop_assert_eq!(FieldLocation::parse(&place.to_string()), Ok(place));
         }
 
         #[test]
-        fn any_text_is_read_or_told_why(text in "(body|header|query|path)?\\PC*") {
+        fn any_text_is_parsed_or_rejected_without_panic(text in "(body|header|query|path)?\\PC*") {
             drop(FieldLocation::parse(&text));
         }
     }

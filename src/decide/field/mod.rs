@@ -1,8 +1,8 @@
-//! Fields: named values pointed at inside a delivery, declared once and used by that name everywhere.
+//! Fields: named values at declared locations in a delivery, declared once and used by that name everywhere.
 //!
-//! A body is walked once, along a trie of the declared paths (see `decide/json_walk.rs`): what nobody points at is skipped, and no
-//! tree is built. Numbers keep the text they were written with, so 9007199254740992 and 9007199254740993 stay two
-//! values.
+//! A body is walked once, along a trie of the declared paths (see `decide/json_walk.rs`). What no path points at is
+//! skipped, and no tree is built. Numbers keep the text they were written with, so 9007199254740992 and
+//! 9007199254740993 stay two values.
 
 use super::delivery::DeliveryRejection;
 use super::github_kind::{EventKindMatcher, EventKindUse};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use location::FieldLocation;
 pub use stored_fields::Fields;
 
-/// A declared field, by its place in its source's list.
+/// The index of a declared field in its source's list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FieldIndex(pub u16);
 
@@ -31,13 +31,14 @@ pub enum FieldValue {
 }
 
 impl FieldValue {
-    /// Is it a text in which nothing is to be seen? Such a text tells nobody apart: whoever leaves a field empty shares it.
+    /// Whether it is a text without a visible character. Such a text identifies nothing: every sender that leaves the
+    /// field empty shares it.
     pub fn is_blank(&self) -> bool {
         matches!(self, Self::Text(text) if is_blank(text))
     }
 }
 
-/// Is this text empty, or nothing but Unicode white space and characters that show nothing?
+/// Whether this text is empty, or consists only of Unicode white space and invisible characters.
 pub fn is_blank(text: &str) -> bool {
     let invisible = |c: char| {
         let ignorable = matches!(
@@ -56,28 +57,28 @@ pub struct Field {
     pub name: Arc<str>,
     /// Where it is.
     pub at: FieldLocation,
-    /// Cut white space off both ends of a text; what is then blank is missing.
+    /// Whether white space is cut off both ends of a text; a text that is then blank is missing.
     pub trim: bool,
-    /// A text must begin with this, which is cut off; otherwise it is missing.
+    /// A prefix that a text must have, which is cut off; a text without it is missing.
     pub after: Option<String>,
-    /// Stands in for a missing value.
+    /// Used in place of a missing value.
     pub default: Option<Arc<str>>,
 }
 
-/// The fields of a source, ready to be looked for.
+/// The fields of a source, with the trie that finds them.
 #[derive(Clone, Debug)]
 pub struct FieldSet {
     fields: Vec<Field>,
     paths: JsonPathTrie,
-    /// Where each field's path leads; `None` for those outside the body.
+    /// The trie node of each field's path; `None` for fields outside the body.
     nodes: Vec<Option<usize>>,
-    /// Where the shape's path leads.
+    /// The trie node of the shape's path.
     shape: Option<usize>,
-    /// What the kind of event is compared with, where an unsigned header names it and it is used.
+    /// Compares the kind of event with the body, where an unsigned header names the kind and it is used.
     kinds: Option<EventKindMatcher>,
 }
 
-/// What was found of a [`FieldSet`] in one verified delivery.
+/// The values of a [`FieldSet`] in one verified delivery.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExtractedFields {
     slots: Vec<ExtractedField>,
@@ -85,19 +86,19 @@ pub struct ExtractedFields {
     kind: Result<(), String>,
 }
 
-/// What was found of one field.
+/// The value of one field in a delivery.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ExtractedField {
     /// Nothing, or nothing that is a scalar.
     Missing,
     /// Its value.
     Present(FieldValue),
-    /// Nothing, and its default stands in.
+    /// Nothing, so its default is used.
     Defaulted(FieldValue),
 }
 
 impl Field {
-    /// What this field makes of what was there.
+    /// The field's value, made from what was found at its location.
     pub(in crate::decide) fn slot(&self, found: Option<JsonScalar<'_>>) -> Result<ExtractedField, DeliveryRejection> {
         let value = match found {
             None => None,
@@ -113,14 +114,14 @@ impl Field {
         Ok(value.map_or_else(|| self.missing(), ExtractedField::Present))
     }
 
-    /// Nothing was there.
+    /// The value of a field that was not found: its default, if it has one.
     fn missing(&self) -> ExtractedField {
         self.default
             .as_ref()
             .map_or(ExtractedField::Missing, |default| ExtractedField::Defaulted(FieldValue::Text(default.clone())))
     }
 
-    /// The part of a text that counts.
+    /// The part of a text that is the value; `None` where the prefix is missing or nothing is left.
     fn cut<'t>(&self, text: &'t str) -> Option<&'t str> {
         let trim = |text: &'t str| if self.trim { text.trim() } else { text };
         let text = match &self.after {
@@ -139,7 +140,8 @@ impl Field {
 }
 
 impl FieldSet {
-    /// These fields, and the path a body of the right kind has (see `source::Kind`), such as `["registry_package"]`.
+    /// A set of these fields, and the path that a body of the right kind has (see `source::RequiredEventKind`), such as
+    /// `["registry_package"]`.
     pub fn new(fields: Vec<Field>, shape: Option<Vec<String>>) -> Self {
         let mut paths = JsonPathTrie::new();
         let node = |field: &Field| match &field.at {
@@ -151,8 +153,8 @@ impl FieldSet {
         Self { fields, paths, nodes, shape, kinds: None }
     }
 
-    /// The same, and the kind of event is compared with the body's shape. `own` are kinds that the config describes,
-    /// each by a path its bodies have.
+    /// The same set, which also compares the kind of event with the body's shape. `own` are kinds that the config
+    /// describes, each by a path that its bodies have.
     #[must_use]
     pub fn comparing_kinds(mut self, used: EventKindUse, own: &[(String, Vec<String>)]) -> Self {
         self.kinds = Some(EventKindMatcher::new(used, own, &mut self.paths));
@@ -180,7 +182,7 @@ impl FieldSet {
         self.fields.iter()
     }
 
-    /// Looks for all of them at once. A body that nobody points into is not even read.
+    /// Reads all fields at once. The body is not even parsed if no location is in it.
     pub fn read(&self, verified: &VerifiedDelivery<'_>) -> Result<ExtractedFields, DeliveryRejection> {
         let kinds = self.kinds.as_ref().filter(|kinds| kinds.needs_body_check(verified.delivery()));
         let into_body = kinds.is_some() || self.shape.is_some() || self.nodes.iter().any(Option::is_some);

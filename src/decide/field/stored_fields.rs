@@ -1,4 +1,4 @@
-//! What an event keeps of its fields, as it goes through the stores: one JSON object.
+//! The fields that an event keeps, and their stored form: one JSON object.
 
 use super::FieldValue;
 use crate::decide::json_walk;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
 
-/// The declared fields that were there, by name, in the order of their declaration: what an event keeps.
+/// The declared fields that were present, by name, in the order of their declaration.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Fields(Arc<[(Arc<str>, FieldValue)]>);
 
@@ -19,17 +19,17 @@ impl FromIterator<(Arc<str>, FieldValue)> for Fields {
 }
 
 impl Fields {
-    /// The value of this name.
+    /// The value of the field with this name.
     pub fn get(&self, name: &str) -> Option<&FieldValue> {
         self.0.iter().find(|(n, _)| &**n == name).map(|(_, value)| value)
     }
 
-    /// All of them.
+    /// All fields.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &FieldValue)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// As a JSON object, numbers as they were written.
+    /// As a JSON object, with numbers as they were written.
     pub fn to_json(&self) -> String {
         let mut out = String::from("{");
         for (name, value) in self.iter() {
@@ -49,7 +49,7 @@ impl Fields {
         out
     }
 
-    /// From what `to_json` wrote; `None` if it is something else.
+    /// Parses what `to_json` wrote; `None` if it is something else.
     pub fn from_json(text: &str) -> Option<Self> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let read = reader.deserialize_map(FieldsVisitor).ok()??;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not_guessed_at() {
+    fn anything_else_is_rejected() {
         for text in ["", "null", "[]", "5", r#""a""#, "{", r#"{"a":null}"#, r#"{"a":{}}"#, "{}x", r#"{"a":1,"a":1}"#] {
             check(text, None);
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Everything but the body.
+/// A request without its body.
 struct FieldTestRequest<'a> {
     path: &'a str,
     query: &'a str,
@@ -116,7 +116,7 @@ fn paths_may_share_their_beginning_and_their_end() {
 }
 
 #[test]
-fn two_readings_of_one_body_are_refused() {
+fn a_body_that_parsers_could_read_differently_is_refused() {
     check_malformed("body.a", br#"{"a":1,"a":1}"#, "\"a\" occurs twice");
     check_malformed("body.a", br#"{"a":null,"\u0061":1}"#, "\"a\" occurs twice");
     check_malformed("body.a.b", br#"{"a":{},"a":{"b":1}}"#, "\"a\" occurs twice");
@@ -168,7 +168,7 @@ fn depth_has_its_limit_wherever_it_is() {
 }
 
 #[test]
-fn a_body_that_nobody_points_into_is_not_read() {
+fn a_body_without_declared_fields_is_not_parsed() {
     assert_eq!(slot(&field("path"), b"{not json", &NOTHING), Ok(text("/in/x")));
 }
 
@@ -273,7 +273,7 @@ fn an_event_keeps_every_field_that_has_a_value() {
     assert_eq!(found.value(FieldIndex(1)), None);
 }
 
-/// JSON whose names are few, so that paths lead somewhere.
+/// JSON with few different names, so that random paths lead somewhere.
 fn trees() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(json!(null)),
@@ -290,7 +290,7 @@ fn trees() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// What a tree says, the slow way.
+/// The value at a path, looked up in a parsed tree.
 fn looked_up(tree: &serde_json::Value, path: &[String]) -> ExtractedField {
     let step = |value: &serde_json::Value, part: &String| match value {
         serde_json::Value::Object(fields) => fields.get(part).cloned(),
@@ -309,7 +309,7 @@ proptest! {
     #![proptest_config(crate::seed::cases(256))]
 
     #[test]
-    fn a_field_is_what_a_tree_would_say(
+    fn a_field_has_the_value_that_a_parsed_tree_has(
         tree in trees(),
         paths in prop::collection::vec(prop::collection::vec("[ab01]", 1..5), 1..8),
     ) {

@@ -1,9 +1,9 @@
-//! The words and signs of an expression.
+//! The lexer of filter expressions.
 
 use super::FilterError;
 use std::ops::Range;
 
-/// A word or sign, and where in the text it is.
+/// A token, and its position in the text.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct FilterToken {
     pub(super) at: Range<usize>,
@@ -20,10 +20,10 @@ pub(super) enum FilterTokenKind {
     End,
 }
 
-/// Longer ones first.
+/// Operators and punctuation, longer ones first.
 const SIGNS: [&str; 16] = ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "(", ")", "[", "]", ",", ".", "-"];
 
-/// Signs of other languages, and what to write instead.
+/// Operators of other languages, and what to write instead.
 const FOREIGN: [(&str, &str); 5] = [
     ("=", "two values are compared with `==`"),
     ("&", "\"and\" is written `&&`"),
@@ -32,7 +32,7 @@ const FOREIGN: [(&str, &str); 5] = [
     ("$", "fields are written by their bare names"),
 ];
 
-/// Cuts a text into words and signs. The last one is always [`FilterTokenKind::End`].
+/// Splits a text into tokens. The last one is always [`FilterTokenKind::End`].
 pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -48,7 +48,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken>, FilterError> {
     }
 }
 
-/// The token that begins here, and how many bytes it takes.
+/// The token that begins here, and its length in bytes.
 fn token(text: &str, at: usize) -> Result<(FilterTokenKind, usize), FilterError> {
     let rest = &text[at..];
     let mut chars = rest.chars();
@@ -78,7 +78,7 @@ fn foreign(rest: &str, at: Range<usize>) -> FilterError {
     FilterError { at, what: format!("`{}` is not a sign that expressions know", sign.escape_debug()), hint }
 }
 
-/// Digits, perhaps a fraction, perhaps an exponent: written as JSON writes numbers, but without the minus.
+/// A number as JSON writes it, but without the minus.
 fn number(rest: &str) -> (FilterTokenKind, usize) {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     let mut length = digits(0);
@@ -95,7 +95,7 @@ fn number(rest: &str) -> (FilterTokenKind, usize) {
     (FilterTokenKind::Number(rest[..length].into()), length)
 }
 
-/// `r"…"`: every character stands for itself.
+/// `r"…"`: a text without escapes.
 fn raw(text: &str, at: usize, quote: char) -> Result<(FilterTokenKind, usize), FilterError> {
     let inner = &text[at + 2..];
     let length = inner.find(quote).ok_or_else(|| unterminated(text, at, quote))?;
@@ -120,7 +120,7 @@ fn quoted(text: &str, at: usize, quote: char) -> Result<(FilterTokenKind, usize)
     Err(unterminated(text, at, quote))
 }
 
-/// What stands behind a backslash, and how many characters it takes.
+/// The character of the escape after a backslash, and how many characters the escape takes.
 fn unescape(text: &str) -> Option<(char, usize)> {
     Some(match text.chars().next()? {
         c @ ('\\' | '"' | '\'') => (c, 1),
@@ -144,7 +144,7 @@ fn unknown_escape(escape: &str, at: usize) -> FilterError {
     let length = 1 + escape.chars().next().map_or(0, char::len_utf8);
     FilterError {
         at: at..at + length,
-        what: "behind a backslash stand only \\ \" ' n r t and uXXXX".into(),
-        hint: Some("write two backslashes for one, or r\"…\", in which every character stands for itself".into()),
+        what: "after a backslash only \\ \" ' n r t and uXXXX are allowed".into(),
+        hint: Some("write two backslashes for one, or r\"…\", which has no escapes".into()),
     }
 }

@@ -1,12 +1,12 @@
-//! Why a filter said no: one line for logs, answers and the dashboard.
+//! Explains why a filter is false, in one line, for logs, responses and the dashboard.
 
 use super::{FilterExpr, FilterExprNode, FilterTerm};
 use crate::decide::field::{ExtractedFields, FieldIndex, FieldSet, FieldValue};
 
-/// Characters of a value that are shown.
+/// Maximum number of characters of a value that are shown.
 const SHOWN_MAX: usize = 80;
 
-/// What was seen of the terms that made it false, and what was wanted instead.
+/// The values of the terms that made the filter false, and what was wanted instead.
 pub(super) fn explain(text: &str, root: &FilterExpr, found: &ExtractedFields, fields: &FieldSet) -> String {
     let mut reasons = Vec::new();
     if !root.is_true(found) {
@@ -15,14 +15,14 @@ pub(super) fn explain(text: &str, root: &FilterExpr, found: &ExtractedFields, fi
     reasons.join("; ")
 }
 
-/// Every term, in the order in which they stand.
+/// Every term, in the order of the text.
 pub(super) fn terms(text: &str, root: &FilterExpr, found: &ExtractedFields, fields: &FieldSet) -> Vec<FilterTerm> {
     let mut terms = Vec::new();
     FilterExplainer { text, found, fields }.list(root, &mut terms);
     terms
 }
 
-/// What a part should have been, and was not. Behind each `!` it turns round.
+/// The truth that a part should have had, and did not. Each `!` inverts it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectedTruth {
     True,
@@ -93,7 +93,7 @@ impl FilterExplainer<'_> {
     }
 }
 
-/// The beginning of a value, marked where more follows.
+/// The beginning of a value, with `…` if more follows.
 fn shown(value: &str, write: fn(&str) -> String) -> String {
     match value.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", write(&value[..end])),

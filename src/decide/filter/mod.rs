@@ -1,7 +1,7 @@
-//! Filters: `when` and `require`, written like CEL, over field names.
+//! Filters: the expressions of `when` and `require`, in CEL's syntax, over field names.
 //!
-//! What can be wrong is wrong when the config is read: a name, a type, a regular expression. Then a filter has an
-//! answer for every delivery: a field that is missing is `null`, and values of different types are simply not equal.
+//! All errors (a name, a type, a regular expression) are found when the config is read. After that a filter has a
+//! result for every delivery: a missing field is `null`, and values of different types are not equal.
 
 mod lex;
 pub(crate) mod mismatch;
@@ -13,7 +13,7 @@ use regex::Regex;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Words that no field can have as its name, since an expression reads them as something else.
+/// Words that cannot be field names, because an expression reads them as something else.
 pub const RESERVED: [&str; 4] = ["true", "false", "null", "in"];
 
 /// A parsed expression whose result is true or false.
@@ -26,26 +26,26 @@ pub struct Filter {
 /// What is wrong with an expression, and where in its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FilterError {
-    /// Bytes of the text.
+    /// Byte range in the text.
     pub at: Range<usize>,
-    /// What is wrong, in words.
+    /// What is wrong, as a sentence.
     pub what: String,
     /// What to do.
     pub hint: Option<String>,
 }
 
-/// One term of an expression, for one delivery.
+/// One term of an expression, evaluated for one delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FilterTerm {
     /// As it was written.
     pub text: String,
-    /// What it saw: `tag was "main"`.
+    /// The values of its fields: `tag was "main"`.
     pub saw: Vec<String>,
-    /// Is it true?
+    /// Whether it is true.
     pub holds: bool,
 }
 
-/// A part of an expression, and where in the text it is.
+/// A part of an expression, and its position in the text.
 #[derive(Clone, Debug)]
 struct FilterExpr {
     at: Range<usize>,
@@ -79,7 +79,7 @@ enum CompareOp {
     MoreOrEqual,
 }
 
-/// Where in a text another one is.
+/// Where one text must occur in another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SubstringOp {
     AtStart,
@@ -87,7 +87,7 @@ enum SubstringOp {
     Anywhere,
 }
 
-/// What a part of an expression comes to for one delivery.
+/// The value of a part of an expression for one delivery.
 #[derive(Clone, Copy, Debug)]
 enum FilterOperand<'v> {
     Null,
@@ -97,42 +97,42 @@ enum FilterOperand<'v> {
 }
 
 impl Filter {
-    /// Reads an expression over these fields.
+    /// Parses an expression over these fields.
     pub fn parse(text: &str, fields: &FieldSet) -> Result<Self, FilterError> {
         parse::parse(text, fields).map(|root| Self { text: text.into(), root })
     }
 
-    /// Does it let this through? A missing field is `null`.
+    /// Whether the delivery passes. A missing field is `null`.
     pub fn matches(&self, found: &ExtractedFields) -> bool {
         self.root.is_true(found)
     }
 
-    /// Why not, in one line: `tag was "main", wanted tag == "latest"`. Empty if it does let it through.
+    /// Why the delivery does not pass, in one line: `tag was "main", wanted tag == "latest"`. Empty if it does.
     pub fn explain(&self, found: &ExtractedFields, fields: &FieldSet) -> String {
         mismatch::explain(&self.text, &self.root, found, fields)
     }
 
-    /// Each of its terms with what it saw: what stands between `&&`, `||` and `!`.
+    /// Each of its terms (the parts between `&&`, `||` and `!`) with the values of its fields.
     pub fn terms(&self, found: &ExtractedFields, fields: &FieldSet) -> Vec<FilterTerm> {
         mismatch::terms(&self.text, &self.root, found, fields)
     }
 
-    /// The fields it looks at.
+    /// The fields it reads.
     pub fn fields(&self) -> Vec<FieldIndex> {
         self.root.fields()
     }
 
-    /// As it was written.
+    /// The text of the expression.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Texts that fields must have for it to be true: what a made-up delivery is given.
+    /// Texts that fields must have for it to be true: used to make up a delivery.
     pub fn required_values(&self) -> Vec<(FieldIndex, &str)> {
         self.required_terms().iter().filter_map(wanted).collect()
     }
 
-    /// Fields that must be equal for it to be true.
+    /// Pairs of fields that must be equal for it to be true.
     pub fn equal(&self) -> Vec<(FieldIndex, FieldIndex)> {
         self.required_terms().iter().filter_map(equal).collect()
     }
@@ -194,7 +194,7 @@ impl FilterExpr {
         })
     }
 
-    /// The fields it looks at, each once, in the order in which they are named.
+    /// The fields it reads, each once, in the order in which they are named.
     fn fields(&self) -> Vec<FieldIndex> {
         let mut fields = Vec::new();
         self.collect(&mut fields);
@@ -238,7 +238,7 @@ impl<'v> FilterOperand<'v> {
         }
     }
 
-    /// `None` for values of different types: they are not equal, and neither is more than the other.
+    /// `None` for values of different types: they are not equal, and neither is greater.
     fn compare(self, other: Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Null, Self::Null) => Some(Ordering::Equal),
@@ -256,7 +256,7 @@ impl CompareOp {
         match (self, left) {
             (Self::Equal, _) => order == Some(Ordering::Equal),
             (Self::NotEqual, _) => order != Some(Ordering::Equal),
-            // Nothing is not even at most nothing.
+            // `null` has no order, not even with itself.
             (_, FilterOperand::Null) => false,
             (Self::Less, _) => order == Some(Ordering::Less),
             (Self::LessOrEqual, _) => order.is_some_and(Ordering::is_le),

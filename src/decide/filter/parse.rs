@@ -1,4 +1,4 @@
-//! From a text to an expression that has an answer for every delivery.
+//! The parser of filter expressions.
 //!
 //! ```text
 //! any     = all ("||" all)*                 compare = value (sign value | "in" "[" value, … "]")?
@@ -24,7 +24,7 @@ const FOREIGN: [(&str, &str); 4] = [
     ("size", "there is no `size`; compare the text itself"),
 ];
 
-/// Reads a whole expression.
+/// Parses a whole expression.
 pub(super) fn parse(text: &str, fields: &FieldSet) -> Result<FilterExpr, FilterError> {
     if text.len() > limits::FILTER_BYTES_MAX {
         let what = format!("an expression may be at most {} bytes long", limits::FILTER_BYTES_MAX);
@@ -47,7 +47,7 @@ struct FilterParser<'t> {
     fields: &'t FieldSet,
 }
 
-/// What an expression comes to, where that is known before any delivery.
+/// The type of an expression, where it is known without a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FilterExprType {
     Null,
@@ -57,7 +57,7 @@ enum FilterExprType {
 }
 
 impl FilterExprType {
-    /// `None` for a field: it may be anything.
+    /// `None` for a field: it may have any type.
     fn of(expr: &FilterExpr) -> Option<Self> {
         match expr.node {
             FilterExprNode::Field(_) => None,
@@ -87,7 +87,7 @@ impl FilterParser<'_> {
         self.chain("&&", Self::compare, FilterExprNode::All)
     }
 
-    /// Parts with a sign between them, kept side by side: a long chain is not a deep one.
+    /// Parses parts with an operator between them into one flat node, so that a long chain is not a deep one.
     fn chain(
         &mut self,
         sign: &str,
@@ -201,7 +201,7 @@ impl FilterParser<'_> {
         Ok(FilterExprNode::Exists(ix))
     }
 
-    /// What follows the dot behind a value.
+    /// Parses the method call after a value's dot.
     fn method(&mut self, text: FilterExpr) -> Result<FilterExprNode, FilterError> {
         let FilterToken { at, kind } = self.take();
         let name = match kind {
@@ -242,7 +242,7 @@ impl FilterParser<'_> {
         Err(FilterError { at: at.clone(), what: format!("`{name}` is not a declared field; {known}"), hint })
     }
 
-    /// One level down, unless that is too deep.
+    /// Parses one level down, unless that is too deep.
     fn deeper(&mut self, part: fn(&mut Self) -> Result<FilterExpr, FilterError>) -> Result<FilterExpr, FilterError> {
         if self.depth == limits::FILTER_DEPTH_MAX {
             let what = format!("an expression may be at most {} levels deep", limits::FILTER_DEPTH_MAX);
@@ -282,7 +282,7 @@ impl FilterParser<'_> {
         }
     }
 
-    /// From there to the end of what was taken last, parentheses and all.
+    /// The range from `start` to the end of the last token taken, including parentheses.
     fn since(&self, start: usize) -> Range<usize> {
         start..self.tokens[self.next.saturating_sub(1)].at.end
     }
@@ -314,8 +314,8 @@ impl FilterParser<'_> {
 
     fn unexpected(&self, token: &FilterToken) -> FilterError {
         let what = match &token.kind {
-            FilterTokenKind::End => "the expression ends where a value should stand".into(),
-            _ => format!("`{}` stands where a value should", &self.text[token.at.clone()]),
+            FilterTokenKind::End => "the expression ends where a value should be".into(),
+            _ => format!("`{}` is where a value should be", &self.text[token.at.clone()]),
         };
         FilterError { at: token.at.clone(), what, hint: None }
     }
@@ -359,7 +359,7 @@ fn must_be_text(expr: &FilterExpr, what: &str) -> Result<(), FilterError> {
 
 fn matches(text: FilterExpr, pattern: &FilterExpr) -> Result<FilterExprNode, FilterError> {
     let FilterExprNode::Text(regex) = &pattern.node else {
-        return Err(wrong(pattern.at.clone(), "`.matches` takes a text that stands here", "write `.matches(\"…\")`"));
+        return Err(wrong(pattern.at.clone(), "`.matches` takes a literal text", "write `.matches(\"…\")`"));
     };
     let built =
         RegexBuilder::new(regex).size_limit(limits::REGEX_BYTES_MAX).dfa_size_limit(limits::REGEX_BYTES_MAX).build();
@@ -371,7 +371,7 @@ fn matches(text: FilterExpr, pattern: &FilterExpr) -> Result<FilterExprNode, Fil
             "repeat less: `{1,10}`, not `{1,1000}`",
         )),
         Err(error) => {
-            // The last line says what is wrong; those above it draw the place.
+            // The last line says what is wrong; the lines above it show the position.
             let what = error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
             Err(FilterError { at: pattern.at.clone(), what: format!("not a regular expression: {what}"), hint: None })
         }

@@ -115,13 +115,13 @@ fn lists_methods_and_signs_do_what_they_say() {
 }
 
 #[test]
-fn escapes_in_a_text_stand_for_their_characters() {
+fn escapes_in_a_text_are_decoded() {
     let filter = Filter::parse(r#"tag == "a\"\n\u00e4\\""#, &fields()).expect("an expression");
     assert!(filter.matches(&found(r#"{"tag": "a\"\nä\\"}"#)));
 }
 
 #[test]
-fn an_unknown_name_is_told_with_the_nearest_one() {
+fn the_error_for_an_unknown_name_suggests_the_nearest_one() {
     check_wrong("tga == 'x'", "tga", "fields: tag, package, id", "did you mean `tag`?");
     check_wrong("exists(shaa)", "shaa", "not a declared field", "`sha`");
     check_wrong("zzzzzz == 1", "zzzzzz", "`zzzzzz`", "");
@@ -151,7 +151,7 @@ fn what_can_never_be_equal_is_an_error() {
 }
 
 #[test]
-fn a_wrong_method_is_told_with_the_right_ones() {
+fn the_error_for_an_unknown_method_lists_the_known_ones() {
     check_wrong("tag.startswith('x')", "startswith", "`.endsWith`", "did you mean `.startsWith`?");
     check_wrong("tag.name == 'x'", "name", "not a method", "");
     check_wrong("tag.5", "5", "not a method", "");
@@ -160,30 +160,30 @@ fn a_wrong_method_is_told_with_the_right_ones() {
     check_wrong("tag.contains 'x'", "'x'", "`(` is missing", "in parentheses");
     check_wrong("tag.contains('x', 'y')", ",", "`)` is missing", "one argument");
     check_wrong("exists(tag).contains('x')", "exists(tag)", "true or false", "");
-    check_wrong("tag.matches(package)", "package", "stands here", "");
+    check_wrong("tag.matches(package)", "package", "literal text", "");
     check_wrong("tag.matches('(')", "'('", "unclosed group", "");
     check_wrong(r"tag.matches('(\\w{1000}){1000}')", r"'(\\w{1000}){1000}'", "too large", "");
 }
 
 #[test]
-fn what_is_no_expression_is_told_where() {
+fn a_syntax_error_marks_its_position() {
     check_wrong("", "", "ends where a value", "");
     check_wrong("tag ==", "", "ends where a value", "");
-    check_wrong("tag == )", ")", "`)` stands where", "");
+    check_wrong("tag == )", ")", "`)` is where", "");
     check_wrong("tag = 'x'", "=", "`=`", "`==`");
     check_wrong("tag == 'x' & true", "&", "`&`", "`&&`");
     check_wrong("tag == 'x' and true", "and true", "is over before `and`", "`&&`");
     check_wrong("tag == 'x' 'y'", "'y'", "is over before", "join two");
     check_wrong("tag == 'x", "'x", "does not end", "closing '");
     check_wrong("tag == r\"x", "r\"x", "does not end", "closing \"");
-    check_wrong(r"tag == '\d'", r"\d", "behind a backslash", "r\"");
-    check_wrong(r"tag == '\ud800'", r"\u", "behind a backslash", "");
-    check_wrong("tag == '\\", "\\", "behind a backslash", "");
+    check_wrong(r"tag == '\d'", r"\d", "after a backslash", "r\"");
+    check_wrong(r"tag == '\ud800'", r"\u", "after a backslash", "");
+    check_wrong("tag == '\\", "\\", "after a backslash", "");
     check_wrong("(tag == 'x'", "", "`)` is missing", "not closed");
     check_wrong("tag in 'x'", "'x'", "`[` is missing", "followed by a list");
     check_wrong("tag in ['x'", "", "`]` is missing", "");
     check_wrong("1 < 2 < 3", "<", "cannot be chained", "&&");
-    check_wrong("-tag == 5", "tag", "`tag` stands where", "");
+    check_wrong("-tag == 5", "tag", "`tag` is where", "");
     check_wrong("exists('x')", "'x'", "asks about a field", "");
     check_wrong("exists(tag", "", "`)` is missing", "");
     check_wrong("tag == 1e", "e", "is over before `e`", "");
@@ -204,7 +204,7 @@ fn an_expression_has_its_limits() {
 }
 
 #[test]
-fn a_no_is_explained_by_the_terms_that_made_it() {
+fn a_mismatch_is_explained_by_the_terms_that_caused_it() {
     check_why(r#"tag == "latest""#, BODY, r#"tag was "main", wanted tag == "latest""#);
     check_why(r#"tag == "latest""#, "{}", r#"tag was missing, wanted tag == "latest""#);
     check_why(r#"package == "jamiec_ts" && tag == "latest""#, BODY, r#"tag was "main", wanted tag == "latest""#);
@@ -228,7 +228,7 @@ fn a_no_is_explained_by_the_terms_that_made_it() {
 }
 
 #[test]
-fn what_is_seen_is_cut_and_made_harmless() {
+fn explained_values_are_truncated_and_escaped() {
     let long = format!(r#"{{"tag": "{}", "id": {}}}"#, "ä".repeat(81), "1".repeat(81));
     check_why("tag == 'x'", &long, &format!("tag was \"{}\"…, wanted tag == 'x'", "ä".repeat(80)));
     check_why("id == 1", &long, &format!("id was {}…, wanted id == 1", "1".repeat(80)));
@@ -249,7 +249,7 @@ proptest! {
     #![proptest_config(crate::seed::cases(256))]
 
     #[test]
-    fn any_text_is_an_expression_or_told_why(text in "([a-z]{1,3}|tag|id|==|&&|\\|\\||!|\\(|\\)|in|\\[|\\]|,|'|\"|\\\\|[0-9.e-]{1,3}|exists|\\.|contains|matches| |\\PC){0,20}") {
+    fn any_text_is_parsed_or_rejected_with_a_position(text in "([a-z]{1,3}|tag|id|==|&&|\\|\\||!|\\(|\\)|in|\\[|\\]|,|'|\"|\\\\|[0-9.e-]{1,3}|exists|\\.|contains|matches| |\\PC){0,20}") {
         match Filter::parse(&text, &fields()) {
             Ok(filter) => {
                 let found = found(BODY);
@@ -271,7 +271,7 @@ proptest! {
 }
 
 #[test]
-fn every_term_is_told_with_what_it_saw_whatever_became_of_the_whole() {
+fn every_term_is_listed_with_its_values_whatever_the_result() {
     let filter = Filter::parse(r#"tag == "latest" || !(id > 5 && exists(sha))"#, &fields()).expect("an expression");
     let term = |text: &str, saw: &str, holds| FilterTerm { text: text.into(), saw: vec![saw.into()], holds };
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Kinds of GitHub's webhooks, and what a body of each looks like.
+//! The kinds of GitHub's webhooks, and the shape of each kind's body.
 //!
 //! The header that names the kind is not signed: anyone who captured a delivery can send it again under another kind.
 //! The body is signed, so a kind may decide something only if the body has its shape. A shape names the members that
@@ -19,18 +19,18 @@ pub const HEADER: &str = "x-github-event";
 /// What the kind of event is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKindUse {
-    /// It is passed on with the body: a kind that is not in the table goes on unchecked.
+    /// It is passed on with the body: a kind that is not in the table is passed on unchecked.
     PassedOn,
     /// It decides something here, such as a route or a subject: a kind that is not in the table is refused.
     Decides,
 }
 
-/// Do bodies of many kinds have this member, so that it identifies none?
+/// Whether bodies of many kinds have this member, so that it identifies none.
 pub fn is_common(member: &str) -> bool {
     shapes::COMMON.contains(&member)
 }
 
-/// Can this be the name of a kind?
+/// Whether this can be the name of a kind.
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     !text.is_empty() && text.len() <= limits::KIND_BYTES_MAX && text.bytes().all(allowed)
@@ -42,9 +42,9 @@ struct PayloadShape {
     kind: &'static str,
     /// Paths that every body of the kind has.
     has: &'static [ShapeMember],
-    /// Members of another kind's bodies, which are otherwise of this shape.
+    /// Members of another kind's bodies, which would otherwise have this shape, too.
     lacks: AbsentMembers,
-    /// The values of `action`; empty: any, or none.
+    /// The allowed values of `action`; empty: any, or none.
     actions: &'static [&'static str],
 }
 
@@ -53,7 +53,7 @@ struct PayloadShape {
 enum ShapeMember {
     /// An object is there.
     Object(&'static str),
-    /// Anything is there, also null.
+    /// Any value, including null.
     Any(&'static str),
 }
 
@@ -61,7 +61,7 @@ enum ShapeMember {
 enum AbsentMembers {
     /// These.
     These(&'static [&'static str]),
-    /// All that identify another kind, and these: the kind has no member of its own.
+    /// All members that identify another kind, and these: the kind has no member of its own.
     Others(&'static [&'static str]),
 }
 
@@ -78,7 +78,7 @@ impl ShapeMember {
     }
 }
 
-/// The shapes of kinds, laid over the paths that a body is walked along.
+/// The shapes of kinds, as nodes of the trie that a body is walked along.
 #[derive(Clone, Debug)]
 pub(super) struct EventKindMatcher {
     used: EventKindUse,
@@ -88,7 +88,7 @@ pub(super) struct EventKindMatcher {
     action: usize,
 }
 
-/// A shape, by the nodes of its members.
+/// A shape, by the trie nodes of its members.
 #[derive(Clone, Debug)]
 struct ShapeNodes {
     objects: Vec<usize>,
@@ -98,8 +98,8 @@ struct ShapeNodes {
 }
 
 impl EventKindMatcher {
-    /// Every known kind, and those that the config describes by a path their bodies have. Of a kind that is in both, the
-    /// config's counts.
+    /// Every known kind, and the kinds that the config describes by a path that their bodies have. A kind that is in
+    /// both is taken from the config.
     pub(super) fn new(used: EventKindUse, own: &[(String, Vec<String>)], paths: &mut JsonPathTrie) -> Self {
         let mut add = |path: &str| {
             let path: Vec<_> = path.split('.').map(str::to_owned).collect();
@@ -110,7 +110,7 @@ impl EventKindMatcher {
         let action = add("action");
         for (_, path) in own {
             let member = paths.add(path, PathInterest::Shape);
-            // A kind without a member of its own has none of these either.
+            // A kind without a member of its own lacks these members, too.
             for shape in shapes::SHAPES.iter().filter(|shape| matches!(shape.lacks, AbsentMembers::Others(_))) {
                 shapes.entry(shape.kind.to_owned()).and_modify(|nodes| nodes.lacks.push(member));
             }
@@ -129,29 +129,29 @@ impl EventKindMatcher {
         self.used
     }
 
-    /// Must the body of this delivery be looked at?
+    /// Whether the body of this delivery must be checked.
     pub(super) fn needs_body_check(&self, delivery: &Delivery<'_>) -> bool {
         self.used == EventKindUse::Decides || delivery.header(HEADER) != HeaderLookup::Missing
     }
 
-    /// Compares the kind that the header names with what was seen of the body. An error is a sentence for people.
+    /// Compares the kind that the header names with the body. An error is a sentence.
     pub(super) fn compare(&self, delivery: &Delivery<'_>, seen: &[JsonMatch<'_>]) -> Result<(), String> {
         let named = match (delivery.header(HEADER), delivery.text(HEADER)) {
             (HeaderLookup::Missing, _) if self.used == EventKindUse::PassedOn => return Ok(()),
             (HeaderLookup::Missing, _) => {
                 return Err(format!("there is no {HEADER} header, which names the kind of event"));
             }
-            // Exactly as GitHub writes it: `Push` would pass a filter that is about `push`.
+            // Compared exactly, in GitHub's spelling: `Push` would pass a filter for `push`.
             (_, named) => named.filter(|named| is_name(named)),
         };
         let Some(named) = named else {
-            return Err(format!("{HEADER} is no kind of event, or is there more than once"));
+            return Err(format!("{HEADER} is not a kind of event, or occurs more than once"));
         };
         match self.shapes.get(named) {
-            // One member does not tell a body of this kind from all others, so none of them may fit as well.
+            // One member does not identify this kind for certain, so no other kind may fit as well.
             Some(_) if self.own.contains(named) && self.unique_match(seen) == Some(named) => Ok(()),
             Some(nodes) if !self.own.contains(named) && nodes.fit(seen, self.action) => Ok(()),
-            Some(_) => Err(format!("{HEADER} says {named:?}, and the body does not have the shape of that kind")),
+            Some(_) => Err(format!("{HEADER} says {named:?}, but the body does not have the shape of that kind")),
             None if self.used == EventKindUse::PassedOn => Ok(()),
             None => Err(format!(
                 "{HEADER} says {named:?}, a kind whose shape is not known; name a member of its body in the config: \
@@ -160,7 +160,7 @@ impl EventKindMatcher {
         }
     }
 
-    /// The kind whose shape a body has, if exactly one has it.
+    /// The kind whose shape a body has, if it has exactly one.
     fn unique_match(&self, seen: &[JsonMatch<'_>]) -> Option<&str> {
         let mut fit = self.shapes.iter().filter(|(_, nodes)| nodes.fit(seen, self.action));
         let (kind, _) = fit.next()?;
@@ -216,7 +216,8 @@ pub fn of_body(json: &[u8]) -> Option<String> {
     kinds.unique_match(&seen).map(str::to_owned)
 }
 
-/// The least that a body of this kind has: paths, and whether an object or any value is there. `None`: it is not known.
+/// The minimum that a body of this kind has: paths, and whether an object (or any value) is there. `None`: an unknown
+/// kind.
 pub fn members(kind: &str) -> Option<Vec<(Vec<String>, bool)>> {
     let shape = shapes::SHAPES.iter().find(|shape| shape.kind == kind)?;
     let member = |member: &ShapeMember| {

@@ -1,6 +1,6 @@
 //! The table of kinds: GitHub's documented webhook events, each with members that all its payloads have. Members are
-//! few on purpose: servers that imitate GitHub leave some out. Not in the table are kinds that cannot be told from each
-//! other by their members, such as the requests to bypass a rule, and those that are newer than this release.
+//! few on purpose: servers that imitate GitHub leave some out. Not in the table are kinds that cannot be distinguished
+//! by their members, such as the requests to bypass a rule, and kinds that are newer than this release.
 
 use super::ShapeMember::{Any, Object};
 use super::{AbsentMembers, PayloadShape};

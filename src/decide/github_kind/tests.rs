@@ -156,7 +156,7 @@ fn body(members: &str) -> String {
     format!("{{{}}}", members.split(' ').map(one).collect::<Vec<_>>().join(","))
 }
 
-/// The known kinds, and those of the test, with the paths to walk a body along.
+/// The known kinds and those given, with the paths to walk a body along.
 fn kinds(used: EventKindUse, own: &[(String, Vec<String>)]) -> (JsonPathTrie, EventKindMatcher) {
     let mut paths = JsonPathTrie::new();
     let kinds = EventKindMatcher::new(used, own, &mut paths);
@@ -195,7 +195,7 @@ fn compare(
     kinds.compare(&delivery, &seen)
 }
 
-/// Does a body of this kind pass under this kind?
+/// Checks whether a body passes under this kind.
 fn check(used: EventKindUse, kind: &str, body: &str, expected: bool) {
     let found = compare(used, &[], &[(HEADER, kind)], body);
     assert_eq!(found.is_ok(), expected, "{body} as {kind}: {found:?}");
@@ -214,7 +214,7 @@ fn every_body_has_the_shape_of_its_own_kind_and_of_no_other() {
 }
 
 #[test]
-fn every_kind_of_the_table_is_tried_and_stands_in_it_once() {
+fn every_kind_is_in_the_table_once_and_has_a_test_body() {
     for (i, shape) in shapes::SHAPES.iter().enumerate() {
         assert!(BODIES.iter().any(|(kind, _)| *kind == shape.kind), "{}", shape.kind);
         assert!(shapes::SHAPES[..i].iter().all(|other| other.kind != shape.kind), "{}", shape.kind);
@@ -234,7 +234,11 @@ fn a_kind_that_is_not_known_decides_nothing_unless_the_config_describes_it() {
         assert!(compare(used, &own, &[(HEADER, "push")], body).is_err());
     }
     let other = [("push".to_owned(), vec!["novelty".to_owned()])];
-    assert_eq!(compare(EventKindUse::Decides, &other, &[(HEADER, "push")], body), Ok(()), "the config's counts");
+    assert_eq!(
+        compare(EventKindUse::Decides, &other, &[(HEADER, "push")], body),
+        Ok(()),
+        "the config's description wins"
+    );
 }
 
 #[test]
@@ -266,7 +270,7 @@ fn a_header_that_is_missing_doubled_or_no_text_decides_nothing() {
 }
 
 proptest! {
-    /// Members that GitHub may add, under names that identify no kind, change nothing.
+    /// Members that GitHub may add under new names change nothing.
     #[test]
     fn members_of_no_kind_do_not_matter(at in any::<prop::sample::Index>(), name in "x_[a-z]{1,8}") {
         let (of, members) = BODIES[at.index(BODIES.len())];

@@ -1,5 +1,5 @@
-//! The header `Idempotency-Key` of an HTTP API's clients, as the IETF's draft writes it: a structured string, in quotes
-//! (RFC 8941). Many clients leave the quotes out, so a bare key is taken too, and means the same.
+//! Parses the `Idempotency-Key` header of an HTTP API's clients. The IETF draft writes it as a structured string, in
+//! quotes (RFC 8941). Many clients leave the quotes out, so a bare key is accepted too and means the same.
 
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
@@ -7,7 +7,7 @@ use crate::decide::field::is_blank;
 use crate::decide::limits;
 use std::sync::Arc;
 
-/// Headers that say nothing of who a client of an API is, or are part of its key: `Authorization` and the key itself.
+/// Headers that do not identify a client of an API, or are part of its key already: `Authorization` and the key itself.
 pub const ANONYMOUS: [&str; 12] = [
     "accept",
     "accept-language",
@@ -27,12 +27,12 @@ pub const ANONYMOUS: [&str; 12] = [
 pub(in crate::decide) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, DeliveryRejection> {
     match delivery.header(name) {
         HeaderLookup::Missing => Err(DeliveryRejection::KeyMissing),
-        HeaderLookup::Several => Err(DeliveryRejection::KeyMalformed("it is there more than once")),
+        HeaderLookup::Several => Err(DeliveryRejection::KeyMalformed("it occurs more than once")),
         HeaderLookup::One(value) => read(value),
     }
 }
 
-/// The key that such a header's value stands for.
+/// Parses the value of such a header.
 pub fn read(value: &[u8]) -> Result<Arc<str>, DeliveryRejection> {
     let value = value.trim_ascii();
     if !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
@@ -50,7 +50,7 @@ pub fn read(value: &[u8]) -> Result<Arc<str>, DeliveryRejection> {
     }
 }
 
-/// What stands behind the opening quote of a structured string. Parameters behind it have no meaning and are left.
+/// Parses a structured string after its opening quote. Parameters after it have no meaning and are ignored.
 fn string(text: &str) -> Result<String, DeliveryRejection> {
     let mut key = String::new();
     let mut chars = text.chars();
@@ -73,11 +73,11 @@ fn string(text: &str) -> Result<String, DeliveryRejection> {
     if rest.is_empty() || rest.starts_with(';') {
         Ok(key)
     } else {
-        Err(DeliveryRejection::KeyMalformed("something stands behind its closing quote"))
+        Err(DeliveryRejection::KeyMalformed("something follows its closing quote"))
     }
 }
 
-/// A key without quotes: what would mean something else in a structured header needs them.
+/// Parses a key without quotes. Characters with a meaning in structured headers need quotes.
 fn bare(text: &str) -> Result<String, DeliveryRejection> {
     if text.contains([' ', '"', ',', ';', '\\']) {
         return Err(DeliveryRejection::KeyMalformed(
@@ -124,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_why() {
+    fn an_invalid_key_is_rejected_with_a_reason() {
         for (value, why) in [
             ("\"a", "closing quote"),
-            ("\"a\" b", "behind its closing quote"),
+            ("\"a\" b", "follows its closing quote"),
             (r#""a\n""#, "escapes neither"),
             ("a b", "needs quotes"),
             ("a,b", "needs quotes"),
@@ -145,14 +145,14 @@ mod tests {
         check("\"\"", Err(DeliveryRejection::KeyMissing));
         check("\"  \"", Err(DeliveryRejection::KeyMissing));
         assert_eq!(from(&[]), Err(DeliveryRejection::KeyMissing));
-        assert_eq!(from(&["a", "a"]), Err(DeliveryRejection::KeyMalformed("it is there more than once")));
+        assert_eq!(from(&["a", "a"]), Err(DeliveryRejection::KeyMalformed("it occurs more than once")));
     }
 
     proptest::proptest! {
         #![proptest_config(crate::seed::cases(256))]
 
         #[test]
-        fn any_text_is_a_key_within_its_limits_or_told_why(text in "[\\x00-\\xff]{0,300}") {
+        fn any_text_is_a_key_within_its_limits_or_rejected(text in "[\\x00-\\xff]{0,300}") {
             if let Ok(key) = from(&[&text]) {
                 proptest::prop_assert!(!key.is_empty() && key.len() <= limits::IDEMPOTENCY_KEY_BYTES_MAX);
             }

@@ -1,7 +1,7 @@
 //! Keys: 32 bytes that two deliveries share exactly when they are the same event.
 //!
-//! SHA-256 over a version, the scope, the kind of identity, the number of parts, and for each part its name, type,
-//! length and bytes. Nothing is joined with a separator, so no byte can move from one part to the next unseen.
+//! A key is SHA-256 over a version, the scope, the kind of identity, the number of parts, and for each part its name,
+//! type, length and bytes. Nothing is joined with a separator, so no byte can move unnoticed from one part to the next.
 
 use crate::decide::delivery::Delivery;
 use crate::decide::event::Event;
@@ -10,15 +10,16 @@ use crate::decide::id::{Digest, Key};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::sync::Arc;
 
-/// The layout of a key. Another one makes every old event new, so it only changes with both looked up for `keep`.
+/// The version of the key's layout. Another version makes every old event new, so to change it, keys of both versions
+/// must be looked up for as long as `keep`.
 const VERSION: u8 = 1;
 
 /// One part of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPart<'a> {
-    /// The field's name, or what the part is.
+    /// The field's name, or the name of a part that is not a field.
     pub name: &'a str,
-    /// Keeps the number 5 and the text "5" apart.
+    /// Distinguishes the number 5 from the text "5".
     pub kind: KeyPartType,
     /// Its bytes.
     pub bytes: &'a [u8],
@@ -61,22 +62,22 @@ impl<'a> KeyPart<'a> {
     }
 }
 
-/// The key of this kind of identity, made of these parts, under this scope.
+/// The key of this kind of identity, made from these parts, in this scope.
 pub fn key(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Key {
     Key(hash(scope, kind, parts).0)
 }
 
-/// The key of a delivery id that was imported: the id alone, since nobody kept the body.
+/// The key of a delivery id that was imported: made from the id alone, since the body was not kept.
 pub fn imported_delivery(scope: &str, id: &str) -> Key {
     key(scope, "imported delivery", &[KeyPart::text("id", id)])
 }
 
-/// The key of a change that was imported, made of what the older system knew of it.
+/// The key of a change that was imported, made from what the older system knew of it.
 pub fn imported_change(scope: &str, parts: &[KeyPart<'_>]) -> Key {
     key(scope, "imported change", parts)
 }
 
-/// The digest of what a subject is changed to.
+/// The digest of the value that a subject is changed to.
 pub fn value(parts: &[KeyPart<'_>]) -> Digest {
     hash("", "value", parts)
 }
@@ -102,7 +103,7 @@ fn hash_with_length(to: &mut Context, bytes: &[u8]) {
     to.update(bytes);
 }
 
-/// The digest of what never changes by itself in an event.
+/// The digest of everything in an event that never changes.
 pub(in crate::decide) fn seal(event: &Event) -> Digest {
     let received = event.received_at.0.to_be_bytes();
     let part = event.part.to_be_bytes();
@@ -132,24 +133,24 @@ pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Re
 
 /// The stream's name.
 const STREAM: &str = ":stream";
-/// When the stream took it, in nanoseconds since 1970.
+/// When the stream stored the message, in nanoseconds since 1970.
 const STORED: &str = ":stored";
-/// Its number there.
+/// The message's sequence number in the stream.
 const SEQUENCE: &str = ":sequence";
 
-/// The headers that say where a message stands.
+/// The headers that carry a message's position in its stream.
 pub fn stream_headers(stream: &str, stored: i128, sequence: u64) -> [(String, Vec<u8>); 3] {
     let header = |name: &str, value: String| (name.to_owned(), value.into_bytes());
     [header(STREAM, stream.to_owned()), header(STORED, stored.to_string()), header(SEQUENCE, sequence.to_string())]
 }
 
-/// What makes two deliveries the same message; none for what came another way.
+/// The parts that identify a message; `None` if the delivery is not from a stream.
 pub(in crate::decide) fn stream_position<'d>(delivery: &Delivery<'d>) -> Option<Vec<KeyPart<'d>>> {
     let part = |name: &'static str| Some(KeyPart::text(&name[1..], delivery.text(name)?));
     [STREAM, STORED, SEQUENCE].into_iter().map(part).collect()
 }
 
-/// A message as people call it: `GITHUB:42`. None for what came another way.
+/// The display name of a message: `GITHUB:42`. `None` if the delivery is not from a stream.
 pub(in crate::decide) fn message_name(delivery: &Delivery<'_>) -> Option<Arc<str>> {
     Some(format!("{}:{}", delivery.text(STREAM)?, delivery.text(SEQUENCE)?).into())
 }

@@ -1,4 +1,4 @@
-//! What makes two deliveries the same: keys, the recipes that they are made by, and the `Idempotency-Key` header.
+//! What makes two deliveries the same event: keys, the recipes they are made by, and the `Idempotency-Key` header.
 
 pub mod idempotency_key;
 pub mod key;

@@ -1,5 +1,5 @@
-//! What a scope's identities are made of, in one line, so that a store can remember it and a change is noticed before
-//! it makes old events new.
+//! Describes in one line what a scope's identities are made of. A store remembers the line, so that a change is noticed
+//! before it makes old events new.
 
 use crate::decide::claim::MatchedBy;
 use crate::decide::field::FieldIndex;
@@ -9,25 +9,25 @@ use crate::decide::verify::VerificationScheme;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A scope and what its identities are made of.
+/// A scope, and what its identities are made of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct IdentityRecipe {
     /// The scope: the source's name, unless the config keeps an old one.
     pub scope: String,
     /// Its identities, in one line.
     pub once: String,
-    /// Since when that line reads so, where it read otherwise before, or nobody knows: an older event may hold keys that
-    /// were made by another one.
+    /// Since when that line has been in force, where there was another one before, or where that is unknown: an older
+    /// event may hold keys that were made by another recipe.
     pub since: Option<Timestamp>,
 }
 
-/// The identities that come and go with what a signature covers, beside [`UNSIGNED`], which lives through it: a repeat
-/// of the same delivery is still found.
+/// The identities that come and go with what a signature covers, beside [`UNSIGNED`], which stays: a repeat of the same
+/// delivery is still found.
 const IMPLIED: [&str; 2] = [BODY, "time+body"];
 const BODY: &str = "body";
-/// An id that is not signed.
+/// A delivery id that is not signed.
 const UNSIGNED: &str = "delivery with its body";
-/// Every key is made for each sender.
+/// The sender is part of every key.
 const EACH_SENDER: &str = "for each sender";
 
 impl Source {
@@ -62,8 +62,8 @@ impl Source {
     }
 }
 
-/// Does a redelivery of every event that was claimed by the `old` line find it by the `new` one? So it is where nothing
-/// was taken away: what an old event is known by is still looked for.
+/// Whether a redelivery of every event that was claimed by the `old` line is found by the `new` one. It is if nothing
+/// was removed: the keys of an old event are still looked up.
 fn keeps_old_matches(old: &str, new: &str) -> bool {
     let identities = |line: &str| line.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
     let (mut old, new) = (identities(old), identities(new));
@@ -76,15 +76,15 @@ fn keeps_old_matches(old: &str, new: &str) -> bool {
     old.is_subset(&new)
 }
 
-/// These recipes, as a store is to remember them after those it remembers now. A line that is new counts from `now` on,
-/// unless there are no events that are older.
+/// These recipes, as the store is to remember them, given those that it remembers now. A new line counts from `at` on;
+/// `None`: there are no older events.
 pub fn remembered(before: &[IdentityRecipe], now: Vec<IdentityRecipe>, at: Option<Timestamp>) -> Vec<IdentityRecipe> {
     let known = |new: &IdentityRecipe| before.iter().find(|old| old.scope == new.scope && old.once == new.once);
     let since = |new: &IdentityRecipe| known(new).map_or(at, |old| old.since);
     now.into_iter().map(|new| IdentityRecipe { since: since(&new), ..new }).collect()
 }
 
-/// What would act again because of a rename or another recipe, a sentence each.
+/// Sentences about what would act again because of a rename or another recipe.
 pub fn changes(before: &[IdentityRecipe], now: &[IdentityRecipe]) -> Vec<String> {
     let changed = before.iter().filter_map(|old| match now.iter().find(|new| new.scope == old.scope) {
         None => Some(format!(
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_source_and_another_recipe_are_told_and_nothing_else_is() {
+    fn a_renamed_source_and_another_recipe_are_reported_and_nothing_else_is() {
         check(&[("a", "body")], &[("a", "body")], &[]);
         check(&[], &[("a", "body")], &[]);
         check(&[("a", "body")], &[("b", "body")], &["scope = \"a\""]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_that_only_grew_makes_nothing_new_and_is_not_told() {
+    fn a_recipe_that_only_grew_is_not_reported() {
         for (old, new) in [
             ("delivery with its body", "delivery with its body, body"),
             ("delivery with its body, message", "delivery with its body, message, body"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_new_counts_from_now_and_one_that_stays_from_when_it_did() {
+    fn a_new_recipe_counts_from_now_and_an_unchanged_one_from_when_it_began() {
         let recipe = |once: &str, since: Option<i64>| IdentityRecipe {
             scope: "a".into(),
             once: once.into(),

@@ -1,4 +1,4 @@
-//! Advancing: one change of one event, written over the revision it was worked out for, with what follows from it for
+//! Writes one transition of one event over the revision that it was computed for, together with its consequences for
 //! the event's register and its group's slot.
 
 use super::{EventRow, Ledger, Register, current_of};
@@ -8,7 +8,7 @@ use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
 
-/// The result of writing a change.
+/// The result of writing a transition.
 #[derive(Clone, PartialEq, Debug)]
 pub enum AdvanceResult {
     /// It is written.
@@ -22,7 +22,7 @@ pub enum AdvanceResult {
     Lost,
 }
 
-/// Writes one change, unless another write came first.
+/// Writes one transition, unless another write came first.
 pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -> Result<AdvanceResult, L::Error> {
     let Some(row) = ledger.row(change.event.id)? else { return Ok(AdvanceResult::Lost) };
     if row.event.revision.next() != change.event.revision {
@@ -60,7 +60,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     Ok(AdvanceResult::Written { event: Box::new(event), now })
 }
 
-/// Makes an event that a person replays its subject's current one. The register keeps the highest order seen.
+/// Makes an event that an operator replays its subject's current one. The register keeps the highest order seen.
 fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(change) = event.change else { return Ok(()) };
     let was = ledger.register(&change.subject)?;
@@ -73,8 +73,8 @@ fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Res
     }
 }
 
-/// Ends `old`, which is no longer its subject's current event now that `by` is, if it waits and is owed nothing. If it is
-/// over already, its retention begins.
+/// Ends `old`, which is no longer its subject's current event now that `by` is, if it waits and is not owed its first
+/// attempt. If it has ended already, its retention begins.
 pub(super) fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
     if let Some(event) = row.event.supersede(by, now) {
@@ -94,7 +94,7 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
     let keep_from = match (ended, old.event.state.ended()) {
         (None, _) => None,
         (Some(_), Some(_)) if old.keep_from.is_some() => old.keep_from,
-        // Published again, it is kept from its first end; replaced meanwhile, from then.
+        // An event that was published again is kept from its first end; one that was superseded meanwhile, from now.
         (Some(ended), _) => match current_of(ledger, &event)? {
             Some(current) => (current != event.id).then_some(now),
             None => Some(ended),
@@ -107,21 +107,21 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
     Ok(event)
 }
 
-/// The place of a parked event: its group, its turn and its id.
+/// The queue position of a parked event: its group, its turn and its id.
 pub fn parking(event: &Event) -> Option<(Key, QueueTurn, EventId)> {
     let parked = matches!(event.state, EventState::Waiting { due: None }) && event.queue_state != QueueState::Suspended;
     event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
 }
 
-/// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on. An event
-/// that is over and can be read after all stays as it is.
+/// Ends an event that can no longer be read: what is left of it is dead of `damaged`, and its slot is handed on. An
+/// event that has ended and can be read after all stays as it is.
 pub fn end_damaged<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> Result<EventRow, L::Error> {
     let Ok(event) = row.event.after(EventStep::Damage, &Route::default(), now) else { return Ok(row) };
     let event = write(ledger, &EventRow { keep_from: None, ..row }, event, now)?;
     Ok(EventRow { event, keep_from: None })
 }
 
-/// Gives an event its group's slot, if it wants it and the slot is free, else parks it.
+/// Gives an event its group's slot if it wants it and the slot is free; otherwise parks it.
 pub(super) fn take_slot_or_park<L: Ledger>(ledger: &mut L, event: Event, now: Timestamp) -> Result<Event, L::Error> {
     let Some(group) = event.group.filter(|_| event.wants_slot()) else { return Ok(event) };
     match ledger.slot(&group)? {
@@ -140,7 +140,7 @@ pub(super) fn release_slot<L: Ledger>(ledger: &mut L, event: &Event, now: Timest
     if ledger.slot(&group)? == Some(event.id) { hand_slot_on(ledger, &group, now) } else { Ok(()) }
 }
 
-/// Gives a group's slot to the parked event with the lowest turn, and makes that due; with none parked, it is free.
+/// Gives a group's slot to the parked event with the lowest turn and makes it due. If none is parked, the slot is free.
 pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> Result<(), L::Error> {
     let next = ledger.parked(group)?;
     ledger.set_slot(group, next.as_ref().map(|row| row.event.id))?;

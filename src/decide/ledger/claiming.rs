@@ -1,4 +1,4 @@
-//! Claiming: is a delivery new, a duplicate, already imported or stale? The answer, and the write that makes it so.
+//! Decides whether a delivery is new, a duplicate, already imported or stale, and writes the result.
 
 use super::advancing::{replace, take_slot_or_park};
 use super::forgetting::has_expired;
@@ -9,7 +9,7 @@ use crate::decide::expiry_clock::{ClockSnapshot, ExpiryTime};
 use crate::decide::id::Key;
 use crate::decide::time::{Duration, Timestamp};
 
-/// A duplicate that was recognised without a claim: what [`Claim::Duplicate`] has, and the receipt.
+/// A duplicate that was found without a claim: what [`Claim::Duplicate`] has, and the receipt.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnownDuplicate {
     /// The event; it is not dead, unless it is the successor of the one that matched.
@@ -27,9 +27,9 @@ pub struct KnownDuplicate {
 /// How many keys were imported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ImportCounts {
-    /// Keys that were not there.
+    /// Keys that did not exist.
     pub new: u64,
-    /// Keys that were.
+    /// Keys that existed.
     pub known: u64,
 }
 
@@ -43,7 +43,8 @@ enum KeyLookupKind {
 }
 
 impl KeyLookupKind {
-    /// Does it count that this key is held? A former key of a body only where it was claimed under the same id.
+    /// Whether this owner makes the delivery a duplicate. A former key of a body does so only if it was claimed under
+    /// the same id.
     fn counts(self, identity: &IdentityKey, held: &KeyOwner) -> bool {
         match self {
             Self::Own => true,
@@ -52,14 +53,14 @@ impl KeyLookupKind {
     }
 }
 
-/// The keys to look up for a delivery, in the order in which they count.
+/// The keys to look up for a delivery, in their order of precedence.
 fn keys_to_look_up(new: &NewEvent) -> impl Iterator<Item = (&IdentityKey, KeyLookupKind)> {
     let own = new.keys.iter().map(|identity| (identity, KeyLookupKind::Own));
     own.chain(new.former_keys.iter().map(|identity| (identity, KeyLookupKind::Former)))
 }
 
-/// The identity that a delivery shares with the owner of one of its keys. A key that stands for a delivery id too is
-/// compared by that id: of what the first release wrote, by the id of its event.
+/// The identity that a delivery shares with the owner of one of its keys. A key that also represents a delivery id is
+/// compared by that id; where the first release wrote the key, by its event's id.
 fn matched_by(identity: &IdentityKey, held: &KeyOwner, row: &EventRow, new: &NewEvent) -> MatchedBy {
     let same_id = match (identity.id_digest, held.id_digest) {
         (None, _) => false,
@@ -104,9 +105,9 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Re
     write_new(ledger, new, now)
 }
 
-/// The event that holds one of these keys: the first, in their order, that is not dead, else the first. A dead one
-/// that has the delivery's id is matched through it, wherever `per` names it: the same id re-arms sooner.
-/// An expired owner is forgotten on the way.
+/// The event that holds one of these keys: the first, in their order, that is not dead, otherwise the first. A dead
+/// event that has the delivery's id is matched by that id, wherever `per` lists it: the same id re-arms sooner. Expired
+/// owners are removed on the way.
 fn find_match<L: Ledger>(
     ledger: &mut L,
     new: &NewEvent,
@@ -116,7 +117,7 @@ fn find_match<L: Ledger>(
     for (identity, how) in keys_to_look_up(new) {
         let Some(held) = ledger.key_owner(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)? else {
-            ledger.remove(held.event)?; // only rot parts a key from its event; freed, it can be held again
+            ledger.remove(held.event)?; // only data corruption separates a key from its event; once freed, it can be claimed again
             continue;
         };
         let same = matched_by(identity, &held, &row, new);
@@ -128,12 +129,12 @@ fn find_match<L: Ledger>(
             dead = Some((row, same));
         }
     }
-    // A later key may have forgotten an event, but never the one found: that one had not expired.
+    // A later key may have removed an event, but never the one found: that one had not expired.
     Ok(dead)
 }
 
-/// A duplicate whose claim would write nothing: the first of its keys that is held is held by an event that is kept and
-/// not dead. A dead event may be re-armed and an expired one is forgotten; both take a claim.
+/// A duplicate whose claim would write nothing: the first of its keys that has an owner belongs to an event that is
+/// kept and not dead. A dead event may be re-armed and an expired one is removed; both need a claim.
 pub fn find_duplicate<L: Ledger>(
     ledger: &mut L,
     new: &NewEvent,
@@ -152,8 +153,8 @@ pub fn find_duplicate<L: Ledger>(
     Ok(None)
 }
 
-/// The identity by which a delivery repeats an event that is done: its id, where the event has that too, wherever `per`
-/// names it. A repeat of the same delivery may have it published again.
+/// The identity by which a delivery repeats an event that is done: its delivery id, if the event has the same one,
+/// wherever `per` lists it. A repeat of the same delivery may have the event published again.
 fn same_delivery<L: Ledger>(
     ledger: &mut L,
     new: &NewEvent,
@@ -173,7 +174,7 @@ fn same_delivery<L: Ledger>(
     Ok(same)
 }
 
-/// The identity by which a delivery was done before there was this store.
+/// The imported identity that a delivery shares, if it was done before this store existed.
 fn find_imported<L: Ledger>(ledger: &mut L, new: &NewEvent) -> Result<Option<MatchedBy>, L::Error> {
     for ImportedKey { same, key, counts } in &new.imported {
         if !ledger.is_imported(key)? {
@@ -190,7 +191,7 @@ fn find_imported<L: Ledger>(ledger: &mut L, new: &NewEvent) -> Result<Option<Mat
     Ok(None)
 }
 
-/// Writes keys of what was done before there was this store. A key that is there stays as it is.
+/// Writes keys of what was done before this store existed. A key that exists stays as it is.
 pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L::Error> {
     let mut imported = ImportCounts::default();
     for key in keys {
@@ -203,8 +204,8 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L
     Ok(imported)
 }
 
-/// The event that a duplicate is answered with: the owner of its key, or where that was superseded, its subject's current
-/// event; and how the two are related.
+/// The event that a duplicate is answered with, and how it is related to the owner of the key: the owner itself, or
+/// where that was superseded, its subject's current event.
 fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, MatchRelation), L::Error> {
     let itself = |event: Event| (Box::new(event), MatchRelation::Direct);
     let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
@@ -220,8 +221,9 @@ fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<
     }
 }
 
-/// Claims a delivery whose subject is already what it changes it to. Its delivery and body keys become aliases, so that
-/// its own redelivery after the next change is still a repeat; a newer order moves the register's forward.
+/// Claims a delivery whose subject already has the value that it would be changed to. Its delivery and body keys become
+/// aliases, so that its own redelivery after the next change is still a repeat. A newer order moves the register's
+/// order forward.
 fn repeat_change<L: Ledger>(
     ledger: &mut L,
     new: &NewEvent,

@@ -1,4 +1,4 @@
-//! Forgetting: which events have expired, and what goes with an event that is removed.
+//! Decides which events have expired, and removes them with everything that belongs to them.
 
 use super::advancing::release_slot;
 use super::{EventRow, Ledger, SweepLedger, current_of};
@@ -9,7 +9,7 @@ use crate::decide::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How long each source's events are kept. Events of a source that is not listed are not forgotten.
+/// The retention of each source's events. Events of a source that is not listed are not removed.
 #[derive(Clone, Debug, Default)]
 pub struct RetentionPolicies {
     /// By the source's name.
@@ -17,8 +17,8 @@ pub struct RetentionPolicies {
 }
 
 impl RetentionPolicies {
-    /// The policies of a config. The events of a source that was renamed have its old name, which is its scope now; where
-    /// that is another source's name, the longer of the two counts.
+    /// The policies of a config. The events of a renamed source have its old name, which is its scope now; where that
+    /// is also another source's name, the longer retention counts.
     pub fn of_sources<'s>(sources: impl Iterator<Item = &'s Source>) -> Self {
         Self::under(sources.map(|source| ([&source.scope, &source.name], source.once.kept())))
     }
@@ -37,24 +37,25 @@ impl RetentionPolicies {
 /// The result of removing one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemovalResult {
-    /// It is gone, and so are its keys.
+    /// It is removed, and so are its keys.
     Removed,
-    /// It waits or runs, and stays.
+    /// It is waiting or running, and stays.
     NotOver,
     /// There is no such event.
     Unknown,
 }
 
-/// How much was forgotten.
+/// How much was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ForgetCounts {
-    /// Events with their keys.
+    /// Events, with their keys.
     pub events: u64,
-    /// Bodies with receipts and output.
+    /// Bodies, with receipts and output.
     pub bodies: u64,
 }
 
-/// Has the retention of this event ended? Never while it carries its register's order: an equal order is not stale.
+/// Whether the retention of this event has ended. It never ends while the event carries its register's order: an equal
+/// order is not stale.
 pub(super) fn has_expired<L: Ledger>(
     ledger: &mut L,
     row: &EventRow,
@@ -73,8 +74,8 @@ pub(super) fn has_expired<L: Ledger>(
     }
 }
 
-/// Removes one event that is over, whatever its retention. A register that names it would match its next delivery with
-/// nothing, so it is removed too; a slot that the event still holds is handed on.
+/// Removes one event that has ended, whatever its retention. A register that names the event would match its next
+/// delivery with nothing, so it is removed too. If the event still holds a slot, the slot is handed on.
 pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<RemovalResult, L::Error> {
     let Some(EventRow { event, .. }) = ledger.row(id)? else { return Ok(RemovalResult::Unknown) };
     if event.state.ended().is_none() {
@@ -90,7 +91,7 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
     Ok(RemovalResult::Removed)
 }
 
-/// Removes one event if it has expired. Returns whether it did.
+/// Removes one event if it has expired; returns whether it was removed.
 pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: ExpiryTime) -> Result<bool, L::Error> {
     let Some(row) = ledger.row(id)? else { return Ok(false) };
     let goes = has_expired(ledger, &row, keep, by)?;
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_kept_under_its_name_and_its_scope_and_where_both_meet_the_longer_counts() {
+    fn a_policy_applies_to_name_and_scope_and_where_two_apply_the_longer_counts() {
         let names: [[Arc<str>; 2]; 3] =
             [["old", "new"], ["older", "old"], ["x", "x"]].map(|names| names.map(Into::into));
         let each = [kept(Some(365), 1), kept(Some(3), 7), kept(None, 1)];

@@ -26,11 +26,11 @@ use super::transition::AttemptRecord;
 pub struct EventRow {
     /// The event.
     pub event: Event,
-    /// Since when it is over and not its subject's current event.
+    /// When it ended, or when it ceased to be its subject's current event, whichever is later.
     pub keep_from: Option<Timestamp>,
 }
 
-/// The event that holds a key, and how it came to.
+/// The event that holds a key, and how it got it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KeyOwner {
     /// The event.
@@ -39,7 +39,7 @@ pub struct KeyOwner {
     pub same: MatchedBy,
     /// Left behind by a later delivery that was matched through its register.
     pub alias: bool,
-    /// The delivery id it was claimed under, where that id has no key of its own. None in what the first release wrote.
+    /// The delivery id it was claimed under, where that id has no key of its own. `None` in rows of the first release.
     pub id_digest: Option<DeliveryIdDigest>,
 }
 
@@ -49,7 +49,7 @@ impl KeyOwner {
         Self { event, same: identity.matched_by.clone(), alias: false, id_digest: identity.id_digest }
     }
 
-    /// The identities of the event that this key stands for; none where it is an alias.
+    /// The identities of the event that this key represents; none if it is an alias.
     pub fn identities(&self) -> impl Iterator<Item = MatchedBy> + use<> {
         let id = self.id_digest.map(|_| MatchedBy::Delivery);
         [self.same.clone()].into_iter().chain(id).filter(|_| !self.alias).collect::<Vec<_>>().into_iter()
@@ -63,7 +63,7 @@ pub struct Register {
     pub value: Digest,
     /// The highest order seen.
     pub order: Option<i64>,
-    /// A person's replay set it: an equal order is stale too, until a newer one comes.
+    /// Set by an operator's replay: an equal order is stale too, until a newer one comes.
     pub strict: bool,
     /// The event that changed it: the subject's current event.
     pub event: EventId,
@@ -84,9 +84,9 @@ pub trait Ledger {
     fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// The owner of this key.
     fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>, Self::Error>;
-    /// Gives this key to an event; a key that has an owner keeps it.
+    /// Sets the owner of this key; a key that has an owner keeps it.
     fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Self::Error>;
-    /// Was this key imported?
+    /// Whether this key was imported.
     fn is_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
     /// Writes an imported key, for ever. Returns whether it is new.
     fn set_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
@@ -117,9 +117,10 @@ pub trait Ledger {
 
 /// A ledger that can also look for rows by their age.
 pub trait SweepLedger: Ledger {
-    /// At most `limit` events of this source that may be forgotten since before then.
+    /// At most `limit` events of this source whose retention began before this time.
     fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
-    /// Removes the bodies, receipts and outputs of at most `limit` events that ended before then. Returns how many.
+    /// Removes the bodies, receipts and outputs of at most `limit` events that ended before this time. Returns how
+    /// many.
     fn remove_bodies(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
 }
 

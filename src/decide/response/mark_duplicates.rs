@@ -1,5 +1,5 @@
-//! `mark_duplicates`: `isDuplicate: true` in an answer that is given again. Only in a JSON object, and nothing else of it
-//! changes: not a space, not the order of its members, not how a number is written.
+//! `mark_duplicates`: adds `isDuplicate: true` to a stored response that is returned again. Only if it is a JSON
+//! object, and nothing else of it changes: no white space, not the order of its members, not how a number is written.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -8,12 +8,12 @@ use std::fmt;
 
 const NAME: &str = "isDuplicate";
 
-/// The body with its mark; `None`: it is not a JSON object, and stays as it is.
+/// The body with its mark; `None`: it is not a JSON object and stays as it is.
 pub(super) fn mark_duplicate(body: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
     let JsonMembers(members) = serde_json::from_str(text).ok()?;
     let place = |value: &RawValue| {
-        // The value is a part of the text: how far apart both begin is where it stands.
+        // The value is a slice of the text: the difference of their addresses is its position.
         let start = value.get().as_ptr().addr() - text.as_ptr().addr();
         (start, start + value.get().len())
     };
@@ -42,7 +42,7 @@ pub(super) fn mark_duplicate(body: &[u8]) -> Option<Vec<u8>> {
 /// The members of an object, in their order, each value as it is written.
 struct JsonMembers<'t>(Vec<(Cow<'t, str>, &'t RawValue)>);
 
-/// A name without a copy, where it has no escapes.
+/// A name, borrowed where it has no escapes.
 #[derive(serde::Deserialize)]
 struct JsonMemberName<'t>(#[serde(borrow)] Cow<'t, str>);
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_is_there_is_set_where_it_stands() {
+    fn an_existing_mark_is_set_in_place() {
         check("{\"isDuplicate\":false,\"a\":1}", Some("{\"isDuplicate\":true,\"a\":1}"));
         check("{\"isDuplicate\" : {\"why\":[]} }", Some("{\"isDuplicate\" : true }"));
         check("{\"isDuplicate\":0,\"isDup\\u006cicate\":1}", Some("{\"isDuplicate\":true,\"isDup\\u006cicate\":true}"));

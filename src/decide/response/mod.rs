@@ -1,4 +1,4 @@
-//! What the sender hears: every row of the table of answers, and nothing that gives a secret away.
+//! The responses to senders, all of them, without anything that reveals a secret.
 pub(crate) mod mark_duplicates;
 pub mod problem_json;
 
@@ -11,7 +11,7 @@ use super::source::{ApiStyle, ResponseMode, Source};
 use super::time::Timestamp;
 use serde_json::{Value as Json, json};
 
-/// An answer, ready to be sent.
+/// A response, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpResponse {
     /// The HTTP status.
@@ -24,11 +24,11 @@ pub struct HttpResponse {
     pub word: &'static str,
 }
 
-/// When to come again, in seconds.
+/// The `Retry-After` of a response, in seconds.
 pub(super) const RETRY_AFTER: &str = "5";
 
 impl HttpResponse {
-    /// Its members stand in this order, the word first: people read it too.
+    /// A JSON response. Its members keep this order, with the status word first: people read it too.
     fn json(status: u16, word: &'static str, members: &[(&str, Json)]) -> Self {
         let status_word = ("status", &Json::from(word));
         let all = std::iter::once(status_word).chain(members.iter().map(|(name, value)| (*name, value)));
@@ -47,7 +47,7 @@ impl HttpResponse {
         self
     }
 
-    /// A kept answer; one that is not whole is not given as if it were.
+    /// A stored response; a truncated one is not returned as if it were complete.
     fn from_receipt(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
         if receipt.truncated {
             let members = [("event", json!(event.id)), ("receipt", "not whole".into())];
@@ -57,7 +57,7 @@ impl HttpResponse {
     }
 }
 
-/// It is not believed, or cannot be read.
+/// The delivery is not verified, or cannot be read.
 pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
     let reason = [("reason", refusal.reason())];
     let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
@@ -77,7 +77,7 @@ pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
     }
 }
 
-/// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
+/// The request was rejected before it was judged: unknown path, wrong method, too slow, too large, too many headers.
 pub fn rejected_before_judging(status: u16, reason: &str) -> HttpResponse {
     HttpResponse::json(status, "refused", &[("reason", reason.into())])
 }
@@ -98,12 +98,12 @@ pub fn unavailable() -> HttpResponse {
     HttpResponse::json(503, "unavailable", &[]).retry_after()
 }
 
-/// The node is not ready, and why, in a word that says nothing of where its store is.
+/// The node is not ready, with a reason that reveals nothing about where its store is.
 pub fn not_ready(reason: &str) -> HttpResponse {
     HttpResponse::json(503, "unavailable", &[("reason", reason.into())]).retry_after()
 }
 
-/// It is believed, and not for us.
+/// The delivery is verified, but not wanted.
 pub fn ignored(reason: &str) -> HttpResponse {
     HttpResponse::json(200, "ignored", &[("reason", reason.into())])
 }
@@ -113,12 +113,12 @@ pub fn stale(of: EventId) -> HttpResponse {
     HttpResponse::json(200, "stale", &[("event", json!(of))]).of(of)
 }
 
-/// It is durable.
+/// The event is durable.
 pub fn accepted(event: EventId) -> HttpResponse {
     HttpResponse::json(202, "accepted", &[("event", json!(event))]).of(event)
 }
 
-/// It was to be answered when done, and is over. Never 2xx for what is dead.
+/// The response to a sender that waited for the end, when the event has ended. Never 2xx for a dead event.
 pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> HttpResponse {
     match (&event.state, receipt) {
         (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) => {
@@ -144,39 +144,39 @@ pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> Http
     }
 }
 
-/// It was to be answered when done, and time is up.
+/// The response to a sender that waited for the end, when its time is up.
 pub fn unfinished(event: &Event) -> HttpResponse {
     let members = [("event", json!(event.id)), ("state", event.state.word().into())];
     HttpResponse::json(202, "accepted", &members).of(event.id).retry_after()
 }
 
-/// A repeat, told how its event stands.
+/// The response to a repeat: the state of its event.
 pub fn duplicate(event: &Event, same: &MatchedBy) -> HttpResponse {
     let status = if event.state.ended().is_some() { 200 } else { 202 };
     HttpResponse::json(status, "duplicate", &duplicate_members(event, same)).of(event.id)
 }
 
-/// A repeat of what was superseded, where the event that stands in its place is dead. Nothing is left to do for this one,
-/// so its sender need not come again; the dead one is for a person.
+/// The response to a repeat of a superseded event whose successor is dead. Nothing is left to do for this event, so its
+/// sender need not retry; the dead one is for an operator.
 pub fn superseded(event: &Event, same: &MatchedBy) -> HttpResponse {
     let mut members = duplicate_members(event, same);
     members.push(("how", "superseded".into()));
     HttpResponse::json(200, "duplicate", &members).of(event.id)
 }
 
-/// A repeat of what was done before there was this store: no event of it is known.
+/// The response to a repeat of what was done before this store existed: there is no event.
 pub fn imported() -> HttpResponse {
     HttpResponse::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])
 }
 
-/// A repeat that waited for its event, and time is up.
+/// The response to a repeat that waited for its event, when its time is up.
 fn still_running(event: &Event, same: &MatchedBy) -> HttpResponse {
     HttpResponse::json(409, "duplicate", &duplicate_members(event, same)).of(event.id).retry_after()
 }
 
-/// What an attempt came to, where somebody waits for its answer: one that broke off is none, so whoever gave it must be
-/// asked again, under the same key. One that is too long to be kept was given. Where nobody waits for it, the status is
-/// enough.
+/// The outcome of an attempt whose sender may wait for the response. Where it waits, a response that broke off is none,
+/// so the receiver must be asked again, under the same key; one that is merely too long to be stored was complete.
+/// Where it does not wait, the status is enough.
 pub fn outcome_for_waiting_sender(outcome: Outcome, respond: ResponseMode) -> Outcome {
     match (outcome, respond) {
         (Outcome::Delivered(Some(receipt)), ResponseMode::WhenDone { .. })
@@ -194,14 +194,14 @@ pub fn outcome_for_waiting_sender(outcome: Outcome, respond: ResponseMode) -> Ou
 /// Whether a repeat waited for its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatTiming {
-    /// Its event was over when it came.
+    /// Its event had ended when it came.
     AfterEnd,
-    /// It waited, and hears what the others hear.
+    /// It waited, and gets the same response as the others.
     WhileRunning,
 }
 
-/// A repeat that is answered when its event is done: with the first answer, as long as that is kept. A failure is an
-/// answer only to those who waited for it, unless the source keeps failures.
+/// The response to a repeat whose sender waits for the end: the first response, as long as it is stored. A failure is
+/// returned only to those that waited for it, unless the source keeps failures.
 pub fn repeat_response(
     source: &Source,
     event: &Event,
@@ -221,14 +221,14 @@ pub fn repeat_response(
         (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) if kept => {
             replayed(source, HttpResponse::from_receipt("duplicate", event, receipt))
         }
-        // Nobody answered the first one but we: a client of an API hears the same again.
+        // The first response was made here, without a receiver: a client of an API gets the same again.
         (EventState::Done { .. }, None) if kept && source.api_style == ApiStyle::Api => {
             replayed(source, self::ended(source.api_style, event, None))
         }
         (EventState::Dead { .. }, _) if came == RepeatTiming::WhileRunning => {
             self::ended(source.api_style, event, receipt)
         }
-        // Who waits for the end takes 2xx for success, whatever the body says.
+        // A sender that waits for the end takes 2xx for success, whatever the body says.
         (EventState::Dead { .. }, _) => {
             let receipt = receipt.filter(|_| kept);
             let reply = self::ended(source.api_style, event, receipt);
@@ -256,7 +256,7 @@ fn duplicate_members(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json
     members
 }
 
-/// One answer for the several events of one delivery: what went wrong first, else what is new, else the first.
+/// One response for the several events of one delivery: the first error, else the new events, else the duplicates.
 pub fn combine_responses(mut replies: Vec<HttpResponse>, events: &[EventId]) -> HttpResponse {
     if replies.len() == 1 {
         return replies.remove(0);

@@ -1,5 +1,5 @@
-//! What an HTTP API's client hears when something is wrong: `application/problem+json` (RFC 9457). Its `type` leads to
-//! our page about it, which every node has at hand.
+//! The error responses for clients of an HTTP API: `application/problem+json` (RFC 9457). Their `type` links to our
+//! page about it, which every node serves.
 
 use super::{HttpResponse, RETRY_AFTER, status_of};
 use crate::decide::delivery::DeliveryRejection;
@@ -7,14 +7,14 @@ use crate::decide::event::{DeathCause, Event};
 use crate::decide::id::EventId;
 use serde_json::{Value, json};
 
-/// Where the page is, in the repository and on the port where requests arrive.
+/// The path of the page, in the repository and on the port where requests arrive.
 pub const PAGE_PATH: &str = "/docs/problems.md";
 /// The media type of a problem.
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
-/// The page.
+/// The page itself.
 pub const PAGE: &str = include_str!("../../../docs/problems.md");
 
-/// It is not believed, or cannot be read.
+/// The request is not verified, or cannot be read.
 pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
     let (anchor, title) = match refusal {
         DeliveryRejection::KeyMissing => ("key-missing", "Idempotency-Key is missing"),
@@ -50,19 +50,19 @@ pub fn reused(event: &Event) -> HttpResponse {
     problem(422, "refused", "key-reused", "Idempotency-Key is already used", Some(detail), Some(event.id))
 }
 
-/// The service behind gave no answer, and the event is dead.
+/// The upstream service gave no response, and the event is dead.
 pub fn no_upstream_response(event: &Event, cause: DeathCause) -> HttpResponse {
     let (status, detail) = match cause {
-        DeathCause::InDoubt => (504, "nobody knows whether it was done; it is not tried again by itself"),
+        DeathCause::InDoubt => (504, "it is unknown whether it was done; it is not retried automatically"),
         DeathCause::Failed | DeathCause::Rejected => {
             (502, "nothing was done; the same request with the same key is tried again")
         }
-        DeathCause::Damaged | DeathCause::Cancelled => (502, "it was given up, and is not tried again by itself"),
+        DeathCause::Damaged | DeathCause::Cancelled => (502, "it was given up, and is not retried automatically"),
     };
     problem(status, "dead", "not-answered", "The service behind did not answer", Some(detail), Some(event.id))
 }
 
-/// What was turned away before it could be judged, told as a problem.
+/// A request that was rejected before it was judged, as a problem.
 pub fn turned_away(reply: HttpResponse) -> HttpResponse {
     let (anchor, title) = match reply.status {
         405 => ("method", "This method is not taken here"),
@@ -74,7 +74,7 @@ pub fn turned_away(reply: HttpResponse) -> HttpResponse {
     with_headers(problem(reply.status, "refused", anchor, title, None, None), reply)
 }
 
-/// What the other reply says of its connection, and of methods.
+/// Adds the other response's headers about the connection and about allowed methods.
 fn with_headers(mut problem: HttpResponse, other: HttpResponse) -> HttpResponse {
     let said = |name: &str| matches!(name, "content-type" | "retry-after");
     problem.headers.extend(other.headers.into_iter().filter(|(name, _)| !said(name)));
@@ -119,7 +119,7 @@ fn again_later(mut reply: HttpResponse) -> HttpResponse {
 mod tests {
     use super::*;
 
-    /// What GitHub and others make of a heading.
+    /// The anchors that GitHub and others make from headings.
     fn anchors() -> Vec<String> {
         let headings = PAGE.lines().filter_map(|line| line.strip_prefix("## "));
         headings.map(|heading| heading.to_lowercase().replace(' ', "-")).collect()

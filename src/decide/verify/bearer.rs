@@ -1,4 +1,4 @@
-//! A token in `Authorization: Bearer …`: who knows it is trusted with everything in the request.
+//! Verifies the token in `Authorization: Bearer …`. A client that knows it is trusted with everything in the request.
 
 use super::signature;
 use super::signature::{MatchedSecret, SourceSecrets};
@@ -7,7 +7,7 @@ use crate::decide::delivery::DeliveryRejection;
 
 pub(super) const HEADER: &str = "authorization";
 
-/// Which secret the caller knows.
+/// The secret that matches the token.
 pub(super) fn verify(secrets: &SourceSecrets, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
     let (scheme, token) = signature(delivery, HEADER)?.split_once(' ').ok_or(DeliveryRejection::BadSignature)?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -17,7 +17,7 @@ pub(super) fn verify(secrets: &SourceSecrets, delivery: &Delivery<'_>) -> Result
     }
 }
 
-/// The header a caller would set.
+/// The header that a client would set.
 pub(super) fn sign(secrets: &SourceSecrets) -> Vec<(String, String)> {
     secrets.token().map(|token| (HEADER.to_owned(), format!("Bearer {token}"))).into_iter().collect()
 }

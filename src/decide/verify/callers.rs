@@ -1,6 +1,6 @@
-//! Senders that share a source and have secrets of their own: a field says who calls, and that caller's secret must
-//! have signed. The secrets are somebody else's to fetch: here it is only decided whom to ask about, and that who is
-//! unknown cannot be told from who signs wrongly.
+//! Verification with one secret per caller: a field names the caller, and that caller's secret must have signed. The
+//! secrets are fetched elsewhere. This module only decides which caller to look up, and makes an unknown caller
+//! indistinguishable from one that signs wrongly.
 
 use super::VerificationScheme;
 use crate::decide::delivery::Delivery;
@@ -10,28 +10,29 @@ use crate::decide::time::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is known about callers now. It may answer otherwise for the next delivery.
+/// Looks up callers. The result may change from one delivery to the next.
 pub trait CallerDirectory: Send + Sync + fmt::Debug {
     /// How this caller's deliveries are verified; `None`: there is no such caller.
     fn scheme(&self, caller: &str) -> Option<Arc<VerificationScheme>>;
 
-    /// Any caller, to sign as one.
+    /// Any caller, to sign a test delivery as.
     fn anyone(&self) -> Option<Arc<str>>;
 }
 
 /// A source with a secret for each caller.
 #[derive(Clone, Debug)]
 pub struct PerCallerScheme {
-    /// Who calls: a field that stands outside of the body.
+    /// The field that names the caller; it is outside of the body.
     pub who: Field,
-    /// The same scheme with a secret that nobody knows. An unknown caller is verified with it, which takes as long.
+    /// The same scheme with a secret that is not known anywhere. An unknown caller is verified with it, which takes as
+    /// long.
     pub decoy: VerificationScheme,
-    /// Who is known.
+    /// The known callers.
     pub book: Arc<dyn CallerDirectory>,
 }
 
 impl PerCallerScheme {
-    /// Who calls, as far as anybody has said so; nothing about it is believed yet.
+    /// The caller that the delivery names; not verified yet.
     pub(super) fn caller(&self, delivery: &Delivery<'_>) -> Option<Arc<str>> {
         let found = self.who.at.read(delivery, b"").ok()?;
         match self.who.slot(found) {
@@ -40,13 +41,13 @@ impl PerCallerScheme {
         }
     }
 
-    /// How to verify this caller: by the book, or by a secret that nobody knows.
+    /// The scheme to verify this caller with: its own, or the decoy.
     pub(super) fn scheme(&self, caller: Option<&str>) -> Arc<VerificationScheme> {
         let known = caller.and_then(|caller| self.book.scheme(caller));
         known.unwrap_or_else(|| Arc::new(self.decoy.clone()))
     }
 
-    /// The headers by which some caller would be believed.
+    /// The headers by which some caller's delivery would be verified.
     pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let caller = self.book.anyone();
         let mut headers = self.scheme(caller.as_deref()).proof(id, at, body);
@@ -57,7 +58,8 @@ impl PerCallerScheme {
     }
 }
 
-/// May this be a caller's name? Callers are files in a folder: one that leads elsewhere, or is hidden, is nobody.
+/// Whether this may be a caller's name. Callers are files in a folder: a name that leads elsewhere, or is hidden, is
+/// not one.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= limits::CALLER_BYTES_MAX

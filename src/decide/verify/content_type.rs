@@ -1,5 +1,5 @@
-//! What a body is, and whether the headers about it agree. Nothing unsigned chooses how signed bytes are read: the bytes
-//! decide, and a header that contradicts them is refused.
+//! Determines the type of a body from its bytes, and rejects headers that contradict it. Unsigned headers never decide
+//! how signed bytes are read.
 
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup, HeaderRef};
@@ -10,15 +10,15 @@ use std::borrow::Cow;
 const FORM: &str = "application/x-www-form-urlencoded";
 const JSON: &str = "application/json";
 
-/// The charsets in which a JSON text has the same names and brackets.
+/// Charsets in which a JSON text has the same names and brackets.
 const CHARSETS: [&str; 7] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
 
-/// The type under which a genuine sender sends these bytes.
+/// The media type under which a genuine sender sends these bytes.
 pub(super) fn type_of(body: &[u8]) -> &'static str {
     if form::is_payload(body) { FORM } else { JSON }
 }
 
-/// The JSON that GitHub sent: what a form carries as `payload`, else the body itself.
+/// The JSON that GitHub sent: the `payload` of a form, otherwise the body itself.
 pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, DeliveryRejection> {
     let json = form::payload(delivery.body).map_err(|why| DeliveryRejection::Malformed(why.into()))?;
     match (media_type(delivery)?.as_deref(), &json) {
@@ -34,14 +34,15 @@ pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, De
     Ok(json.unwrap_or(Cow::Borrowed(delivery.body)))
 }
 
-/// Refuses signed JSON under headers that call it something else. We would read it as JSON anyway; a receiver that the
+/// Rejects signed JSON under headers that call it something else. We would read it as JSON anyway; a receiver that the
 /// headers are passed on to might not.
 pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     if !begins_as_json(delivery.body) {
         return Ok(());
     }
     any(delivery)?;
-    // Text of another type may begin so, such as CSV or one JSON text on each line: it is not one JSON text as a whole.
+    // Text of another type may begin like JSON, such as CSV or one JSON text per line: as a whole it is not one JSON
+    // text.
     let fits = media_type(delivery)?.is_none_or(|media_type| {
         !media_type.contains('/')
             || media_type.ends_with("+json")
@@ -53,7 +54,7 @@ pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     plain(delivery)
 }
 
-/// Refuses what cannot be JSON: forms, pages, pictures. Senders that say nothing, or `text/plain`, are heard.
+/// Rejects what cannot be JSON: forms, pages, images. A missing content type or `text/plain` is accepted.
 pub(super) fn any(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     let Some(media_type) = media_type(delivery)? else { return Ok(()) };
     let (family, kind) = media_type.split_once('/').unwrap_or((&media_type, ""));
@@ -63,13 +64,13 @@ pub(super) fn any(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     if other { Err(DeliveryRejection::ContentType) } else { Ok(()) }
 }
 
-/// Is this a JSON object, list or text, as far as its first byte tells? No form, page or archive begins so.
+/// Whether this is a JSON object, list or text, judging by its first byte. No form, page or archive begins like this.
 fn begins_as_json(body: &[u8]) -> bool {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     matches!(text.first(), Some(b'{' | b'[' | b'"'))
 }
 
-/// Refuses a charset in which these bytes would be another text, and an encoding that they do not have.
+/// Rejects a charset in which these bytes would be another text, and an encoding that they do not have.
 fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     if let HeaderLookup::One(value) = delivery.header("content-type") {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
@@ -91,7 +92,7 @@ fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     Ok(())
 }
 
-/// `application/json` of `Application/JSON; charset=utf-8`. Two content types are none that we take.
+/// `application/json` of `Application/JSON; charset=utf-8`. Two content types are rejected.
 fn media_type(delivery: &Delivery<'_>) -> Result<Option<String>, DeliveryRejection> {
     match delivery.header("content-type") {
         HeaderLookup::Missing => Ok(None),

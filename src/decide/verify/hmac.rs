@@ -1,4 +1,4 @@
-//! Any HMAC that can be described: which header, which hash, over what.
+//! Verifies any HMAC that the config can describe: which header, which hash, over what.
 
 use super::signature::{MatchedSecret, SourceSecrets};
 use super::{check_timestamp, seconds, signature};
@@ -20,7 +20,7 @@ pub struct HmacScheme {
     pub secrets: SourceSecrets,
     /// The header with the signature, in lower case.
     pub header: String,
-    /// What stands before it.
+    /// The text before the signature.
     pub prefix: String,
     /// The hash.
     pub hash: HmacHash,
@@ -39,7 +39,7 @@ pub struct HmacScheme {
 /// A hash for HMAC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HmacHash {
-    /// SHA-1: still sent by some.
+    /// SHA-1, which some senders still use.
     Sha1,
     /// SHA-256.
     Sha256,
@@ -56,10 +56,10 @@ pub enum SignatureEncoding {
     Base64,
 }
 
-/// A piece of what is signed.
+/// A part of what is signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SignedPiece {
-    /// These bytes.
+    /// Fixed bytes.
     Literal(String),
     /// The sender's delivery id.
     Id,
@@ -69,7 +69,7 @@ pub enum SignedPiece {
     Body,
 }
 
-/// Reads what is signed, such as `{timestamp}.{body}`. An error is a sentence for people.
+/// Parses what is signed, such as `{timestamp}.{body}`. An error is a sentence.
 pub fn parse_over(text: &str) -> Result<Vec<SignedPiece>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -95,7 +95,7 @@ pub fn parse_over(text: &str) -> Result<Vec<SignedPiece>, String> {
     }
     let placeholder = |piece: &SignedPiece| !matches!(piece, SignedPiece::Literal(_));
     if pieces.windows(2).any(|pair| pair.iter().all(placeholder)) {
-        return Err("two placeholders stand side by side: a byte could move from one to the other unseen".into());
+        return Err("two placeholders are side by side: a byte could move from one to the other unnoticed".into());
     }
     if pieces.iter().skip_while(|piece| **piece != SignedPiece::Body).skip(1).any(placeholder) {
         return Err("`{body}` must be the last placeholder: what follows it could be part of the body".into());
@@ -107,7 +107,7 @@ pub fn parse_over(text: &str) -> Result<Vec<SignedPiece>, String> {
 }
 
 impl HmacHash {
-    /// How long a signature is.
+    /// The length of a signature, in bytes.
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
@@ -116,7 +116,7 @@ impl HmacHash {
         }
     }
 
-    /// Its name, for people.
+    /// Its display name.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Sha1 => "SHA-1",
@@ -143,7 +143,7 @@ impl SignatureEncoding {
 }
 
 impl HmacScheme {
-    /// Which secret the delivery was signed with.
+    /// The secret that the delivery was signed with.
     pub(super) fn verify(&self, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
         let theirs = self.signatures(signature(delivery, &self.header)?)?;
         let stamp = match &self.timestamp {
@@ -161,7 +161,7 @@ impl HmacScheme {
         self.secrets.verify_signature(self.hash, &message, &theirs)
     }
 
-    /// `v1=…,v1=…`: what has another prefix, or is not written as it should be, is skipped.
+    /// Parses `v1=…,v1=…`: an entry with another prefix, or with an invalid encoding, is skipped.
     fn signatures(&self, header: &str) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
         let separator = if self.prefix.contains(',') { '\0' } else { ',' };
         if header.split(separator).count() > limits::SIGNATURES_MAX {
@@ -171,11 +171,11 @@ impl HmacScheme {
         Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
     }
 
-    /// What is signed; `None` when a part of it is missing, or when a byte could move from the id or the
-    /// time to the next part unseen.
+    /// The signed message; `None` when a part of it is missing, or when a byte could move unnoticed from the id or the
+    /// time to the next part.
     fn message<'m>(&'m self, id: &'m str, stamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
-        // The separator must first occur behind the part, also where it overlaps itself as `--` does in `8---5`: then
-        // what was signed falls into its parts in one way only.
+        // The separator must first occur after the part, even where it overlaps itself as `--` does in `8---5`: then
+        // the signed text splits into its parts in only one way.
         let moves = |part: &str, next: &str| format!("{part}{next}").find(next) != Some(part.len());
         let unclear = self.over.windows(2).any(|pair| match pair {
             [SignedPiece::Id, SignedPiece::Literal(next)] => moves(id, next),
@@ -200,7 +200,7 @@ impl HmacScheme {
             .collect()
     }
 
-    /// Is a time signed that stands outside of the body?
+    /// Whether a time outside of the body is signed.
     pub(super) fn signs_time(&self) -> bool {
         let outside = self.timestamp.as_ref().is_some_and(|place| !matches!(place, FieldLocation::Body(_)));
         outside && self.over.contains(&SignedPiece::Timestamp)
@@ -212,7 +212,7 @@ impl HmacScheme {
         text_at(place, delivery).ok()
     }
 
-    /// The headers a sender would set.
+    /// The headers that a sender would set.
     pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let mut headers = Vec::new();
         let mut put = |place: &Option<FieldLocation>, value: String| match place {
@@ -233,7 +233,7 @@ impl HmacScheme {
     }
 }
 
-/// What a sender has already written into the body.
+/// The value that a sender has already written into the body.
 fn in_body(place: Option<&FieldLocation>, body: &[u8]) -> Option<String> {
     let body = bytes::Bytes::copy_from_slice(body);
     let delivery = Delivery {
@@ -247,7 +247,7 @@ fn in_body(place: Option<&FieldLocation>, body: &[u8]) -> Option<String> {
     text_at(place?, &delivery).ok().map(Cow::into_owned)
 }
 
-/// What stands at this place before anything is believed. Whatever is wrong with it, the answer is the same.
+/// The value at this location, before anything is verified. Whatever is wrong with it, the error is the same.
 fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Result<Cow<'d, str>, DeliveryRejection> {
     match place.read(delivery, delivery.body) {
         Ok(Some(JsonScalar::Text(text))) => Ok(text),
@@ -256,7 +256,7 @@ fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Result<Cow<
     }
 }
 
-/// Seconds or milliseconds since 1970, told apart by their size, or RFC 3339.
+/// Parses seconds or milliseconds since 1970, distinguished by their size, or RFC 3339.
 fn parse_time(text: &str) -> Option<Timestamp> {
     /// As seconds this is the year 5138, as milliseconds it is 1973.
     const MILLISECONDS_FROM: i64 = 100_000_000_000;

@@ -1,8 +1,9 @@
-//! Believing a delivery: every scheme, and the proof that it was believed.
+//! Verifies deliveries: every scheme, and the type that proves a delivery was verified.
 //!
-//! Only this module can make a [`VerifiedDelivery`], and everything after it asks for one: filtering or keying unsigned bytes
-//! does not compile. Every refusal looks the same from outside. The content type is looked at last, so that nobody
-//! without the secret learns anything about what we take. It never chooses how signed bytes are read: see `content_type.rs`.
+//! Only this module can create a [`VerifiedDelivery`], and everything after it requires one: filtering unsigned bytes
+//! or making keys from them does not compile. Every rejection looks the same from outside. The content type is checked
+//! last, so that a client without the secret learns nothing about what is accepted. It never decides how signed bytes
+//! are read: see `content_type.rs`.
 
 mod bearer;
 mod callers;
@@ -37,9 +38,9 @@ pub enum VerificationScheme {
     Github(SourceSecrets),
     /// Standard Webhooks (Svix): HMAC-SHA256 of id, time and body. Made by [`VerificationScheme::standard_webhooks`].
     StandardWebhooks {
-        /// What each `whsec_…` stands for.
+        /// The decoded `whsec_…` secrets.
         secrets: SourceSecrets,
-        /// How old or new the time may be.
+        /// How far the time may be off, either way.
         tolerance: Duration,
     },
     /// Any other HMAC, as described.
@@ -48,30 +49,30 @@ pub enum VerificationScheme {
     Bearer(SourceSecrets),
     /// One of these, with a secret for each caller.
     Callers(Box<PerCallerScheme>),
-    /// Nothing is verified, because the config says so in so many words.
+    /// Nothing is verified, because the config says so explicitly.
     None,
 }
 
-/// A delivery that was believed.
+/// A delivery that was verified.
 #[derive(Debug)]
 pub struct VerifiedDelivery<'d> {
     delivery: &'d Delivery<'d>,
-    /// The JSON, where it was looked for; else the body is to be it.
+    /// The JSON, where it was determined; otherwise the body is taken as JSON.
     json: Option<Cow<'d, [u8]>>,
     secret: usize,
     by: SenderCredential,
-    /// The id that Standard Webhooks signs, whichever of its two headers it came in.
+    /// The id that Standard Webhooks signs, from either of its two headers.
     id: Option<&'d str>,
 }
 
-/// With what a delivery was believed: who sent it, as far as that is known.
+/// The credential that a delivery was verified with: its sender, as far as that is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SenderCredential {
-    /// With nothing.
+    /// No credential.
     None,
-    /// With this secret of the source, by its mark. Several are one sender that rotates them.
+    /// A secret of the source, by its fingerprint. Several belong to one sender that rotates them.
     Secret(Digest),
-    /// With a secret of this caller.
+    /// A secret of this caller.
     Caller(Arc<str>),
 }
 
@@ -81,8 +82,8 @@ impl<'d> VerifiedDelivery<'d> {
         self.delivery
     }
 
-    /// The JSON in it: the body, or what GitHub's form carries as `payload`. Refused where its type says that it is none:
-    /// that matters to who reads in it, and to nobody else.
+    /// The JSON in it: the body, or the `payload` of GitHub's form. An error where its content type says that it is not
+    /// JSON: that matters only to a reader of the JSON.
     pub fn json(&self) -> Result<&[u8], DeliveryRejection> {
         match &self.json {
             Some(json) => Ok(json),
@@ -90,17 +91,17 @@ impl<'d> VerifiedDelivery<'d> {
         }
     }
 
-    /// Which secret matched, counted from 0.
+    /// The index of the secret that matched.
     pub fn secret(&self) -> usize {
         self.secret
     }
 
-    /// With what it was believed.
+    /// The credential that it was verified with.
     pub fn by(&self) -> &SenderCredential {
         &self.by
     }
 
-    /// The sender's delivery id, if it stands where the source says; an empty or blank one is none.
+    /// The sender's delivery id, if it is where the source says; an empty or blank one is none.
     pub fn delivery_id(&self, id: &DeliveryIdLocation) -> Result<Option<Arc<str>>, DeliveryRejection> {
         if let (Some(signed), true) = (self.id, standard::is_id_place(&id.at)) {
             return Ok(Some(signed).filter(|id| !is_blank(id)).map(Into::into));
@@ -115,14 +116,14 @@ impl<'d> VerifiedDelivery<'d> {
 }
 
 impl VerificationScheme {
-    /// Standard Webhooks with these secrets, as they are handed out: `whsec_` and base64. An error is a sentence for
-    /// people.
+    /// Standard Webhooks with these secrets, in the form that senders hand out: `whsec_` and base64. An error is a
+    /// sentence.
     pub fn standard_webhooks(secrets: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
         let decoded = secrets.iter().map(|secret| standard::decode_secret(secret)).collect::<Result<_, _>>()?;
         Ok(Self::StandardWebhooks { secrets: SourceSecrets::new(decoded), tolerance })
     }
 
-    /// The same scheme with these secrets, as its senders are given them. An error is a sentence for people.
+    /// The same scheme with these secrets, in the form that its senders get them. An error is a sentence.
     pub fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Self, String> {
         Ok(match self {
             Self::Github(_) => Self::Github(SourceSecrets::new(secrets)),
@@ -135,7 +136,7 @@ impl VerificationScheme {
         })
     }
 
-    /// Believes the delivery or refuses it.
+    /// Verifies the delivery or rejects it.
     pub fn verify<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
         let (matched, id) = match self {
             Self::Github(secrets) => {
@@ -173,9 +174,9 @@ impl VerificationScheme {
         Ok(VerifiedDelivery { delivery, json: None, secret, by, id })
     }
 
-    /// For `explain`: nothing is believed, nothing is written. The delivery as if its signature were right, so that the
-    /// rest of the walk can be shown for one whose secret is not here. Where several secrets are several senders, it
-    /// counts as the first one's.
+    /// For `explain`: treats the delivery as if its signature were right, so that the rest of the walk can be shown for
+    /// a delivery whose secret is not here. Nothing is verified and nothing is written. Where several secrets belong to
+    /// several senders, it counts as the first one's.
     pub fn assume_verified<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
         if let Self::StandardWebhooks { .. } | Self::Hmac(_) = self {
             content_type::agrees(delivery)?;
@@ -197,7 +198,7 @@ impl VerificationScheme {
         Ok(VerifiedDelivery { delivery, json, secret: 0, by, id })
     }
 
-    /// For `explain`: the same scheme for a delivery of any age, to tell an old signature from a wrong one.
+    /// For `explain`: the same scheme for a delivery of any age, to distinguish an old signature from a wrong one.
     #[must_use]
     pub fn ignoring_age(&self) -> Self {
         let mut scheme = self.clone();
@@ -209,7 +210,7 @@ impl VerificationScheme {
         scheme
     }
 
-    /// What all callers have in common; a scheme without callers is that itself.
+    /// The scheme that all callers share; a scheme without callers is that itself.
     pub fn shared_scheme(&self) -> &Self {
         match self {
             Self::Callers(callers) => &callers.decoy,
@@ -217,7 +218,7 @@ impl VerificationScheme {
         }
     }
 
-    /// Whether there is a secret to verify with. A config that a node runs on has seen to that.
+    /// Whether there is a secret to verify with. A node's config is known to have one.
     pub fn has_secret(&self) -> bool {
         matches!(self, Self::Callers(_)) || self.secrets().is_some_and(SourceSecrets::any)
     }
@@ -230,8 +231,8 @@ impl VerificationScheme {
         }
     }
 
-    /// The headers in which this scheme's senders put their signature, or their token, in lower case. This is the one
-    /// list of them: they are never shown, and never kept longer than their event.
+    /// The headers in which this scheme's senders put their signature or token, in lower case. This is the only list of
+    /// them: they are never shown, and never kept longer than their event.
     pub fn signature_headers(&self) -> Vec<&str> {
         match self {
             Self::Github(_) => vec![github::SIGNATURE],
@@ -253,13 +254,13 @@ impl VerificationScheme {
         }
     }
 
-    /// The headers that a signature consists of, in lower case: itself, and what is signed with the body.
+    /// The headers that make up a signature, in lower case: the signature itself, and what is signed with the body.
     pub fn proof_headers(&self) -> Vec<&str> {
         [self.signature_headers(), self.signed_headers()].concat()
     }
 
     /// The headers that a worker behind a stream needs to verify a delivery again, in lower case. A token is not among
-    /// them: it would let the worker send as its owner.
+    /// them: with it, the worker could send as its owner.
     pub fn headers_to_forward(&self) -> Vec<String> {
         let of = |place: FieldLocation| match place {
             FieldLocation::Header(name) => Some(name),
@@ -296,7 +297,7 @@ impl VerificationScheme {
         }
     }
 
-    /// Is what stands at this place covered by the signature (or by the caller's token)?
+    /// Whether the value at this location is covered by the signature (or by the caller's token).
     pub fn covers(&self, place: &FieldLocation) -> bool {
         match (self, place) {
             (Self::Bearer(_) | Self::None, _) | (_, FieldLocation::Body(_)) => true,
@@ -308,7 +309,7 @@ impl VerificationScheme {
         }
     }
 
-    /// The time that the sender signed with the body, where it stands outside of it.
+    /// The time that the sender signed with the body, where it is outside of the body.
     pub fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
         match self.shared_scheme() {
             Self::Hmac(hmac) => hmac.signed_time(delivery),
@@ -317,7 +318,7 @@ impl VerificationScheme {
         }
     }
 
-    /// How old a delivery may be, where a time is signed; `None`: of any age.
+    /// How old a delivery may be, where a time is signed; `None`: any age.
     pub fn tolerance(&self) -> Option<Duration> {
         let tolerance = match self.shared_scheme() {
             Self::StandardWebhooks { tolerance, .. } => *tolerance,
@@ -327,7 +328,7 @@ impl VerificationScheme {
         (tolerance != Duration::MAX).then_some(tolerance)
     }
 
-    /// Is a time signed with the body, that stands outside of it?
+    /// Whether a time outside of the body is signed with it.
     pub fn signs_time(&self) -> bool {
         match self.shared_scheme() {
             Self::Hmac(hmac) => hmac.signs_time(),
@@ -336,7 +337,7 @@ impl VerificationScheme {
         }
     }
 
-    /// In words, for people: "GitHub's signature (SHA-256)".
+    /// A description, such as "GitHub's signature (SHA-256)".
     pub fn words(&self) -> String {
         match self {
             Self::Github(_) => "GitHub's signature (SHA-256)".into(),
@@ -350,8 +351,8 @@ impl VerificationScheme {
         }
     }
 
-    /// Why a delivery was not believed, for whoever reads the node's own log: never for the sender, and never what the
-    /// right signature would have been.
+    /// Why a delivery failed verification, for the node's own log: never for the sender, and never with the right
+    /// signature.
     pub fn rejection_reason(&self, delivery: &Delivery<'_>) -> String {
         let names = self.signature_headers();
         let here: Vec<_> =
@@ -374,7 +375,7 @@ impl VerificationScheme {
         headers
     }
 
-    /// Those of them that prove where any body comes from.
+    /// Those of these headers that prove the origin of any body.
     pub fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         match self {
             Self::Github(secrets) => github::sign(secrets, id, body),
@@ -387,7 +388,7 @@ impl VerificationScheme {
     }
 }
 
-/// The header with the signature, or the token: there once, not empty, not endless.
+/// The header with the signature or token: once, not empty, not too long.
 fn signature<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, DeliveryRejection> {
     match delivery.header(name) {
         HeaderLookup::One(value) if !value.is_empty() && value.len() <= limits::SIGNATURE_BYTES_MAX => {
@@ -397,7 +398,7 @@ fn signature<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, Deliver
     }
 }
 
-/// Refuses what is older or newer than it may be.
+/// Rejects a time that is further off than `tolerance`.
 fn check_timestamp(stamp: Timestamp, at: Timestamp, tolerance: Duration) -> Result<(), DeliveryRejection> {
     let off = stamp.since(at).max(at.since(stamp));
     if off <= tolerance { Ok(()) } else { Err(DeliveryRejection::BadSignature) }

@@ -1,4 +1,4 @@
-//! The secrets of a source, and the only places where they are compared with anything.
+//! The secrets of a source, and the only places where a signature or token is compared with them.
 
 use super::hmac::HmacHash;
 use crate::decide::delivery::DeliveryRejection;
@@ -15,23 +15,23 @@ pub struct SourceSecrets(Vec<SourceSecret>);
 #[derive(Clone)]
 struct SourceSecret {
     bytes: Vec<u8>,
-    /// Made once: it is what nearly every sender uses.
+    /// Created once, because nearly every sender uses it.
     sha256: Key,
-    /// Tells it from others without telling anything about it.
+    /// A fingerprint: identifies the secret without revealing anything about it.
     mark: Digest,
 }
 
 /// The secret that matched.
 #[derive(Clone, Copy)]
 pub(super) struct MatchedSecret {
-    /// Which one, counted from 0.
+    /// Its index.
     pub(super) secret: usize,
-    /// Its mark.
+    /// Its fingerprint.
     pub(super) mark: Digest,
 }
 
 impl SourceSecrets {
-    /// These secrets; the config has refused empty ones, and should one slip through, nothing matches it.
+    /// These secrets. The config has rejected empty ones; should one slip through, nothing matches it.
     pub fn new(secrets: Vec<Vec<u8>>) -> Self {
         let made = secrets.into_iter().map(|bytes| {
             let sha256 = Key::new(HMAC_SHA256, &bytes);
@@ -41,17 +41,17 @@ impl SourceSecrets {
         Self(made.collect())
     }
 
-    /// Is there one at all?
+    /// Whether there is a secret at all.
     pub(super) fn any(&self) -> bool {
         self.0.iter().any(|secret| !secret.bytes.is_empty())
     }
 
-    /// The mark of the first one.
+    /// The fingerprint of the first secret.
     pub(super) fn fingerprint(&self) -> Option<Digest> {
         self.0.first().map(|secret| secret.mark)
     }
 
-    /// Which secret one of these signatures was made with, over these pieces of a message.
+    /// The secret with which one of these signatures was made, over these parts of a message.
     pub(super) fn verify_signature(
         &self,
         hash: HmacHash,
@@ -68,7 +68,7 @@ impl SourceSecrets {
         })
     }
 
-    /// Which secret this token is. Digests are compared, so that not even the length shows.
+    /// The secret that equals this token. Digests are compared, so that not even the length shows.
     pub(super) fn verify_token(&self, token: &[u8]) -> Result<MatchedSecret, DeliveryRejection> {
         let theirs = Digest::of(token);
         self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
@@ -80,7 +80,7 @@ impl SourceSecrets {
         found.map(|(at, secret)| MatchedSecret { secret: at, mark: secret.mark }).ok_or(DeliveryRejection::BadSignature)
     }
 
-    /// The signature of these pieces with the first secret.
+    /// The signature of these parts with the first secret.
     pub(super) fn sign(&self, hash: HmacHash, message: &[&[u8]]) -> Option<Tag> {
         self.0.first().map(|secret| secret.mac(hash, message))
     }

@@ -1,4 +1,4 @@
-//! Standard Webhooks, which began as Svix's own: HMAC-SHA256 of `id.timestamp.body`, in base64.
+//! Verifies Standard Webhooks (originally Svix's scheme): HMAC-SHA256 of `id.timestamp.body`, in base64.
 
 use super::hmac::HmacHash;
 use super::signature::{MatchedSecret, SourceSecrets};
@@ -13,7 +13,7 @@ use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// The three headers, under the standard's name or under Svix's.
+/// The names of the three headers: the standard's or Svix's.
 struct SignatureHeaderNames {
     id: &'static str,
     timestamp: &'static str,
@@ -30,7 +30,7 @@ pub(super) const SIGNATURES: [&str; 2] = [WEBHOOK.signature, SVIX.signature];
 /// The headers that are signed with the body. Both names count, since a delivery that mixes them is refused.
 pub(super) const SIGNED: [&str; 4] = [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp];
 
-/// Secrets are copied by people, who lose the `=` at the end.
+/// The decoder of secrets. People who copy them lose the `=` at the end, so padding is optional.
 const SECRET: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -46,22 +46,22 @@ impl SignatureHeaderNames {
     }
 }
 
-/// What we call the place of the id, whichever name it came under.
+/// The location of the id, by the standard's name.
 pub(super) fn id_place() -> FieldLocation {
     FieldLocation::Header(WEBHOOK.id.into())
 }
 
-/// Is this a place of the id, under either name?
+/// Whether this is the location of the id, under either name.
 pub(super) fn is_id_place(place: &FieldLocation) -> bool {
     matches!(place, FieldLocation::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
 }
 
-/// Is this one of the headers that a Standard Webhooks signature consists of, under either name?
+/// Whether this header is part of a Standard Webhooks signature, under either name.
 pub fn is_standard_header(name: &str) -> bool {
     SIGNATURES.contains(&name) || SIGNED.contains(&name)
 }
 
-/// The names this delivery uses; one that mixes them is nobody's.
+/// The names that this delivery uses; `None` for one that mixes them.
 fn names(delivery: &Delivery<'_>) -> Option<SignatureHeaderNames> {
     match (WEBHOOK.are_in(delivery), SVIX.are_in(delivery)) {
         (true, false) => Some(WEBHOOK),
@@ -70,17 +70,17 @@ fn names(delivery: &Delivery<'_>) -> Option<SignatureHeaderNames> {
     }
 }
 
-/// The id in this delivery, under whichever name.
+/// The id in this delivery, under either name.
 pub(super) fn id<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
     delivery.text(names(delivery)?.id)
 }
 
-/// The time in this delivery, under whichever name.
+/// The time in this delivery, under either name.
 pub(super) fn timestamp<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
     delivery.text(names(delivery)?.timestamp)
 }
 
-/// Which secret id, time and body were signed with, and the id.
+/// The secret with which id, time and body were signed, and the id.
 pub(super) fn verify<'d>(
     secrets: &SourceSecrets,
     tolerance: Duration,
@@ -89,7 +89,7 @@ pub(super) fn verify<'d>(
     let names = names(delivery).ok_or(DeliveryRejection::BadSignature)?;
     let id = delivery.text(names.id).ok_or(DeliveryRejection::BadSignature)?;
     let stamp = delivery.text(names.timestamp).ok_or(DeliveryRejection::BadSignature)?;
-    // A dot would let a byte move from the id to the time unseen.
+    // A dot would let a byte move unnoticed from the id to the time.
     if id.contains('.') {
         return Err(DeliveryRejection::BadSignature);
     }
@@ -99,7 +99,7 @@ pub(super) fn verify<'d>(
     Ok((secrets.verify_signature(HmacHash::Sha256, &message, &theirs)?, id))
 }
 
-/// `v1,… v1,…`: other versions are skipped, and so is what is not base64.
+/// Parses `v1,… v1,…`: other versions are skipped, and so is what is not base64.
 fn signatures(list: &str) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
     if list.split(' ').count() > limits::SIGNATURES_MAX {
         return Err(DeliveryRejection::BadSignature);
@@ -114,7 +114,7 @@ fn parse_seconds(text: &str) -> Option<Timestamp> {
     digits.parse::<i64>().ok()?.checked_mul(1_000_000).map(Timestamp)
 }
 
-/// The key that a `whsec_…` stands for. An error is a sentence for people, and never shows the secret.
+/// Decodes the key of a `whsec_…`. An error is a sentence, and never shows the secret.
 pub(super) fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
     if secret.starts_with(b"whsk_") || secret.starts_with(b"whpk_") {
         return Err(
@@ -128,7 +128,7 @@ pub(super) fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The headers a sender would set.
+/// The headers that a sender would set.
 pub(super) fn sign(secrets: &SourceSecrets, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
     let stamp = seconds(at);
     let mac = secrets.sign(HmacHash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);

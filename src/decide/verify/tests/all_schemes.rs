@@ -1,4 +1,4 @@
-//! What holds for every scheme.
+//! Tests that hold for every scheme.
 
 use crate::decide::verify::tests::*;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn sent(headers: &[(String, String)]) -> Vec<HeaderPair<'_>> {
 }
 
 #[test]
-fn what_a_scheme_signs_it_believes() {
+fn what_a_scheme_signs_it_verifies() {
     for scheme in schemes() {
         let headers = scheme.sign("id-1", AT, b"{}");
         let believed = verify(&scheme, &sent(&headers), b"{}", AT).expect("signed");
@@ -43,7 +43,7 @@ fn what_a_scheme_signs_it_believes() {
 }
 
 #[test]
-fn a_bearer_is_who_knows_a_token() {
+fn a_bearer_token_must_match_exactly() {
     let scheme = &schemes()[3];
     let believed = |value: &str| verify(scheme, &[("authorization", value)], b"{}", AT).map(|believed| believed.secret);
     assert_eq!(believed("Bearer t0ken"), Ok(0));
@@ -60,7 +60,7 @@ fn a_bearer_is_who_knows_a_token() {
 }
 
 #[test]
-fn forms_pages_and_pictures_are_refused_by_all() {
+fn forms_pages_and_images_are_refused_by_all() {
     for scheme in &schemes()[1..] {
         let mut headers = scheme.sign("id-1", AT, b"{}");
         let mut with = |content: &str| {
@@ -107,7 +107,7 @@ fn signed_json_under_another_type_is_refused_and_other_text_is_not() {
 }
 
 #[test]
-fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
+fn the_forwarded_headers_are_enough_to_verify_again() {
     let all = schemes();
     for scheme in &all[..3] {
         let signed = scheme.sign("id-1", AT, b"{}");
@@ -125,7 +125,7 @@ fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
     assert_eq!(
         [all[3].headers_to_forward(), all[4].headers_to_forward()],
         [Vec::<String>::new(), Vec::new()],
-        "a token is nobody else's"
+        "a token is not forwarded"
     );
 }
 
@@ -176,7 +176,7 @@ fn signed_json_is_never_passed_on_as_something_else() {
                 assert!(scheme.verify(&delivery).is_err(), "{content} {coding} {body:?}");
             }
         }
-        // What is a form is nobody's JSON, and goes on as it came.
+        // A form is not JSON, and is passed on as it came.
         let mut headers = scheme.sign("id-1", AT, b"token=x&text=y");
         "application/x-www-form-urlencoded".clone_into(&mut headers[0].1);
         let headers: Vec<_> = headers.iter().map(|(n, v)| (n.clone(), v.as_bytes().to_vec())).collect();
@@ -214,7 +214,7 @@ fn what_is_covered_is_what_is_signed() {
 }
 
 #[test]
-fn a_scheme_is_told_in_words_without_its_secrets() {
+fn a_scheme_is_described_without_its_secrets() {
     let words: Vec<_> = schemes().iter().map(VerificationScheme::words).collect();
     assert_eq!(
         words,
@@ -235,7 +235,7 @@ fn a_scheme_is_told_in_words_without_its_secrets() {
 }
 
 #[test]
-fn an_id_may_be_a_number_in_the_body_but_not_a_truth() {
+fn an_id_may_be_a_number_in_the_body_but_not_a_bool() {
     let body = Bytes::from_static(br#"{"id":7,"name":"x","yes":true,"empty":""}"#);
     let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: AT, wall: AT };
     let verified = VerificationScheme::None.verify(&delivery).expect("no scheme");
@@ -252,7 +252,7 @@ proptest! {
     #![proptest_config(crate::seed::cases(256))]
 
     #[test]
-    fn a_changed_byte_is_never_believed(body: Vec<u8>, at: prop::sample::Index, flip in 1_u8..=255) {
+    fn a_delivery_with_a_changed_byte_is_never_verified(body: Vec<u8>, at: prop::sample::Index, flip in 1_u8..=255) {
         for scheme in &schemes()[..3] {
             let mut headers = scheme.sign("id-1", AT, &body);
             prop_assert!(verify(scheme, &sent(&headers), &body, AT).is_ok());
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn any_delivery_is_believed_or_refused(value: Vec<u8>, body: Vec<u8>, at: i64) {
+    fn arbitrary_bytes_are_refused_without_panic(value: Vec<u8>, body: Vec<u8>, at: i64) {
         let names = ["x-hub-signature-256", "webhook-id", "webhook-timestamp", "webhook-signature", "x-sig", "x-id",
             "x-time", "authorization", "content-type"];
         let headers: Vec<_> = names.iter().map(|name| ((*name).to_owned(), value.clone())).collect();

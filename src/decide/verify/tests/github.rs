@@ -5,13 +5,13 @@ fn signed(signature: &str) -> [HeaderPair<'_>; 2] {
 }
 
 #[test]
-fn the_documented_vector_is_believed() {
+fn the_documented_vector_is_verified() {
     check(&github(), &signed(GITHUB), b"Hello, World!", Ok(0));
     check(&github(), &signed(&format!("sha256={}", GITHUB[7..].to_uppercase())), b"Hello, World!", Ok(0));
 }
 
 #[test]
-fn the_secret_that_matched_is_named() {
+fn the_index_of_the_secret_that_matched_is_returned() {
     let rotating = VerificationScheme::Github(secrets(&[b"other", b"", GITHUB_SECRET]));
     check(&rotating, &signed(GITHUB), b"Hello, World!", Ok(2));
     check(
@@ -93,7 +93,7 @@ fn a_form_carries_its_json_as_payload() {
 }
 
 #[test]
-fn the_bytes_say_how_they_are_read_and_a_header_that_says_otherwise_is_refused() {
+fn the_bytes_decide_how_they_are_read_and_a_contradicting_header_is_refused() {
     let sent = |headers: &[HeaderPair<'_>], body: &[u8]| {
         let mac = secrets(&[GITHUB_SECRET]).sign(HmacHash::Sha256, &[body]).map(hex::encode).expect("a secret");
         let signature = format!("sha256={mac}");
@@ -127,7 +127,7 @@ fn the_bytes_say_how_they_are_read_and_a_header_that_says_otherwise_is_refused()
 }
 
 #[test]
-fn a_wrong_type_is_only_told_to_those_who_signed() {
+fn a_wrong_content_type_is_reported_only_if_the_signature_is_right() {
     let sent = |content: &str, signature: &str| {
         verify(&github(), &[("content-type", content), ("x-hub-signature-256", signature)], b"Hello, World!", AT)
     };
@@ -144,7 +144,7 @@ fn a_wrong_type_is_only_told_to_those_who_signed() {
 }
 
 #[test]
-fn the_delivery_id_is_there_but_not_signed() {
+fn the_delivery_id_is_read_and_not_signed() {
     let with_id = [JSON, ("x-hub-signature-256", GITHUB), ("x-github-delivery", "72d3162e")];
     let believed = verify(&github(), &with_id, b"Hello, World!", AT).expect("signed");
     assert_eq!(believed.delivery_id.as_deref(), Some("72d3162e"));
@@ -156,7 +156,7 @@ fn the_delivery_id_is_there_but_not_signed() {
 }
 
 #[test]
-fn of_four_thousand_mutants_none_is_believed() {
+fn of_four_thousand_mutants_none_is_verified() {
     let mut tried = 0;
     for (at, original) in GITHUB.bytes().enumerate() {
         for replacement in 0x20..0x7f_u8 {

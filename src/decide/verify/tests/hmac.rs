@@ -47,7 +47,7 @@ fn check_over(text: &str, expected: Result<&[SignedPiece], &str>) {
 }
 
 #[test]
-fn what_is_signed_is_read_or_told_why() {
+fn a_signature_template_is_parsed_or_rejected_with_a_reason() {
     let literal = |text: &str| SignedPiece::Literal(text.into());
     check_over("{body}", Ok(&[SignedPiece::Body]));
     check_over("v0:{timestamp}:{body}", Ok(&[literal("v0:"), SignedPiece::Timestamp, literal(":"), SignedPiece::Body]));
@@ -65,7 +65,7 @@ fn what_is_signed_is_read_or_told_why() {
 }
 
 #[test]
-fn the_providers_vectors_are_believed() {
+fn the_providers_vectors_are_verified() {
     let hex = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
     let generic = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
     let shopify = "dXEH6g6yUJ/CESIczphLijdXC211hsIsRvQ3nIsEPhc=";
@@ -87,7 +87,7 @@ fn the_providers_vectors_are_believed() {
 }
 
 #[test]
-fn slacks_vector_is_believed_in_its_time() {
+fn slacks_vector_is_verified_within_its_tolerance() {
     let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
     let headers = [("x-slack-request-timestamp", "1531420618"), ("x-slack-signature", signature)];
     let at = |seconds: i64| {
@@ -150,7 +150,7 @@ fn a_time_may_be_written_in_three_ways() {
 }
 
 #[test]
-fn an_id_is_taken_from_where_it_stands() {
+fn an_id_is_read_from_its_configured_location() {
     let over = "{id}.{timestamp}.{body}";
     let with = |id: &str, timestamp: &str| {
         let plain = hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, over);
@@ -182,7 +182,7 @@ fn a_byte_cannot_move_from_the_id_to_the_body() {
 }
 
 #[test]
-fn nor_where_the_separator_overlaps_itself() {
+fn a_byte_cannot_move_where_the_separator_overlaps_itself() {
     for separator in ["--", "..", "::"] {
         let plain = hmac(
             b"secret",
@@ -202,7 +202,7 @@ fn nor_where_the_separator_overlaps_itself() {
 }
 
 #[test]
-fn a_template_without_its_places_believes_nothing() {
+fn a_template_without_its_locations_verifies_nothing() {
     let scheme =
         boxed(hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, "{id}.{timestamp}.{body}"));
     let mac = secrets(&[b"secret"]).sign(HmacHash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");

@@ -1,4 +1,4 @@
-//! The providers' own vectors, and everything that must not be believed.
+//! Tests of verification: the providers' own vectors, and everything that must be rejected.
 
 pub(crate) mod all_schemes;
 mod github;
@@ -20,7 +20,7 @@ const FIVE_MINUTES: Duration = Duration::from_mins(5);
 
 type HeaderPair<'a> = (&'a str, &'a str);
 
-/// What was believed, in a form that outlives the delivery.
+/// What a verified delivery contains, in a form that outlives it.
 #[derive(Debug, PartialEq)]
 struct VerifiedSnapshot {
     json: Vec<u8>,
@@ -43,7 +43,7 @@ fn verify(
     Ok(VerifiedSnapshot { json: verified.json()?.to_vec(), secret: verified.secret(), delivery_id })
 }
 
-/// Was it believed, and signed with which secret?
+/// Checks whether a delivery is verified, and with which secret.
 #[expect(clippy::needless_pass_by_value, reason = "`Ok(0)` reads better than `&Ok(0)`")]
 fn check(
     scheme: &VerificationScheme,

@@ -15,7 +15,7 @@ fn check_with(name: &str, value: &str, expected: Result<usize, DeliveryRejection
 }
 
 #[test]
-fn the_documented_vector_is_believed_under_both_names() {
+fn the_documented_vector_is_verified_under_both_names() {
     let believed = verify(&standard(), &SIGNED, STANDARD_BODY, AT).expect("the vector");
     assert_eq!(believed.delivery_id.as_deref(), Some(STANDARD_ID));
     let svix = SIGNED.map(|(name, value)| (name.replace("webhook", "svix"), value));
@@ -106,7 +106,7 @@ fn a_secret_that_cannot_be_decoded_is_refused_and_not_shown() {
 }
 
 #[test]
-fn of_four_thousand_mutants_none_is_believed() {
+fn of_four_thousand_mutants_none_is_verified() {
     let mut tried = 0;
     for (name, value) in SIGNED {
         for (at, original) in value.bytes().enumerate() {
