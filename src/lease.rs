@@ -48,7 +48,7 @@ pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 5).min(MARGIN_MAX)
 }
 
-/// When the work under a lease must have ended: counted from before the write was sent, never from the answer.
+/// When the work under a lease must have ended: counted from before the write was sent, never from the response.
 pub(crate) fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
     sent + lease.saturating_sub(margin(lease))
 }
@@ -175,7 +175,7 @@ mod tests {
     const FAR: Duration = Duration::from_mins(1);
 
     #[tokio::test]
-    async fn a_lease_nobody_renews_runs_out_and_a_renewed_one_does_not() {
+    async fn a_lease_that_is_not_renewed_expires_and_a_renewed_one_does_not() {
         let lease = Lease::until(boottime() + SOON);
         assert_eq!(lease.ended().await, LeaseEnd::RanOut);
         assert!(lease.deadline().passed());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cancelled_ends_at_once_and_cannot_be_extended() {
+    async fn a_cancelled_lease_ends_at_once_and_cannot_be_extended() {
         let lease = Lease::until(boottime() + FAR);
         let seen = lease.term();
         let (over, changed) = tokio::join!(lease.ended(), async {

@@ -1,4 +1,4 @@
-//! Receiving: judge, claim, answer.
+//! Receives deliveries: judges, claims, responds.
 
 use super::dispatcher::{Dispatcher, Lane};
 use super::received::{DeliveryObserver, Received, ReceivedEvent};
@@ -37,21 +37,21 @@ pub struct Gateway {
     former: FormerKeyLookup,
 }
 
-/// Whose deliveries are also looked for under keys that an earlier version or config made.
+/// For which deliveries the keys of an earlier version or config are also looked up.
 #[derive(Clone, Debug, Default)]
 pub enum FormerKeyLookup {
-    /// Everybody's: that is always right, and costs a look-up.
+    /// All deliveries: always correct, and costs a lookup.
     #[default]
     All,
-    /// The same, since other nodes may claim them at any time. Those of these sources are claimed as well until then:
-    /// nodes of the version before may be there, which know no other keys.
+    /// All deliveries, since other nodes may claim such keys at any time. For these sources the keys are also claimed
+    /// until the given time: nodes of the previous version may be running, which know no other keys.
     Shared(Arc<HashMap<Arc<str>, Timestamp>>),
-    /// Only those of these sources, which are claimed as well until then.
+    /// Only deliveries of these sources, for which the keys are also claimed until the given time.
     Of(Arc<HashMap<Arc<str>, Timestamp>>),
 }
 
 impl FormerKeyLookup {
-    /// Leaves of the former keys of this delivery those that may be held, and claims those that others may look for.
+    /// Keeps those former keys of this event that may have an owner, and claims those that other nodes may look up.
     fn select_keys(&self, source: &str, new: &mut NewEvent, now: Timestamp) {
         let until = match self {
             Self::All => None,
@@ -80,18 +80,18 @@ impl Gateway {
         Self { store, batch, dispatcher, observer, former: FormerKeyLookup::default() }
     }
 
-    /// The same, which looks for former keys only where there may be any.
+    /// The same gateway, which looks up former keys only where there may be any.
     #[must_use]
     pub fn looking_for(self, former: FormerKeyLookup) -> Self {
         Self { former, ..self }
     }
 
-    /// The time to give a delivery that arrives now.
+    /// The store's time, for a delivery that arrives now.
     pub fn now(&self) -> Timestamp {
         self.store.now()
     }
 
-    /// The observer of deliveries, for those that are turned away before they reach the gateway.
+    /// The observer of deliveries, for those that are rejected before they reach the gateway.
     pub(crate) fn observer(&self) -> &DeliveryObserver {
         &self.observer
     }
@@ -106,7 +106,7 @@ impl Gateway {
         received.response
     }
 
-    /// Handles one delivery: judges it, claims its events, and says what came of it.
+    /// Handles one delivery: judges it, claims its events, and returns the result.
     pub(crate) async fn receive_delivery(
         &self,
         source: &Source,
@@ -131,7 +131,7 @@ impl Gateway {
         received
     }
 
-    /// Claims the events of a delivery, all at once.
+    /// Claims the events of a delivery concurrently.
     async fn claim_all(
         &self,
         source: &Source,
@@ -155,7 +155,7 @@ impl Gateway {
         Received::claimed(arrived, delivery_id, all)
     }
 
-    /// Claims one event of a delivery, and answers what came of that.
+    /// Claims one event of a delivery, and makes the response for it.
     async fn claim_one(&self, source: &Source, mut new: NewEvent) -> ReceivedEvent {
         self.former.select_keys(&source.name, &mut new, self.store.now());
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
@@ -167,7 +167,7 @@ impl Gateway {
         let mut first_look = true;
         for tries in 0..limits::REARM_TRIES {
             if tries > 0 {
-                // The claim before may have been one that starts it.
+                // The previous claim may have started it.
                 let event = &mut Arc::make_mut(&mut new).event;
                 (event.attempt, event.state) = unstarted.clone();
             }
@@ -194,7 +194,7 @@ impl Gateway {
                         return ReceivedEvent::new(DeliveryVerdict::Refused, Some(event.id), response)
                             .matched_by(&same);
                     }
-                    // What the event is to do is its own route's to say, not that of the delivery that repeats it.
+                    // The policies of the event's own route apply, not those of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
                     let does = claim::repeat_effect(&event, &new, &same, stands, &own.route, own.source.respond, now);
                     match does {
@@ -228,7 +228,7 @@ impl Gateway {
         ReceivedEvent::unavailable(source)
     }
 
-    /// What a claim would say, where it need not be made: a repeat, and the kept answer if that is wanted.
+    /// The duplicate that a claim would find, if the claim is unnecessary, and the stored response if that is needed.
     async fn find_duplicate(&self, source: &Source, new: &NewEvent) -> (Option<Claim>, Option<Receipt>) {
         let needs = match source.respond {
             ResponseMode::Accepted => DuplicateLookup::Standing,
@@ -238,21 +238,21 @@ impl Gateway {
             Ok(Some(KnownDuplicate { event, same, stands, receipt, now })) => {
                 (Some(Claim::Duplicate { event, same, relation: stands, now }), receipt)
             }
-            Ok(None) | Err(_) => (None, None), // the claim will tell
+            Ok(None) | Err(_) => (None, None), // the claim will find out
         }
     }
 
-    /// Claims an event: running by this node if it has a free spot and may act again after a crash.
+    /// Claims an event: as running on this node, if there is a free permit and the event may act again after a crash.
     async fn claim(&self, lane: &Lane, new: &mut Arc<NewEvent>) -> Result<Claim, StoreError> {
         let at_once = lane.route.fanout != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
-        // What has no action is recorded, and takes no spot.
+        // An event without an action is recorded, and needs no permit.
         let spot = spot.zip(lane.action_kind()).map(|(spot, action)| {
             let event = &mut Arc::make_mut(new).event; // not shared yet
             event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), action);
             spot
         });
-        // A body that is handed over stays counted among those in flight; a large one is read from the store again.
+        // A body that is handed over stays counted in the body budget; a large one is read from the store again.
         let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
         let to_run = spot.map(|spot| (spot, small.then(|| new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
@@ -260,8 +260,8 @@ impl Gateway {
         self.batch.claim(new.clone(), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
-    /// Gives a dead event another attempt, or has one published again, with the body that has just arrived. `None`: it
-    /// changed meanwhile.
+    /// Re-arms a dead event, or has an event published again, with the body that has just arrived. `None`: it changed
+    /// meanwhile.
     async fn apply_repeat(
         &self,
         lane: &Lane,
@@ -287,7 +287,8 @@ impl Gateway {
         }
     }
 
-    /// Notes a repeat beside its event. The note is not durable, and its failure is not worth an error to the sender.
+    /// Notes a repeat beside its event. The note is not durable, and a failure to write it is not reported to the
+    /// sender.
     async fn note_duplicate(&self, source: &Source, event: &Event, same: &MatchedBy, new: &NewEvent, now: Timestamp) {
         self.observer.repeat(source, event, same, new, now);
         self.store.note_duplicates(vec![DuplicateNote::new(event, same, new, now)]).await.ok();
@@ -304,7 +305,7 @@ impl Gateway {
         ReceivedEvent::new(DeliveryVerdict::Accepted, Some(event.id), response)
     }
 
-    /// The end, or 202 when the sender has waited long enough.
+    /// The final response, or 202 when the sender has waited long enough.
     async fn answer_in_time(
         &self,
         source: &Source,
@@ -324,8 +325,8 @@ impl Gateway {
         Err(StoreError::Down("others wrote the event each time it was to be accepted".into()))
     }
 
-    /// Writes down that a node tries this event again from now on: whoever hears 202 does not. `false`: it was written by
-    /// another meanwhile, and may be over.
+    /// Records that a node retries this event from now on, because a sender that gets a 202 does not. `false`: another
+    /// node has written the event meanwhile, and it may have ended.
     async fn accept(&self, event: &Event) -> Result<bool, StoreError> {
         if event.retrier == Retrier::Node {
             return Ok(true);
@@ -372,7 +373,7 @@ impl Gateway {
         ReceivedEvent::new(DeliveryVerdict::Duplicate, Some(event.id), response).matched_by(same)
     }
 
-    /// Waits for an event to end; brings it as it stands, and its receipt if it did.
+    /// Waits for an event to end; returns the event as it is then, and its receipt if it has ended.
     async fn wait(&self, event: &Event, within: Duration) -> Result<(Event, Option<Receipt>), StoreError> {
         let stands = match event.state.ended() {
             Some(_) => event.clone(),

@@ -1,5 +1,5 @@
-//! What came of a delivery, and the observer that logs, counts and records it. Nothing else on the walk writes a log line
-//! or a metric of a delivery.
+//! The result of a delivery, and the observer that logs, counts and records it. Nothing else on the walk writes a log
+//! line or a metric of a delivery.
 
 use crate::decide::claim::{MatchedBy, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
@@ -21,38 +21,38 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// What came of one delivery. Its response, log line, metrics and delivery record are made from this.
+/// The result of one delivery. Its response, log line, metrics and delivery record are made from this.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// The response to its sender.
     pub(crate) response: HttpResponse,
-    /// What came of it, in a word.
+    /// The verdict.
     pub(crate) verdict: DeliveryVerdict,
-    /// The events it made or repeats.
+    /// The events that it created or repeats.
     pub(crate) events: Vec<EventId>,
     /// When it arrived, by the store's clock.
     at: Timestamp,
     /// Bytes of its body.
     bytes: usize,
-    /// Its path, where no source has that path.
+    /// Its path, if no source has that path.
     path: Option<String>,
-    /// The sender's id of it.
+    /// The sender's delivery id.
     delivery_id: Option<Arc<str>>,
     /// The event that the response is about.
     event: Option<EventId>,
     /// The identity by which it is a duplicate.
     matched_by: Option<MatchedBy>,
-    /// The word for why no event came of it.
+    /// The reason why there is no event, as one word.
     reason: Option<&'static str>,
-    /// What more there is to say about the reason, and what that is: a field, or a detail.
+    /// Further detail about the reason: the name of its member (a field, or a detail), and its value.
     detail: Option<(&'static str, String)>,
-    /// Why, in a sentence: for the operator, not for the sender.
+    /// The reason as a sentence, for the operator, not for the sender.
     why: Option<String>,
-    /// Whether it has a log line. Events that were claimed have lines of their own.
+    /// Whether it has a log line. Claimed events have log lines of their own.
     has_log_line: bool,
 }
 
-/// What came of one event of a delivery.
+/// The result of one event of a delivery.
 #[derive(Debug)]
 pub(super) struct ReceivedEvent {
     pub(super) event: Option<EventId>,
@@ -66,7 +66,7 @@ impl ReceivedEvent {
         Self { event, response, verdict, matched_by: None }
     }
 
-    /// An event that could not be claimed: its sender is to come again.
+    /// An event that could not be claimed: its sender is to retry.
     pub(super) fn unavailable(source: &Source) -> Self {
         let response = match source.api_style {
             ApiStyle::Webhook => response::unavailable(),
@@ -79,7 +79,7 @@ impl ReceivedEvent {
         Self { matched_by: Some(same.clone()), ..self }
     }
 
-    /// The word for why no event came of it.
+    /// The reason why there is no event, as one word.
     fn reason(&self) -> Option<&'static str> {
         match self.verdict {
             DeliveryVerdict::Refused => Some("key_reused"),
@@ -108,7 +108,7 @@ impl Received {
         }
     }
 
-    /// A request that was turned away before it could be judged. `path`: no source has it.
+    /// A request that was rejected before it was judged. `path`: set if no source has it.
     pub(crate) fn not_judged(
         at: Timestamp,
         path: Option<&str>,
@@ -148,7 +148,7 @@ impl Received {
         }
     }
 
-    /// A delivery that is verified, and that a filter leaves out.
+    /// A delivery that is verified, but that a filter excludes.
     pub(super) fn ignored(source: &Source, delivery: &Delivery<'_>, why: String) -> Self {
         let response = response::ignored(&why);
         Self {
@@ -161,8 +161,8 @@ impl Received {
         }
     }
 
-    /// A delivery of `bytes` that made or repeats these events. Its verdict is what went wrong first, else what is new,
-    /// else the first: as its response has it.
+    /// A delivery of `bytes` bytes that created or repeats these events. Its verdict is the first error, else a new
+    /// event, else the first: the same as in its response.
     pub(super) fn claimed(
         (at, bytes): (Timestamp, usize),
         delivery_id: Option<Arc<str>>,
@@ -184,7 +184,7 @@ impl Received {
         }
     }
 
-    /// Why it was refused: the reason and its detail.
+    /// The reason for the refusal and its detail.
     pub(crate) fn refusal(&self) -> String {
         let detail = self.detail.as_ref().map(|(_, detail)| &**detail);
         self.reason.into_iter().chain(detail).collect::<Vec<_>>().join(": ")
@@ -210,7 +210,7 @@ impl Received {
     }
 }
 
-/// The sender's id of a delivery of which no event was made, where a header has it.
+/// The sender's delivery id of a delivery without an event, if it is in a header.
 fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> Option<Arc<str>> {
     match &source.delivery.as_ref()?.at {
         FieldLocation::Header(name) => delivery.text(name).map(Arc::from),
@@ -218,7 +218,7 @@ fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> Option<Arc<str>> {
     }
 }
 
-/// The observer of deliveries: logs, counts and records what came of each. Cheap to clone.
+/// The observer of deliveries: logs, counts and records each result. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct DeliveryObserver {
     metrics: Arc<Metrics>,
@@ -237,7 +237,7 @@ impl DeliveryObserver {
         span
     }
 
-    /// Ends the span of a delivery, and observes what came of it.
+    /// Ends the span of a delivery, and observes its result.
     pub(super) fn finish(&self, source: &Source, received: &Received, mut span: TraceSpan) {
         match received.reason {
             Some(reason) if received.verdict == DeliveryVerdict::Refused && received.event.is_none() => {
@@ -248,7 +248,8 @@ impl DeliveryObserver {
         self.delivery(Some(source), received);
     }
 
-    /// Logs, counts and records what came of a delivery. What became of its events was logged as it was written.
+    /// Logs, counts and records the result of a delivery. State changes of its events were logged when they were
+    /// written.
     pub(crate) fn delivery(&self, source: Option<&Source>, received: &Received) {
         if received.has_log_line {
             log_delivery(source, received);
@@ -261,17 +262,17 @@ impl DeliveryObserver {
         }
     }
 
-    /// A request was answered after this time.
+    /// Records how long the response to a request took.
     pub(super) fn responded(&self, source: &Source, took: Duration) {
         self.metrics.ingest(&source.name, took);
     }
 
-    /// A delivery was verified with this secret.
+    /// Counts the secret that verified a delivery.
     pub(super) fn verified(&self, source: &Source, secret: usize) {
         self.metrics.secret_used(&source.name, secret);
     }
 
-    /// Counts a delivery id that came with another body lately, where the signature does not cover it.
+    /// Counts a delivery id that recently came with another body, if the signature does not cover the id.
     pub(super) fn check_id_conflict(&self, source: &Source, new: &NewEvent) {
         let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
         if let (Some(id), false) = (&new.event.delivery_id, signed) {
@@ -279,9 +280,9 @@ impl DeliveryObserver {
         }
     }
 
-    /// Logs a repeat as it is seen: its response may wait for the end of its event.
+    /// Logs a repeat when it is seen: its response may wait for the end of its event.
     pub(super) fn repeat(&self, source: &Source, event: &Event, same: &MatchedBy, arriving: &NewEvent, now: Timestamp) {
-        // An id that is not signed is bound to its body: under the same id there is no other.
+        // An id that is not signed is bound to its body: the same id with another body is another key.
         let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
         let conflicts = signed && *same == MatchedBy::Delivery && event.body_digest != arriving.event.body_digest;
         if conflicts {
@@ -299,7 +300,7 @@ impl DeliveryObserver {
         );
     }
 
-    /// Counts a repeat that changes nothing about its event.
+    /// Counts a repeat that does not change its event.
     pub(super) fn repeat_reported(&self, source: &Source, same: &MatchedBy) {
         self.metrics.duplicate(&source.name, same);
     }
@@ -323,19 +324,19 @@ impl DeliveryObserver {
         self.metrics.published_again(&event.source);
     }
 
-    /// Logs that a node retries an event from now on, because its sender was answered 202.
+    /// Logs that a node retries an event from now on, because its sender got a 202.
     pub(super) fn accepted(&self, event: &Event) {
-        let why = "the sender was told 202 and is no longer waited for: a node tries it again";
+        let why = "the sender got a 202 and does not retry it any more: a node does";
         info!(target: "hookonce", event = %event.id, why, "accepted");
     }
 
-    /// Logs that the store did not answer.
+    /// Logs that the store did not respond.
     pub(super) fn store_failed(&self, error: &StoreError) {
         log::store_error(error);
     }
 }
 
-/// The log line of a delivery that was refused, ignored or turned away.
+/// Logs a delivery that was refused or ignored.
 fn log_delivery(source: Option<&Source>, received: &Received) {
     let source = source.map(|source| &*source.name);
     let (delivery, path, why) = (received.delivery_id.as_deref(), received.path.as_deref(), received.why.as_deref());
@@ -362,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_in_its_own_words() {
+    fn a_refusal_consists_of_its_reason_and_detail() {
         let refused = |reason, detail: Option<&str>| {
             let response = response::rejected_before_judging(422, reason);
             let received = Received::new(response, DeliveryVerdict::Refused, Timestamp(0));

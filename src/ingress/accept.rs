@@ -1,8 +1,8 @@
-//! Takes connections and hands their requests to a handler. Owns the limits of a connection and the drain; never looks
-//! into a request.
+//! Accepts connections and passes their requests to a handler. Owns the limits of a connection and the drain; never
+//! looks into a request.
 //!
-//! HTTP/1.1 only, over hyper, and not through `axum::serve`: that one has no timer, and without a timer hyper's time
-//! for headers never runs out.
+//! HTTP/1.1 only, over hyper, and not through `axum::serve`: that has no timer, and without a timer hyper's header
+//! timeout never fires.
 
 use super::conn_limit::ConnectionLimiter;
 use super::conn_timeout::{ConnDeadline, ConnTimeouts, InFlightRequest, TimedStream};
@@ -26,37 +26,38 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
-/// The pause after an accept that failed for want of file descriptors or memory: it would fail again at once.
+/// The pause after an accept that failed for lack of file descriptors or memory: it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The same where connections were closed for it: so long they need to be gone.
+/// The same if connections were closed for it: they need this long to close.
 const CLOSE_PAUSE: Duration = Duration::from_millis(2);
-/// A failing accept is logged this often at most.
+/// Minimum time between two log lines about failing accepts.
 const ACCEPT_COMPLAINT_EVERY: Duration = Duration::from_secs(1);
-/// hyper takes no smaller buffer.
+/// The smallest buffer that hyper accepts.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
 
-/// The address at the other end of the connection that a request came on: an extension of the request.
+/// The peer's IP address, as an extension of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub IpAddr);
 
-/// What one port allows.
+/// The limits of one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionLimits {
-    /// Connections at once. For one more the longest idle one is closed; while all have a request under way, it waits.
+    /// Maximum number of connections. For a further one, the connection that has been idle longest is closed; while all
+    /// have a request in progress, it waits.
     pub connections: usize,
-    /// Headers of one request; more are answered 431.
+    /// Maximum number of headers of a request; more are answered 431.
     pub headers: usize,
-    /// Bytes of one request's line and headers; more are answered 431.
+    /// Maximum size of a request's line and headers; more are answered 431.
     pub header_bytes: usize,
     /// The time in which they must arrive, counted from their first byte, and on a new connection from its start.
     pub header_time: Duration,
-    /// How long a connection may stay open between two requests, or take nothing of its answer.
+    /// How long a connection may stay open between two requests, or accept nothing of its response.
     pub idle_time: Duration,
-    /// The rate at which an answer must be taken; it may fall behind by the idle time.
+    /// Minimum rate at which a response must be accepted; it may fall behind by the idle time.
     pub answer_bytes_per_second: u64,
-    /// How long the rest of a request is thrown away after an answer given before its end.
+    /// How long the rest of a request is discarded after a response that was sent before its end.
     pub linger_time: Duration,
-    /// How long requests under way may go on after `drain`.
+    /// How long requests in progress may go on after `drain`.
     pub drain_time: Duration,
 }
 
@@ -75,13 +76,14 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Serves a port until `drain` is cancelled and the last connection is gone.
+/// Serves a port until `drain` is cancelled and the last connection is closed.
 ///
 /// The handler is any `async fn(Request<Incoming>) -> Response<_>`; an axum router is one after
-/// `request.map(axum::body::Body::new)`. It runs in the task of its connection and is dropped when the client hangs up,
-/// so what must not be lost belongs into a task of its own. An answer with `Connection: close` ends its connection.
+/// `request.map(axum::body::Body::new)`. It runs in the task of its connection and is dropped when the client
+/// disconnects, so what must not be lost belongs in a task of its own. A response with `Connection: close` ends its
+/// connection.
 ///
-/// On `drain` the port is closed, connections without a request are closed, requests under way are finished and
+/// On `drain` the port is closed, connections without a request are closed, and requests in progress are finished and
 /// answered with `Connection: close`; what is not finished within [`ConnectionLimits::drain_time`] is dropped.
 pub async fn serve<H, F, B>(listener: TcpListener, handler: H, limits: ConnectionLimits, drain: CancellationToken)
 where
@@ -101,8 +103,8 @@ where
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which
-                // this fails is already reset, which shows at its first byte.
+                // Responses are small and written at once: waiting to fill a packet only delays them. A socket for
+                // which this fails is already reset, which shows at its first byte.
                 let _ = stream.set_nodelay(true);
                 let watch = ConnTimeouts::new(limits, places.port_state());
                 let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
@@ -132,7 +134,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
     matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
-/// One connection, from its first byte to its last. While no request is under way it has no buffers of hyper's.
+/// One connection, from its first byte to its last. While no request is in progress it has no hyper buffers.
 async fn serve_connection<H, F, B>(
     mut socket: TimedStream,
     watch: ConnTimeouts,
@@ -161,7 +163,7 @@ async fn serve_connection<H, F, B>(
     }
 }
 
-/// Requests and answers, until the connection ends, or has been quiet for a while: then its socket comes back.
+/// Requests and responses, until the connection ends, or has been quiet for a while: then its socket is returned.
 async fn serve_requests<H, F, B>(
     socket: TimedStream,
     watch: &ConnTimeouts,
@@ -193,11 +195,11 @@ where
     let mut draining = false;
     loop {
         tokio::select! {
-            // The watch is looked at after the connection has moved, in the same turn: what the connection starts to
-            // do in its turn has its deadline before the turn ends.
+            // The deadlines are checked after the connection was polled, in the same turn: what the connection begins
+            // in its turn has its deadline before the turn ends.
             biased;
             ended = &mut connection => {
-                // A client that breaks off or talks nonsense is its own business.
+                // A client that disconnects or sends invalid HTTP is not our error.
                 ended.unwrap_or_default();
                 return None;
             }
@@ -225,7 +227,8 @@ fn builder(limits: ConnectionLimits) -> http1::Builder {
         .max_header_size(limits.header_bytes)
         // Nothing larger than the headers has to fit at once; hyper would take 400 KB per connection.
         .max_buf_size(limits.header_bytes.max(BUFFER_BYTES_MIN))
-        // hyper counts this time from the end of the last answer, so it would be the idle time too: the watch has both.
+        // hyper counts this time from the end of the last response, so it would be the idle time too: `ConnTimeouts`
+        // has both.
         .header_read_timeout(None);
     builder
 }
@@ -234,7 +237,7 @@ fn says_close(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONNECTION).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
 }
 
-/// The body of an answer; its connection is busy until hyper has taken all of it.
+/// The body of a response; its connection is busy until hyper has accepted all of it.
 struct TrackedResponseBody<B> {
     body: B,
     _busy: InFlightRequest,
@@ -260,7 +263,7 @@ impl<B: Body + Unpin> Body for TrackedResponseBody<B> {
     }
 }
 
-/// Keeps a failing accept from filling the log.
+/// Limits the log lines about failing accepts.
 #[derive(Default)]
 struct AcceptErrorLog {
     last: Option<Instant>,
@@ -277,8 +280,8 @@ impl AcceptErrorLog {
     }
 }
 
-/// Lets this process open as many files as `connections` need, as far as the system allows, and says how many it may
-/// open now. Most systems start a process with 1,024.
+/// Raises the limit of open files for `connections`, as far as the system allows, and returns the resulting limit. Most
+/// systems start a process with 1,024.
 pub fn raise_file_limit(connections: usize) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = (connections + limits::FILES_BESIDE_CONNECTIONS) as u64;
@@ -293,8 +296,8 @@ pub fn raise_file_limit(connections: usize) -> Option<u64> {
     }
 }
 
-/// Connections to the port for webhooks and to the admin port, where the process may open so many files: some are left
-/// to the store, to commands and to receivers, whatever strangers do.
+/// The connection limits of the webhook port and the admin port, for a process that may open this many files: some are
+/// reserved for the store, commands and receivers, whatever clients do.
 pub fn connection_limits(files: Option<u64>) -> (usize, usize) {
     let all = limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX + limits::FILES_BESIDE_CONNECTIONS;
     let files = files.map_or(all, |files| usize::try_from(files).unwrap_or(all)).min(all);

@@ -1,7 +1,8 @@
-//! The connections of one port: how many there are, and which one is closed when there is no place for another.
+//! Limits the connections of one port: counts them, and chooses which one is closed to admit another.
 //!
-//! The one that has been idle longest goes: between two requests; if there is none, without a whole request so far; if
-//! there is none either, with an answer that is only waited for to be read. One with a request under way never goes.
+//! The connection that has been idle longest is closed: first one between two requests; if there is none, one without a
+//! complete request so far; if there is none either, one whose client has yet to read its response. A connection with a
+//! request in progress is never closed.
 
 use super::conn_timeout::{ConnTimeouts, IdleKind, IdleSince};
 use crate::decide::limits;
@@ -10,13 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Idle connections that one look through all of them finds: those that are idle longest stay so until they are closed
-/// or come back, so that a flood does not make every newcomer look through all.
+/// Idle connections that one scan collects. Those that have been idle longest stay so until they are closed or used
+/// again, so a flood does not make every new connection scan all of them.
 const FOUND_AT_ONCE: usize = 256;
-/// The same among connections that are not idle between requests; one of those is better, and may come at any time.
+/// The same for connections that are not idle between requests; one that is would be better to close, and may appear at
+/// any time.
 const OTHERS_AT_ONCE: usize = 16;
 
-/// The places of one port.
+/// The connections of one port, and their limit.
 pub(super) struct ConnectionLimiter {
     max: usize,
     open: Mutex<OpenConnections>,
@@ -31,30 +33,31 @@ struct OpenConnections {
     found: VecDeque<(u64, IdleSince)>,
 }
 
-/// What the connections of one port share.
+/// State shared by the connections of one port.
 #[derive(Default)]
 pub(super) struct PortState {
-    /// A newcomer waits for a place …
+    /// A new connection is waiting for a permit.
     wanted: AtomicBool,
-    /// … and is told here that one may have become free.
+    /// Notified when a permit may have become free.
     changed: Notify,
-    /// Bytes of all unfinished heads.
+    /// Bytes of all unfinished request heads.
     heads: AtomicUsize,
 }
 
 impl PortState {
-    /// So many bytes of a head have arrived, `own` of it altogether. False: there is no room for a head of this length.
+    /// Counts `bytes` more of a head, which has `own` bytes in total. False: there is no memory for a head of this
+    /// length.
     pub(super) fn head_grew(&self, bytes: usize, own: usize) -> bool {
         let all = self.heads.fetch_add(bytes, Ordering::Relaxed) + bytes;
         all <= limits::HEADS_BYTES_MAX || own <= limits::SMALL_HEAD_BYTES_MAX
     }
 
-    /// A head is whole, or its connection is gone.
+    /// Releases a head that is complete, or whose connection has closed.
     pub(super) fn head_ended(&self, own: usize) {
         self.heads.fetch_sub(own, Ordering::Relaxed);
     }
 
-    /// A connection ended, or has nothing under way any more.
+    /// Reports that a connection has closed, or has no request in progress any more.
     pub(super) fn changed(&self) {
         if self.wanted.load(Ordering::SeqCst) {
             self.changed.notify_one();
@@ -62,7 +65,7 @@ impl PortState {
     }
 }
 
-/// A place, until it is dropped.
+/// A permit for one connection; released on drop.
 pub(super) struct ConnectionPermit {
     places: Arc<ConnectionLimiter>,
     id: u64,
@@ -80,7 +83,7 @@ impl ConnectionLimiter {
         Arc::new(Self { max, open: Mutex::default(), port: Arc::default() })
     }
 
-    /// What this port's connections share.
+    /// The state that this port's connections share.
     pub(super) fn port_state(&self) -> Arc<PortState> {
         self.port.clone()
     }
@@ -89,13 +92,13 @@ impl ConnectionLimiter {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for this connection: at the limit another is closed for it, and if none is idle it waits.
+    /// A permit for this connection. At the limit another one is closed for it; if none is idle, it waits.
     pub(super) async fn take(self: &Arc<Self>, watch: &ConnTimeouts) -> ConnectionPermit {
         loop {
             if let Some(place) = self.try_take(watch) {
                 return place;
             }
-            // Looked at again: what became idle before this was set told nobody.
+            // Checked again: a connection that became idle before this was set did not notify.
             self.port.wanted.store(true, Ordering::SeqCst);
             let place = self.try_take(watch);
             if place.is_none() {
@@ -119,7 +122,7 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { places: self.clone(), id })
     }
 
-    /// Closes the connection that is idle between two requests longest; says whether there was any.
+    /// Closes the connection that has been idle between two requests longest; returns whether there was one.
     pub(super) fn close_idle(&self) -> bool {
         let mut open = self.open();
         let idle = open.all.values().filter_map(ConnTimeouts::idle).any(|idle| idle.kind.is_between_requests());
@@ -141,7 +144,7 @@ impl OpenConnections {
         self.close_found()
     }
 
-    /// Closes the first of those that were found and have not moved since.
+    /// Closes the first of the found connections that has not changed since.
     fn close_found(&mut self) -> bool {
         while let Some((id, idle)) = self.found.pop_front() {
             if self.all.get(&id).is_some_and(|watch| watch.close_if(idle)) {

@@ -1,13 +1,13 @@
-//! How long a connection may take for what it is doing. Owns the deadlines of one connection; closes nothing itself:
-//! whoever drives the connection drops it when [`ConnTimeouts::overdue`] returns.
+//! The deadlines of one connection: how long it may take for what it is doing. Closes nothing itself: the task that
+//! drives the connection drops it when [`ConnTimeouts::overdue`] returns.
 //!
 //! ```text
 //! New ─first byte─▶ Head ─request─▶ Busy ─answer─▶ Quiet ─first byte─▶ Head
 //!                    │               └─ closed before the request was read ─▶ Lingering
 //!                    └─ malformed, answered by hyper ────────────────────────▶ Lingering
 //! ```
-//! `InFlightRequest` has no deadline here: a body has its own, and so has whatever the handler waits for. Out of any other phase the
-//! port may close a connection to make room for another one (`conn_limit.rs`).
+//! `Busy` has no deadline here: a body has its own, and so has whatever the handler waits for. In any other phase the
+//! port may close the connection to admit another one (`conn_limit.rs`).
 
 use super::accept::ConnectionLimits;
 use super::conn_limit::PortState;
@@ -23,15 +23,15 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// Bytes thrown away at a time while lingering.
+/// Bytes discarded at a time while lingering.
 const LINGER_BYTES: usize = 8 << 10;
 
-/// A connection that is quiet for so long gives its buffers back.
+/// A connection that is quiet for this long releases its buffers.
 const REST_AFTER: Duration = Duration::from_millis(100);
-/// Bytes taken from a socket at a time. hyper doubles the buffer of a connection that fills it, up to what headers may
-/// take, and keeps it so: less than its first one is never filled.
+/// Bytes read from a socket at a time. hyper doubles the buffer of a connection that fills it, up to the maximum size
+/// of headers, and keeps it: a buffer that is never filled does not grow.
 const READ_BYTES: usize = (8 << 10) - 1;
-/// A head that is arriving grows by so much at a time, and never to twice its size.
+/// A head that is arriving grows by this much at a time, never to twice its size.
 const HEAD_GROWTH: usize = 512;
 
 #[derive(Clone, Copy)]
@@ -49,11 +49,11 @@ enum ConnPhase {
     Lingering {
         since: Instant,
     },
-    /// Another connection has its place.
+    /// Closed to admit another connection.
     Closed,
 }
 
-/// In which way a connection has no request under way, the best to close first.
+/// In which way a connection has no request in progress, the best to close first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum IdleKind {
     BetweenRequests,
@@ -67,37 +67,37 @@ impl IdleKind {
     }
 }
 
-/// In which way, and since when, a connection has no request under way. The smaller, the sooner it is closed.
+/// In which way, and since when, a connection has no request in progress. The smallest is closed first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct IdleSince {
     pub(super) kind: IdleKind,
     since: Instant,
 }
 
-/// What it is time for.
+/// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum ConnDeadline {
     /// To close the connection.
     Close,
-    /// To give its buffers back: it has been quiet for a while.
+    /// To release its buffers: it has been quiet for a while.
     ReleaseBuffers,
 }
 
-/// An answer that its peer did not take at once.
+/// A response that the peer did not accept at once.
 #[derive(Clone, Copy)]
 struct BlockedWrite {
     since: Instant,
-    /// When it is given up. Every byte that is taken moves this away, but never further than the idle time.
+    /// When it is given up. Every accepted byte moves this later, but never further than the idle time.
     until: Instant,
 }
 
 struct ConnTimeoutState {
     phase: ConnPhase,
-    /// Until all that we wrote is taken.
+    /// Set until everything written is accepted.
     blocked: Option<BlockedWrite>,
     /// Set by a drain.
     end_by: Option<Instant>,
-    /// The answer was given before its request was read.
+    /// Whether the response was sent before its request was read.
     will_linger: bool,
     /// Bytes of the head that is arriving.
     head: usize,
@@ -124,8 +124,8 @@ impl ConnTimeoutState {
     }
 }
 
-/// The clock of one connection. Shared by its socket, its requests and its driver, which are one task: the lock is
-/// never waited for.
+/// The deadlines of one connection. Shared by its socket, its requests and its driver, which are one task: the lock is
+/// never contended.
 #[derive(Clone)]
 pub(super) struct ConnTimeouts(Arc<ConnTimeoutsInner>);
 
@@ -147,7 +147,7 @@ impl ConnTimeouts {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether and since when nothing is under way.
+    /// Whether, and since when, no request is in progress.
     pub(super) fn idle(&self) -> Option<IdleSince> {
         self.state().idle()
     }
@@ -163,7 +163,8 @@ impl ConnTimeouts {
         same
     }
 
-    /// Returns when another connection has this one's place. A request that began at the last moment is seen through.
+    /// Returns when this connection is closed to admit another one. A request that began at the last moment is
+    /// finished.
     pub(super) async fn closed(&self) {
         loop {
             self.0.closed.notified().await;
@@ -177,7 +178,7 @@ impl ConnTimeouts {
         matches!(self.state().phase, ConnPhase::Closed)
     }
 
-    /// A request is under way until the guard is dropped.
+    /// Marks a request as in progress until the guard is dropped.
     pub(super) fn busy(&self) -> InFlightRequest {
         let mut state = self.state();
         state.phase = ConnPhase::Busy;
@@ -186,23 +187,23 @@ impl ConnTimeouts {
         InFlightRequest(self.clone())
     }
 
-    /// The answer under way closes its connection, maybe before the request was read.
+    /// The current response closes its connection, possibly before the request was read.
     pub(super) fn will_linger(&self) {
         self.state().will_linger = true;
     }
 
-    /// The connection ends then, whatever it is doing.
+    /// The connection ends at this time, whatever it is doing.
     pub(super) fn end_by(&self, end: Instant) {
         self.state().end_by = Some(end);
     }
 
-    /// Returns when it is time for something. To be polled after the connection, in the same task: nothing else wakes it
-    /// when the phase changes.
+    /// Returns at the next deadline. To be polled after the connection, in the same task: nothing else wakes it when
+    /// the phase changes.
     pub(super) async fn due(&self) -> ConnDeadline {
         self.alarm(|| self.deadline()).await
     }
 
-    /// The same for a connection that has no buffers to give back: returns when it is time to close it.
+    /// The same for a connection without buffers to release: returns when it is time to close it.
     pub(super) async fn overdue(&self) {
         self.alarm(|| self.close_by().map(|at| (at, ()))).await;
     }
@@ -212,8 +213,8 @@ impl ConnTimeouts {
         poll_fn(|cx| {
             loop {
                 let Some((deadline, due)) = next() else { return Poll::Pending };
-                // A deadline that has only moved away is noticed when the alarm rings: setting it anew for every
-                // request of a kept connection would cost more than the ring.
+                // A deadline that has only moved later is noticed when the timer fires: resetting it for every request
+                // of a kept connection would cost more.
                 if deadline < alarm.deadline() || alarm.is_elapsed() {
                     alarm.as_mut().reset(deadline);
                 }
@@ -226,7 +227,7 @@ impl ConnTimeouts {
         .await
     }
 
-    /// The next thing to do, and when.
+    /// The next deadline, and what it is for.
     fn deadline(&self) -> Option<(Instant, ConnDeadline)> {
         let close = self.close_by().map(|at| (at, ConnDeadline::Close));
         let state = self.state();
@@ -253,7 +254,7 @@ impl ConnTimeouts {
     fn on_read(&self, bytes: usize) {
         let mut state = self.state();
         state.phase = match state.phase {
-            // A connection that is opened for nothing has no more time than one that is opened for headers.
+            // A connection without any byte has no more time than one that sends headers.
             ConnPhase::New { since } => ConnPhase::Head { since },
             ConnPhase::Idle { .. } => ConnPhase::Head { since: Instant::now() },
             same => same,
@@ -267,8 +268,8 @@ impl ConnTimeouts {
         }
     }
 
-    /// hyper lets go of an answer when it is buffered, not when it is written: until then nobody is quiet, and the
-    /// next request has not begun.
+    /// Tracks a write. hyper drops a response when it is buffered, not when it is written: until then the connection is
+    /// not quiet, and the next request has not begun.
     fn on_write(&self, written: &Poll<io::Result<usize>>) {
         let ConnectionLimits { idle_time, answer_bytes_per_second, .. } = self.0.limits;
         let now = Instant::now();
@@ -293,12 +294,12 @@ impl ConnTimeouts {
         }
     }
 
-    /// All that was to be written is written.
+    /// Everything was written.
     fn flushed(&self) {
         self.state().blocked = None;
     }
 
-    /// Whether the peer may still be sending what we no longer read.
+    /// Whether the peer may still be sending bytes that are no longer read; then the connection lingers.
     fn starts_to_linger(&self) -> bool {
         let mut state = self.state();
         let lingers = state.will_linger || matches!(state.phase, ConnPhase::Head { .. });
@@ -309,7 +310,7 @@ impl ConnTimeouts {
     }
 }
 
-/// A request under way: from its headers until its answer is with hyper.
+/// A request in progress: from its headers until hyper has its response.
 pub(super) struct InFlightRequest(ConnTimeouts);
 
 impl Drop for InFlightRequest {
@@ -319,10 +320,10 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// A socket that tells its watch what happens.
+/// A socket that reports its reads and writes to the deadlines.
 pub(super) struct TimedStream {
     stream: TcpStream,
-    /// What was read of the next request and hyper has not taken yet.
+    /// Bytes of the next request that hyper has not read yet.
     unread: Bytes,
     watch: ConnTimeouts,
     closing: LingerState,
@@ -339,7 +340,8 @@ impl TimedStream {
         Self { stream, unread: Bytes::new(), watch, closing: LingerState::NotYet }
     }
 
-    /// The same with what was read of it and not understood yet. Copied: as it is, it would keep the buffer it is in.
+    /// The same socket with bytes that were read and not parsed yet. They are copied: a slice would keep the whole
+    /// buffer alive.
     pub(super) fn with_unread(self, unread: &[u8]) -> Self {
         if !unread.is_empty() {
             self.watch.on_read(unread.len());
@@ -347,8 +349,8 @@ impl TimedStream {
         Self { unread: Bytes::copy_from_slice(unread), ..self }
     }
 
-    /// Reads until hyper is needed. Before that, an unfinished head takes as much memory as was sent of it; hyper would
-    /// take two buffers of 8 KiB for its first byte.
+    /// Reads until hyper is needed. Until then an unfinished head takes only as much memory as was sent of it; hyper
+    /// would allocate two buffers of 8 KiB for its first byte.
     pub(super) async fn read_head(&mut self) -> io::Result<()> {
         let longest = self.watch.0.limits.header_bytes.min(limits::SMALL_HEAD_BYTES_MAX);
         let mut head = Vec::from(std::mem::take(&mut self.unread));
@@ -378,11 +380,11 @@ impl TimedStream {
     }
 }
 
-/// Has a head come to its end? Its first `looked` bytes were looked at before. One that cannot become any, as the first
-/// bytes of TLS, is hyper's to refuse.
+/// Whether a head is complete. Its first `looked` bytes were checked before. What cannot become a head, such as the
+/// first bytes of TLS, counts as complete, so that hyper refuses it.
 fn is_whole(head: &[u8], looked: usize) -> bool {
     let Some(start) = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return false };
-    // An end may have begun in what was looked at before.
+    // An end may have begun in the bytes checked before.
     let new = &head[looked.saturating_sub(2).max(start)..];
     let ends = |end: &[u8]| new.windows(end.len()).any(|bytes| bytes == end);
     !head[start].is_ascii_graphic() || ends(b"\n\r\n") || ends(b"\n\n")
@@ -391,7 +393,7 @@ fn is_whole(head: &[u8], looked: usize) -> bool {
 impl AsyncRead for TimedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.watch.is_closed() {
-            return Poll::Ready(Ok(())); // an end: what comes now is not begun
+            return Poll::Ready(Ok(())); // EOF: a request that comes now is not begun
         }
         if !self.unread.is_empty() {
             let some = self.unread.len().min(into.remaining()).min(READ_BYTES);
@@ -438,8 +440,8 @@ impl AsyncWrite for TimedStream {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Says that we are done, then reads on until the peer is: a socket closed over unread bytes is reset, and a reset
-    /// takes our answer with it before the peer has seen it.
+    /// Shuts down our side, then reads until the peer has closed its own: a socket that is closed with unread bytes is
+    /// reset, and the reset destroys our response before the peer has read it.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let LingerState::NotYet = self.closing {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
@@ -464,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_whole_at_its_empty_line_and_what_cannot_become_one_at_once() {
+    fn a_head_is_complete_at_its_empty_line_and_what_cannot_become_one_at_once() {
         for (head, expected) in [
             ("", false),
             ("\r\n\r\n", false),

@@ -1,4 +1,4 @@
-//! The port where webhooks arrive: path and method, the body under its limits, then the gateway.
+//! The webhook port: path and method, the body under its limits, then the gateway.
 
 use super::http_response;
 use super::readiness::Readiness;
@@ -17,21 +17,21 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use std::sync::Arc;
 
-/// What the ingest port needs. Cheap to clone.
+/// The state of the webhook port. Cheap to clone.
 #[derive(Clone)]
 pub struct IngestState {
-    /// Who may send.
+    /// The sources, by path.
     pub sources: Arc<Sources>,
-    /// What becomes of it.
+    /// The gateway that handles deliveries.
     pub gateway: Gateway,
-    /// How much may be under way.
+    /// The memory budget for bodies.
     pub flight: Arc<BodiesInFlight>,
-    /// Whether the node still takes deliveries.
+    /// Whether the node still accepts deliveries.
     pub health: Readiness,
 }
 
 impl IngestState {
-    /// Answers one request.
+    /// Responds to one request.
     pub async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         http_response::response(self.reply(request).await)
     }
@@ -71,7 +71,8 @@ impl IngestState {
         }
     }
 
-    /// Turns a request away before it is judged. The log and the delivery record say why; the sender is not told.
+    /// Rejects a request before it is judged. The log and the delivery record say why; the response to the sender does
+    /// not.
     fn reject(
         &self,
         source: Option<&Source>,
@@ -92,8 +93,8 @@ impl IngestState {
         }
     }
 
-    /// The sender's id of a request, in the header of its source. Where no source has its path, in the header of any
-    /// source: an operator who looks for a delivery has that id, and a wrong URL is a usual reason.
+    /// The delivery id of a request, from the header of its source. If no source has its path, from the header of any
+    /// source: an operator who looks for a delivery has that id, and a wrong URL is a common cause.
     fn delivery_id<'h>(&self, source: Option<&Source>, headers: &'h http::HeaderMap) -> Option<&'h str> {
         let all = self.sources.all().filter(|one| source.is_none_or(|source| source.name == one.name));
         let mut named = all.filter_map(|source| match &source.delivery.as_ref()?.at {
@@ -104,12 +105,12 @@ impl IngestState {
     }
 }
 
-/// The response to a request that is turned away, and the word for why.
+/// The response to a request that is rejected, and the reason.
 fn refused(status: u16, reason: &'static str) -> (HttpResponse, Option<&'static str>) {
     (response::rejected_before_judging(status, reason), Some(reason))
 }
 
-/// The same, as the source's senders expect it.
+/// The same response, as the source's senders expect it.
 fn in_api_style(source: &Source, reply: HttpResponse) -> HttpResponse {
     match source.api_style {
         ApiStyle::Webhook => reply,
@@ -117,7 +118,7 @@ fn in_api_style(source: &Source, reply: HttpResponse) -> HttpResponse {
     }
 }
 
-/// What is not read must not be taken for the next request.
+/// Closes the connection after this response: what is not read must not be taken for the next request.
 pub(crate) fn closing(mut reply: HttpResponse) -> HttpResponse {
     reply.headers.push(("connection".into(), "close".into()));
     reply

@@ -1,4 +1,4 @@
-//! An answer on its way out. What it says is decided elsewhere; here it only becomes HTTP that cannot be misread.
+//! Turns a response into HTTP that cannot be misread. Its content is decided elsewhere.
 
 use super::request_body::BodyError;
 use crate::decide::response;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 
-/// Headers that say how a message is framed or passed on. hyper writes its own; a kept answer may have brought others.
+/// Headers about framing or connections. hyper writes its own; a stored response may contain others.
 const HOP_HEADERS: [&str; 9] = [
     "content-length",
     "transfer-encoding",
@@ -20,8 +20,8 @@ const HOP_HEADERS: [&str; 9] = [
     "date",
 ];
 
-/// An answer as HTTP. A header that cannot be one, or that would change the framing, is left out; of `connection`
-/// only `close` is understood. A status that cannot be an answer's becomes 500.
+/// A response as HTTP. A header that is invalid, or that would change the framing, is left out; of `connection` only
+/// `close` is supported. A status that is not valid for a response becomes 500.
 pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(reply.body)));
     *response.status_mut() = match StatusCode::from_u16(reply.status) {
@@ -42,7 +42,7 @@ pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
     response
 }
 
-/// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
+/// The response to a body that did not arrive; it closes the connection, since the rest of the body is still on it.
 pub fn no_body(error: BodyError) -> HttpResponse {
     let status = match error {
         BodyError::TooLarge => 413,
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_of_the_type_it_says_and_of_no_other() {
+    fn a_response_has_one_content_type() {
         check(202, &[], 202, &[]);
         check(200, &[("Content-Type", "text/plain")], 200, &[("content-type", "text/plain")]);
         let both = [("content-type", "text/plain"), ("content-type", "application/json")];
@@ -81,19 +81,19 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_answer_cannot_change_the_framing() {
+    fn a_stored_response_cannot_change_the_framing() {
         check(200, &[("Content-Length", "900"), ("transfer-encoding", "chunked"), ("upgrade", "h2c")], 200, &[]);
         check(200, &[("connection", "keep-alive, x-secret"), ("keep-alive", "timeout=9")], 200, &[]);
         check(200, &[("connection", "Close")], 200, &[("connection", "Close")]);
     }
 
     #[test]
-    fn a_header_that_cannot_be_one_is_left_out() {
+    fn an_invalid_header_is_left_out() {
         check(200, &[("x-a", "1\r\nset-cookie: a=b"), ("x b", "1"), ("", "1"), ("x-nul", "\0")], 200, &[]);
     }
 
     #[test]
-    fn a_status_that_cannot_be_an_answers_becomes_500() {
+    fn an_invalid_status_becomes_500() {
         for status in [0, 99, 100, 101, 103, 199, 600, 999, u16::MAX] {
             check(status, &[], 500, &[]);
         }

@@ -1,5 +1,5 @@
-//! The edge that speaks HTTP: connections with limits, bodies with limits, answers. What a request means is decided
-//! elsewhere; here is only how it comes in and how the answer goes out.
+//! How deliveries arrive: connections with limits, bodies with limits, responses, NATS streams. What a request means is
+//! decided elsewhere.
 //!
 //! ```text
 //! accept.rs        accepts connections, and drains them     conn_timeout.rs  how long a connection may take

@@ -1,4 +1,4 @@
-//! A stream as a source: its messages are taken, walk the same walk as any delivery, and are acknowledged.
+//! A NATS stream as a source: its messages take the same walk as any delivery, and are acknowledged.
 //!
 //! ```text
 //! pull ─▶ StreamMessage ─▶ Gateway::receive_delivery ─┬▶ claimed, duplicate, stale, ignored ─▶ ack, or wait for its end
@@ -6,9 +6,9 @@
 //!   └─ permits └▶ quarantine ─▶ term                    └▶ unavailable ─────────────▶ nak, later
 //! ```
 //!
-//! All nodes share one durable consumer, and the stream hands each message to one of them. A message that is not
-//! answered comes again: that it does no harm is the claim's doing. While an answer takes long, the stream is told that
-//! it is in progress. Nothing is ever dropped: what cannot be taken lies in quarantine before the stream hears of it.
+//! All nodes share one durable consumer, and the stream gives each message to one of them. A message that is not
+//! acknowledged comes again; the claim makes that harmless. While handling takes long, the stream is sent "in
+//! progress". Nothing is ever dropped: a message that cannot be accepted is in quarantine before it is acknowledged.
 
 use super::nats_consumer;
 pub(crate) use super::nats_consumer::check_consumer;
@@ -41,40 +41,40 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-/// How long the stream holds a pull for which it has nothing.
+/// How long the stream holds a pull request for which it has no message.
 const PULL_TIME: Duration = Duration::from_secs(5);
-/// How long a connection is waited for before that is said.
+/// How long to wait for a connection before that is logged.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// The wait before a stream that could not be taken from is tried again; it doubles.
+/// The delay before a failed stream is retried; it doubles.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The longest.
+/// Upper limit of that delay.
 const AGAIN_MAX: Duration = Duration::from_secs(5);
-/// How long what was already sent to us is looked for when the node stops.
+/// How long a stopping node waits for messages that were already sent to it.
 const LAST_LOOK: Duration = Duration::from_millis(100);
-/// How long the server may take to hear the last answers.
+/// How long the server may take to receive the last acknowledgements.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// How often a message that waits for its event looks whether the node stops.
+/// How often a message that waits for its event checks whether the node is stopping.
 const END_LOOK: Duration = Duration::from_millis(500);
 
-/// What is needed to take messages.
+/// What a stream consumer needs.
 #[derive(Clone)]
 pub(crate) struct ConsumerContext {
     /// Connections, shared with the actions.
     pub servers: NatsConnections,
-    /// What becomes of a delivery.
+    /// The gateway that handles deliveries.
     pub gateway: Gateway,
-    /// Who knows how events end.
+    /// The dispatcher, which knows how events end.
     pub dispatcher: Dispatcher,
-    /// Where events are, and what never became one.
+    /// The store of events and quarantined messages.
     pub store: Arc<dyn Store>,
-    /// How much may be under way.
+    /// The memory budget for bodies.
     pub flight: Arc<BodiesInFlight>,
     /// The node is about to stop.
     pub draining: CancellationToken,
 }
 
-/// Begins to take from every stream of the config. Each task ends when the node drains and what it has in hand is
-/// answered. An error is a sentence.
+/// Starts to consume every stream of the config. Each task ends when the node drains and its messages are acknowledged.
+/// An error is a sentence.
 pub(crate) fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
     let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
     let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
@@ -94,25 +94,25 @@ pub(crate) fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinH
     streams.map(one).collect()
 }
 
-/// Takes the messages of one stream.
+/// Consumes the messages of one stream.
 struct StreamConsumer {
     source: Arc<Source>,
     plan: StreamPlan,
     server: Arc<NatsConnection>,
     hall: ConsumerContext,
-    /// One for each message that is taken at once.
+    /// One permit for each message handled at once.
     in_flight: Arc<Semaphore>,
     quarantined: AtomicU64,
-    /// The node stops, and the stream knows that no pull of ours is open any more.
+    /// The node is stopping, and the stream knows that none of our pull requests is open any more.
     closed: CancellationToken,
 }
 
-/// What the stream is told about a message.
+/// How a message is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AckDecision {
-    /// It is ours now.
+    /// It was accepted.
     Taken,
-    /// It will never be taken, and lies where a person can see it.
+    /// It will never be accepted, and is where an operator can see it.
     Never,
     /// Not now.
     Later,
@@ -124,7 +124,7 @@ impl StreamConsumer {
         let (mut wait, mut said) = (AGAIN, String::new());
         while !self.hall.draining.is_cancelled() {
             let Err(why) = self.take(&tasks).await else { break };
-            // The same trouble is told once, until it is over.
+            // The same error is logged once, until it is over.
             if why == said {
                 wait = (wait * 2).min(AGAIN_MAX);
             } else {
@@ -136,7 +136,7 @@ impl StreamConsumer {
         self.closed.cancel();
         tasks.close();
         tasks.wait().await;
-        // The last answers are on their way: who ends now may take them along.
+        // The last acknowledgements are on their way: if the process exited now, they could be lost.
         if let Ok(client) = self.server.connected(Duration::ZERO).await {
             timeout(LAST_ANSWERS, round_trip(&client)).await.ok();
         }
@@ -146,7 +146,7 @@ impl StreamConsumer {
         warn!(target: "hookonce", source = &*self.source.name, stream = &*self.plan.name, why, "stream");
     }
 
-    /// Takes messages until the node drains; an error says why it could not go on.
+    /// Consumes messages until the node drains; an error says why it could not go on.
     async fn take(self: &Arc<Self>, tasks: &TaskTracker) -> Result<(), String> {
         let draining = &self.hall.draining;
         let Some(client) = draining.run_until_cancelled(self.server.connected(CONNECT_TIME)).await else {
@@ -162,7 +162,7 @@ impl StreamConsumer {
         }
         let (source, stream, consumer) = (&*self.source.name, &*self.plan.name, &*self.plan.consumer);
         info!(target: "hookonce", source, stream, consumer, "taking");
-        // Whatever one pull brings has room among the bodies of this node.
+        // A pull never brings more than fits into the body budget.
         let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
         while let Some(Ok(first)) = draining.run_until_cancelled(self.in_flight.clone().acquire_owned()).await {
             let others = std::iter::from_fn(|| self.in_flight.clone().try_acquire_owned().ok());
@@ -172,7 +172,7 @@ impl StreamConsumer {
         Ok(())
     }
 
-    /// One pull: a message for each free hand, or as many as come in its time.
+    /// One pull: a message for each free permit, or as many as arrive in its time.
     async fn pull(
         self: &Arc<Self>,
         consumer: &PullConsumer,
@@ -182,7 +182,7 @@ impl StreamConsumer {
         let broken = self.server.disconnected();
         tokio::pin!(broken);
         let pull = consumer.batch().max_messages(free.len()).expires(PULL_TIME).messages();
-        let mut messages = pull.await.map_err(|error| format!("cannot be taken from: {error}"))?;
+        let mut messages = pull.await.map_err(|error| format!("cannot consume messages: {error}"))?;
         let patience = consumer.cached_info().config.ack_wait / 3;
         loop {
             let next = tokio::select! {
@@ -195,12 +195,12 @@ impl StreamConsumer {
                 (Some(Ok(message)), Some(hand)) => {
                     tasks.spawn(self.clone().process_and_ack(message, patience, hand));
                 }
-                (Some(Err(error)), _) => return Err(format!("cannot be taken from: {error}")),
+                (Some(Err(error)), _) => return Err(format!("cannot consume messages: {error}")),
                 (None, _) | (_, None) => return Ok(()),
             }
         }
-        // What is already on its way to us is for another node, at once: but not before the stream has forgotten this
-        // pull, or it comes to us again.
+        // Messages that are already on their way to us are for another node, at once: but not before the stream has
+        // forgotten this pull request, or they come to us again.
         let mut back = Vec::new();
         while let Ok(Some(Ok(message))) = timeout(LAST_LOOK, messages.next()).await {
             back.push(message);
@@ -213,18 +213,18 @@ impl StreamConsumer {
         Ok(())
     }
 
-    /// Makes the server drop pulls that nobody waits for. It does so when it counts them, which it does for whoever asks
-    /// about the consumer. A server before 2.10 that has a message for such a pull takes it off its list of messages to
-    /// deliver again, finds nobody there, and remembers the message only after its `ack_wait`.
+    /// Makes the server drop pull requests that no client waits for. It does so when it counts them, which it does when
+    /// asked for information about the consumer. A server before 2.10 that has a message for such a pull request takes
+    /// it off its list of messages to redeliver, finds no client, and remembers the message only after its `ack_wait`.
     async fn flush_pull_requests(&self, consumer: &PullConsumer) {
         match timeout(LAST_ANSWERS, consumer.get_info()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => self.warn(&format!("it cannot be asked: {error}")),
-            Err(_) => self.warn("it does not answer"),
+            Ok(Err(error)) => self.warn(&format!("the consumer cannot be queried: {error}")),
+            Err(_) => self.warn("the server does not respond"),
         }
     }
 
-    /// Sees one message through, and tells the stream what came of it.
+    /// Handles one message, and acknowledges it accordingly.
     async fn process_and_ack(self: Arc<Self>, message: Message, patience: Duration, hand: OwnedSemaphorePermit) {
         let mut fate = Box::pin(self.process(&message));
         let fate = loop {
@@ -246,10 +246,10 @@ impl StreamConsumer {
         drop(hand);
     }
 
-    /// What is lost on the way comes again with the message.
+    /// Sends an acknowledgement. If it is lost, the message comes again.
     async fn ack(&self, message: &Message, what: AckKind) {
         if let Err(error) = message.ack_with(what).await {
-            self.warn(&format!("it could not be answered: {error}"));
+            self.warn(&format!("a message could not be acknowledged: {error}"));
         }
     }
 
@@ -269,7 +269,8 @@ impl StreamConsumer {
         }
     }
 
-    /// Waits until these are over. One that is dead is done with too: it lies in the store, and a person is its way on.
+    /// Waits until these events have ended. A dead event has ended too: it is in the store, and an operator decides
+    /// about it.
     async fn wait_until_ended(&self, events: &[EventId]) -> AckDecision {
         let mut fate = AckDecision::Taken;
         for id in events {
@@ -281,7 +282,7 @@ impl StreamConsumer {
                         break;
                     }
                     Ok(Some(EventState::Done { .. }) | None) => break,
-                    // What waits may do so for long, and another node may be the one that goes on.
+                    // A waiting event may wait for long, and another node may continue it.
                     Ok(Some(EventState::Waiting { .. })) if self.hall.draining.is_cancelled() => {
                         return AckDecision::Later;
                     }
@@ -293,7 +294,7 @@ impl StreamConsumer {
         fate
     }
 
-    /// Lays a message that can never become an event into quarantine; until it lies there it is delivered again.
+    /// Puts a message that can never become an event into quarantine; until it is there, it is redelivered.
     async fn quarantine(&self, message: &Message, why: &str) -> AckDecision {
         let name = name(message);
         let one = QuarantinedMessage {
@@ -317,25 +318,25 @@ impl StreamConsumer {
     }
 }
 
-/// How long a message waits that has been delivered so often.
+/// The redelivery delay of a message that has been delivered this often.
 fn redelivery_delay(delivered: i64) -> Duration {
     let times = u32::try_from(delivered.saturating_sub(1).max(0)).unwrap_or(u32::MAX);
     let doubled = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
     doubled.min(limits::MESSAGE_AGAIN_MAX)
 }
 
-/// A message, opened.
+/// A decoded message.
 pub(super) struct StreamMessage {
-    /// Names in lower case; among them where the message stands.
+    /// Names in lower case; with headers for the message's position in its stream.
     pub(super) headers: Vec<(String, Vec<u8>)>,
-    /// What was sent in the first place.
+    /// The body of the original delivery.
     pub(super) body: Bytes,
 }
 
 impl StreamMessage {
-    /// Opens a message; an error says why that will never be possible.
+    /// Decodes a message; an error says why that will never be possible.
     pub(super) fn open(message: &Message, envelope: EnvelopeFormat, body_max: usize) -> Result<Self, String> {
-        let info = message.info().map_err(|error| format!("it is no message of a stream: {error}"))?;
+        let info = message.info().map_err(|error| format!("it is not a message of a stream: {error}"))?;
         let mut headers = carried(message)?;
         let body = match envelope {
             EnvelopeFormat::Raw => message.payload.clone(),
@@ -352,7 +353,7 @@ impl StreamMessage {
             }
         };
         if body.len() > body_max {
-            return Err(format!("its body has {} bytes, and at most {body_max} are taken (body_max)", body.len()));
+            return Err(format!("its body has {} bytes, and at most {body_max} are accepted (body_max)", body.len()));
         }
         let stored = info.published.unix_timestamp_nanos();
         headers.extend(key::stream_headers(info.stream, stored, info.stream_sequence));
@@ -360,7 +361,7 @@ impl StreamMessage {
     }
 }
 
-/// What people and the quarantine call a message: its stream, its number there, and when it was stored.
+/// The name of a message for operators and the quarantine: its stream, its sequence number, and when it was stored.
 pub(super) fn name(message: &Message) -> String {
     match message.info() {
         Ok(info) => format!("{}:{}@{}", info.stream, info.stream_sequence, info.published.unix_timestamp_nanos()),
@@ -368,7 +369,7 @@ pub(super) fn name(message: &Message) -> String {
     }
 }
 
-/// The headers of a message, no more than a request may have.
+/// The headers of a message, within the limits of a request.
 fn carried(message: &Message) -> Result<Vec<(String, Vec<u8>)>, String> {
     let all = message.headers.iter().flat_map(|headers| headers.iter());
     let headers: Vec<_> = all
@@ -389,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_could_not_be_taken_waits_longer_each_time() {
+    fn a_message_that_could_not_be_accepted_waits_longer_each_time() {
         let seconds: Vec<_> = [0, 1, 2, 3, 7, 100, i64::MAX].map(|n| redelivery_delay(n).as_secs()).into();
         assert_eq!(seconds, [1, 1, 2, 4, 60, 60, 60]);
     }

@@ -1,5 +1,5 @@
-//! The stream and the consumer: found, or made where the config says so. What is missing is told with the command that
-//! makes it.
+//! Finds the stream and its consumer, or creates them where the config says so. The error for a missing one contains
+//! the command that creates it.
 
 use crate::action::publish::NatsServerVersion;
 use crate::config::StreamPlan;
@@ -11,30 +11,30 @@ use async_nats::jetstream::stream::{self, StorageType, Stream};
 use async_nats::jetstream::{self, Context};
 use std::collections::BTreeSet;
 
-/// How long a message may be unanswered: it is answered, or said to be in progress, at a third of that.
+/// How long a message may be unacknowledged: it is acknowledged, or reported as in progress, at a third of that.
 const ACK_WAIT: Duration = Duration::from_secs(30);
-/// How long a stream that is made here remembers ids: longer than a publisher of ours goes on by default.
+/// The deduplication window of a stream that is created here: longer than our own publisher retries by default.
 const WINDOW: Duration = Duration::from_hours(2);
 
-/// What of a plan is not there.
+/// Which part of a plan does not exist.
 enum ConsumerLookupError {
     /// The stream, and with it the consumer.
     Stream(String),
     /// The consumer.
     Consumer(Box<Stream>, String),
-    /// It cannot be made either.
+    /// It cannot be created either.
     Other(String),
 }
 
 /// A consumer, and what is known of its stream.
 pub(super) struct BoundConsumer {
-    /// The consumer: large, so that it is not moved around.
+    /// The consumer: boxed because it is large.
     pub(super) consumer: Box<PullConsumer>,
-    /// How many servers keep the stream.
+    /// The number of replicas of the stream.
     replicas: usize,
 }
 
-/// The consumer that all nodes share, made where the config says so. An error is a sentence with what to do.
+/// The consumer that all nodes share, created where the config says so. An error is a sentence with what to do.
 pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<BoundConsumer, String> {
     let context = jetstream::new(client.clone());
     let missing = match find(&context, plan).await {
@@ -53,7 +53,7 @@ pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<Bound
     };
     let replicas = replicas(&stream);
     let consumer = stream.create_consumer(consumer_config(plan)).await;
-    let consumer = consumer.map_err(|error| format!("cannot make {}: {error}", plan.consumer))?;
+    let consumer = consumer.map_err(|error| format!("cannot create the consumer {}: {error}", plan.consumer))?;
     Ok(BoundConsumer { consumer: Box::new(consumer), replicas })
 }
 
@@ -61,7 +61,7 @@ fn replicas(stream: &Stream) -> usize {
     stream.cached_info().config.num_replicas
 }
 
-/// Looks for it, and changes nothing. What is to be said of it; an error is a sentence with what to do.
+/// Looks for the consumer and changes nothing. Returns warnings about it; an error is a sentence with what to do.
 pub(crate) async fn check_consumer(client: &Client, plan: &StreamPlan) -> Result<String, String> {
     match find(&jetstream::new(client.clone()), plan).await {
         Ok(found) => Ok(consumer_warnings(client, plan, &found).join("; ")),
@@ -82,7 +82,8 @@ pub(crate) async fn check_consumer(client: &Client, plan: &StreamPlan) -> Result
 async fn find(context: &Context, plan: &StreamPlan) -> Result<BoundConsumer, ConsumerLookupError> {
     let stream = find_stream(context, plan).await?;
     let (name, owner) = (&plan.consumer, &plan.name);
-    let unseen = |error: String| ConsumerLookupError::Other(format!("the consumer {name} cannot be seen: {error}"));
+    let unseen =
+        |error: String| ConsumerLookupError::Other(format!("the consumer {name} cannot be looked up: {error}"));
     let info = match stream.consumer_info(&**name).await {
         Ok(info) => info,
         Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => {
@@ -96,15 +97,15 @@ async fn find(context: &Context, plan: &StreamPlan) -> Result<BoundConsumer, Con
     };
     if info.config.deliver_subject.is_some() || info.config.ack_policy != AckPolicy::Explicit {
         return Err(ConsumerLookupError::Other(format!(
-            "the consumer {name} of {owner} is not one to pull from with explicit acks; name another, or make it anew"
+            "the consumer {name} of {owner} is not a pull consumer with explicit acks; name another, or create it again"
         )));
     }
     let consumer = stream.get_consumer(name).await.map_err(|error| unseen(error.to_string()))?;
     Ok(BoundConsumer { consumer: Box::new(consumer), replicas: replicas(&stream) })
 }
 
-/// Whether a consumer that is made here would hand out what `subjects` names and nothing else. An old server ignores a
-/// filter of several subjects; that does no harm if the stream has no others. An error is a sentence with what to do.
+/// Whether a consumer that is created here would deliver exactly the `subjects`. An old server ignores a filter of
+/// several subjects; that does no harm if the stream has no others. An error is a sentence with what to do.
 fn can_filter(version: &NatsServerVersion, plan: &StreamPlan, stream: &Stream) -> Result<(), String> {
     let wanted: BTreeSet<_> = plan.subjects.iter().collect();
     let all: BTreeSet<_> = stream.cached_info().config.subjects.iter().collect();
@@ -117,7 +118,7 @@ fn can_filter(version: &NatsServerVersion, plan: &StreamPlan, stream: &Stream) -
     ))
 }
 
-/// A stream that was there is left as it is, and may be kept by fewer servers than the config says.
+/// A warning if the stream existed before, and so was left as it is, with fewer replicas than configured.
 fn too_few_replicas(plan: &StreamPlan, replicas: usize) -> Option<String> {
     let (name, wanted) = (&plan.name, plan.replicas);
     (replicas < wanted).then(|| {
@@ -128,7 +129,7 @@ fn too_few_replicas(plan: &StreamPlan, replicas: usize) -> Option<String> {
     })
 }
 
-/// What about a consumer, its stream and its server makes a promise smaller, a sentence each.
+/// Properties of a consumer, its stream and its server that weaken a guarantee, a sentence each.
 pub(super) fn consumer_warnings(client: &Client, plan: &StreamPlan, found: &BoundConsumer) -> Vec<String> {
     let config = &found.consumer.cached_info().config;
     let mut doubts: Vec<_> = NatsServerVersion::of(client).too_old().into_iter().collect();
@@ -140,7 +141,7 @@ pub(super) fn consumer_warnings(client: &Client, plan: &StreamPlan, found: &Boun
         ));
     }
     if config.durable_name.is_none() {
-        doubts.push("the consumer is not durable: when nobody takes from it, it forgets where it was".into());
+        doubts.push("the consumer is not durable: when no node consumes from it, its position is lost".into());
     }
     doubts
 }
@@ -161,7 +162,7 @@ async fn find_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, Con
             ))
         }
         GetStreamErrorKind::JetStream(no) => {
-            ConsumerLookupError::Other(format!("the stream {name} cannot be seen: {no}"))
+            ConsumerLookupError::Other(format!("the stream {name} cannot be looked up: {no}"))
         }
         _ => ConsumerLookupError::Other(format!(
             "the server does not answer for streams; does it run with JetStream? {error}"
@@ -172,9 +173,9 @@ async fn find_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, Con
 async fn make(context: &Context, plan: &StreamPlan) -> Result<Stream, String> {
     let name = &plan.name;
     let stream = context.create_stream(made_stream(plan)).await;
-    stream.map_err(|error| format!("cannot make the stream {name}: {error}"))?;
+    stream.map_err(|error| format!("cannot create the stream {name}: {error}"))?;
     let made = context.get_stream(&**name).await;
-    made.map_err(|error| format!("the stream {name} cannot be seen: {error}"))
+    made.map_err(|error| format!("the stream {name} cannot be looked up: {error}"))
 }
 
 fn made_stream(plan: &StreamPlan) -> stream::Config {

@@ -1,8 +1,8 @@
-//! Whether a node takes deliveries: what `/readyz` says.
+//! Whether a node accepts deliveries: the response of `/readyz`.
 //!
-//! A store that answers may still take nothing more: its disk or its memory is full, or it is read-only. So the last
-//! write counts too. Once one has failed, a node behind a balancer gets no delivery that could show that it works again:
-//! then whoever asks has something written, once in a second at most.
+//! A store that responds may still accept no writes: its disk or its memory is full, or it is read-only. So the last
+//! write counts too. Once a write has failed, a node behind a load balancer gets no delivery that could show that it
+//! works again: then each request to `/readyz` causes a test write, at most one a second.
 
 use crate::decide::id::EventId;
 use crate::decide::response;
@@ -16,12 +16,12 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long the store may take to show that it answers, and as long to show that it writes.
+/// How long the store may take to show that it responds, and as long to show that it writes.
 const READY_TIME: Duration = Duration::from_secs(2);
-/// While the store cannot be written, it is tried this often at most.
+/// Minimum time between two test writes while the store cannot be written.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether the node takes deliveries. Cheap to clone.
+/// Whether the node accepts deliveries. Cheap to clone.
 #[derive(Clone)]
 pub struct Readiness {
     /// The node is about to stop.
@@ -29,17 +29,17 @@ pub struct Readiness {
     /// Where events are.
     pub store: Arc<dyn Store>,
     last_write: LastWriteStatus,
-    /// When a write was tried last, and failed.
+    /// When a test write last failed.
     probed: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Readiness {
-    /// Of a node that writes to this store through this batcher.
+    /// The readiness of a node that writes to this store through this batcher.
     pub fn new(draining: CancellationToken, store: Arc<dyn Store>, batch: &Batcher) -> Self {
         Self { draining, store, last_write: batch.last_write(), probed: Arc::default() }
     }
 
-    /// The answer to `/readyz`.
+    /// The response to `/readyz`.
     pub async fn ready(&self) -> HttpResponse {
         if self.draining.is_cancelled() {
             return response::not_ready("draining");
@@ -52,7 +52,7 @@ impl Readiness {
         }
     }
 
-    /// Can the store be written, as far as is known?
+    /// Whether the store can be written, as far as is known.
     async fn writes(&self) -> bool {
         if !self.last_write.failed() {
             return self.probe(WriteProbe::Look).await;

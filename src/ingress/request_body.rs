@@ -1,5 +1,5 @@
-//! Reads the body of a request: bounded in size, in time, and in what all bodies of a node take together. Never waits
-//! for room and never cuts a body short: it comes whole or not at all.
+//! Reads the body of a request, bounded in size, in time, and in the memory of all bodies of a node together. It never
+//! waits for memory and never truncates a body: the body arrives completely or not at all.
 
 use crate::decide::body_budget::{BodyAdmission, BodyId, BodyMemoryBudget};
 use crate::decide::limits;
@@ -12,24 +12,25 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Room taken for a body before its first byte, whatever length it announces: an announcement costs its sender nothing.
+/// Memory reserved for a body before its first byte, whatever length it announces: an announcement costs its sender
+/// nothing.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// A buffer grows by a quarter at a time: one that doubles takes up to twice what is counted.
+/// A buffer grows by a quarter at a time: one that doubles would take up to twice what is counted.
 const GROWTH: usize = 4;
 
-/// What one body may be.
+/// The limits of one body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyLimits {
-    /// Its bytes.
+    /// Maximum size.
     pub bytes: usize,
-    /// The rate it must keep at any time.
+    /// Minimum rate at any time.
     pub bytes_per_second: u64,
     /// How far it may fall behind that rate.
     pub behind: Duration,
-    /// The time in which it must be whole …
+    /// The time in which it must be complete.
     pub whole_time: Duration,
-    /// … and a second more for so many bytes that have arrived.
+    /// Bytes that, once arrived, extend that time by a second.
     pub whole_bytes_per_second: u64,
 }
 
@@ -45,23 +46,23 @@ impl Default for BodyLimits {
     }
 }
 
-/// Why there is no body. The connection it came on is of no use any more.
+/// Why there is no body. Its connection cannot be used any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyError {
-    /// It is, or says it is, larger than it may be.
+    /// It is, or announces that it is, larger than allowed.
     TooLarge,
-    /// It came slower than it must.
+    /// It came slower than required.
     TooSlow,
-    /// Room was short, and it was the slowest body.
+    /// Memory was short, and it was the slowest body.
     Displaced,
-    /// All bodies together have no room for it now.
+    /// All bodies together leave no memory for it now.
     Busy,
-    /// The sender hung up, or what came is no HTTP.
+    /// The sender disconnected, or sent invalid HTTP.
     Broken,
 }
 
 impl BodyError {
-    /// The word for it in the response; none where the sender is only to come again.
+    /// The reason in the response; none where the sender is only to retry.
     pub(crate) fn reason(self) -> Option<&'static str> {
         match self {
             Self::TooLarge => Some("too_large"),
@@ -77,7 +78,7 @@ impl fmt::Display for BodyError {
         f.write_str(match self {
             Self::TooLarge => "the body is too large",
             Self::TooSlow => "the body came too slowly",
-            Self::Displaced => "the body was the slowest one, and others needed its room",
+            Self::Displaced => "memory for bodies was short, and this one was the slowest",
             Self::Busy => "too many bodies at once",
             Self::Broken => "the body broke off",
         })
@@ -86,12 +87,13 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// Reads a body to its end. Its bytes stay counted in `flight` until the last clone of them is dropped, wherever that
-/// is; who keeps them for longer than it takes to store them copies them.
+/// Reads a body to its end. Its bytes stay counted in `flight` until the last clone of them is dropped; code that keeps
+/// them for longer than it takes to store them must copy them.
 ///
-/// A body that announces more than it may have is refused before it is read (a client that sent `Expect: 100-continue`
-/// never sends it), and so is one for which no room can be made. Room is taken as the bytes arrive, so that announcing
-/// bytes takes none from others. While room is short, the slowest body makes way: see [`budget`](crate::decide::body_budget).
+/// A body that announces more than is allowed is refused before it is read (a client that sent `Expect: 100-continue`
+/// never sends it), and so is one for which no memory can be freed. Memory is reserved as the bytes arrive, so that
+/// announcing bytes takes none from others. While memory is short, the slowest body is displaced: see
+/// [`body_budget`](crate::decide::body_budget).
 pub async fn read<B>(mut body: B, limits: BodyLimits, flight: &Arc<BodiesInFlight>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -118,7 +120,7 @@ where
             Ok(None) => return room.complete(),
             Err(_) => return Err(BodyError::TooSlow),
         };
-        // Trailers mean nothing to us.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         if data.len() > limits.bytes - room.arriving.bytes().len() {
             return Err(BodyError::TooLarge);
@@ -128,8 +130,9 @@ where
     }
 }
 
-/// When a body is given up. Every byte moves `stalled` away by what a byte may take, but never further than `behind`: a
-/// body that stalls is given up after `behind`, whatever came before. `whole` moves away at a rate that no trickle keeps.
+/// When a body is given up. Every byte moves `stalled` later by what a byte may take, but never further than `behind`:
+/// a body that stalls is given up after `behind`, whatever came before. `whole` moves later at a rate that no trickle
+/// keeps up with.
 struct BodyDeadline {
     limits: BodyLimits,
     stalled: Instant,
@@ -154,14 +157,15 @@ impl BodyDeadline {
     }
 }
 
-/// The bytes of all bodies a node holds, and how many they may be.
+/// The bodies that a node holds, and their memory budget.
 #[derive(Debug)]
 pub struct BodiesInFlight {
     budget: Mutex<BodyMemoryBudget<Arc<PartialBody>>>,
     since: Instant,
 }
 
-/// What has arrived of a body. Whoever takes its room frees the bytes at once, and then tells its reader.
+/// The bytes of a body that have arrived. When it is displaced, the bytes are freed at once, and then its reader is
+/// notified.
 #[derive(Debug, Default)]
 struct PartialBody {
     bytes: Mutex<Vec<u8>>,
@@ -186,12 +190,12 @@ impl Default for BodiesInFlight {
 }
 
 impl BodiesInFlight {
-    /// Room for this many bytes.
+    /// A budget of this many bytes.
     pub fn new(most: usize) -> Self {
         Self { budget: Mutex::new(BodyMemoryBudget::new(most)), since: Instant::now() }
     }
 
-    /// Holds a body that came another way than over HTTP, whole, if there is room for it or can be made.
+    /// Holds a complete body that did not come over HTTP, if there is memory for it or some can be freed.
     pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
         let room = BodyReservation::in_flight(self);
         room.add(body)?;
@@ -212,7 +216,7 @@ impl BodiesInFlight {
     }
 }
 
-/// The room one body takes.
+/// The memory reserved for one body.
 struct BodyReservation {
     flight: Arc<BodiesInFlight>,
     id: BodyId,
@@ -226,12 +230,12 @@ impl BodyReservation {
         Self { flight: Arc::clone(flight), id, arriving }
     }
 
-    /// Returns when this body has lost its room to another.
+    /// Returns when this body was displaced by another.
     async fn displaced(&self) {
         self.arriving.displaced.notified().await;
     }
 
-    /// Adds what has arrived, once there is room for it.
+    /// Adds bytes that have arrived, if there is memory for them.
     fn add(&self, data: &[u8]) -> Result<(), BodyError> {
         let admission = self.flight.budget().grow(self.id, data.len(), self.flight.since.elapsed());
         match admission {

@@ -1,4 +1,4 @@
-//! Acting under a lease, which is renewed while the work goes on. The dispatcher's attempts and the layer's use this loop.
+//! Runs work under a lease, which is renewed meanwhile. The attempts of the dispatcher and of the layer use this loop.
 
 use super::{Lease, boottime, deadline};
 use crate::decide::event::{Event, EventStep, Retrier, SucceededBlocks};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 use tracing::warn;
 
-/// The wait before a store that did not answer is asked again.
+/// The delay before a store that did not respond is asked again.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// The blocks of an attempt that have succeeded. Each is written with a renewal while the next one runs.
@@ -24,12 +24,12 @@ pub struct CompletedBlocks {
 }
 
 impl CompletedBlocks {
-    /// Beginning with those of earlier attempts.
+    /// Starts with the blocks of earlier attempts.
     pub fn new(blocks: SucceededBlocks) -> Self {
         Self { blocks: AtomicU64::new(blocks.0), notify: Notify::new() }
     }
 
-    /// Those that have succeeded so far.
+    /// The blocks that have succeeded so far.
     pub fn blocks(&self) -> SucceededBlocks {
         SucceededBlocks(self.blocks.load(Ordering::Acquire))
     }
@@ -46,7 +46,7 @@ impl CompletedBlocks {
     }
 }
 
-/// What renews the lease of one attempt.
+/// Renews the lease of one attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct LeaseRenewer<'a> {
     pub(crate) store: &'a dyn Store,
@@ -58,15 +58,15 @@ pub(crate) struct LeaseRenewer<'a> {
     pub(crate) blocks: &'a CompletedBlocks,
 }
 
-/// What a renewal came to.
+/// The result of a renewal.
 pub(crate) enum LeaseRenewal {
     /// The event is still this attempt's.
     Renewed(Box<Event>),
-    /// Another node, or a person, wrote the event.
+    /// Another node, or an operator, wrote the event.
     Lost,
 }
 
-/// What happens to work that goes on when its lease ends.
+/// What happens to work that is still running when its lease ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AtLeaseEnd {
     /// It is dropped at once.
@@ -75,19 +75,19 @@ pub(crate) enum AtLeaseEnd {
     Wait(Duration),
 }
 
-/// What came of work under a lease.
+/// The result of work under a lease.
 pub(crate) enum LeasedWork<T> {
     /// Its result.
     Done(T),
-    /// It went on past its lease, and is to be dropped.
+    /// It was still running after its lease, and is to be dropped.
     PastLease,
-    /// The lease was lost, and the result with it. `ended`: the work has come to its end.
+    /// The lease was lost, and the result with it. `ended`: the work has ended.
     Lost { ended: bool },
 }
 
 impl LeaseRenewer<'_> {
-    /// Waits for this work, and renews the lease meanwhile: at each third of it, and when a block has succeeded. `event`
-    /// is always the event as it was last written.
+    /// Waits for this work, and renews the lease meanwhile: at each third of it, and when a block has succeeded.
+    /// `event` is always the event as it was last written.
     pub(crate) async fn act<F: Future + ?Sized>(
         &self,
         event: &mut Event,
@@ -104,7 +104,7 @@ impl LeaseRenewer<'_> {
             }
             let mut done = None;
             let mut renewal = Box::pin(self.renew(event));
-            // The work goes on while the store is asked, and may end before it answers.
+            // The work goes on while the store is asked, and may end before it responds.
             let renewed = loop {
                 tokio::select! {
                     renewed = &mut renewal => break Some(renewed),
@@ -124,7 +124,7 @@ impl LeaseRenewer<'_> {
         }
     }
 
-    /// Waits until the lease has ended and the work that is under it must have, too.
+    /// Waits until the lease has ended and the work under it must have ended, too.
     async fn past_lease(&self, at_end: AtLeaseEnd) {
         self.lease.ended().await;
         if let AtLeaseEnd::Wait(time) = at_end {
@@ -132,7 +132,7 @@ impl LeaseRenewer<'_> {
         }
     }
 
-    /// Asks for more time until the store answers, or the lease is over.
+    /// Renews the lease: asks until the store responds, or the lease is over.
     pub(crate) async fn renew(&self, event: &Event) -> LeaseRenewal {
         let lasts = self.route.lease;
         let mut event = event.clone();
@@ -166,7 +166,7 @@ impl LeaseRenewer<'_> {
     }
 }
 
-/// The event as it is now, if all that was written since is that its sender was answered 202: its attempt goes on.
+/// The event as it is now, if the only write since then recorded its sender's 202: its attempt goes on.
 pub(crate) async fn accepted(store: &dyn Store, event: &Event) -> Option<Event> {
     if event.retrier == Retrier::Node {
         return None;
@@ -180,7 +180,7 @@ pub(crate) async fn current_if_ours(store: &dyn Store, node: &Node, event: &Even
     look_up(store, event.id).await.filter(holds)
 }
 
-/// The event as it is now, as soon as the store answers.
+/// The event as it is now, as soon as the store responds.
 pub(crate) async fn look_up(store: &dyn Store, id: EventId) -> Option<Event> {
     loop {
         match store.get(id).await {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_success_is_told_even_to_who_asks_later() {
+    async fn a_success_is_reported_even_to_a_later_waiter() {
         let done = CompletedBlocks::new(SucceededBlocks(0b1));
         done.mark_done(63);
         done.changed().await;

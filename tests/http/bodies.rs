@@ -270,7 +270,7 @@ fn every_reason_has_its_words_and_its_answer() {
     };
     check(BodyError::TooLarge, "the body is too large", 413);
     check(BodyError::TooSlow, "the body came too slowly", 408);
-    check(BodyError::Displaced, "the body was the slowest one, and others needed its room", 408);
+    check(BodyError::Displaced, "memory for bodies was short, and this one was the slowest", 408);
     check(BodyError::Busy, "too many bodies at once", 503);
     check(BodyError::Broken, "the body broke off", 400);
 }

@@ -115,7 +115,7 @@ async fn a_malformed_envelope_lies_in_quarantine_and_is_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_the_limit_lies_in_quarantine_and_is_given_up() {
     let sent = Sent::github("push", "d-1", &format!(r#"{{"n":1,"x":"{}"}}"#, "x".repeat(3000)));
-    check_aside("", "", &message(&sent), &sent.body, "at most 2048 are taken (body_max)").await;
+    check_aside("", "", &message(&sent), &sent.body, "at most 2048 are accepted (body_max)").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

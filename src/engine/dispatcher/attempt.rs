@@ -1,8 +1,9 @@
-//! One attempt, from its lease to its outcome. Every attempt takes this way: the first, a retry, a replay.
+//! Runs one attempt, from its lease to its outcome: the first attempt, a retry and a replay alike.
 //!
-//! The lease is renewed while the action goes on. If a renewal says that somebody else wrote, the action is ended and
-//! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
-//! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
+//! The lease is renewed while the action runs. If a renewal finds that another node has written the event, the action
+//! is ended and its result dropped. If the store does not respond until the lease's end, minus a margin, the action is
+//! ended and the outcome is unknown. A result is written again and again until the store accepts it or reports the
+//! event as lost.
 
 use super::{
     AttemptPermit, Dispatcher, DispatcherState, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause,
@@ -26,7 +27,7 @@ use std::collections::btree_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// How long after its lease an action may take to end: a command has five seconds to stop, its guard two to say so.
+/// How long an action may take to end after its lease: a command has five seconds to stop, its guard two to report it.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 
 impl Dispatcher {
@@ -35,10 +36,10 @@ impl Dispatcher {
         let part = event.part;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
-        // Two starts of one event whose answers were both lost look alike: only one of them acts.
+        // Two starts of one event whose responses were both lost look alike: only one of them acts.
         let Some(at_it) = RunningGuard::begin(&self, &event, known, &lease) else { return };
         if known == StartConfirmation::LookedUp {
-            // Whoever else has started it may have come to its end since it was looked up.
+            // Another task that has started it may have ended since it was looked up.
             match renewal::look_up(&*self.0.store, event.id).await {
                 Some(stands) if stands.revision == event.revision || event.was_only_accepted(&stands) => event = stands,
                 Some(_) | None => return,
@@ -122,7 +123,7 @@ impl Dispatcher {
         }
     }
 
-    /// The attempt as a part of its trace.
+    /// The span of the attempt in its trace.
     fn span(&self, event: &Event, payload: &Payload) -> TraceSpan {
         let mut span = TraceSpan::begin("attempt", TraceContext::of(&payload.headers));
         if span.context().is_some() {
@@ -135,8 +136,8 @@ impl Dispatcher {
         span
     }
 
-    /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
-    /// happened yet.
+    /// The body, fetched while the lease lasts and the node is not stopping; `None`: the store did not respond, and
+    /// nothing has happened yet.
     async fn fetch(&self, event: &Event, lease: &Lease) -> Option<StoredValue<Payload>> {
         loop {
             let asked = tokio::time::Instant::now();
@@ -155,15 +156,15 @@ impl Dispatcher {
         }
     }
 
-    /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
+    /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and the result with it.
     async fn act_leased(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<(Event, Outcome)> {
         let (event, outcome) = self.leased(lane, attempt, lane.action.as_ref()?.act(attempt)).await?;
-        let left = || Outcome::Unknown { why: "the action did not end with its lease, and was left".into() };
+        let left = || Outcome::Unknown { why: "the action did not end with its lease, and was abandoned".into() };
         Some((event, outcome.unwrap_or_else(left)))
     }
 
-    /// Renews the lease while this goes on: the event as it then stands, and what came of it, unless it did not end
-    /// with the lease and was left. `None`: the lease was lost.
+    /// Renews the lease while `act` runs. Returns the event as it then is, and the result, unless the work did not end
+    /// with the lease and was abandoned. `None`: the lease was lost.
     pub(super) async fn leased<T>(
         &self,
         lane: &Lane,
@@ -180,7 +181,7 @@ impl Dispatcher {
                 attempt.lease.extend(boottime());
                 attempt.lease.cancel();
                 if !ended {
-                    // One that does not end is dropped, which ends what it started.
+                    // Work that does not end is dropped, which ends what it started.
                     tokio::time::timeout(LEFT_AFTER, act).await.ok();
                 }
                 None
@@ -193,7 +194,7 @@ impl Dispatcher {
         LeaseRenewer { store: &**store, batch, node, route: &lane.route, lease, blocks }
     }
 
-    /// Leaves an attempt that has not begun, or whose statement has not run: nothing has happened.
+    /// Abandons an attempt that has not begun, or whose statement has not run: nothing has happened.
     pub(super) async fn abandon(&self, event: &Event, lease: &Lease) {
         let step = match lease.term().call {
             LeaseSignal::CallOff => EventStep::Cancel,
@@ -202,7 +203,7 @@ impl Dispatcher {
         self.finish(event, step).await;
     }
 
-    /// Writes what this attempt came to.
+    /// Writes the outcome of this attempt.
     pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: AttemptEnd) {
         self.write_until_taken(event, |event| end.change(event, &lane.route)).await;
     }
@@ -214,7 +215,7 @@ impl Dispatcher {
         self.write_until_taken(event, |event| event.transition(step.clone(), &lane.route, now).ok()).await;
     }
 
-    /// Writes the end of this attempt, until the store has taken it or somebody else was first.
+    /// Writes the end of this attempt until the store has accepted it or another node was first.
     async fn write_until_taken(&self, event: &Event, change: impl Fn(&Event) -> Option<Transition>) {
         let mut event = event.clone();
         for tries in 0_u64.. {
@@ -227,8 +228,8 @@ impl Dispatcher {
         }
     }
 
-    /// Is this attempt over, now that its end came to this? It is not where nothing was written, nor where its sender was
-    /// told 202 meanwhile: then its end is written anew, by the event as it stands.
+    /// Whether this attempt is over, given the result of writing its end. It is not if nothing was written, nor if its
+    /// sender got a 202 meanwhile: then its end is written again, for the event as it is now.
     pub(super) async fn is_over(&self, event: &mut Event, came: Result<AdvanceResult, StoreError>, tries: u64) -> bool {
         if let Ok(AdvanceResult::Lost) | Err(StoreError::Unsure(_)) = came
             && let Some(stands) = renewal::accepted(&*self.0.store, event).await
@@ -242,7 +243,7 @@ impl Dispatcher {
                 self.lost(event);
                 true
             }
-            // Where the commit did not come through, the event stands as it did.
+            // If the commit did not succeed, the event is unchanged.
             Err(StoreError::Unsure(_)) => {
                 let stands = renewal::current_if_ours(&*self.0.store, &self.0.node, event).await;
                 stands.is_none_or(|stands| stands.revision != event.revision)
@@ -258,7 +259,7 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
+    /// Logs and counts that another node wrote first: the outcome of this attempt is not the event's.
     pub(super) fn lost(&self, event: &Event) {
         self.0.metrics.lost(event.id);
         renewal::log_lost(event);
@@ -278,7 +279,7 @@ impl AttemptEnd {
         Some(Transition { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
     }
 
-    /// The same attempt, whose statement came to this instead.
+    /// The same attempt with the outcome of its statement instead.
     pub(super) fn refused(self, outcome: Outcome, now: Timestamp) -> Self {
         let (word, why) = (outcome.word().into(), outcome.why().into());
         let tried = AttemptRecord { outcome: word, why, ended_at: now, ..self.tried };
@@ -290,14 +291,15 @@ impl AttemptEnd {
     }
 }
 
-/// That this node is at an event; told to the keeper, also by a panic.
+/// Records that this node is running an event, so that the reaper leaves it alone. Removed on drop, also by a panic.
 struct RunningGuard<'a> {
     dispatcher: &'a Dispatcher,
     start: (EventId, Revision),
 }
 
 impl<'a> RunningGuard<'a> {
-    /// `None`: it already is, from the same start; or from any, where the start was only looked up.
+    /// `None`: the node is running it already, from the same start; or from any start, if this start was only looked
+    /// up.
     fn begin(dispatcher: &'a Dispatcher, event: &Event, known: StartConfirmation, lease: &Arc<Lease>) -> Option<Self> {
         let start = (event.id, event.revision);
         let mut running = dispatcher.0.running();
@@ -320,7 +322,7 @@ impl Drop for RunningGuard<'_> {
     }
 }
 
-/// That this node's attempt at an event writes here; over with the attempt, also by a panic.
+/// Registers the output of this node's attempt at an event. Removed on drop, also by a panic.
 struct OutputGuard<'a> {
     dispatcher: &'a Dispatcher,
     event: EventId,
@@ -338,7 +340,7 @@ impl<'a> OutputGuard<'a> {
 impl Drop for OutputGuard<'_> {
     fn drop(&mut self) {
         let mut writing = self.dispatcher.0.writing();
-        // The next attempt may have begun before this one has gone home.
+        // The next attempt may have begun before this one has cleaned up.
         if writing.get(&self.event).is_some_and(|output| Arc::ptr_eq(output, &self.output)) {
             writing.remove(&self.event);
         }
@@ -346,8 +348,8 @@ impl Drop for OutputGuard<'_> {
 }
 
 impl Dispatcher {
-    /// Writes what this attempt came to, with a statement in the same transaction. What refuses to run leaves nothing
-    /// behind, and is then what the attempt came to.
+    /// Writes the outcome of this attempt together with a statement, in the same transaction. A statement that fails
+    /// leaves nothing behind, and its failure becomes the outcome of the attempt.
     pub(super) async fn settle_with(
         &self,
         lane: &Lane,
@@ -381,7 +383,8 @@ impl Dispatcher {
         }
     }
 
-    /// Writes and runs it, again at once while others get in its way. `None`: the lease did not last.
+    /// Writes the outcome and runs the statement, again at once while others conflict with it. `None`: the lease did
+    /// not last.
     async fn run_statement(
         &self,
         lane: &Lane,
@@ -393,7 +396,8 @@ impl Dispatcher {
     ) -> Option<Result<SqlOutcome, StoreError>> {
         let lease = attempt.lease;
         for tries in 1.. {
-            // Whoever is at it when the lease ends is overtaken: it begins only with enough of it.
+            // A statement that is running when the lease ends is lost to another node: it begins only with enough time
+            // left.
             if lease.deadline().left() <= effect.statement.timeout {
                 match self.renewer(lane, lease, attempt.blocks).renew(event).await {
                     LeaseRenewal::Renewed(renewed) => *event = *renewed,
@@ -418,12 +422,12 @@ impl Dispatcher {
         None
     }
 
-    /// Writes what the statement came to instead.
+    /// Writes the outcome of the statement instead.
     async fn refused(&self, lane: &Lane, event: &Event, end: AttemptEnd, outcome: Outcome) {
         self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
     }
 
-    /// A place to run a statement, unless the lease is over before there is one.
+    /// A permit to run a statement, unless the lease ends before there is one.
     async fn acquire_sql_permit(&self, lease: &Lease) -> Option<SqlPermit> {
         tokio::select! {
             place = self.0.store.sql_permit() => Some(place),

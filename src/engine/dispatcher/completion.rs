@@ -1,4 +1,4 @@
-//! Who waits for which event to end. Only they are woken, however many others wait for theirs.
+//! Waits for events to end. Only those that wait for an event are woken when it ends.
 
 use super::Dispatcher;
 use crate::decide::event::Event;
@@ -10,7 +10,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-/// By the event that is waited for.
+/// The waiters, by event.
 #[derive(Default)]
 pub(super) struct CompletionWaiters(Mutex<HashMap<EventId, watch::Sender<Option<Event>>>>);
 
@@ -25,7 +25,7 @@ impl CompletionWaiters {
         CompletionWaiter { ends: self, id, heard }
     }
 
-    /// Tells those who wait for this event, if it is over.
+    /// Wakes those that wait for this event, if it has ended.
     pub(super) fn tell(&self, event: &Event) {
         if event.state.ended().is_some()
             && let Some(waiting) = self.all().get(&event.id)
@@ -35,7 +35,7 @@ impl CompletionWaiters {
     }
 }
 
-/// One that waits.
+/// One waiter; removed on drop.
 pub(super) struct CompletionWaiter<'a> {
     ends: &'a CompletionWaiters,
     id: EventId,
@@ -46,7 +46,7 @@ impl CompletionWaiter<'_> {
     /// The event, once this node has ended it.
     pub(super) async fn ended(&mut self) -> Event {
         loop {
-            // Who waits keeps the other end alive.
+            // The sender lives as long as a waiter does.
             if self.heard.changed().await.is_ok()
                 && let Some(event) = self.heard.borrow().clone()
             {
@@ -66,7 +66,7 @@ impl Drop for CompletionWaiter<'_> {
 }
 
 impl Dispatcher {
-    /// Wakes the lanes that others say have something to do.
+    /// Wakes the lanes for which other nodes report work.
     pub(super) async fn listen(self, mut hints: Receiver<ChangeHint>) {
         while let Some(hint) = self.0.stopping.run_until_cancelled(hints.recv()).await {
             match hint {
@@ -81,7 +81,7 @@ impl Dispatcher {
     }
 }
 
-/// Waits until others say that this event may be over; for ever where nobody says anything.
+/// Waits for a hint of another node that this event may have ended; for ever where there are no hints.
 pub(super) async fn may_be_over(hints: &mut Option<Receiver<ChangeHint>>, id: EventId) {
     while let Some(heard) = hints {
         match heard.recv().await {
@@ -102,7 +102,7 @@ mod tests {
     use crate::store::conformance::making;
 
     #[tokio::test]
-    async fn only_who_waits_for_an_event_hears_that_it_is_over_and_nobody_is_left_behind() {
+    async fn only_waiters_of_an_event_are_woken_by_its_end_and_none_is_left_in_the_map() {
         let ends = CompletionWaiters::default();
         let running = making().made(Timestamp(0)).event;
         let other = Event { id: making().id(), ..running.clone() };
@@ -113,10 +113,10 @@ mod tests {
         ends.tell(&over(&running));
         let (mut one, mut two, waits) = (ends.wait(running.id), ends.wait(running.id), ends.wait(other.id));
         ends.tell(&running);
-        assert!(!one.heard.has_changed().unwrap(), "it is not over, and an end before is none");
+        assert!(!one.heard.has_changed().unwrap(), "it has not ended, and an end before the wait does not count");
         ends.tell(&over(&running));
         assert_eq!((one.ended().await.id, two.ended().await.id), (running.id, running.id));
-        assert!(!waits.heard.has_changed().unwrap(), "its own is not over");
+        assert!(!waits.heard.has_changed().unwrap(), "its own event has not ended");
         drop((one, two));
         assert_eq!(ends.all().len(), 1);
         drop(waits);

@@ -1,4 +1,5 @@
-//! A route at work, and its queues: one for each of its receivers, so that one that is slow or down holds nobody else.
+//! A lane runs the events of one route. It has one queue per receiver, so that a slow or unreachable receiver delays no
+//! other.
 
 use crate::action::{Action, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
@@ -8,18 +9,18 @@ use crate::store::DueQuery;
 use std::sync::Arc;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// A route at work: what is done on it, and how often at once.
+/// A route with its action and its concurrency limits.
 pub struct Lane {
     /// The source it belongs to.
     pub source: Arc<Source>,
-    /// Its rules.
+    /// Its policies.
     pub route: Arc<Route>,
-    /// What is done; `None`: events are only recorded.
+    /// Its action; `None`: events are only recorded.
     pub(super) action: Option<Arc<dyn Action>>,
     queues: Vec<ReceiverQueue>,
 }
 
-/// The events of a lane that are for one receiver.
+/// The queue of a lane's events for one receiver.
 pub(super) struct ReceiverQueue {
     pub(super) part: u16,
     at_once: u32,
@@ -27,30 +28,32 @@ pub(super) struct ReceiverQueue {
     pub(super) wake: Notify,
 }
 
-/// How long a queue with a backlog waits at least, and at most, for attempts to end, so that the next write starts several.
+/// How long a queue with a backlog waits, at least and at most, for attempts to end, so that the next write starts
+/// several.
 const GATHER_MIN: Duration = Duration::from_millis(10);
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
 impl ReceiverQueue {
-    /// Waits a moment until a quarter of the attempts may begin. Where they end one by one, a look and a write for each
-    /// would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
-    /// database, the longer each write takes, and the more events each of them must start for all to be as fast as one.
+    /// Waits a moment until a quarter of the attempts may begin. Where attempts end one by one, a query and a write for
+    /// each would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
+    /// database, the longer each write takes, and the more events each write must start for all nodes together to be as
+    /// fast as one.
     pub(super) async fn wait_for_permits(&self, took: Duration) {
         let many = self.permits.acquire_many(self.at_once / 4);
-        // They are only waited for: dropped here, they are free again.
+        // The permits are only waited for: dropped here, they are free again.
         tokio::time::timeout((took * 2).clamp(GATHER_MIN, GATHER_MAX), many).await.map(drop).unwrap_or_default();
     }
 }
 
-/// A spot for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
-/// none begins after all, it is given back for the next.
+/// A permit for one attempt. It may include the permit to probe a receiver whose circuit is open: only one attempt has
+/// that one, and if it does not begin after all, the next one gets it.
 pub struct AttemptPermit {
     _permit: OwnedSemaphorePermit,
     probe: Option<(Arc<dyn Action>, u16)>,
 }
 
 impl AttemptPermit {
-    /// For an attempt at this receiver that begins now; else how long the receiver is left alone.
+    /// A permit for an attempt at this receiver that begins now; otherwise how long its circuit stays open.
     fn now(action: Option<&Arc<dyn Action>>, permit: OwnedSemaphorePermit, part: u16) -> Result<Self, Duration> {
         let leave = match action.map(|action| (action, action.ready(part))) {
             None | Some((_, CircuitAdmission::Now)) => None,
@@ -60,7 +63,7 @@ impl AttemptPermit {
         Ok(Self { _permit: permit, probe: leave })
     }
 
-    /// The attempt begins: how its receiver is, its action will know.
+    /// The attempt begins: from now on its action reports the receiver's health.
     pub(super) fn begin(&mut self) {
         self.probe = None;
     }
@@ -91,34 +94,34 @@ impl Lane {
         Self { source, route, action, queues }
     }
 
-    /// A lane on which this node never acts: others do.
+    /// A lane on which this node never acts: other nodes do.
     pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
         let queue = ReceiverQueue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
         Self { source, route, action: None, queues: vec![queue] }
     }
 
-    /// What kind of action its attempts are; `None`: events are only recorded.
+    /// The kind of action of its attempts; `None`: events are only recorded.
     pub fn action_kind(&self) -> Option<ActionKind> {
         self.action.as_ref().map(|action| action.kind())
     }
 
-    /// How many queues it has.
+    /// The number of its queues.
     pub(super) fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// The queue of this number.
+    /// The queue with this number.
     pub(super) fn queue(&self, number: usize) -> &ReceiverQueue {
         &self.queues[number.min(self.queues.len() - 1)]
     }
 
-    /// Where an event for this receiver waits: with the last, if there is no such receiver any more.
+    /// The queue of an event for this receiver: the last queue, if the receiver no longer exists.
     pub(super) fn queue_of(&self, part: u16) -> &ReceiverQueue {
         self.queue(part.into())
     }
 
-    /// A free spot for an event that may turn out to be none, if there is one and its receiver answers. Whether one
-    /// that does not is back is for the queue to try, with an event that is there.
+    /// A free permit for an event that may turn out not to be new, if there is one and its receiver is healthy. A
+    /// receiver whose circuit is open is probed by the queue, with an event that exists.
     pub(super) fn free_spot(&self, part: u16) -> Option<AttemptPermit> {
         if self.action.as_ref().is_some_and(|action| !action.is_healthy(part)) {
             return None;
@@ -127,12 +130,12 @@ impl Lane {
         Some(AttemptPermit { _permit: permit, probe: None })
     }
 
-    /// A spot for an attempt at this receiver that begins now; else how long the receiver is left alone.
+    /// A permit for an attempt at this receiver that begins now; otherwise how long its circuit stays open.
     pub(super) fn spot(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<AttemptPermit, Duration> {
         AttemptPermit::now(self.action.as_ref(), permit, part)
     }
 
-    /// Where the events of a queue are found.
+    /// The query that finds the events of a queue.
     pub(super) fn look(&self, queue: &ReceiverQueue) -> DueQuery {
         let (source, route) = (self.source.name.clone(), self.route.name.clone());
         if self.queues.len() == 1 {
@@ -142,7 +145,7 @@ impl Lane {
         DueQuery::Receiver(source, route, queue.part..=if last { u16::MAX } else { queue.part })
     }
 
-    /// Somebody may have work to do.
+    /// Wakes all queues: one of them may have work to do.
     pub(super) fn wake_all(&self) {
         self.queues.iter().for_each(|queue| queue.wake.notify_one());
     }
@@ -157,12 +160,12 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(100);
 
-    /// Has a receiver that failed too often, and may be tried now.
+    /// An action whose receiver failed too often, and may be probed now.
     struct RecoveringReceiver(Mutex<CircuitBreaker>);
 
     impl Action for RecoveringReceiver {
         fn act<'a>(&'a self, _: Attempt<'a>) -> ActionFuture<'a> {
-            unreachable!("nothing is done here")
+            unreachable!("no attempt runs in this test")
         }
 
         fn kind(&self) -> ActionKind {
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leave_to_try_a_receiver_is_given_back_unless_an_attempt_begins() {
+    fn the_permit_to_probe_a_receiver_is_released_unless_an_attempt_begins() {
         let mut breaker = CircuitBreaker::default();
         for _ in 0..crate::decide::limits::BREAKER_FAILURES {
             breaker.on_result(ReceiverHealth::Down, Duration::ZERO);
@@ -187,12 +190,12 @@ mod tests {
         let action: Arc<dyn Action> = Arc::new(RecoveringReceiver(Mutex::new(breaker)));
         let permits = Arc::new(Semaphore::new(2));
         let spot = || AttemptPermit::now(Some(&action), permits.clone().try_acquire_owned().unwrap(), 0).ok();
-        let first = spot().expect("one may try");
-        assert!(spot().is_none(), "and no second");
+        let first = spot().expect("one attempt may probe");
+        assert!(spot().is_none(), "only one attempt may probe");
         drop(first);
-        let mut second = spot().expect("nobody has tried it");
+        let mut second = spot().expect("the receiver was not probed");
         second.begin();
         drop(second);
-        assert!(spot().is_none(), "it is being tried");
+        assert!(spot().is_none(), "it is being probed");
     }
 }

@@ -1,12 +1,12 @@
-//! Acting on events: one lane per route, each with its permits, and one keeper for what belongs to nobody.
+//! Runs events: one lane per route, each with its permits, and one reaper for what belongs to no lane.
 //!
 //! ```text
-//! claim ─hand-over─▶ attempt ◀─Start─ lane (looks for what is due on its route, while it has a permit)
-//! keeper: ends leases that ran out, sets aside what has no route, forgets what is old
+//! claim ─hand-over─▶ attempt ◀─Start─ lane (polls for due events of its route, while it has a permit)
+//! reaper: ends expired leases, suspends events without a route, removes what has expired
 //! ```
 //!
-//! There is no leader and no schedule: every node looks, and the revision decides who starts. What is known here is
-//! only a hint; the store is the truth.
+//! There is no leader and no schedule: every node polls, and the revision decides which node starts an event. What is
+//! known here is only a hint; the store is the truth.
 pub(crate) mod attempt;
 pub(crate) mod completion;
 pub(crate) mod lane;
@@ -41,12 +41,12 @@ use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Acts on events. Cheap to clone.
+/// Runs events. Cheap to clone.
 #[derive(Clone)]
 pub struct Dispatcher(Arc<DispatcherState>);
 
-/// The leases of this node's attempts, by event and the revision it was started at: the next attempt at an event may
-/// begin before the last one has gone home.
+/// The leases of this node's attempts, by event and the revision at which it was started: a new attempt may start
+/// before the previous task has cleaned up.
 type RunningLeases = BTreeMap<(EventId, Revision), Arc<Lease>>;
 
 struct DispatcherState {
@@ -54,16 +54,16 @@ struct DispatcherState {
     batch: Batcher,
     metrics: Arc<Metrics>,
     node: Node,
-    /// By source, then by route: looked up for every delivery, without making a pair of names.
+    /// By source, then by route: looked up for every delivery, without allocating a pair of names.
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
     keeps: Arc<RetentionPolicies>,
     news: broadcast::Sender<Event>,
     ends: CompletionWaiters,
     output: broadcast::Sender<OutputChunk>,
     running: Mutex<RunningLeases>,
-    /// Events that this node may have started: the store's answer was lost, and is asked for again.
+    /// Events that this node may have started: the store's response was lost, and is asked for again.
     unsure_starts: Mutex<BTreeSet<EventId>>,
-    /// What the attempts of this node have written so far.
+    /// The output of this node's attempts so far.
     writing: Mutex<BTreeMap<EventId, Arc<AttemptOutput>>>,
     stopping: CancellationToken,
     tasks: TaskTracker,
@@ -83,15 +83,15 @@ impl DispatcherState {
     }
 }
 
-/// What is to be acted on, held by this node.
+/// An event that this node may act on.
 pub(crate) struct LeasedEvent {
     /// Running, by this node.
     event: Event,
-    /// Its body, where this node still has it.
+    /// Its payload, where this node still has it.
     payload: Option<StoredValue<Payload>>,
-    /// When the write that made it ours was first sent: the lease counts from there.
+    /// When the write that started it was first sent: the lease counts from then.
     sent: BootInstant,
-    /// How this node knows that it holds it.
+    /// How this node knows that it has the lease.
     known: StartConfirmation,
     spot: AttemptPermit,
 }
@@ -99,17 +99,17 @@ pub(crate) struct LeasedEvent {
 /// How a node knows that it has started an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StartConfirmation {
-    /// The store answered so.
+    /// The store's response said so.
     Answered,
-    /// The store did not answer, and the event was looked up. Another task of this node may have started it.
+    /// The store did not respond, and the event was looked up. Another task of this node may have started it.
     LookedUp,
 }
 
-/// News that a listener may fall behind by.
+/// State changes by which a subscriber may fall behind.
 const NEWS_MAX: usize = 4096;
 
 impl Dispatcher {
-    /// How many receivers of each route are left alone, by the names of the source and the route.
+    /// The number of receivers of each route whose circuit is open, by the names of the source and the route.
     pub(crate) fn open_circuits(&self) -> Vec<(Arc<str>, Arc<str>, u64)> {
         let lanes = self.0.lanes.values().flat_map(HashMap::values);
         let open = lanes.filter_map(|lane| {
@@ -121,7 +121,7 @@ impl Dispatcher {
         open
     }
 
-    /// A dispatcher for these lanes, named anew.
+    /// A dispatcher for these lanes, with a new node name.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>, metrics: Arc<Metrics>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
         let keeps = Arc::new(RetentionPolicies::of_sources(lanes.iter().map(|lane| &*lane.source)));
@@ -147,7 +147,7 @@ impl Dispatcher {
         }))
     }
 
-    /// Starts looking for work.
+    /// Starts polling for work.
     pub fn run(&self) {
         for lane in self.lanes() {
             for queue in 0..lane.queues() {
@@ -161,7 +161,7 @@ impl Dispatcher {
         self.0.tasks.spawn(self.clone().sweep());
     }
 
-    /// Starts looking at the clocks: also on a node that runs nothing.
+    /// Starts watching the clocks: also on a node that runs no events.
     pub fn watch(&self) {
         self.0.tasks.spawn(self.clone().watch_clocks());
     }
@@ -171,7 +171,7 @@ impl Dispatcher {
         &self.0.node
     }
 
-    /// How long the events of its sources are kept, as configured.
+    /// The retention of its sources, as configured.
     pub fn keeps(&self) -> Arc<RetentionPolicies> {
         self.0.keeps.clone()
     }
@@ -185,17 +185,17 @@ impl Dispatcher {
         self.0.lanes.values().flat_map(HashMap::values)
     }
 
-    /// Changes of state, as they are written.
+    /// State changes, as they are written.
     pub fn state_changes(&self) -> broadcast::Receiver<Event> {
         self.0.news.subscribe()
     }
 
-    /// What commands write, as they write it.
+    /// The output of commands, as they write it.
     pub fn output(&self) -> broadcast::Receiver<OutputChunk> {
         self.0.output.subscribe()
     }
 
-    /// The same, with what this event's attempt has written before, if it runs here.
+    /// The same, with the previous output of this event's attempt, if it runs here.
     pub fn output_of(&self, event: EventId) -> (Option<Vec<u8>>, broadcast::Receiver<OutputChunk>) {
         match self.0.writing().get(&event) {
             Some(output) => {
@@ -206,14 +206,14 @@ impl Dispatcher {
         }
     }
 
-    /// A free spot on this lane for an event that is yet to be claimed, if there is one, its receiver answers, and the
-    /// node goes on.
+    /// A free permit on this lane for an event that is about to be claimed, if there is one, its receiver is healthy,
+    /// and the node is not stopping.
     pub fn free_spot(&self, lane: &Lane, part: u16) -> Option<AttemptPermit> {
         if self.0.stopping.is_cancelled() { None } else { lane.free_spot(part) }
     }
 
-    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
-    /// spot, and is still as it was claimed.
+    /// Takes over a new event that was just committed: runs it with this permit if it was claimed as running by this
+    /// node and is still as it was claimed.
     pub fn adopt(&self, event: Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
         self.publish_state(&event, StateDetails::default());
         match to_run {
@@ -229,10 +229,10 @@ impl Dispatcher {
         self.0.tasks.spawn(self.clone().attempt(held));
     }
 
-    /// Writes one step of an event, as its route is configured now.
+    /// Writes one step of an event, by the policies of its route as configured now.
     pub async fn step(&self, event: &Event, step: EventStep) -> Result<Option<AdvanceResult>, StoreError> {
         let now = self.0.store.now();
-        // Nobody can say whether an event may act twice while its route is gone: a doubt is left to a person.
+        // While its route is gone, it is unknown whether the event may act twice: a doubt is left to an operator.
         let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
         let why = match step {
@@ -248,13 +248,13 @@ impl Dispatcher {
         }
     }
 
-    /// Writes a change, and tells what came of it.
+    /// Writes a transition, and reports the result.
     pub async fn write(&self, change: Transition) -> Result<AdvanceResult, StoreError> {
         let why = change.attempt.as_ref().map_or_else(String::new, |tried| tried.why.clone());
         self.write_because(change, why).await
     }
 
-    /// The same, for this reason.
+    /// The same, with this reason for the log.
     pub async fn write_because(&self, change: Transition, why: String) -> Result<AdvanceResult, StoreError> {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
@@ -263,8 +263,8 @@ impl Dispatcher {
         Ok(advance)
     }
 
-    /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
-    /// keeps nobody else's change waiting.
+    /// Writes a transition together with a statement, and reports the result. Not through the batcher: a slow statement
+    /// must not delay other transitions.
     async fn advance_with_sql(
         &self,
         change: Transition,
@@ -300,12 +300,12 @@ impl Dispatcher {
         self.0.metrics.state(event);
         self.0.ends.tell(event);
         if self.0.news.receiver_count() > 0 {
-            // Who stopped listening meanwhile misses nothing.
+            // An error means that there is no subscriber any more.
             self.0.news.send(event.clone()).unwrap_or_default();
         }
     }
 
-    /// Somebody may have work to do: this event's lane, or whoever gets the slot it leaves.
+    /// Wakes the queues that may have work to do: this event's, or, if it leaves its group's slot, all of them.
     pub fn wake(&self, event: &Event) {
         if event.group.is_some() && !event.wants_slot() {
             self.lanes().for_each(|lane| lane.wake_all());
@@ -315,7 +315,7 @@ impl Dispatcher {
         }
     }
 
-    /// Waits for an event to end, at most so long; brings it as it stands then.
+    /// Waits for an event to end, at most `within`; returns the event as it is then.
     pub async fn wait_for_end(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
         let until = tokio::time::Instant::now() + within;
         let (mut waiter, mut hints) = (self.0.ends.wait(id), self.0.store.hints());
@@ -325,7 +325,7 @@ impl Dispatcher {
             {
                 return Ok(event);
             }
-            // Another node may be the one that ends it: that is no news here, at most a hint.
+            // Another node may end it: that is no state change here, at most a hint.
             let look = tokio::time::Instant::now() + JOIN_LOOK;
             tokio::select! {
                 event = waiter.ended() => return Ok(Some(event)),
@@ -335,7 +335,7 @@ impl Dispatcher {
         }
     }
 
-    /// One queue's loop: start what is due while there are permits.
+    /// The loop of one queue: starts what is due while there are permits.
     async fn run_queue(self, lane: Arc<Lane>, queue: usize) {
         let queue = lane.queue(queue);
         let (mut more, mut sure, mut took) = (false, 0, Duration::ZERO);
@@ -368,7 +368,7 @@ impl Dispatcher {
         }
     }
 
-    /// Starts what is due in a queue, as far as permits and its receiver's state go; says how long to rest.
+    /// Starts what is due in a queue, as far as permits and its receiver's health allow. Returns how long to rest.
     async fn start_due(
         &self,
         lane: &Lane,
@@ -390,7 +390,7 @@ impl Dispatcher {
         for event in due.events {
             let start = match (event.queue_state, &step) {
                 (QueueState::Suspended, _) => Err(EventStep::Unsuspend),
-                // Its action was taken out of the config, or it was only recorded and is replayed.
+                // Its action was removed from the config, or it was only recorded and is replayed.
                 (_, None) => Err(EventStep::Record),
                 (_, Some(start)) => Ok(start),
             };
@@ -405,8 +405,7 @@ impl Dispatcher {
                 pause = Duration::ZERO;
                 break;
             };
-            // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
-            // spent on it.
+            // A receiver whose circuit is open is not called: its events wait as they are, and no attempt is spent.
             match lane.spot(permit, event.part) {
                 Ok(spot) if event.part == queue.part && event.start_alone(start, &lane.route, now).is_some() => {
                     spots.push(spot);
@@ -422,7 +421,7 @@ impl Dispatcher {
         let wanted = spots.len();
         match self.start_together(lane, queue, step, spots).await {
             Ok(started) if full && started == limit => (pause, BacklogHint::Yes),
-            // Others hold all that was seen, and let go of it soon.
+            // Other nodes have locked all of these events, and will release them soon.
             Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), BacklogHint::No),
             Ok(_) => (pause, BacklogHint::No),
             Err(error) => (log_and_pause(&error), BacklogHint::No),
@@ -437,9 +436,10 @@ impl Dispatcher {
         }
     }
 
-    /// The event as it was started; `None` where it was not, or not by this. A start whose answer was lost may still be
-    /// under way in the store when the event is looked at. It is sent again until one of the two is known to be written:
-    /// otherwise the event would run on a node that does not know of it. `unsure`: that is so already.
+    /// The event as it was started; `None` if it was not, or not by this task. A start whose response was lost may
+    /// still be in progress in the store when the event is looked up. It is sent again until one of the two is known to
+    /// be written: otherwise the event would be running on a node that does not know of it. `unsure`: a start has been
+    /// sent already.
     async fn begin(&self, event: &Event, start: EventStep, unsure: bool) -> Option<(Event, StartConfirmation)> {
         let mut unsure = unsure.then(|| UnconfirmedStart::note(self, event.id));
         loop {
@@ -460,7 +460,8 @@ impl Dispatcher {
                         }
                         StoreError::Down(_) if unsure.is_some() => {}
                         StoreError::Down(_) | StoreError::Broken(_) => {
-                            // In its spot: a store that takes nothing is not asked again by the next in line.
+                            // Waits while holding its permit, so that a store that accepts nothing is not asked again
+                            // by the next event.
                             self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
                             return None;
                         }
@@ -471,8 +472,8 @@ impl Dispatcher {
         }
     }
 
-    /// The event as it was started, after an answer that did not say so: by this node, and this very attempt. A sender
-    /// may have been told 202 of it meanwhile.
+    /// The event, if it was started by this node in this same attempt after all, although the response did not say so.
+    /// Its sender may have got a 202 meanwhile.
     async fn started(&self, was: &Event) -> Option<Event> {
         let now = renewal::look_up(&*self.0.store, was.id).await?;
         let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.is_running_on(&self.0.node);
@@ -482,12 +483,12 @@ impl Dispatcher {
         ours.then_some(now)
     }
 
-    /// How long until then, but no longer than a look without being told.
+    /// The time until `next`, but at most the polling interval.
     fn until(&self, next: Option<Timestamp>) -> Duration {
         next.map_or(limits::LOOK_EVERY, |next| next.since(self.0.store.now()).min(limits::LOOK_EVERY))
     }
 
-    /// Stops: nothing new is started; what runs may go on for `grace`, is then ended, and settles as unknown.
+    /// Stops: nothing new is started. What is running may go on for `grace`; then it is ended and settled as unknown.
     pub async fn stop(&self, grace: Duration) {
         self.0.stopping.cancel();
         self.0.tasks.close();
@@ -502,8 +503,9 @@ impl Dispatcher {
         self.0.running().values().for_each(|lease| lease.cancel());
     }
 
-    /// Ends an event because a person says so. If this node is at it, its attempt is ended first and writes the end
-    /// itself; if another is, it is called off: a slot is not handed on, nor the event replayed, while its command runs.
+    /// Ends an event because an operator says so. If this node runs it, its attempt is ended first and writes the end
+    /// itself. If another node does, it is cancelled remotely: no slot is handed on and no event replayed while its
+    /// command runs.
     pub async fn cancel(&self, event: &Event) -> Result<Option<AdvanceResult>, StoreError> {
         if !self.is_running_here(event.id) {
             let step = event.cancelled_from_outside(|until| self.0.store.is_lease_over(until));
@@ -515,18 +517,18 @@ impl Dispatcher {
         Ok(stands.map(|event| AdvanceResult::Written { event: Box::new(event), now }))
     }
 
-    /// Is an attempt of this node at this event?
+    /// Whether an attempt of this node at this event is running.
     fn is_running_here(&self, id: EventId) -> bool {
         self.0.running().range(all_of(id)).next().is_some()
     }
 }
 
-/// How often a request that waits for another node's event looks for itself.
+/// How often a request that waits for another node's event polls.
 const JOIN_LOOK: Duration = Duration::from_millis(250);
 /// How long ended attempts may take to be settled.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Says why the store did not answer, and how long to leave it alone.
+/// Logs why the store did not respond; returns how long to wait.
 fn log_and_pause(error: &StoreError) -> Duration {
     log::store_error(error);
     limits::LOOK_EVERY
@@ -536,7 +538,7 @@ fn all_of(id: EventId) -> RangeInclusive<(EventId, Revision)> {
     (id, Revision(0))..=(id, Revision(u64::MAX))
 }
 
-/// A random share.
+/// A random jitter.
 pub(crate) fn jitter() -> Jitter {
     let mut bytes = [0; 4];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");

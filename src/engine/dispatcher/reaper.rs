@@ -1,4 +1,4 @@
-//! What belongs to no attempt and no lane: leases that ran out, events without a route, and what is old.
+//! The background tasks that belong to no attempt and no lane: expired leases, events without a route, retention.
 
 use super::{Dispatcher, jitter, log_and_pause};
 use crate::action::boottime;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 impl Dispatcher {
-    /// The keeper's loop: leases that ran out, and events without a route.
+    /// The reaper's loop: expired leases, and events without a route.
     pub(super) async fn run_reaper(self) {
         let known: Arc<[_]> = self.lanes().map(|lane| (lane.source.name.clone(), lane.route.name.clone())).collect();
         let mut strays_at = tokio::time::Instant::now();
@@ -30,8 +30,8 @@ impl Dispatcher {
     async fn expire(&self) -> Duration {
         match self.0.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await {
             Ok(due) => {
-                // An attempt of this node that still lives settles itself: it may have a result that the store could
-                // not take when the lease ended.
+                // An attempt of this node that is still running settles itself: it may have a result that the store
+                // could not accept when the lease ended.
                 let ours = |id| self.is_running_here(id) || self.0.unsure_starts().contains(&id);
                 for event in due.events.iter().filter(|event| !ours(event.id)) {
                     let expired = self.step(event, EventStep::Expire { jitter: jitter() }).await;
@@ -45,7 +45,8 @@ impl Dispatcher {
         }
     }
 
-    /// Each that is set aside may hand its slot to another without a route: looks until there is none.
+    /// Suspends events without a route. Each may hand its slot to another one without a route, so this repeats until
+    /// there is none.
     async fn suspend_orphans(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
         while !self.0.stopping.is_cancelled() {
             let Ok(due) = self.0.store.due(DueQuery::Orphans(known.clone()), limits::BATCH_CLAIMS_MAX).await else {
@@ -53,7 +54,7 @@ impl Dispatcher {
             };
             let mut more = false;
             for event in due.events {
-                // Its name may be what is damaged: that route will not come back.
+                // Its route's name may be what is damaged: that route will not come back.
                 if event.immutable_digest() != event.digest {
                     self.step(&event, EventStep::Damage).await.ok();
                     continue;
@@ -68,10 +69,11 @@ impl Dispatcher {
         }
     }
 
-    /// The sweep: it only frees space. What may be forgotten is decided in the claim, and again in the sweep's write.
+    /// The sweep only frees space: whether an event has expired is decided in the claim, and again in the sweep's own
+    /// write.
     pub(super) async fn sweep(self) {
         loop {
-            // What failed is told, and tried again by the next sweep.
+            // An error is logged, and the next sweep tries again.
             let behind = self.forget(SweepTrigger::Background).await.is_ok_and(|swept| swept.behind);
             let rest = if behind { Duration::ZERO } else { limits::FORGET_EVERY };
             if self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
@@ -80,18 +82,18 @@ impl Dispatcher {
         }
     }
 
-    /// Frees everything that may be forgotten by now, because a person asks for it.
+    /// Removes everything that has expired, because an operator asks for it.
     pub async fn forget_now(&self) -> Result<ForgetCounts, StoreError> {
         self.forget(SweepTrigger::Asked).await.map(|swept| swept.freed)
     }
 
-    /// How many events the sweep would forget if a jump of the clock that is waited for counted now.
+    /// How many events the sweep would remove if a pending jump of the clock counted now.
     pub async fn would_forget(&self) -> Result<u64, StoreError> {
         let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
         self.0.store.would_forget(keeps, limits::WOULD_FORGET_MAX).await
     }
 
-    /// Frees batch after batch, and tells what came of it.
+    /// Removes batch after batch, and reports the result.
     async fn forget(&self, sweep: SweepTrigger) -> Result<SweepResult, StoreError> {
         let (began, mut freed) = (boottime(), ForgetCounts::default());
         let behind = self.free(sweep, &mut freed).await;
@@ -108,14 +110,14 @@ impl Dispatcher {
         behind.map(|behind| SweepResult { freed, behind })
     }
 
-    /// Frees batch after batch; says whether more may be left.
+    /// Removes batch after batch; returns whether more may be left.
     async fn free(&self, sweep: SweepTrigger, freed: &mut ForgetCounts) -> Result<bool, StoreError> {
         let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
         let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
         let (pace, mut batch) = (self.0.store.sweep_pace(), limits::FORGET_BATCH);
         for batches in 1.. {
             let swept = self.0.store.forget(keeps.clone(), batch).await;
-            // What is gone is gone, also where the batch failed later.
+            // What was removed counts, even if the batch failed later.
             let some = *swept.as_ref().unwrap_or_else(|failed| &failed.freed);
             self.0.metrics.sweeps.freed(some.events, some.bodies);
             freed.add(some);
@@ -141,13 +143,13 @@ impl Dispatcher {
 /// How to sweep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SweepTrigger {
-    /// With pauses, until a batch is not full; a sweep that goes on for longer is told as several.
+    /// With pauses, until a batch is not full. A sweep that takes longer than its interval is reported as several.
     Background,
-    /// Without, until nothing is left.
+    /// Without pauses, until nothing is left.
     Asked,
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
 struct SweepResult {
     freed: ForgetCounts,
     /// More may be left.
@@ -155,7 +157,7 @@ struct SweepResult {
 }
 
 impl Dispatcher {
-    /// Until the node stops.
+    /// Watches the clocks until the node stops.
     pub(super) async fn watch_clocks(self) {
         let mut watch = ClockMonitor::default();
         loop {

@@ -1,4 +1,4 @@
-//! Starting many due events of a queue in one write.
+//! Starts many due events of a queue in one write.
 
 use super::lane::{AttemptPermit, ReceiverQueue};
 use super::{Dispatcher, Lane, LeasedEvent, StartConfirmation, log_and_pause};
@@ -11,23 +11,23 @@ use crate::observe::metrics::StoreOp;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Whether a queue is known to have more due events that start together than a node could start.
+/// Whether a queue is known to have more due events that can be started together than this node can start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum BacklogHint {
     Yes,
     No,
 }
 
-/// Writes that start events without a look at them, after a look that found plenty. A look also finds what needs a step of
-/// its own: it is never far.
+/// Number of writes that start events without a query, after a query that found a backlog. A query also finds events
+/// that need a step of their own, so it must not be far away.
 pub(super) const STARTS_WITHOUT_LOOK: u32 = 4;
 
-/// How long a queue rests if everything it saw to be due was held by other nodes. A node that was stopped in the middle of a
-/// write may hold it for seconds.
+/// How long a queue rests if all due events that it found were locked by other nodes. A node that was stopped in the
+/// middle of a write may hold them for seconds.
 pub(super) const HELD_ELSEWHERE: Duration = Duration::from_millis(50);
 
 impl Dispatcher {
-    /// Starts more of what was seen to be due in plenty, without another look.
+    /// Starts more events of a queue with a backlog, without another query.
     pub(super) async fn start_more(
         &self,
         lane: &Lane,
@@ -54,13 +54,13 @@ impl Dispatcher {
         }
     }
 
-    /// A node's start of an event on this lane; `None`: there is nothing to do on it.
+    /// The step with which this node starts an event on this lane; `None`: the lane has no action.
     pub(super) fn start_step(&self, lane: &Lane) -> Option<EventStep> {
         lane.action_kind().map(|action| EventStep::Start { lasts: lane.route.lease, by: self.0.node.clone(), action })
     }
 
-    /// Starts as many of a queue's due events as there are spots, in one write; says how many. Those that were seen may be
-    /// another node's by now: then it is the next that are started.
+    /// Starts as many of a queue's due events as there are permits, in one write; returns how many. Events that the
+    /// query found may be another node's by now: then the next ones are started.
     pub(super) async fn start_together(
         &self,
         lane: &Lane,
@@ -95,8 +95,8 @@ impl Dispatcher {
     }
 }
 
-/// That this node may have started an event. The keeper leaves it alone meanwhile: nothing has begun, so there is no doubt about
-/// it, however long the store was away.
+/// Records that this node may have started an event. The reaper leaves the event alone meanwhile: nothing has begun, so
+/// there is no doubt about it, however long the store was unreachable.
 pub(super) struct UnconfirmedStart<'a> {
     dispatcher: &'a Dispatcher,
     event: EventId,
