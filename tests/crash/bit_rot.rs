@@ -1,4 +1,4 @@
-//! Single bits flipped in a store at rest: no panic, nothing acted on with a wrong body, and what is damaged is told.
+//! Single bits flipped in a store at rest: no panic, nothing runs with a wrong body, and damage is reported.
 
 use crate::receiver::Receiver;
 use crate::rounds;
@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Events that wait: some for a command, some to be forwarded.
+/// Number of waiting events: some for a command, some to be forwarded.
 const EVENTS: usize = 8;
-/// How long a node has for what is due. It takes a few milliseconds, unless the machine has other work.
+/// How long a node has for due events. It takes a few milliseconds, unless the machine is busy.
 const SETTLES: Duration = Duration::from_mins(2);
 
 fn config(receiver: u16) -> String {
@@ -29,13 +29,13 @@ fn config(receiver: u16) -> String {
     )
 }
 
-/// A store at rest: its files, and what each event was sent with.
+/// A store at rest: its files, and the body of each event.
 struct AtRest {
     files: Vec<(&'static str, Vec<u8>)>,
     bodies: HashMap<EventId, Vec<u8>>,
 }
 
-/// `InLog`: nothing has been moved from the log into the database, as after a crash.
+/// Where the events are. `InLog`: nothing has been moved from the WAL into the database, as after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lies {
     InDatabase,
@@ -64,7 +64,7 @@ async fn at_rest(lies: Lies) -> AtRest {
     AtRest { files: names.iter().map(|name| (*name, std::fs::read(dir.path().join(name)).unwrap())).collect(), bodies }
 }
 
-/// What came of the events of one damaged store.
+/// The results of the events of one damaged store.
 #[derive(Default, Debug, Clone, Copy)]
 struct Sums {
     refused: usize,
@@ -77,12 +77,12 @@ struct Sums {
     twice: usize,
 }
 
-/// How one event stands.
+/// The state of one event.
 #[derive(Debug)]
 struct Standing {
     state: String,
-    /// Does it wait for a time far away, by the store's clock? That goes on from the latest time it holds, which may be
-    /// one that a flipped bit made.
+    /// Whether it waits for a time far away, by the store's clock. That clock continues from the latest stored time,
+    /// which a flipped bit may have made.
     postponed: bool,
 }
 
@@ -92,7 +92,7 @@ impl Standing {
     }
 }
 
-/// How all events stand; `None`: it cannot be read.
+/// The states of all events; `None`: they cannot be read.
 fn standing(path: &Path) -> Option<Vec<Standing>> {
     let db = rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
     let sql = "select state || coalesce(' ' || cause, ''), \
@@ -120,7 +120,7 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     }
     let start = Instant::now();
     let path = house.path("hookonce.db");
-    // What waits for a time far away is not waited for.
+    // Events that wait for a time far away are not waited for.
     let over = |rows: &[Standing]| rows.iter().all(|one| one.is_over() || one.postponed);
     while !house.has_ended() && start.elapsed() < SETTLES && !standing(&path).is_some_and(|rows| over(&rows)) {
         tokio::time::sleep(Duration::from_millis(15)).await;
@@ -142,13 +142,13 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     let known: HashMap<String, &Vec<u8>> = bodies.iter().map(|(id, body)| (id.to_string(), body)).collect();
     for line in house.lines("acted") {
         let (event, digest) = line.split_once(' ').unwrap();
-        let body = known.get(event).unwrap_or_else(|| panic!("{what}: acted on {event}, which nobody sent"));
+        let body = known.get(event).unwrap_or_else(|| panic!("{what}: acted on {event}, which was not sent"));
         let sent = hex::encode(Digest::of(body).0);
         assert!(digest.starts_with(&sent), "{what}: acted on {event} with another body");
         *acted.entry(event.to_owned()).or_default() += 1;
     }
     for (event, body) in &took.effects {
-        let sent = known.get(event).unwrap_or_else(|| panic!("{what}: acted on {event}, which nobody sent"));
+        let sent = known.get(event).unwrap_or_else(|| panic!("{what}: acted on {event}, which was not sent"));
         assert!(*sent == body, "{what}: acted on {event} with another body");
         *acted.entry(event.clone()).or_default() += 1;
     }
@@ -167,7 +167,7 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     sums
 }
 
-/// Flips so many bits, each in a copy of the store: any bit of those bytes of the file that may be hit.
+/// Flips this many bits, each in a copy of the store: any bit of the bytes that `may_be_hit` selects.
 async fn flip(lies: Lies, flips: usize, may_be_hit: impl Fn(u8) -> bool) -> Sums {
     let mut random = Random::new(seed::any());
     let rest = Arc::new(at_rest(lies).await);
@@ -216,22 +216,22 @@ async fn a_bit_flipped_in_the_database_never_runs_the_wrong_thing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bit_flipped_in_the_log_never_loses_an_event_without_a_word() {
+async fn a_bit_flipped_in_the_wal_never_loses_an_event_silently() {
     let sums = flip(Lies::InLog, rounds(100, 1000), |_| true).await;
     assert_eq!((sums.unheard_of, sums.later, sums.postponed), (0, 0, 0), "{sums:?}");
     assert!(sums.refused > 0, "{sums:?}");
 }
 
-/// SQLite keeps definitions as text, and a line that does not end may take the next column into its comment.
+/// SQLite keeps definitions as text: a line break that is lost may take the next column into a comment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bit_flipped_where_a_line_of_a_definition_ends_acts_on_no_row_that_is_read_wrongly() {
+async fn a_bit_flipped_at_a_line_break_of_a_definition_never_acts_on_a_misread_row() {
     let sums = flip(Lies::InDatabase, rounds(60, 1000), |byte| byte == b'\n').await;
     assert_eq!((sums.unheard_of, sums.later, sums.postponed, sums.twice), (0, 0, 0, 0), "{sums:?}");
     assert!(sums.refused > 0, "{sums:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_whose_source_or_route_rotted_is_damaged_and_does_not_wait_for_a_route_of_that_name() {
+async fn an_event_whose_source_or_route_is_corrupt_is_damaged_and_does_not_wait_for_that_route() {
     let rest = at_rest(Lies::InDatabase).await;
     for rot in ["source = 'sdurce'", "route = '3'"] {
         let dir = tempfile::tempdir().unwrap();

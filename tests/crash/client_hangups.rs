@@ -1,4 +1,4 @@
-//! A client that hangs up: its event is whole or absent, and nothing of it stays behind.
+//! Clients that disconnect: their event is complete or absent, and nothing else is left.
 
 use crate::rounds;
 use crate::seed::{self, Random};
@@ -29,7 +29,7 @@ respond = "done"
 run = { steps = ['sleep 0.05; echo $(wc -c) >> acted'] }
 "#;
 
-/// Bodies of so many bytes: together, if they stayed, far more than a node takes at once.
+/// The size of a body: all of them together, if they stayed, would exceed the memory budget.
 const BODY: usize = 300_000;
 
 fn request(path: &str, id: usize) -> (String, Vec<u8>) {
@@ -42,7 +42,7 @@ fn request(path: &str, id: usize) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// Sockets that the node holds.
+/// The number of sockets that the node has open.
 fn sockets(house: &House) -> usize {
     let files = std::fs::read_dir(format!("/proc/{}/fd", house.pid().as_raw_nonzero())).unwrap();
     let is_socket = |name: std::path::PathBuf| name.to_string_lossy().starts_with("socket:");
@@ -50,7 +50,7 @@ fn sockets(house: &House) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_hangs_up_leaves_an_event_that_is_whole_or_absent() {
+async fn a_client_that_disconnects_leaves_an_event_that_is_complete_or_absent() {
     let mut random = Random::new(seed::any());
     let trials = rounds(800, 5000);
     let house = House::new(CONFIG);
@@ -61,7 +61,7 @@ async fn a_client_that_hangs_up_leaves_an_event_that_is_whole_or_absent() {
         let path = ["/noted", "/noted", "/noted", "/held", "/waits"][id % 5];
         let (head, body) = request(path, id);
         let bytes = [head.as_bytes(), &body].concat();
-        // Thirteen places in the head, thirteen in the body, and after all of it.
+        // Thirteen positions in the head, thirteen in the body, and after all of it.
         let cut = match id % 39 {
             n @ 0..13 => n * head.len() / 13,
             n @ 13..26 => head.len() + (n - 13) * BODY / 13,
@@ -78,12 +78,12 @@ async fn a_client_that_hangs_up_leaves_an_event_that_is_whole_or_absent() {
             part_sent += 1;
         }
         if random.below(2) == 0 {
-            set_socket_linger(&stream, Some(Duration::ZERO)).unwrap(); // a reset instead of an end
+            set_socket_linger(&stream, Some(Duration::ZERO)).unwrap(); // a reset instead of a FIN
         }
         drop(stream);
     }
     until("all connections are gone", || sockets(&house) <= before).await;
-    // No body is left in flight: two that fill the room for large bodies still fit.
+    // No body is left in the budget: two that fill the share of large bodies still fit.
     let large = vec![b' '; 23 << 20];
     let headers = |id: &str| [("x-id".to_owned(), id.to_owned()), ("content-type".into(), "application/json".into())];
     let (one, two) = (headers("large 1"), headers("large 2"));
@@ -96,15 +96,15 @@ async fn a_client_that_hangs_up_leaves_an_event_that_is_whole_or_absent() {
     assert_eq!(house.count("dead"), 0, "{}", house.log());
     let sizes =
         house.sql("select distinct coalesce(unpacked, length(body)) as size from payloads where size < 20000000");
-    assert!(sizes.iter().all(|size| *size == BODY.to_string()), "parts of bodies were taken: {sizes:?}");
+    assert!(sizes.iter().all(|size| *size == BODY.to_string()), "incomplete bodies were accepted: {sizes:?}");
     let acting = house.sql("select 1 from events where source <> 'noted'").len();
     let acted = house.lines("acted");
     assert_eq!((acted.len(), acted.iter().all(|line| *line == BODY.to_string())), (acting, true));
     let events = house.sql("select 1 from events where delivery_id not like 'large%'").len();
-    assert!(events <= whole_sent, "{events} events of {whole_sent} whole requests");
+    assert!(events <= whole_sent, "{events} events from {whole_sent} complete requests");
     println!(
-        "N = {trials} hang-ups at 27 places, {part_sent} in the middle: half events 0, connections and bodies left 0; \
-         {events} of {whole_sent} whole requests became events, {acting} acted on, each once"
+        "N = {trials} disconnects at 27 positions, {part_sent} in the middle: half events 0, connections and bodies left 0; \
+         {events} of {whole_sent} complete requests became events, {acting} acted on, each once"
     );
     assert!(events > 0 && acting > 0);
 }

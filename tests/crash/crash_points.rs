@@ -8,19 +8,19 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What brings something to the disk, to a guard, to a receiver, to a sender.
+/// System calls that bring something to the disk, a guard, a receiver or a sender.
 const CALLS: [&str; 8] = ["pwrite64", "fsync", "fdatasync", "ftruncate", "write", "writev", "sendto", "unlink"];
-/// How long the short run may take, traced.
+/// How long the short run may take under strace.
 const RUN: Duration = Duration::from_secs(20);
 
-/// A place in the run: the nth call of this name in a thread.
+/// A crash point: the nth call of this name in a thread.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     call: &'static str,
     nth: usize,
 }
 
-/// `serve` under strace, which stands aside: the child is the node itself.
+/// `serve` under strace, as a grandchild (`-D`): the child process is the node itself.
 pub(crate) fn traced(world: &World, options: &[String]) -> Command {
     let serve = world.house.command(&["serve"]);
     let mut command = Command::new("strace");
@@ -30,7 +30,7 @@ pub(crate) fn traced(world: &World, options: &[String]) -> Command {
     command
 }
 
-/// The short run: a few deliveries to each source, each twice; ends when the node does, or when all is done.
+/// The short run: a few deliveries to each source, some twice; ends when the node does, or when all events have ended.
 pub(crate) async fn short_run(world: &mut World) -> Vec<Delivered> {
     let (client, odd) = (reqwest::Client::builder().timeout(RUN).build().unwrap(), Mutex::default());
     let (to, mut acked) = (world.house.url(""), Vec::new());
@@ -51,7 +51,7 @@ pub(crate) async fn short_run(world: &mut World) -> Vec<Delivered> {
     acked
 }
 
-/// How often the node's threads make each of the calls in a whole run, start and end included.
+/// How often the node's threads make each of the calls in a whole run, including start and exit.
 async fn survey() -> Vec<Point> {
     let mut world = World::new("2s", "0.01").await;
     let command = traced(&world, &[format!("-etrace={}", CALLS.join(","))]);
@@ -71,7 +71,7 @@ async fn survey() -> Vec<Point> {
     CALLS.into_iter().flat_map(|call| (1..=most_of(call).unwrap_or(0)).map(move |nth| Point { call, nth })).collect()
 }
 
-/// Kills the node there, starts another, and looks. Says whether the node died there.
+/// Kills the node there, starts another, and checks. Returns whether the node died there.
 async fn crash_at(point: Point) -> bool {
     let mut world = World::new("2s", "0.01").await;
     let Point { call, nth } = point;
@@ -88,7 +88,7 @@ async fn crash_at(point: Point) -> bool {
     world.deserted().await;
     world.house.start();
     world.settle().await;
-    println!("{call} {nth}: {} acked", acked.len()); // shown when it fails
+    println!("{call} {nth}: {} acked", acked.len()); // shown if the test fails
     world.check(&acked);
     died
 }

@@ -1,4 +1,4 @@
-//! A disk that is full, and a disk that does not keep what it took.
+//! A full disk, and a disk whose syncs fail.
 
 use crate::crash_points::{short_run, traced};
 use crate::promises::World;
@@ -7,13 +7,13 @@ use crate::support::{House, until};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A small disk of our own, mounted over a house: it goes before the house does.
+/// A small tmpfs disk, mounted over a test's folder and unmounted before that is removed.
 pub(crate) struct Disk {
     at: std::path::PathBuf,
 }
 
 impl Disk {
-    /// `None`: only root may.
+    /// `None`: only root may mount.
     pub(crate) fn over(house: &House, config: &str, size: &str) -> Option<Self> {
         let at = house.dir.path().to_owned();
         let size = format!("size={size}");
@@ -59,13 +59,13 @@ async fn send(house: &House, path: &str, id: &str, body: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_restart() {
+async fn a_full_disk_rejects_deliveries_loses_nothing_and_works_again_without_a_restart() {
     let mut house = House::empty(FULL);
     let Some(_disk) = Disk::over(&house, FULL, "12m") else { return };
     std::fs::write(house.path("filler"), vec![7; 8 << 20]).unwrap();
     house.start();
     let body = format!("{{\"text\":\"{}\"}}", "x".repeat(30_000));
-    // These stand in line for as long as the disk is full; the first few run meanwhile.
+    // These events wait for as long as the disk is full; the first few run meanwhile.
     for n in 0..20 {
         assert_eq!(send(&house, "/held", &format!("h{n}"), "{}").await, 202);
     }
@@ -76,7 +76,7 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
         match send(&house, "/noted", &id, &body).await {
             202 => acked.push(id),
             503 => {
-                // What runs ends now: within its lease, which cannot be renewed any more.
+                // Running commands end now: within their lease, which can no longer be renewed.
                 std::fs::write(house.path("go"), "").unwrap();
                 refused.push(id);
             }
@@ -86,7 +86,7 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
             break;
         }
     }
-    assert!(acked.len() > 20 && refused.len() == 30, "{} taken, {} not", acked.len(), refused.len());
+    assert!(acked.len() > 20 && refused.len() == 30, "{} accepted, {} not", acked.len(), refused.len());
     let ready = async || {
         let answer = house.ask("GET", "/readyz").await;
         (answer.status, answer.json()["reason"].as_str().unwrap_or("").to_owned())
@@ -98,11 +98,11 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
     let complaints = house.log().lines().filter(|line| line.contains("ERROR store")).count();
     std::fs::remove_file(house.path("filler")).unwrap();
     let full_for = full_since.elapsed();
-    until("it takes again", || house.sql("select 1").len() == 1).await;
-    // Nobody has delivered anything: a balancer waits for this before anybody does.
+    until("it accepts writes again", || house.sql("select 1").len() == 1).await;
+    // No delivery has arrived yet: a load balancer waits for this before it sends any.
     let patience = Instant::now() + Duration::from_secs(30);
     while ready().await.0 != 200 {
-        assert!(Instant::now() < patience, "it is never ready again");
+        assert!(Instant::now() < patience, "it does not become ready again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(send(&house, "/noted", "after", &body).await, 202);
@@ -112,9 +112,9 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
     acked.push("after".into());
     let there = house.sql("select delivery_id from events where source = 'noted' order by id");
     assert_eq!(there, acked);
-    assert!(complaints < 200, "{complaints} complaints in {full_for:.0?}");
+    assert!(complaints < 200, "{complaints} log lines in {full_for:.0?}");
     println!(
-        "N = {} accepted, {} turned away while full for {full_for:.1?}: lost 0, half-written 0, {complaints} complaints",
+        "N = {} accepted, {} rejected while full for {full_for:.1?}: lost 0, half-written 0, {complaints} log lines",
         acked.len(),
         refused.len() + 1
     );
@@ -127,7 +127,7 @@ async fn a_node_whose_disk_is_full_is_not_ready_before_anything_was_refused() {
     house.start();
     assert_eq!(house.ask("GET", "/readyz").await.status, 200);
     let mut filler = std::fs::File::create(house.path("filler")).unwrap();
-    assert!(std::io::copy(&mut std::io::repeat(7), &mut filler).is_err(), "the disk is never full");
+    assert!(std::io::copy(&mut std::io::repeat(7), &mut filler).is_err(), "the disk does not fill up");
     drop(filler);
     let answer = house.ask("GET", "/readyz").await;
     assert_eq!((answer.status, &answer.json()["reason"]), (503, &"store_not_writable".into()));
@@ -171,6 +171,6 @@ async fn a_sync_that_fails_ends_the_node_and_nothing_that_was_acked_is_lost() {
     for nth in 1..=points {
         acked += sync_fails_at(nth).await;
     }
-    println!("N = {points} failing syncs, {acked} answers of 2xx before them: lost 0, double under hold 0, stuck 0");
+    println!("N = {points} failing syncs, {acked} 2xx responses before them: lost 0, double under hold 0, stuck 0");
     assert!(acked > points, "{acked}");
 }

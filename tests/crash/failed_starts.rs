@@ -1,4 +1,4 @@
-//! What a node says when it cannot start: a sentence on standard error, exit code 2, and nothing touched.
+//! What a node prints when it cannot start: a sentence on standard error, exit code 2, and nothing changed.
 
 use crate::disk::Disk;
 use crate::mounted::Mounted;
@@ -15,7 +15,7 @@ async fn send(house: &House, id: &str) {
     assert_eq!(house.post("/noted", &headers, b"{}").await.unwrap().status, 202);
 }
 
-/// A house with a few events in its store, whose node was killed: the log is not moved into the database.
+/// A folder with a few events in its store, whose node was killed: the WAL is not moved into the database.
 async fn killed() -> House {
     let mut house = House::new(NOTED);
     for n in 0..10 {
@@ -25,7 +25,7 @@ async fn killed() -> House {
     house
 }
 
-/// A house with a few events in its store, whose node has stopped.
+/// A folder with a few events in its store, whose node was stopped.
 async fn stopped() -> House {
     let mut house = killed().await;
     house.start();
@@ -39,11 +39,11 @@ fn run(mut command: Command) -> Output {
     while child.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE / 3 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    child.kill().ok(); // one that started after all
+    child.kill().ok(); // if it started after all
     child.wait_with_output().unwrap()
 }
 
-/// Refused with these words, by this command.
+/// Checks that this command is refused with these words.
 fn check_by(command: Command, words: &[&str]) {
     let output = run(command);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -62,21 +62,21 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_default()
 }
 
-/// Spoils the file, is refused, puts it back: all events are still there.
+/// Damages the file, checks that the start is refused, and restores it: all events are still there.
 fn check_spoilt(mut house: House, file: &str, spoil: impl FnOnce(Vec<u8>) -> Vec<u8>, words: &[&str]) {
     let path = house.path(file);
     let whole = read(&path);
     let spoilt = spoil(whole.clone());
     std::fs::write(&path, &spoilt).unwrap();
     check(&house, words);
-    assert!(read(&path) == spoilt, "{file} was touched");
+    assert!(read(&path) == spoilt, "{file} was changed");
     std::fs::write(&path, &whole).unwrap();
     house.start();
     assert_eq!(house.sql("select count(*) from events"), ["10"]);
 }
 
 #[tokio::test]
-async fn a_database_that_is_none_or_corrupt_or_cut_is_refused_and_left_as_it_is() {
+async fn a_file_that_is_no_database_or_is_corrupt_or_truncated_is_refused_and_left_as_it_is() {
     let garbage = |whole: Vec<u8>| (0..whole.len()).map(|n| (n * 7 + n / 256).to_be_bytes()[7]).collect();
     check_spoilt(stopped().await, "hookonce.db", garbage, &["hookonce.db", "not an SQLite database"]);
     let text = |_| b"these are my notes, and no database\n".repeat(100);
@@ -92,7 +92,7 @@ async fn a_database_that_is_none_or_corrupt_or_cut_is_refused_and_left_as_it_is(
 }
 
 #[tokio::test]
-async fn a_log_that_was_cut_or_is_gone_is_noticed() {
+async fn a_wal_that_was_truncated_or_removed_is_noticed() {
     for share in [0, 1, 3, 7, 9] {
         let cut = move |whole: Vec<u8>| whole[..whole.len() * share / 10].to_vec();
         check_spoilt(killed().await, "hookonce.db-wal", cut, &["hookonce.db", "older", "hookonce.db-wal"]);
@@ -131,14 +131,14 @@ async fn a_store_in_use_under_another_name_is_refused_and_its_node_goes_on() {
 }
 
 #[tokio::test]
-async fn what_stands_only_in_the_log_of_a_killed_node_is_not_missed_under_a_mount_of_the_file() {
+async fn events_only_in_the_wal_of_a_killed_node_are_not_lost_when_the_file_itself_is_mounted() {
     let mut house = killed().await;
     let Some(mounted) = Mounted::at(house.path("mounted.db"), &house.path("hookonce.db")) else { return };
     house.configure(&NOTED.replace("hookonce.db", "mounted.db"));
     let log = read(&house.path("hookonce.db-wal"));
     check(&house, &["mounted.db is itself a mount point", "mount the folder"]);
     check_by(house.command(&["list", "--store", "sqlite:mounted.db"]), &["is itself a mount point"]);
-    assert!(!log.is_empty() && read(&house.path("hookonce.db-wal")) == log, "the log was touched");
+    assert!(!log.is_empty() && read(&house.path("hookonce.db-wal")) == log, "the WAL was changed");
     assert!(!house.path("mounted.db-wal").exists() && !house.path("mounted.db.lock").exists());
     drop(mounted);
     house.configure(NOTED);
@@ -148,7 +148,7 @@ async fn what_stands_only_in_the_log_of_a_killed_node_is_not_missed_under_a_moun
 }
 
 #[tokio::test]
-async fn a_lock_and_a_port_that_a_dying_process_gives_back_in_a_moment_are_waited_for() {
+async fn a_lock_and_a_port_that_a_dying_process_releases_in_a_moment_are_waited_for() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut house = House::empty(&format!("listen = \"{}\"\n{NOTED}", taken.local_addr().unwrap()));
     let lock = std::fs::File::create(house.path("hookonce.db.lock")).unwrap();
@@ -162,7 +162,7 @@ async fn a_lock_and_a_port_that_a_dying_process_gives_back_in_a_moment_are_waite
 }
 
 #[tokio::test]
-async fn a_port_in_use_a_missing_secret_and_a_missing_folder_are_told() {
+async fn a_port_in_use_a_missing_secret_and_a_missing_folder_are_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let house = House::empty(&format!("listen = \"{}\"\n{NOTED}", taken.local_addr().unwrap()));
     check(&house, &["cannot listen on", "hint: "]);
@@ -193,7 +193,7 @@ async fn a_store_of_another_user_is_refused() {
     let house = stopped().await;
     std::fs::set_permissions(house.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(house.path("hookonce.toml"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    // A binary that another user may run, wherever this one lies.
+    // A binary that another user may run, wherever the original is.
     let program = house.path("program");
     std::fs::copy(env!("CARGO_BIN_EXE_hookonce"), &program).unwrap();
     let mut nobody = Command::new("setpriv");

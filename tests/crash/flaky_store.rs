@@ -1,5 +1,5 @@
-//! A store in memory that answers as it is told, and actions that do as they are told: for what no process can be
-//! made to do at the right moment.
+//! A store in memory whose responses the test chooses, and actions whose behaviour it chooses: for what no process can
+//! be made to do at the right moment.
 
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, NewEvent, Payload};
@@ -33,17 +33,17 @@ use tokio::sync::Notify;
 pub(crate) enum Mood {
     Fine,
     Down,
-    /// It is written, and the answer is lost.
+    /// It is written, and the response is lost.
     Written,
-    /// It is not written, and nobody says so.
+    /// It is not written, and the response is lost.
     NotWritten,
-    /// Claims must be made again.
+    /// Claims are undecided and must be repeated.
     Again,
-    /// It answers when it is fine again.
+    /// It responds when the mood is `Fine` again.
     Hangs,
 }
 
-/// The moods of a store, call by call.
+/// A store whose responses are chosen by kind of call.
 #[derive(Clone)]
 pub(crate) struct Flaky {
     pub(crate) memory: MemoryStore,
@@ -52,11 +52,11 @@ pub(crate) struct Flaky {
     pub(crate) reads: Arc<Moods>,
     /// Another node is always first: nothing is advanced.
     pub(crate) held_elsewhere: Arc<AtomicBool>,
-    /// How often somebody looked for what is due on a route.
+    /// How often due events of a route were queried.
     pub(crate) looks: Arc<AtomicUsize>,
 }
 
-/// How the next calls of one kind are answered: those in line first, then all others.
+/// The moods of one kind of call: first those in line, then the default.
 pub(crate) struct Moods {
     next: Mutex<(Vec<Mood>, Mood)>,
     pub(crate) asked: AtomicUsize,
@@ -113,7 +113,7 @@ impl Flaky {
         Self::by(StoreClock::wall(Timestamp::default()))
     }
 
-    /// One that lives by this clock.
+    /// A store with this clock.
     pub(crate) fn by(clock: StoreClock) -> Self {
         let memory = MemoryStore::new(clock);
         let (claims, advances, reads) = (Moods::new(), Moods::new(), Moods::new());
@@ -192,14 +192,14 @@ impl Store for Flaky {
 /// What an action does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Does {
-    /// Takes this long, and is delivered; ends unknown if its lease does before.
+    /// Takes this long and is delivered; ends as unknown if its lease ends before.
     Takes(Duration),
-    /// The same, and does not look at its lease.
+    /// The same, ignoring its lease.
     Ignores(Duration),
     Panics,
 }
 
-/// An action that counts how often it was begun, and how many are at it at once.
+/// An action that counts how often it was started, and how many run at once.
 pub(crate) struct Stub {
     does: Mutex<Does>,
     pub(crate) begun: AtomicUsize,
@@ -222,7 +222,7 @@ impl Stub {
     }
 }
 
-/// Counts who is at it, also when it is dropped.
+/// Counts a running action until it is dropped.
 struct AtIt<'a>(&'a Stub);
 
 impl Drop for AtIt<'_> {
@@ -307,7 +307,7 @@ fn source(route: Arc<Route>) -> Source {
 }
 
 impl Desk {
-    /// A node on this store, whose one route does this.
+    /// A node on this store, whose only route has this action.
     pub(crate) fn new(store: &Flaky, route: Route, action: Arc<Stub>) -> Self {
         let shared: Arc<dyn Store> = Arc::new(store.clone());
         let batch = Batcher::start(shared.clone(), Arc::default());
@@ -317,7 +317,7 @@ impl Desk {
         Self { dispatcher, batch, store: store.clone() }
     }
 
-    /// Claims an event for this node, as the gateway does: running if there is a permit, unless under `hold`.
+    /// Claims an event for this node, as the gateway does: as running if there is a permit, unless under `hold`.
     pub(crate) async fn claim(&self, one: TestEventBuilder) -> Result<Claim, StoreError> {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
@@ -333,7 +333,7 @@ impl Desk {
         self.batch.claim(Arc::new(new), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
-    /// Claims a new event and says which.
+    /// Claims a new event and returns its id.
     pub(crate) async fn new_event(&self, delivery: &str) -> EventId {
         let one = making().delivery(delivery).carrying(delivery.to_owned());
         let id = one.id();
@@ -342,12 +342,12 @@ impl Desk {
         id
     }
 
-    /// The event as it stands, whatever mood the store is in.
+    /// The event as it is now, whatever the store's mood.
     pub(crate) async fn stands(&self, id: EventId) -> Event {
         self.store.memory.get(id).await.unwrap().unwrap()
     }
 
-    /// Waits until an event has ended; brings it.
+    /// Waits until an event has ended; returns it.
     pub(crate) async fn ended(&self, id: EventId) -> Event {
         let start = std::time::Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! Dispatchers on one store: pauses, renewals, and a store that does not answer when it matters most.
+//! Dispatchers on one store: pauses, renewals, and a store that does not respond at the worst moment.
 
 use crate::flaky_store::{Desk, Does, Flaky, Mood, Stub, route};
 use crate::support::until;
@@ -35,9 +35,9 @@ async fn renewals_keep_a_long_action_alone() {
 }
 
 #[tokio::test]
-async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands() {
+async fn the_late_result_of_a_paused_node_is_lost_and_the_second_nodes_result_stays() {
     let store = Flaky::new();
-    // The first node has claimed and its hand never moves again: as if it were stopped.
+    // The first node has claimed, and its action does nothing for long: as if the node were stopped.
     let slow = Stub::new(Does::Ignores(ms(1200)));
     let one = Desk::new(&store, route(ms(300), InDoubtPolicy::Retry, 4), slow.clone());
     let id = one.new_event("paused").await;
@@ -50,7 +50,7 @@ async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands()
     let event = two.ended(id).await;
     let done = event.revision;
     assert_eq!((fast.begun(), event.attempt, event.doubts), (1, 2, 1), "{event:?}");
-    // Now the first wakes up, with a result.
+    // Now the first node continues, with a result.
     store.advances.all(Mood::Fine);
     one.dispatcher.stop(ms(5_000)).await;
     assert_eq!(two.stands(id).await.revision, done, "a stale node wrote");
@@ -68,12 +68,12 @@ async fn a_result_outlasts_an_outage(in_doubt: InDoubtPolicy, away: Duration) {
     desk.store.advances.all(Mood::Fine);
     let event = desk.ended(id).await;
     assert!(matches!(event.state, EventState::Done { .. }), "away for {away:?}: {event:?}");
-    assert_eq!((stub.begun(), event.attempt), (1, 1), "away for {away:?}: what was done was done again");
+    assert_eq!((stub.begun(), event.attempt), (1, 1), "away for {away:?}: it acted twice");
 }
 
 #[tokio::test]
 async fn a_result_is_written_when_the_store_is_back_however_long_that_takes() {
-    // Longer than the lease: whoever looks for leases that ended must leave this one to its attempt.
+    // Longer than the lease: the reaper must leave this event to its attempt.
     let outages = (0..80).map(|n| {
         let in_doubt = if n % 2 == 0 { InDoubtPolicy::Retry } else { InDoubtPolicy::Hold };
         tokio::spawn(a_result_outlasts_an_outage(in_doubt, ms(4100 + 25 * n)))
@@ -84,7 +84,7 @@ async fn a_result_is_written_when_the_store_is_back_however_long_that_takes() {
 }
 
 #[tokio::test]
-async fn what_cannot_renew_its_lease_ends_unknown() {
+async fn an_attempt_that_cannot_renew_its_lease_ends_unknown() {
     for (in_doubt, begun) in [(InDoubtPolicy::Retry, 2), (InDoubtPolicy::Hold, 1)] {
         let (desk, stub) = desk(Does::Takes(ms(60_000)), 300, in_doubt);
         let id = desk.new_event("unknown").await;
@@ -124,11 +124,11 @@ async fn a_store_that_is_away_for_less_than_the_lease_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn an_unsure_answer_to_any_write_of_an_attempt_neither_loses_nor_doubts_nor_doubles() {
+async fn an_unsure_response_to_any_write_of_an_attempt_causes_no_loss_no_doubt_and_no_double_run() {
     let mut trials = 0;
     for in_doubt in [InDoubtPolicy::Retry, InDoubtPolicy::Hold] {
         for mood in [Mood::Written, Mood::NotWritten] {
-            // Start (under hold), two renewals, settle.
+            // The writes: start (under hold), two renewals, settle.
             for nth in 0..4 {
                 trials += 1;
                 let (desk, stub) = desk(Does::Takes(ms(500)), 600, in_doubt);
@@ -143,18 +143,18 @@ async fn an_unsure_answer_to_any_write_of_an_attempt_neither_loses_nor_doubts_no
             }
         }
     }
-    println!("N = {trials} unsure answers to a start, a renewal or a result: doubled 0, doubted 0, lost 0");
+    println!("N = {trials} unsure responses to a start, a renewal or a result: doubled 0, doubted 0, lost 0");
 }
 
 #[tokio::test]
-async fn a_clock_set_an_hour_ahead_does_not_end_what_this_node_is_at() {
+async fn a_clock_set_an_hour_ahead_does_not_end_an_attempt_of_this_node() {
     let clock = StoreClock::manual(Timestamp(1_700_000_000_000_000));
     let (store, stub) = (Flaky::by(clock.clone()), Stub::new(Does::Takes(ms(800))));
     let desk = Desk::new(&store, route(ms(600), InDoubtPolicy::Hold, 4), stub.clone());
     desk.dispatcher.run();
     let id = desk.new_event("clock").await;
     until("it acts", || stub.begun() == 1).await;
-    // The store's clock follows the wall's, and the lease is over by it; by the node's own it is not.
+    // The store's clock follows the wall clock, and by it the lease is over; by the node's own clock it is not.
     clock.advance(Duration::from_hours(1));
     let event = desk.ended(id).await;
     assert!(matches!(event.state, EventState::Done { .. }), "{event:?}");
@@ -162,7 +162,7 @@ async fn a_clock_set_an_hour_ahead_does_not_end_what_this_node_is_at() {
 }
 
 #[tokio::test]
-async fn an_unsure_answer_to_a_claim_neither_loses_nor_doubles() {
+async fn an_unsure_response_to_a_claim_causes_no_loss_and_no_double_run() {
     for in_doubt in [InDoubtPolicy::Retry, InDoubtPolicy::Hold] {
         for moods in [
             &[Mood::Written][..],
@@ -192,7 +192,7 @@ async fn an_unsure_answer_to_a_claim_neither_loses_nor_doubles() {
 }
 
 #[tokio::test]
-async fn an_action_that_panics_gives_its_permit_back_and_is_counted_as_a_doubt() {
+async fn an_action_that_panics_releases_its_permit_and_counts_as_a_doubt() {
     for (in_doubt, begun) in [(InDoubtPolicy::Retry, 2), (InDoubtPolicy::Hold, 1)] {
         let (store, stub) = (Flaky::new(), Stub::new(Does::Panics));
         let desk = Desk::new(&store, route(ms(300), in_doubt, 1), stub.clone());
@@ -231,7 +231,7 @@ async fn an_action_that_does_not_end_with_its_lease_does_not_keep_its_event() {
 }
 
 #[tokio::test]
-async fn a_node_that_stops_hands_back_what_it_has_not_begun_even_if_the_store_is_away_for_a_moment() {
+async fn a_stopping_node_hands_back_what_it_has_not_begun_even_if_the_store_is_down_for_a_moment() {
     let (store, stub) = (Flaky::new(), Stub::new(Does::Takes(ms(1))));
     let desk = Desk::new(&store, route(ms(600), InDoubtPolicy::Hold, 1), stub.clone());
     desk.dispatcher.run();
@@ -254,7 +254,7 @@ async fn a_node_that_stops_hands_back_what_it_has_not_begun_even_if_the_store_is
 }
 
 #[tokio::test]
-async fn what_is_cancelled_while_its_body_is_fetched_does_not_run() {
+async fn an_event_cancelled_while_its_body_is_fetched_does_not_run() {
     let (store, stub) = (Flaky::new(), Stub::new(Does::Takes(ms(1))));
     let desk = Desk::new(&store, route(ms(5_000), InDoubtPolicy::Hold, 1), stub.clone());
     desk.dispatcher.run();
@@ -277,7 +277,7 @@ async fn what_is_cancelled_while_its_body_is_fetched_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_store_that_takes_no_writes_is_asked_now_and_then_and_not_all_the_time() {
+async fn a_store_that_accepts_no_writes_is_not_asked_continuously() {
     let (desk, stub) = desk(Does::Takes(ms(1)), 300, InDoubtPolicy::Hold);
     desk.store.advances.all(Mood::Down);
     let mut ids = Vec::new();
@@ -295,7 +295,7 @@ async fn a_store_that_takes_no_writes_is_asked_now_and_then_and_not_all_the_time
 }
 
 #[tokio::test]
-async fn more_claims_than_may_wait_are_turned_away_and_the_others_are_handed_over_without_their_clients() {
+async fn claims_beyond_the_limit_are_rejected_and_the_others_run_without_their_clients() {
     let (store, stub) = (Flaky::new(), Stub::new(Does::Takes(ms(1))));
     let desk = std::sync::Arc::new(Desk::new(&store, route(ms(5_000), InDoubtPolicy::Hold, 64), stub.clone()));
     store.claims.all(Mood::Hangs);
@@ -312,13 +312,13 @@ async fn more_claims_than_may_wait_are_turned_away_and_the_others_are_handed_ove
             other => panic!("{other:?}"),
         }
     }
-    // All clients hang up; then the store answers.
+    // All clients disconnect; then the store responds.
     clients.shutdown().await;
     desk.dispatcher.run();
     store.claims.all(Mood::Fine);
     until("all that waited are done", || stub.begun() >= limits::CLAIMS_WAITING_MAX).await;
     desk.dispatcher.stop(ms(10_000)).await;
-    println!("N = {crowd} claims at once: {} done without their clients, the others turned away", stub.begun());
+    println!("N = {crowd} claims at once: {} done without their clients, the others rejected", stub.begun());
 }
 
 #[tokio::test]
@@ -338,7 +338,7 @@ async fn claims_of_one_key_in_one_batch_have_one_winner() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_run_without_a_doubt_when_the_store_was_away_meanwhile() {
+async fn a_claim_whose_response_was_lost_runs_without_a_doubt_when_the_store_was_down_meanwhile() {
     let (desk, stub) = desk(Does::Takes(ms(1)), 20_000, InDoubtPolicy::Retry);
     desk.store.claims.all(Mood::Down);
     desk.store.claims.once(&[Mood::Written]);
@@ -368,7 +368,7 @@ async fn a_claim_that_was_not_written_is_not_claimed_by_looking_for_it() {
 }
 
 #[tokio::test]
-async fn a_start_whose_answer_was_lost_is_never_in_doubt_however_long_the_store_is_away() {
+async fn a_start_whose_response_was_lost_is_never_in_doubt_however_long_the_store_is_down() {
     let (desk, stub) = desk(Does::Takes(ms(1)), 300, InDoubtPolicy::Hold);
     desk.store.reads.all(Mood::Down);
     desk.store.advances.once(&[Mood::Written]);
@@ -378,7 +378,7 @@ async fn a_start_whose_answer_was_lost_is_never_in_doubt_however_long_the_store_
         assert!(start.elapsed() < crate::support::PATIENCE, "it is not started: {:?}", desk.stands(id).await);
         tokio::time::sleep(ms(5)).await;
     }
-    // The lease is over, and the node still does not know that it has started the event. Its keeper looks every second.
+    // The lease is over, and the node still does not know that it has started the event. Its reaper looks every second.
     tokio::time::sleep(limits::LOOK_EVERY * 2).await;
     assert_eq!(desk.stands(id).await.state.word(), "running");
     desk.store.reads.all(Mood::Fine);
@@ -388,17 +388,17 @@ async fn a_start_whose_answer_was_lost_is_never_in_doubt_however_long_the_store_
 }
 
 #[tokio::test]
-async fn a_queue_whose_due_events_another_node_holds_does_not_look_for_them_without_rest() {
+async fn a_queue_whose_due_events_are_locked_by_another_node_pauses_between_queries() {
     let (desk, stub) = desk(Does::Takes(ms(1)), 20_000, InDoubtPolicy::Hold);
     desk.store.held_elsewhere.store(true, Ordering::SeqCst);
     let mut ids = Vec::new();
     for n in 0..8 {
-        ids.push(desk.new_event(&n.to_string()).await); // more than a look brings
+        ids.push(desk.new_event(&n.to_string()).await); // more than one query returns
     }
     let before = desk.store.looks.load(Ordering::SeqCst);
     tokio::time::sleep(ms(1000)).await;
     let looks = desk.store.looks.load(Ordering::SeqCst) - before;
-    assert!((1..100).contains(&looks), "{looks} looks in a second");
+    assert!((1..100).contains(&looks), "{looks} queries in a second");
     desk.store.held_elsewhere.store(false, Ordering::SeqCst);
     for id in ids {
         assert!(matches!(desk.ended(id).await.state, EventState::Done { .. }));

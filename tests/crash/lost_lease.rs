@@ -1,4 +1,4 @@
-//! A node that is stopped past its lease and goes on, and a guard whose node is gone before it begins.
+//! A node that is stopped past its lease and continues, and a guard whose node is gone before it begins.
 
 use crate::promises::processes_in;
 use crate::rounds;
@@ -25,7 +25,7 @@ async fn send(house: &House, id: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_stopped_past_its_lease_does_not_believe_a_command_that_was_killed() {
+async fn a_node_stopped_past_its_lease_does_not_record_a_killed_command_as_done() {
     let trials = rounds(4, 40);
     for (in_doubt, end, runs) in [("hold", "dead in_doubt", 1), ("retry", "done acted", 2)] {
         for trial in 0..trials {
@@ -35,9 +35,9 @@ async fn a_node_stopped_past_its_lease_does_not_believe_a_command_that_was_kille
             house.signal(Signal::STOP);
             let command: i32 = house.lines("begun")[0].split(' ').nth(1).unwrap().parse().unwrap();
             let alive = || std::fs::read(format!("/proc/{command}/environ")).is_ok_and(|env| !env.is_empty());
-            // The guard ends it at the lease's deadline, though its node stands still.
+            // The guard kills it at the lease's deadline, although its node is stopped.
             until("the guard has killed the command", || !alive()).await;
-            tokio::time::sleep(Duration::from_millis(300)).await; // the lease itself ends a fifth of it later
+            tokio::time::sleep(Duration::from_millis(300)).await; // the lease itself ends later, by a fifth of its length
             std::fs::write(house.path("fast"), "").unwrap();
             house.signal(Signal::CONT);
             house.quiet().await;
@@ -46,11 +46,11 @@ async fn a_node_stopped_past_its_lease_does_not_believe_a_command_that_was_kille
             assert_eq!(house.lines("begun").len(), runs, "trial {trial}");
             assert_eq!(house.sql("select doubts from events"), ["1"]);
         }
-        println!("N = {trials} nodes stopped past the lease under {in_doubt}: believed a killed command 0");
+        println!("N = {trials} nodes stopped past the lease under {in_doubt}: killed commands recorded as done 0");
     }
 }
 
-/// A node that stands still at any moment of an attempt: what it does when it goes on is done once, or doubted.
+/// A node that is stopped at any moment of an attempt: what it does when it continues is done once, or in doubt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_stopped_at_any_moment_does_not_act_twice_under_hold() {
     let mut random = Random::new(seed::any());

@@ -1,8 +1,8 @@
-//! Crashes: the node is killed, stopped, starved of disk and fed rot; what was accepted is neither lost, nor done
-//! twice where it must not be, nor left lying.
+//! Crashes: the node is killed, stopped, given a full disk or corrupt data; what was accepted is neither lost, nor done
+//! twice where it must not be, nor left undone.
 //!
-//! Every zero is printed with the number of trials behind it: over N trials it bounds the rate by 3/N (95 %).
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Every zero is printed with its number of trials: over N trials it bounds the rate by 3/N (95 %).
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 mod bit_rot;
 mod client_hangups;
@@ -23,7 +23,7 @@ mod senders;
 #[path = "../support/mod.rs"]
 mod support;
 
-/// The numbers for every day, or with `HOOKONCE_FULL` those for a release.
+/// The everyday number of rounds, or with `HOOKONCE_FULL` the number for a release.
 fn rounds(everyday: usize, full: usize) -> usize {
     if std::env::var_os("HOOKONCE_FULL").is_some() { full } else { everyday }
 }

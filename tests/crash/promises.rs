@@ -1,8 +1,8 @@
-//! A house with four sources, one for each promise, and the question whether all of them were kept.
+//! A node with four sources, one for each guarantee, and the check that all guarantees were kept.
 //!
-//! `again`: a command, tried again after a crash · `held`: a command, at most once · `noted`: only recorded ·
-//! `sent`: forwarded, one of each group at a time, to a receiver that honours
-//! `Idempotency-Key` and goes on when its caller dies.
+//! `again`: a command, retried after a crash · `held`: a command, at most once · `noted`: only recorded · `sent`:
+//! forwarded, one of each group at a time, to a receiver that honours `Idempotency-Key` and goes on when its caller
+//! dies.
 
 use crate::receiver::Receiver;
 use crate::support::{House, PATIENCE};
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 /// The paths deliveries go to.
 pub(crate) const SOURCES: [&str; 4] = ["again", "held", "noted", "sent"];
 
-/// Among so many groups the deliveries are spread. A receiver works on one of each at a time.
+/// The number of groups among which deliveries are spread. A receiver works on one of each at a time.
 const GROUPS: u64 = 6;
 
-/// A command that says when it begins and ends, and whether an earlier one of its event is still there. What is left
-/// of a process that is over has no environment any more.
+/// A command that records when it begins and ends, and whether an earlier command of its event is still running. A
+/// process that has ended has no environment any more.
 const ACT: &str = r#"me=$HOOKONCE_EVENT
 for old in pids/$me.*; do
     [ -e "$old" ] && grep -qsa "HOOKONCE_EVENT=$me" "/proc/${old##*.}/environ" && echo "$me $$ ${old##*.}" >> overlaps
@@ -33,7 +33,7 @@ echo "$HOOKONCE_FIELD_N $me $HOOKONCE_ATTEMPT $$" >> "ended.$1"
 rm "pids/$me.$$"
 "#;
 
-/// The config of this world.
+/// The config of these sources.
 pub(crate) fn config(receiver: u16, lease: &str, takes: &str) -> String {
     let source = |source: &str| {
         let retry = "retry = { attempts = 60, first = \"50ms\", longest = \"400ms\" }\n";
@@ -54,7 +54,7 @@ pub(crate) fn config(receiver: u16, lease: &str, takes: &str) -> String {
     format!("store = \"sqlite:hookonce.db\"\n{}", SOURCES.map(source).concat())
 }
 
-/// A delivery: its source and number, and the event it was answered with, if it was.
+/// A delivery: its source and number, and the event in its response, if there was one.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivered {
     pub(crate) source: &'static str,
@@ -68,13 +68,13 @@ impl Delivered {
     }
 }
 
-/// The house and its receiver.
+/// The node and its receiver.
 pub(crate) struct World {
     pub(crate) house: House,
     pub(crate) receiver: Receiver,
 }
 
-/// What was found; every figure that must be zero is checked to be.
+/// The figures found. Every one that must be zero is checked.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) acked: usize,
@@ -96,7 +96,7 @@ impl World {
         Self { house, receiver }
     }
 
-    /// Waits until every event has ended, or says which has not.
+    /// Waits until every event has ended; otherwise reports which has not.
     pub(crate) async fn settle(&self) {
         let start = Instant::now();
         let open = "select source || ' ' || state || ' ' || hex(id) from events where ended_at is null";
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Waits until no process works in the house any more; says how long that took.
+    /// Waits until no process runs in the folder any more; returns how long that took.
     pub(crate) async fn deserted(&self) -> Duration {
         let start = Instant::now();
         loop {
@@ -118,12 +118,12 @@ impl World {
             if left.is_empty() {
                 return start.elapsed();
             }
-            assert!(start.elapsed() < PATIENCE, "these outlive their node: {left:?}");
+            assert!(start.elapsed() < PATIENCE, "processes outlive their node: {left:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Looks whether every promise was kept; `acked` is every answer of 2xx.
+    /// Checks that every guarantee was kept; `acked` is every 2xx response.
     pub(crate) fn check(&self, acked: &[Delivered]) -> Figures {
         let ends = self.ends();
         let mut figures = Figures { acked: acked.len(), ..Figures::default() };
@@ -131,8 +131,8 @@ impl World {
         for one in acked {
             let (event, end) = ends
                 .get(&format!("{}-{}", one.source, one.number))
-                .unwrap_or_else(|| panic!("lost: {one:?} was answered 2xx"));
-            assert_eq!(*event, one.event, "{one:?} is another event than it was answered");
+                .unwrap_or_else(|| panic!("lost: {one:?} got a 2xx"));
+            assert_eq!(*event, one.event, "{one:?} is another event than in its response");
             let held = one.source == "held" && *end == "dead in_doubt";
             assert!(end.starts_with("done") || held, "{one:?} ended {end}");
         }
@@ -145,7 +145,7 @@ impl World {
         figures
     }
 
-    /// By `n`: the event and how it ended. No two events have one `n`.
+    /// By `n`: the event and how it ended. No two events have the same `n`.
     fn ends(&self) -> HashMap<String, (String, String)> {
         let rows = self.house.sql("select n || ' ' || lower(hex(id)) || ' ' || state || ' ' || cause from events");
         let mut ends = HashMap::new();
@@ -159,7 +159,7 @@ impl World {
         ends
     }
 
-    /// How often each `n` stands in this file.
+    /// How often each `n` occurs in this file.
     fn counted(&self, file: &str) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for line in self.house.lines(file) {
@@ -176,7 +176,7 @@ impl World {
             match &**end {
                 "done acted" => {
                     figures.held_done += 1;
-                    assert!(ended.contains_key(n), "{n} is done, and its command never ended");
+                    assert!(ended.contains_key(n), "{n} is done, but its command did not end");
                 }
                 _ => figures.held_in_doubt += 1,
             }
@@ -189,7 +189,7 @@ impl World {
         for (n, (_, end)) in ends.iter().filter(|(n, _)| n.starts_with("again")) {
             figures.again_events += 1;
             assert_eq!(end, "done acted", "{n}");
-            assert!(ended.contains_key(n), "{n} is done, and its command never ended");
+            assert!(ended.contains_key(n), "{n} is done, but its command did not end");
         }
     }
 
@@ -197,7 +197,7 @@ impl World {
         let took = self.receiver.took();
         (figures.calls, figures.effects) = (took.calls, took.effects.len());
         assert_eq!(took.mixed_up, 0, "one key came with two bodies");
-        assert_eq!(took.overlaps, [""; 0], "the receiver was sent two of one group at once");
+        assert_eq!(took.overlaps, [""; 0], "the receiver got two of one group at once");
         let mut effects: HashMap<String, usize> = HashMap::new();
         for body in took.effects.values() {
             let body: serde_json::Value = serde_json::from_slice(body).unwrap();
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-/// The processes that work in this folder, and not only their remains.
+/// The processes with their working directory in this folder, without zombies.
 pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
     let folder = folder.canonicalize().unwrap();
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! kill -9 at random, under load.
+//! Kills the node with SIGKILL at random, under load.
 
 use crate::promises::World;
 use crate::rounds;
@@ -7,7 +7,7 @@ use crate::senders::Load;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The node is killed before it has said that it listens.
+/// Kills the node before it has printed where it listens.
 fn kill_while_starting(world: &World, after: Duration) {
     let mut command = world.house.command(&["serve"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -42,7 +42,7 @@ async fn a_hundred_kills_under_load_lose_nothing_and_double_nothing() {
     assert!(figures.acked > kills * 5 && figures.held_done > 0 && figures.effects > 0, "too little load: {figures:?}");
     println!(
         "N = {kills} kills in {loaded:.0?}, {} deliveries: lost 0, stuck 0, double under hold 0, overlaps 0, effects \
-         per key 1; alone after the last kill in {deserted:.0?}\n{figures:?}",
+         per key 1; no process left {deserted:.0?} after the last kill\n{figures:?}",
         sent.sent
     );
 }

@@ -1,4 +1,4 @@
-//! A receiver of our own: it honours `Idempotency-Key`, and counts calls and effects apart.
+//! A receiver for tests: it honours `Idempotency-Key`, and counts calls and effects separately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,25 +6,25 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A socket that takes what is forwarded.
+/// An HTTP server that receives forwarded events.
 pub(crate) struct Receiver {
     pub(crate) port: u16,
     took: Arc<Mutex<Took>>,
     serving: tokio::task::JoinHandle<()>,
 }
 
-/// What it took.
+/// What it received.
 #[derive(Default, Clone)]
 pub(crate) struct Took {
     /// Every call.
     pub(crate) calls: usize,
-    /// By key, the body it first came with: one effect each.
+    /// By key, the body that came first: one effect each.
     pub(crate) effects: HashMap<String, Vec<u8>>,
     /// Calls whose body was not the one their key first came with.
     pub(crate) mixed_up: usize,
-    /// What it works on, by the group that the body names: it goes on when its caller is gone.
+    /// What it is working on, by the group in the body: it goes on when its caller is gone.
     working: HashMap<String, String>,
-    /// Bodies that came while it worked on another of their group, and those others.
+    /// Bodies that came while it worked on another of their group, with those others.
     pub(crate) overlaps: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn group(body: &[u8]) -> Option<String> {
     body["g"].as_str().map(str::to_owned)
 }
 
-/// A request counts when all of it has come; whoever sent it may be gone by then.
+/// A request counts when it has arrived completely; its sender may be gone by then.
 async fn serve(mut stream: TcpStream, took: Arc<Mutex<Took>>) -> Option<()> {
     let mut buffer = Vec::new();
     loop {

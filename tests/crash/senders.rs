@@ -1,4 +1,4 @@
-//! Senders: they send, repeat, and write down every 2xx.
+//! Senders under load: they send, repeat, and record every 2xx.
 
 use crate::promises::{Delivered, SOURCES};
 use crate::seed::Random;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Of a hundred deliveries, so many repeat an earlier one.
+/// Percentage of deliveries that repeat an earlier one.
 const REPEATS: u64 = 20;
 
-/// Senders at work.
+/// Running senders.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     senders: Vec<JoinHandle<()>>,
@@ -18,7 +18,7 @@ pub(crate) struct Load {
 
 #[derive(Default)]
 struct Shared {
-    /// Where the node listens now.
+    /// The URL of the running node.
     to: Mutex<String>,
     stop: AtomicBool,
     numbers: AtomicU64,
@@ -27,33 +27,33 @@ struct Shared {
     odd: Mutex<Vec<String>>,
 }
 
-/// What came of it.
+/// The result of a load.
 pub(crate) struct Sent {
     pub(crate) acked: Vec<Delivered>,
     pub(crate) sent: u64,
 }
 
 impl Load {
-    /// So many senders, each with a pause of up to so long between two deliveries.
+    /// Starts this many senders, each with a pause of up to `pause` milliseconds between two deliveries.
     pub(crate) fn start(senders: usize, pause: u64, random: &mut Random) -> Self {
         let shared = Arc::<Shared>::default();
         let senders = (0..senders).map(|_| tokio::spawn(send(shared.clone(), pause, random.split()))).collect();
         Self { shared, senders }
     }
 
-    /// The node listens here from now on.
+    /// Sends to this URL from now on.
     pub(crate) fn aim(&self, at: String) {
         *self.shared.to.lock().unwrap() = at;
     }
 
-    /// Ends it, with all requests under way answered or broken.
+    /// Stops, once all requests in progress have been answered or have failed.
     pub(crate) async fn stop(self) -> Sent {
         self.shared.stop.store(true, Ordering::Relaxed);
         for sender in self.senders {
             sender.await.unwrap();
         }
         let odd = std::mem::take(&mut *self.shared.odd.lock().unwrap());
-        assert!(odd.is_empty(), "answers that are neither 2xx nor 503: {odd:?}");
+        assert!(odd.is_empty(), "responses that are neither 2xx nor 503: {odd:?}");
         let acked = std::mem::take(&mut *self.shared.acked.lock().unwrap());
         Sent { acked, sent: self.shared.sent.load(Ordering::Relaxed) }
     }
@@ -70,7 +70,7 @@ async fn send(shared: Arc<Shared>, pause: u64, mut random: Random) {
         }
         let repeats = !earlier.is_empty() && random.below(100) < REPEATS;
         let one = if repeats {
-            // Mostly a recent one: that one may still be under way, or its answer was lost with the node.
+            // Mostly a recent one: that one may still be in progress, or its response was lost with the node.
             let back = random.below(earlier.len().min(10) as u64);
             earlier[earlier.len() - 1 - usize::try_from(back).unwrap()].clone()
         } else {
@@ -93,7 +93,7 @@ async fn send(shared: Arc<Shared>, pause: u64, mut random: Random) {
     }
 }
 
-/// Delivers; the event if it was answered 2xx.
+/// Sends a delivery; the event if the response was 2xx.
 pub(crate) async fn deliver(
     client: &reqwest::Client,
     to: &str,
@@ -104,7 +104,7 @@ pub(crate) async fn deliver(
     let id = format!("{}-{}", one.source, one.number);
     let answer = request.header("x-id", id).header("content-type", "application/json").send().await.ok()?;
     let status = answer.status();
-    // An answer counts with its first line: a sender stops caring there.
+    // A response counts from its first line: a sender needs no more.
     let event = answer.headers().get("hookonce-event").map(|event| event.to_str().unwrap().to_owned());
     if !status.is_success() {
         if status.as_u16() != 503 {

@@ -1,4 +1,4 @@
-//! The port for people and their tools.
+//! The admin port, for operators and their tools.
 
 use crate::support::{Answer, House, SECRET, until};
 use crate::{IN, number, numbers, touch};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 const RUN: &str = "run = { steps = [\"echo out of $HOOKONCE_FIELD_N; echo $HOOKONCE_FIELD_N >> runs\"] }";
 
-/// This status, and this reason where there is one.
+/// Checks for this status, and this reason where there is one.
 fn check(answer: &Answer, status: u16, reason: &str) {
     assert_eq!(answer.status, status, "{answer:?} {}", answer.json());
     assert_eq!(answer.json()["reason"].as_str().unwrap_or(""), reason, "{}", answer.json());
@@ -83,7 +83,7 @@ async fn an_event_is_named_by_its_id_its_end_or_a_delivery() {
 }
 
 #[tokio::test]
-async fn what_a_person_forgets_acts_again() {
+async fn an_event_that_an_operator_forgets_acts_again() {
     let house = House::new(&numbers("", RUN));
     let id = house.deliver(IN, &number("a", 1)).await.event();
     house.quiet().await;
@@ -107,7 +107,7 @@ async fn a_command_that_is_cancelled_is_killed_and_stays_dead() {
     assert_eq!((cancelled.status, &cancelled.json()["cause"]), (200, &json!("cancelled")), "{cancelled:?}");
     let process = format!("/proc/{}", house.lines("pid")[0]);
     assert!(!std::path::Path::new(&process).exists(), "the event ended before its command");
-    assert_eq!(house.sql("select outcome from attempts"), ["unknown"], "what it came to is not told");
+    assert_eq!(house.sql("select outcome from attempts"), ["unknown"], "its outcome is not known");
     check(&house.ask("POST", &format!("/api/events/{id}/cancel")).await, 409, "it is dead");
     assert_eq!(house.deliver(IN, &number("a", 1)).await.json()["cause"], "cancelled");
     assert_eq!((house.lines("runs").len(), house.count("dead")), (0, 1));
@@ -134,7 +134,7 @@ async fn tail_shows_what_happens_while_it_happens() {
 }
 
 #[tokio::test]
-async fn both_ports_say_that_they_live_and_are_ready() {
+async fn both_ports_report_that_they_are_alive_and_ready() {
     let house = House::new(&numbers("", RUN));
     for url in [house.url("/healthz"), house.url("/readyz"), house.admin_url("/healthz"), house.admin_url("/readyz")] {
         let answer = reqwest::get(&url).await.unwrap();
@@ -144,7 +144,7 @@ async fn both_ports_say_that_they_live_and_are_ready() {
 }
 
 #[tokio::test]
-async fn on_loopback_only_this_machine_is_let_in_and_no_web_page() {
+async fn on_loopback_only_this_machine_has_access_and_no_web_page() {
     let house = House::new(&numbers("", RUN));
     let own = house.admin_url("");
     for (name, value, status) in [
@@ -163,7 +163,7 @@ async fn on_loopback_only_this_machine_is_let_in_and_no_web_page() {
 }
 
 #[tokio::test]
-async fn a_token_may_do_what_it_may() {
+async fn a_token_has_only_its_own_permissions() {
     let admin = "[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"SECRET\" }\n\
                  tokens = [{ token = { file = \"reads\" }, may = \"read\" }, { token = { file = \"cron\" }, may = \"forget\" }]\n";
     let mut house = House::empty(&format!("\n{admin}{}", numbers("", RUN)));
@@ -194,7 +194,7 @@ async fn a_token_may_do_what_it_may() {
             assert_eq!(answer.status().as_u16(), status, "{token:?} {method} {path}");
         }
     }
-    assert_eq!(house.ask("GET", "/readyz").await.status, 200, "no token is needed to ask whether it lives");
+    assert_eq!(house.ask("GET", "/readyz").await.status, 200, "no token is needed for a health check");
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! What a command gets of a delivery and of its node, and what it does not get.
+//! What a command gets from a delivery and from its node, and what it does not get.
 
 use super::support::{House, SECRET, Sent, until};
 use super::{IN, numbers, touch};
 use std::process::Command;
 
-/// A source of bodies such as `{"f":"…"}`, with one route.
+/// A config with a source of bodies such as `{"f":"…"}`, with one route.
 fn texts(route: &str) -> String {
     numbers("", route).replace("fields = { n = \"body.n\" }", "fields = { f = \"body.f\" }")
 }
@@ -13,11 +13,11 @@ fn text(id: &str, value: &str) -> Sent {
     Sent::github("push", id, &serde_json::json!({ "f": value }).to_string())
 }
 
-/// A value that makes a file if a shell, perl, python, node or ruby reads it as a program.
+/// A value that creates a file if a shell, perl, python, node or ruby reads it as a program.
 const HOSTILE: &str = "$(touch pwned)`touch pwned`;touch pwned;'\";system('touch pwned')\n";
 
 #[test]
-fn a_value_that_would_be_program_text_is_an_error_that_names_the_safe_form() {
+fn a_value_that_would_be_program_text_is_an_error_that_shows_the_safe_form() {
     let refused = [
         r#"["env", "sh", "-c", "deploy {f}"]"#,
         r#"["sudo", "-u", "web", "sh", "-c", "deploy {f}"]"#,
@@ -70,7 +70,7 @@ async fn a_hostile_value_runs_nothing_in_any_form_that_is_legal() {
     assert_eq!(house.count("done"), 1, "{}", house.log());
     assert!(!house.path("pwned").exists());
     assert_eq!(std::fs::read_to_string(house.path("seen")).unwrap(), format!("{HOSTILE}\n").repeat(6));
-    // What would be an option is not given to a command.
+    // A value that would be read as an option is not given to a command.
     house.deliver(IN, &text("2", "--version")).await;
     house.quiet().await;
     assert_eq!(house.count("dead"), 1);
@@ -115,7 +115,7 @@ async fn descriptors_that_the_node_inherited_do_not_reach_a_command() {
 async fn a_command_cannot_read_the_nodes_environment() {
     let step = "cat /proc/$(cat pid)/comm > comm; cat /proc/$(cat pid)/environ > stolen 2> error; touch end";
     let mut house = House::empty(&numbers("", &format!("run = {{ steps = [\"{step}\"] }}")));
-    // Root's capabilities let it read everything: neither the node nor the command has them here.
+    // Root's capabilities allow it to read everything: neither the node nor the command has them here.
     let node = [env!("CARGO_BIN_EXE_hookonce"), "serve"];
     let without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", node[0], node[1]];
     let argv = if rustix::process::geteuid().is_root() { &without[..] } else { &node[..] };
@@ -128,7 +128,7 @@ async fn a_command_cannot_read_the_nodes_environment() {
     house.quiet().await;
     assert!(house.path("end").exists(), "{}", house.log());
     assert_eq!(house.lines("comm"), ["hookonce"], "the command sees its node");
-    // Not shown if it is wrong: it would be the environment of this test.
+    // Not shown if the assertion fails: it would be the environment of this test.
     assert!(std::fs::read(house.path("stolen")).unwrap().is_empty(), "the command read its node's environment");
     assert!(!std::fs::read(house.path("error")).unwrap().is_empty());
 }
@@ -188,12 +188,12 @@ async fn a_flood_of_output_is_logged_in_part_in_order_and_counted() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_does_not_hold_up_a_command() {
+async fn a_log_pipe_that_is_not_read_does_not_block_a_command() {
     let step = "i=0; while test $i -lt 900; do printf '%0900d\\\\n' $i; i=$((i+1)); done; echo end >> ends";
     let mut house = House::empty(&numbers("", &format!("run = {{ steps = [\"{step}\"], log_output = true }}")));
     assert!(Command::new("mkfifo").arg(house.path("log")).status().unwrap().success());
     let mut command = Command::new("sh");
-    // Open both ways, so that it can be opened and fills up.
+    // Opened for reading and writing, so that opening does not block and the pipe fills up.
     command.args(["-c", "exec \"$0\" serve 2<> log", env!("CARGO_BIN_EXE_hookonce")]);
     command.current_dir(house.dir.path()).env("SECRET", SECRET).env_remove("HOOKONCE_CONFIG");
     house.try_start_by(command).unwrap();

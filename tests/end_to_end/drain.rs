@@ -1,4 +1,4 @@
-//! Told to stop: what runs may end, nothing new begins.
+//! A node that is told to stop: what runs may end, nothing new begins.
 
 use crate::nginx::Nginx;
 use crate::support::{House, until};
@@ -9,7 +9,7 @@ const WAITS: &str =
     "run = { steps = [\"echo begin >> runs; until test -e go; do sleep 0.01; done; echo end >> runs\"] }";
 
 #[tokio::test]
-async fn a_command_under_way_may_end_and_nothing_new_is_taken() {
+async fn a_running_command_may_end_and_nothing_new_is_accepted() {
     let mut house = House::new(&numbers("", WAITS));
     house.deliver(IN, &number("a", 1)).await;
     until("it to run", || house.lines("runs").len() == 1).await;
@@ -26,7 +26,7 @@ async fn a_command_under_way_may_end_and_nothing_new_is_taken() {
 }
 
 #[tokio::test]
-async fn a_node_that_drains_can_be_watched_until_it_ends_and_takes_no_connection_of_a_sender() {
+async fn a_draining_node_can_be_watched_until_it_exits_and_accepts_no_sender_connections() {
     let mut house = House::new(&numbers("", WAITS));
     let event = house.deliver(IN, &number("a", 1)).await.event();
     until("it to run", || house.lines("runs").len() == 1).await;
@@ -36,7 +36,7 @@ async fn a_node_that_drains_can_be_watched_until_it_ends_and_takes_no_connection
     }
     house.signal(Signal::TERM);
     until("it to drain", || house.log().contains("draining")).await;
-    // A sender's proxy is refused at once, and goes to another node.
+    // A sender's proxy is refused at once, and uses another node.
     let sender = house.url("").replace("http://", "");
     until("the port to close", || std::net::TcpStream::connect(&sender).is_err()).await;
     let ask = async |path: &str| house.ask("GET", path).await;
@@ -56,7 +56,7 @@ async fn a_node_that_drains_can_be_watched_until_it_ends_and_takes_no_connection
 }
 
 #[tokio::test]
-async fn behind_nginx_a_node_that_drains_costs_no_sender_a_delivery() {
+async fn behind_nginx_a_draining_node_loses_no_delivery() {
     let (mut drains, other) = (House::new(&numbers("", WAITS)), House::new(&numbers("", WAITS)));
     let [here, there] = [&drains, &other].map(|house| house.url("").replace("http://", ""));
     let beside = format!("upstream nodes {{ server {here}; server {there}; }}");
@@ -81,7 +81,7 @@ async fn behind_nginx_a_node_that_drains_costs_no_sender_a_delivery() {
 }
 
 #[tokio::test]
-async fn who_waits_for_an_answer_still_gets_it() {
+async fn a_sender_that_waits_for_a_response_still_gets_it() {
     let mut house = House::new(&numbers("respond = \"done\"", WAITS));
     let sent = number("a", 1);
     let (answer, ()) = tokio::join!(house.deliver(IN, &sent), async {
@@ -114,7 +114,7 @@ async fn a_second_signal_ends_the_command_and_its_outcome_is_unknown() {
 }
 
 #[tokio::test]
-async fn who_only_watches_does_not_keep_a_node() {
+async fn a_live_stream_client_does_not_keep_a_node_running() {
     let mut house = House::new(&numbers("", WAITS));
     let mut tail = reqwest::get(house.admin_url("/api/live?tail=1")).await.unwrap();
     let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What the sender hears of an event, row by row.
+//! The responses to the sender of an event, case by case.
 
 use crate::receiver::Receiver;
 use crate::support::{Answer, House, Sent, until};
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 const WAITS: &str = "run = { steps = [\"echo run >> runs; until test -e go; do sleep 0.01; done\"] }";
 
-/// The answer has this status, these members and its event's header; the others of its members are nobody's business.
+/// Checks that the response has this status, these members (others are ignored) and its event's header.
 fn check(answer: &Answer, status: u16, members: &Json) {
     let said = answer.json();
     assert_eq!(answer.status, status, "{answer:?} {said}");
@@ -19,7 +19,7 @@ fn check(answer: &Answer, status: u16, members: &Json) {
 }
 
 #[tokio::test]
-async fn a_new_event_is_accepted_and_its_duplicates_hear_where_it_stands() {
+async fn a_new_event_is_accepted_and_its_duplicates_get_its_state() {
     let house = House::new(&numbers("", WAITS));
     let new = house.deliver(IN, &number("a", 1)).await;
     check(&new, 202, &json!({ "status": "accepted" }));
@@ -33,7 +33,7 @@ async fn a_new_event_is_accepted_and_its_duplicates_hear_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_duplicate_of_a_dead_event_hears_its_cause() {
+async fn a_duplicate_of_a_dead_event_gets_its_cause() {
     for (step, cause) in [("exit 1", "failed"), ("exit 127", "rejected")] {
         let house = House::new(&numbers("", &format!("run = {{ steps = [\"{step}\"] }}")));
         let new = house.deliver(IN, &number("a", 1)).await;
@@ -45,7 +45,7 @@ async fn a_duplicate_of_a_dead_event_hears_its_cause() {
 }
 
 #[tokio::test]
-async fn a_stale_delivery_hears_what_it_is_older_than() {
+async fn a_stale_delivery_gets_the_newer_event() {
     let house = House::new(&ghcr("run = { steps = [\"true\"] }"));
     let new = house.deliver(GHCR, &Sent::package("a", "latest", 1, 5)).await;
     let stale = house.deliver(GHCR, &Sent::package("b", "latest", 2, 4)).await;
@@ -53,7 +53,7 @@ async fn a_stale_delivery_hears_what_it_is_older_than() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_command_hears_done_or_dead() {
+async fn a_sender_that_waits_for_a_command_gets_done_or_dead() {
     for (route, status, members) in [
         ("run = { steps = [\"true\"] }", 200, json!({ "status": "done" })),
         ("", 200, json!({ "status": "done" })),
@@ -73,7 +73,7 @@ async fn who_waits_for_a_command_hears_done_or_dead() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_receiver_hears_its_answer_and_so_does_a_repeat() {
+async fn a_sender_that_waits_for_a_receiver_gets_its_response_and_so_does_a_repeat() {
     let receiver = Receiver::open(&[(201, "made"), (200, "another")]).await;
     let house = House::new(&numbers("respond = \"done\"", &format!("forward = {{ url = \"{}\" }}", receiver.url)));
     let first = house.deliver(IN, &number("a", 1)).await;
@@ -93,7 +93,7 @@ async fn who_waits_for_a_receiver_hears_its_answer_and_so_does_a_repeat() {
 }
 
 #[tokio::test]
-async fn a_duplicate_of_a_done_command_hears_done() {
+async fn a_duplicate_of_a_done_command_gets_done() {
     let house = House::new(&numbers("respond = \"done\"", "run = { steps = [\"true\"] }"));
     let first = house.deliver(IN, &number("a", 1)).await;
     let again = house.deliver(IN, &number("a", 1)).await;
@@ -102,7 +102,7 @@ async fn a_duplicate_of_a_done_command_hears_done() {
 }
 
 #[tokio::test]
-async fn who_does_not_want_to_wait_longer_is_told_to_come_again() {
+async fn a_sender_whose_wait_is_over_gets_202_and_retry_after() {
     let house = House::new(&numbers("respond = \"done\"\nrespond_within = \"300ms\"", WAITS));
     let new = house.deliver(IN, &number("a", 1)).await;
     check(&new, 202, &json!({ "status": "accepted", "state": "running" }));
@@ -117,7 +117,7 @@ async fn who_does_not_want_to_wait_longer_is_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_duplicate_joins_the_one_that_waits() {
+async fn a_duplicate_waits_together_with_the_first_delivery() {
     let house = House::new(&numbers(
         "respond = \"done\"",
         "run = { steps = [\"until test -e go; do sleep 0.01; done; exit 1\"] }",
@@ -133,7 +133,7 @@ async fn a_duplicate_joins_the_one_that_waits() {
 }
 
 #[tokio::test]
-async fn a_dead_events_receiver_is_quoted_and_a_repeat_gets_an_attempt_and_an_answer_of_its_own() {
+async fn a_dead_events_response_is_returned_and_a_repeat_gets_an_attempt_and_response_of_its_own() {
     let receiver = Receiver::open(&[(422, "no such team"), (503, "later"), (200, "fine"), (500, "unused")]).await;
     let house = House::new(&numbers("respond = \"done\"", &format!("forward = {{ url = \"{}\" }}", receiver.url)));
     let mut events = Vec::new();
@@ -147,7 +147,7 @@ async fn a_dead_events_receiver_is_quoted_and_a_repeat_gets_an_attempt_and_an_an
 }
 
 #[tokio::test]
-async fn what_an_earlier_attempt_was_answered_is_not_the_answer_of_this_one() {
+async fn the_response_of_an_earlier_attempt_is_not_returned_for_a_later_one() {
     let receiver = Receiver::open(&[(422, "no such team")]).await;
     let config =
         numbers("respond = \"done\"", &format!("forward = {{ url = \"{}\", timeout = \"5s\" }}", receiver.url));
@@ -166,7 +166,7 @@ async fn what_an_earlier_attempt_was_answered_is_not_the_answer_of_this_one() {
 }
 
 #[tokio::test]
-async fn nobody_who_listens_is_a_bad_gateway_and_nobody_who_answers_a_timeout() {
+async fn a_closed_port_is_a_bad_gateway_and_a_hanging_receiver_a_gateway_timeout() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = format!("http://{}/", nobody.local_addr().unwrap());
     drop(nobody);
@@ -179,7 +179,7 @@ async fn nobody_who_listens_is_a_bad_gateway_and_nobody_who_answers_a_timeout() 
 }
 
 #[tokio::test]
-async fn who_waits_for_what_is_superseded_does_not_hear_its_failure() {
+async fn a_sender_that_waits_for_a_superseded_event_does_not_get_its_failure() {
     let receiver = Receiver::open(&[(500, "failed"), (200, "fine")]).await;
     let config = r#"
 [source.numbers]

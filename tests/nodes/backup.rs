@@ -1,4 +1,4 @@
-//! Backups as docs/operating.md says they are made, and what a node knows after one was put back.
+//! Backups as docs/operating.md describes them, and what a node knows after one was restored.
 
 use crate::cluster::ends;
 use crate::server_refusals::{RECORDS, node, on};
@@ -7,7 +7,7 @@ use crate::{postgres, redis};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Deliveries before the backup, and after it.
+/// Number of deliveries before the backup, and after it.
 const BEFORE: usize = 150;
 const AFTER: usize = 50;
 
@@ -15,7 +15,7 @@ fn delivery(n: usize) -> Sent {
     Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}"}}"#))
 }
 
-/// Sends these, and each is answered with this word.
+/// Sends these deliveries and checks that each gets this status word.
 async fn check_words(house: &House, numbers: std::ops::Range<usize>, word: &str) {
     for n in numbers {
         let answer = house.deliver("/in", &delivery(n)).await;
@@ -23,7 +23,7 @@ async fn check_words(house: &House, numbers: std::ops::Range<usize>, word: &str)
     }
 }
 
-/// What was answered before the backup is known, what came after it is not.
+/// Checks that what was accepted before the backup is known, and what came after it is not.
 async fn check_restored(house: &House, what: &str) {
     check_words(house, 0..BEFORE, "duplicate").await;
     check_words(house, BEFORE..BEFORE + AFTER, "accepted").await;
@@ -35,7 +35,7 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The lines to type that the document has for a file, in their order.
+/// The shell commands that the document has for a file, in their order.
 fn documented() -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md")).unwrap();
     let part = text.split("**SQLite.** While").nth(1).and_then(|rest| rest.split("**PostgreSQL.**").next()).unwrap();
@@ -51,9 +51,9 @@ async fn a_file_is_backed_up_beside_its_node_and_restored() {
     assert_eq!(serve, "hookonce serve");
     run(Command::new("sh").args(["-ec", backup]).current_dir(house.dir.path()));
     check_words(&house, BEFORE..BEFORE + AFTER, "accepted").await;
-    house.kill(); // its log stays
+    house.kill(); // its WAL stays
 
-    // One who only copies hears what is wrong.
+    // Copying the file alone is refused with an explanation.
     std::fs::copy(house.path("copy.db"), house.path("hookonce.db")).unwrap();
     std::fs::remove_file(house.path("hookonce.db-wal")).unwrap();
     let said =
@@ -84,7 +84,7 @@ async fn a_database_is_dumped_beside_its_nodes_and_restored_into_a_new_one() {
     assert_eq!(ends(&server.url(&new)).await["recorded"], BEFORE + AFTER);
 }
 
-/// All of a folder, into another.
+/// Copies a folder into another.
 fn copy_folder(from: &Path, to: &Path) {
     run(Command::new("cp").arg("-a").arg(from).arg(to));
 }

@@ -1,11 +1,11 @@
-//! An event is cancelled on a node that is not at it: nothing of its group begins before its command has ended.
+//! Cancelling an event on a node that does not run it: nothing of its group begins before its command has ended.
 
 use crate::server_refusals::node;
 use crate::store_servers::StoreServer;
 use crate::support::{House, Sent, until};
 use serde_json::json;
 
-/// One command at a time, which says when it begins and when it ends, however it ends.
+/// A config with one command at a time, which records when it begins and when it ends, however it ends.
 fn config(dir: &str) -> String {
     format!(
         r#"
@@ -28,7 +28,7 @@ fn deploy(n: u8) -> Sent {
     Sent::github("push", &format!("d{n}"), &json!({ "n": n }).to_string())
 }
 
-pub(crate) async fn an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs(store: StoreServer) {
+pub(crate) async fn an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs(store: StoreServer) {
     let (url, dir) = (store.fresh().await, tempfile::tempdir().unwrap());
     let config = config(&dir.path().display().to_string());
     let nodes = [node(&config, &url), node(&config, &url)];
@@ -37,7 +37,7 @@ pub(crate) async fn an_event_that_is_cancelled_on_another_node_hands_nothing_on_
     until("it to run", || told() == "begins 1\n").await;
     nodes[0].deliver("/in", &deploy(2)).await;
     let at = |house: &House| house.log().contains(&format!("running   event={}", &first[first.len() - 8..]));
-    until("it to be told who is at it", || nodes.iter().any(at)).await;
+    until("the log to say which node runs it", || nodes.iter().any(at)).await;
     let (owner, other) = if at(&nodes[0]) { (&nodes[0], &nodes[1]) } else { (&nodes[1], &nodes[0]) };
 
     let answer = other.ask("POST", &format!("/api/events/{first}/cancel")).await;

@@ -1,5 +1,5 @@
-//! A server's clock that was ahead for a while: nothing waits until it gets there again, no lease ends before its time,
-//! and all nodes go by the same clock, also those that are started afterwards.
+//! A server's clock that was ahead for a while: nothing waits until the clock gets there again, no lease ends early,
+//! and all nodes use the same clock, also those that are started afterwards.
 
 use crate::faketime::{Dial, wrong_clock};
 use crate::server_refusals::{RECORDS, node, on};
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::path::Path;
 use std::process::Command;
 
-/// A command that says when it begins and when it ends; one that begins with `fails` fails.
+/// A config with a command that records when it begins and ends; for the name `fails` it fails.
 fn commands(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -33,20 +33,20 @@ fn begun(name: &str) -> Sent {
     Sent::github("push", name, &json!({ "name": name }).to_string())
 }
 
-/// How often these words were told.
+/// How often this line was recorded.
 fn times(dir: &Path, words: &str) -> usize {
     let told = std::fs::read_to_string(dir.join("told")).unwrap_or_default();
     told.lines().filter(|line| *line == words).count()
 }
 
-/// The node has noticed that the clock is right again, for so many times.
+/// Sets the clock right, and waits until the node has noticed.
 async fn set_right(dial: &Dial, house: &House) {
     let before = house.log().matches("no longer jumps").count();
     dial.set("+0");
     until("it to be noticed", || house.log().matches("no longer jumps").count() > before).await;
 }
 
-/// The clock is set ahead, and each of these nodes has noticed.
+/// Sets the clock ahead, and waits until each of these nodes has noticed.
 async fn set_ahead(dial: &Dial, nodes: &[&House]) {
     let noticed = |node: &House| node.log().matches("would_forget=").count();
     let before: Vec<_> = nodes.iter().map(|node| noticed(node)).collect();
@@ -72,9 +72,9 @@ async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
     set_ahead(dial, &[&first]).await;
     tried_again("by a clock that is ahead").await;
     until("it to end", || times("ends one") == 1).await;
-    assert_eq!(times("begins one"), 1, "its lease was taken for over: {}", first.log());
+    assert_eq!(times("begins one"), 1, "its lease was ended early: {}", first.log());
 
-    // It is set right, and a node is started then.
+    // The clock is set right, and then a node is started.
     set_right(dial, &first).await;
     tried_again("by a clock that is right again").await;
     assert!(second.stop().success());
@@ -82,7 +82,7 @@ async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
     second.try_start_by(serve).unwrap();
     assert_eq!(second.deliver("/in", &begun("two")).await.word(), "accepted");
     until("it to end", || times("ends two") == 1).await;
-    assert_eq!(times("begins two"), 1, "a node that came later was not believed its lease: {}", first.log());
+    assert_eq!(times("begins two"), 1, "the lease of a node that started later was ended early: {}", first.log());
 
     // A node that dies leaves a lease that ends in time, however the clock was set meanwhile.
     set_ahead(dial, &[&first, &second]).await;
@@ -90,9 +90,9 @@ async fn check_nothing_waits_and_no_lease_ends_early(url: &str, dial: &Dial) {
     until("it to begin", || times("begins three") == 1).await;
     second.kill();
     set_right(dial, &first).await;
-    until("it to be done by the other", || times("ends three") == 1).await;
+    until("the other node to run it", || times("ends three") == 1).await;
 
-    // And one that is started when none runs goes on where the clock of the store was.
+    // A node that is started when none runs continues from the store's clock.
     set_ahead(dial, &[&first]).await;
     tried_again("by a clock that is ahead again").await;
     assert!({ first }.stop().success());
@@ -125,8 +125,8 @@ path = "/other"
 verify = { scheme = "github", secret = { env = "SECRET" } }
 "#;
 
-/// A node that takes in and runs nothing hears of a jump, of another one, and of a person's word to a worker; and what a
-/// node says of its sources is believed by one that has seen the clock ahead.
+/// A node that only receives notices a jump, another one, and an operator's confirmation on a worker; and a node that
+/// has seen the clock ahead accepts what another node writes about its sources.
 async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
     let config = RECORDS.replacen("per =", "keep = \"30d\"\nper =", 1);
     let start = |house: &mut House, args: &[&str]| {
@@ -143,36 +143,36 @@ async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
     set_ahead(dial, &[&ingest]).await;
     assert_eq!(ingest.deliver("/in", &delivery).await.word(), "duplicate");
     dial.set("+62d");
-    until("another jump to be said", || ingest.log().matches("would_forget=").count() == 2).await;
+    until("another jump to be logged", || ingest.log().matches("would_forget=").count() == 2).await;
 
     set_right(dial, &ingest).await;
     assert!(worker.stop().success());
     start(&mut worker, &["serve"]);
     let had = ingest.ask("DELETE", "/api/sources/other/events").await;
-    assert_eq!(had.status, 409, "a node that runs has it: {had:?}");
+    assert_eq!(had.status, 409, "a running node has it: {had:?}");
 
     set_ahead(dial, &[&ingest]).await;
     let forgets = worker.ask("POST", "/api/forget?now=1").await;
     assert_eq!(forgets.status, 200, "{forgets:?}");
-    until("a person's word to be heard", || ingest.log().matches("no longer jumps").count() == 2).await;
+    until("the confirmation to arrive", || ingest.log().matches("no longer jumps").count() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_only_takes_in_looks_at_the_clock_of_postgres() {
+async fn a_node_that_only_receives_watches_the_clock_of_postgres() {
     let dial = Dial::new();
     let server = postgres::Server::start_by(&dial.wrap(&postgres::program("postgres")), &[]).await;
     check_every_node_looks_at_the_clock(&server.url(&server.database().await), &dial).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_only_takes_in_looks_at_the_clock_of_valkey() {
+async fn a_node_that_only_receives_watches_the_clock_of_valkey() {
     let Some(valkey) = redis::valkey() else { return };
     let dial = Dial::new();
     let server = redis::Server::with(&dial.wrap(&valkey), &[]);
     check_every_node_looks_at_the_clock(&server.url("a"), &dial).await;
 }
 
-/// Takes away what a store of the first release lacks: what it last saw.
+/// Removes what a store of the first release lacks: the time that it last saw.
 fn as_the_first_release_left_it(house: &House, url: &str) {
     if url.starts_with("sqlite:") {
         let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
@@ -189,8 +189,8 @@ fn as_the_first_release_left_it(house: &House, url: &str) {
     assert!(said.as_ref().unwrap().status.success(), "{said:?}");
 }
 
-/// The first start after the first release is under a wrong clock, and so is the next: an event that is taken in between
-/// says nothing of the time.
+/// The first start after the first release is under a wrong clock, and so is the next: an event that was received in
+/// between proves nothing about the time.
 async fn check_an_upgrade_under_a_wrong_clock(url: &str, ahead: impl Fn(&mut Command)) {
     let config = RECORDS.replacen("per =", "keep = \"30d\"\nper =", 1);
     let delivery = |n: usize| Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}"}}"#));

@@ -1,4 +1,4 @@
-//! Several nodes on one store, a receiver that counts, and senders that do not give up.
+//! Harness: several nodes on one store, a receiver that counts, and senders that retry.
 
 use crate::faketime::wrong_clock;
 use crate::store_servers::StoreServer;
@@ -16,19 +16,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// How long a fleet may take to get quiet.
+/// How long a fleet may take until every event has ended.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How long one delivery is tried.
+/// How long one delivery is retried.
 const SENDING: Duration = Duration::from_mins(1);
 
-/// Takes what is forwarded, and honours `Idempotency-Key`.
+/// Receives forwarded events, and honours `Idempotency-Key`.
 pub(crate) struct Receiver {
     pub(crate) url: String,
     seen: Arc<Mutex<HashMap<String, u64>>>,
 }
 
 impl Receiver {
-    /// One that takes so long for each call.
+    /// A receiver that takes this long for each call.
     pub(crate) async fn start(takes: Duration) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/take", listener.local_addr().unwrap());
@@ -54,7 +54,7 @@ impl Receiver {
         Self { url, seen }
     }
 
-    /// Effects (one per key), and calls.
+    /// The number of effects (one per key), and of calls.
     pub(crate) fn counted(&self) -> (usize, u64) {
         let seen = self.seen.lock().unwrap();
         (seen.len(), seen.values().sum())
@@ -74,9 +74,9 @@ pub(crate) struct Fleet {
 /// How a node of the fleet is started.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Start<'a> {
-    /// More arguments.
+    /// Additional arguments.
     pub(crate) args: &'a [&'a str],
-    /// By how much its machine's clock is wrong, as faketime says it.
+    /// How far its machine's clock is off, in faketime's syntax.
     pub(crate) clock: Option<&'a str>,
 }
 
@@ -126,7 +126,7 @@ forward = {{ url = "{}", timeout = "10s" }}
         self.nodes[n].lock().unwrap()
     }
 
-    /// Starts a node that does not run.
+    /// Starts a node that is not running.
     pub(crate) fn start_node(&self, n: usize, start: Start<'_>) {
         let mut house = self.node(n);
         let mut command = house.command(&[&["serve"], start.args].concat());
@@ -138,13 +138,13 @@ forward = {{ url = "{}", timeout = "10s" }}
         self.urls.write().unwrap()[n] = receives.then(|| house.url("/in"));
     }
 
-    /// Ends a node as a crash does, and starts it again.
+    /// Kills a node, as a crash would, and starts it again.
     pub(crate) fn crash(&self, n: usize) {
         self.node(n).kill();
         self.start_node(n, Start::default());
     }
 
-    /// Stops a node as a deploy does, and starts it again. Who balances the load hears of it first.
+    /// Stops a node as a deployment does, and starts it again. The load balancer takes it out first.
     pub(crate) fn replace(&self, n: usize) {
         let url = self.urls.write().unwrap()[n].take();
         assert!(url.is_some());
@@ -153,19 +153,19 @@ forward = {{ url = "{}", timeout = "10s" }}
         self.start_node(n, Start::default());
     }
 
-    /// One of the nodes that receive.
+    /// The URL of one of the nodes that receive.
     fn url(&self) -> Option<String> {
         let urls = self.urls.read().unwrap();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         (0..urls.len()).find_map(|n| urls[(first + n) % urls.len()].clone())
     }
 
-    /// Sends a delivery to the nodes in turn until one takes it; its status and how often it was sent.
+    /// Sends a delivery to the nodes in turn until one accepts it; returns status, body, and how often it was sent.
     pub(crate) async fn send(&self, client: &reqwest::Client, delivery: &Sent) -> (u16, String, u64) {
         let until = Instant::now() + SENDING;
         let mut sent = 0;
         loop {
-            assert!(Instant::now() < until, "nobody took it for a minute");
+            assert!(Instant::now() < until, "no node accepted it for a minute");
             let Some(url) = self.url() else {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
@@ -192,8 +192,8 @@ forward = {{ url = "{}", timeout = "10s" }}
         }
     }
 
-    /// Sends `deliveries` deliveries of `keys` keys, in random order, to random nodes, from so many senders. Says how
-    /// often each word was answered.
+    /// Sends `deliveries` deliveries of `keys` keys, in random order, to random nodes, from `senders` senders. Returns
+    /// how often each status word was answered.
     pub(crate) async fn flood(self: &Arc<Self>, deliveries: u64, keys: u64, senders: u64) -> BTreeMap<String, u64> {
         let next = Arc::new(AtomicU64::new(0));
         let tasks: Vec<_> = (0..senders)
@@ -207,7 +207,8 @@ forward = {{ url = "{}", timeout = "10s" }}
                         if n >= deliveries {
                             return words;
                         }
-                        // A step that shares no divisor with the number visits each place once, in no order.
+                        // A step that shares no divisor with the number visits each position once, in a scattered
+                        // order.
                         let place = (n * 611_953 + 7) % deliveries;
                         let body = format!(r#"{{"key":"k{}","n":{n}}}"#, place % keys);
                         let (_, text, _) = fleet.send(&client, &Sent::github("push", &format!("d{n}"), &body)).await;
@@ -226,14 +227,14 @@ forward = {{ url = "{}", timeout = "10s" }}
         all
     }
 
-    /// Waits until every event is over; how many there are, by where they ended.
+    /// Waits until every event has ended; returns how many there are, by how they ended.
     pub(crate) async fn quiet(&self) -> BTreeMap<String, usize> {
         let store = open_for(&self.address, OpenPurpose::Look).await.unwrap();
         over(&*store).await;
         count(&*store).await
     }
 
-    /// Every key has one event and one effect: nothing lost, doubled or stuck.
+    /// Checks that every key has one event and one effect: nothing lost, doubled or stuck.
     pub(crate) async fn settled(&self, what: &str, deliveries: u64, keys: u64, words: &BTreeMap<String, u64>) {
         let ends = self.quiet().await;
         let (effects, calls) = self.receiver.counted();
@@ -246,27 +247,27 @@ forward = {{ url = "{}", timeout = "10s" }}
     }
 }
 
-/// Where the events of the store at this address are, and how many each.
+/// The number of events in the store at this address, by state.
 pub(crate) async fn ends(url: &str) -> BTreeMap<String, usize> {
     count(&*look(url).await).await
 }
 
-/// The same, when every event is over.
+/// The same, when every event has ended.
 pub(crate) async fn ends_when_quiet(url: &str) -> BTreeMap<String, usize> {
     let store = look(url).await;
     over(&*store).await;
     count(&*store).await
 }
 
-/// A look into the store at this address, beside the nodes.
+/// Opens the store at this address for reading, beside the nodes.
 async fn look(url: &str) -> Arc<dyn Inspect> {
     open_for(&StoreUrl::parse(url, std::path::Path::new("")).unwrap(), OpenPurpose::Look).await.unwrap()
 }
 
-/// Waits until every event is over.
+/// Waits until every event has ended.
 async fn over(store: &dyn Inspect) {
     let until = Instant::now() + PATIENCE;
-    // An event may go from one to the other between two looks: the first is looked at once more.
+    // An event may go from one state to the other between two queries, so the first state is queried again.
     let open = ["running", "waiting", "running"];
     let mut clear = 0;
     while clear < open.len() {
@@ -274,7 +275,7 @@ async fn over(store: &dyn Inspect) {
         if store.list(listing).await.unwrap().is_empty() {
             clear += 1;
         } else {
-            assert!(Instant::now() < until, "some are still {}", open[clear]);
+            assert!(Instant::now() < until, "some events are still {}", open[clear]);
             clear = 0;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -305,7 +306,7 @@ async fn count(store: &dyn Inspect) -> BTreeMap<String, usize> {
     }
 }
 
-/// So many in a long run, else so many.
+/// The size of a test: `full` with `HOOKONCE_FULL`, otherwise `small`.
 pub(crate) fn size(full: u64, small: u64) -> u64 {
     if std::env::var_os("HOOKONCE_FULL").is_some() { full } else { small }
 }

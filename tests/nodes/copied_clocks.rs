@@ -1,4 +1,4 @@
-//! Stores that are copied while clocks are wrong, or were, and while a lease has not run out.
+//! Stores that are copied while clocks are or were wrong, and while a lease has not expired.
 
 use crate::cluster::Receiver;
 use crate::faketime::{Dial, wrong_clock};
@@ -10,7 +10,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 const AHEAD: &str = "+31d";
-/// Events that are over when the store is copied.
+/// Number of events that have ended when the store is copied.
 const MANY: usize = 5;
 const SQLITE: &str = "sqlite:hookonce.db";
 
@@ -18,14 +18,14 @@ fn delivery(n: usize) -> Sent {
     Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}"}}"#))
 }
 
-/// Starts a node of this house on this store, by a clock that is wrong by this.
+/// Starts a node on this store, with a clock that is off by this.
 fn start(house: &mut House, url: &str, clock: &str) {
     let mut serve = on(house, url, &["serve"]);
     wrong_clock(&mut serve, clock);
     house.try_start_by(serve).unwrap_or_else(|said| panic!("a node did not start on {url}: {said}"));
 }
 
-/// Copies by a clock that is wrong by this.
+/// Copies, with a clock that is off by this.
 async fn copy(house: &House, from: &str, to: &str, clock: &str) -> Output {
     let mut command = on(house, from, &["migrate", "copy", "--from", "env:SOURCE", "--to", "env:TARGET"]);
     command.env("SOURCE", from).env("TARGET", to);
@@ -33,7 +33,7 @@ async fn copy(house: &House, from: &str, to: &str, clock: &str) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// Copies a store and starts a node on the copy, all of it under a clock that is a month ahead.
+/// Copies a store and starts a node on the copy, all with a clock that is a month ahead.
 async fn check_a_copy_under_a_wrong_clock_forgets_nothing(to: &str) {
     let mut house = House::empty(&RECORDS.replacen("per =", "keep = \"30d\"\nper =", 1));
     start(&mut house, SQLITE, "+0");
@@ -41,7 +41,7 @@ async fn check_a_copy_under_a_wrong_clock_forgets_nothing(to: &str) {
         assert_eq!(house.deliver("/in", &delivery(n)).await.word(), "accepted");
     }
     assert!(house.stop().success());
-    // Of this time there is an event, which proves nothing.
+    // An event of this wrong time proves nothing about the time.
     start(&mut house, SQLITE, AHEAD);
     assert_eq!(house.deliver("/in", &delivery(MANY)).await.word(), "accepted");
     assert!(house.stop().success());
@@ -71,7 +71,7 @@ async fn a_store_that_is_copied_under_a_wrong_clock_into_postgres_forgets_nothin
     check_a_copy_under_a_wrong_clock_forgets_nothing(&server.url(&server.database().await)).await;
 }
 
-/// A route that fails until there is a file `go`.
+/// A route that fails until the file `go` exists.
 fn retried() -> String {
     format!(
         "{RECORDS}[[source.s.route]]\nname = \"r\"\nretry = {{ attempts = 1000, first = \"1s\", longest = \"1s\" }}\n\
@@ -102,7 +102,7 @@ async fn a_store_whose_clock_was_ahead_is_not_copied_to_a_server_while_something
         assert!(said.contains(words), "no {words} in {said}");
     }
 
-    // A file goes on from its time, also by the right clock: what waits is tried again within its backoff.
+    // A file continues from its own time, also with the right clock: what waits is retried within its backoff.
     let copied = copy(&house, SQLITE, "sqlite:copy.db", "+0").await;
     assert!(copied.status.success(), "{copied:?}");
     start(&mut house, "sqlite:copy.db", "+0");
@@ -111,7 +111,7 @@ async fn a_store_whose_clock_was_ahead_is_not_copied_to_a_server_while_something
     until("nothing to wait", || !waits(&house, "sqlite:copy.db")).await;
     assert!(house.stop().success());
 
-    // Then nothing waits, and it is copied.
+    // Then nothing waits, and the store can be copied.
     let copied = copy(&house, "sqlite:copy.db", &server.url("a"), "+0").await;
     assert!(copied.status.success(), "{copied:?}");
     start(&mut house, &server.url("a"), "+0");

@@ -1,5 +1,5 @@
-//! A store that has lost data, and the nodes that are started on it again: by a unit, by a person, by a person who has
-//! read what was lost.
+//! A store that has lost data, and the nodes that are started on it again: by a service manager, by an operator, and by
+//! an operator who has read what was lost.
 
 use crate::server_refusals::on;
 use crate::support::{self, House, Sent, until};
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 
-/// Each event appends its key to a file.
+/// A config whose events append their keys to a file.
 pub(crate) const ACTS: &str = r#"store = { env = "STORE" }
 [source.s]
 path = "/in"
@@ -31,7 +31,7 @@ pub(crate) fn start(house: &mut House, url: &str, args: &[&str]) -> Result<(), S
     house.try_start_by(serve)
 }
 
-/// It is delivered, and the command has run.
+/// Delivers it, and waits until its command has run and its end is written.
 pub(crate) async fn act(house: &House, key: &str) {
     assert_eq!(house.deliver("/in", &delivery(key)).await.word(), "accepted", "{key}");
     until("the command to run", || house.lines("acted").iter().any(|line| line == key)).await;
@@ -42,7 +42,7 @@ pub(crate) async fn act(house: &House, key: &str) {
     .await;
 }
 
-/// It does not start, and says this; the loss that it names.
+/// Checks that the node does not start and prints these words; returns the loss that it names.
 pub(crate) fn refused(house: &mut House, url: &str, args: &[&str], words: &[&str]) -> String {
     let said = start(house, url, args).expect_err("it started");
     assert!(said.starts_with("exit status: 2"), "{said}");
@@ -65,25 +65,25 @@ fn states(house: &House) -> Vec<std::path::PathBuf> {
     files.map(|file| file.path()).collect()
 }
 
-/// Refused twice, as a unit with `Restart=always` would be; by another loss too; and then accepted once.
+/// Refused twice, as a service with `Restart=always` would be; also with the name of another loss; then accepted once.
 pub(crate) async fn goes_on_when_told(house: &mut House, url: &str, words: &[&str], done: &str) {
     let lost = refused(house, url, &[], words);
-    assert_eq!(refused(house, url, &[], words), lost, "the loss keeps its name");
+    assert_eq!(refused(house, url, &[], words), lost, "the loss has the same name");
     assert_eq!(house.lines("acted").iter().filter(|line| *line == done).count(), 1, "it acted again");
     let (code, line) = live(house, url);
     assert!(code == 1 && line.starts_with("wrong") && line.contains(&lost), "{line}");
     refused(house, url, &["--accept-loss", "ab:1"], &["is a different loss"]);
     start(house, url, &["--accept-loss", &lost]).unwrap();
     let accepted = format!("known={lost}");
-    until("the loss to be said to be accepted", || {
+    until("the accepted loss to be logged", || {
         house.log().lines().any(|line| line.contains("accept_loss") && line.contains(&accepted))
     })
     .await;
-    act(house, done).await; // that is what was accepted
+    act(house, done).await; // it acts again: that is what was accepted
     act(house, "after").await;
     assert!(house.stop().success());
     start(house, url, &["--accept-loss", &lost]).unwrap();
-    until("it to be said that there is no loss", || house.log().contains("there is no loss")).await;
+    until("the log line that there is no loss", || house.log().contains("there is no loss")).await;
     assert_eq!(house.deliver("/in", &delivery("after")).await.word(), "duplicate");
     assert_eq!(live(house, url).0, 0);
 }
@@ -107,25 +107,25 @@ async fn set_back(program: &Path) {
     server.kill();
     copied(&copy, &data);
     server.run();
-    // The node that runs notices by itself, or was ended before.
+    // The running node notices it by itself, or was ended before.
     let (status, said) = house.wait();
     assert!(status.code() == Some(2) && said.contains("--accept-loss"), "{status}: {said}");
     goes_on_when_told(&mut house, &url, &["forgotten writes", "This node knew", "the store has"], "lost").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_started_again_on_a_redis_that_was_set_back_waits_for_a_person() {
+async fn a_node_restarted_on_a_redis_that_was_set_back_waits_for_an_operator() {
     set_back(&redis::redis()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_started_again_on_a_valkey_that_was_set_back_waits_for_a_person() {
+async fn a_node_restarted_on_a_valkey_that_was_set_back_waits_for_an_operator() {
     let Some(valkey) = redis::valkey() else { return };
     set_back(&valkey).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_lost_its_data_while_no_node_ran_is_noticed_and_nothing_is_made_in_it() {
+async fn a_redis_that_lost_its_data_while_no_node_ran_is_noticed_and_nothing_is_created_in_it() {
     let server = redis::Server::start();
     let url = server.url("a");
     let mut house = House::empty(ACTS);
@@ -134,12 +134,12 @@ async fn a_redis_that_lost_its_data_while_no_node_ran_is_noticed_and_nothing_is_
     assert!(house.stop().success());
     server.order(&["FLUSHALL"]);
     refused(&mut house, &url, &[], &["the store is gone", "the store has nothing"]);
-    assert_eq!(server.order(&["DBSIZE"]), ::redis::Value::Int(0), "something was made in it");
+    assert_eq!(server.order(&["DBSIZE"]), ::redis::Value::Int(0), "something was created in it");
     goes_on_when_told(&mut house, &url, &["the store is gone", "the store has nothing"], "lost").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_that_a_redis_lost_are_missed_after_a_restart_although_others_have_written_more_since() {
+async fn writes_that_a_redis_lost_are_noticed_after_a_restart_although_others_have_written_more_since() {
     let mut server = redis::Server::start();
     let url = server.url("a");
     let (data, copy) = (server.dir.path().join("appendonlydir"), server.dir.path().join("copy"));
@@ -151,7 +151,7 @@ async fn writes_that_a_redis_lost_are_missed_after_a_restart_although_others_hav
     server.kill();
     copied(&copy, &data);
     server.run();
-    start(&mut other, &url, &[]).unwrap(); // on another machine, which knows nothing
+    start(&mut other, &url, &[]).unwrap(); // on another machine, which has no state file
     for n in 0..10 {
         act(&other, &format!("other{n}")).await;
     }
@@ -180,7 +180,7 @@ async fn two_nodes_of_one_machine_share_what_they_know() {
     server.kill();
     copied(&copy, &data);
     server.run();
-    // The other one wrote it; both know.
+    // The other node wrote it; both know.
     for house in [&mut one, &mut two] {
         let said = house.try_start_by(serve(house)).expect_err("it started");
         assert!(said.starts_with("exit status: 2") && said.contains("forgotten writes"), "{said}");
@@ -188,7 +188,7 @@ async fn two_nodes_of_one_machine_share_what_they_know() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_state_file_is_said_and_is_no_loss() {
+async fn a_damaged_state_file_is_reported_and_is_no_loss() {
     let server = redis::Server::start();
     let url = server.url("a");
     let mut house = House::empty(ACTS);
@@ -202,9 +202,9 @@ async fn a_damaged_state_file_is_said_and_is_no_loss() {
     let (code, line) = live(&house, &url);
     assert!(code == 1 && line.contains("is damaged"), "{line}");
     start(&mut house, &url, &[]).unwrap();
-    until("the file to be said to be damaged", || house.log().contains("is damaged")).await;
+    until("the damaged file to be reported", || house.log().contains("is damaged")).await;
     assert_eq!(house.deliver("/in", &delivery("once")).await.word(), "duplicate");
-    until("it to be written anew", || std::fs::read_to_string(file).is_ok_and(|text| text.contains("digest"))).await;
+    until("it to be written again", || std::fs::read_to_string(file).is_ok_and(|text| text.contains("digest"))).await;
     assert!(house.stop().success());
     start(&mut house, &url, &[]).unwrap();
     assert!(!house.log().contains("is damaged"), "{}", house.log());
@@ -221,7 +221,7 @@ async fn a_state_file_that_cannot_be_read_keeps_a_node_from_starting() {
     let [file] = &states(&house)[..] else { panic!("{:?}", states(&house)) };
     let aside = house.path("aside");
     std::fs::rename(file, &aside).unwrap();
-    std::fs::create_dir(file).unwrap(); // nobody can read this as a file, whatever their rights
+    std::fs::create_dir(file).unwrap(); // a folder cannot be read as a file, whatever the permissions
     for _ in 0..2 {
         let said = start(&mut house, &url, &[]).expect_err("it started");
         assert!(said.starts_with("exit status: 2") && said.contains("cannot be read"), "{said}");
@@ -237,12 +237,12 @@ async fn a_state_file_that_cannot_be_read_keeps_a_node_from_starting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_without_a_state_folder_says_so_at_each_start() {
+async fn a_node_without_a_state_folder_reports_that_at_each_start() {
     let server = redis::Server::start();
     let mut house = House::empty(&ACTS.replacen('\n', "\nstate = \"hookonce.toml/state\"\n", 1));
     for _ in 0..2 {
         start(&mut house, &server.url("a"), &[]).unwrap();
-        until("the folder to be missed", || {
+        until("the missing folder to be reported", || {
             house.log().contains("cannot be created") && house.log().contains(" state ")
         })
         .await;
@@ -252,7 +252,7 @@ async fn a_node_without_a_state_folder_says_so_at_each_start() {
     assert!(code == 0 && line.contains("only while a node runs"), "{line}");
 }
 
-/// A primary and a standby that no longer hears of it, in one URL.
+/// A primary and a standby that can be cut off from it, in one URL.
 struct Pair {
     primary: postgres::Server,
     standby: postgres::Server,
@@ -270,7 +270,7 @@ impl Pair {
         Self { primary, standby, url, database }
     }
 
-    /// The standby has all that the primary has written.
+    /// Waits until the standby has everything that the primary has written.
     async fn caught_up(&self) {
         let db = self.primary.client("postgres").await;
         let until = std::time::Instant::now() + support::PATIENCE;
@@ -285,7 +285,7 @@ impl Pair {
         }
     }
 
-    /// It hears of nothing any more.
+    /// Cuts the standby off from the primary.
     async fn cut_off(&self) {
         let db = self.standby.client("postgres").await;
         db.batch_execute("alter system set primary_conninfo = ''").await.unwrap();
@@ -293,12 +293,12 @@ impl Pair {
         let until = std::time::Instant::now() + support::PATIENCE;
         let hears = "select count(*) from pg_stat_wal_receiver";
         while db.query_one(hears, &[]).await.unwrap().get::<_, i64>(0) > 0 {
-            assert!(std::time::Instant::now() < until, "the standby still hears");
+            assert!(std::time::Instant::now() < until, "the standby is still connected");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
 
-    /// A node that did `before`, which the standby has, and then `lost`, which it has not.
+    /// A node that did `before`, which the standby has, and then `lost`, which it does not have.
     async fn node_with_a_write_that_the_standby_lacks(&self) -> House {
         let mut house = House::empty(ACTS);
         start(&mut house, &self.url, &[]).unwrap();
@@ -323,12 +323,12 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_by_the_node_and_by_i
     let url = pair.url.clone();
     let mut house = pair.node_with_a_write_that_the_standby_lacks().await;
     pair.fail_over().await;
-    // The new primary writes on, past where the old one was.
+    // The new primary writes on, past the position of the old one.
     let db = pair.standby.client(&pair.database).await;
     db.batch_execute("create table others as select n from generate_series(1, 20000) n; drop table others")
         .await
         .unwrap();
-    // A running node is asked; whatever it does, it does not act again.
+    // The running node is asked; whatever it does, it does not act again.
     while !house.has_ended() {
         let _ = house.post("/in", &delivery("lost").headers, &delivery("lost").body).await;
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -339,7 +339,7 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_by_the_node_and_by_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_that_lost_what_the_node_before_wrote_is_noticed_by_its_idle_successor() {
+async fn a_failover_that_lost_the_previous_nodes_writes_is_noticed_by_its_idle_successor() {
     let mut pair = Pair::start().await;
     let url = pair.url.clone();
     let mut house = pair.node_with_a_write_that_the_standby_lacks().await;
@@ -350,7 +350,7 @@ async fn a_failover_that_lost_what_the_node_before_wrote_is_noticed_by_its_idle_
     while !house.has_ended() {
         let _ = house.post("/in", &delivery("lost").headers, &delivery("lost").body).await;
         assert_eq!(house.lines("acted"), ["before", "lost"], "it acted again");
-        assert!(std::time::Instant::now() < patience, "it goes on");
+        assert!(std::time::Instant::now() < patience, "it does not stop");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let (status, said) = house.wait();
@@ -358,14 +358,14 @@ async fn a_failover_that_lost_what_the_node_before_wrote_is_noticed_by_its_idle_
     refused(&mut house, &url, &[], &["forgotten"]);
 }
 
-/// Nothing is remembered through restarts, and events are kept for so long.
+/// A config without a state folder, whose events are kept for this long.
 fn without_state(keep: &str) -> String {
     let config = ACTS.replacen('\n', "\nstate = \"hookonce.toml/state\"\n", 1);
     config.replacen("per =", &format!("keep = \"{keep}\"\nkeep_body = \"0s\"\nper ="), 1)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_node_forgot_as_it_should_is_not_missed_after_a_failover_without_a_state_folder() {
+async fn events_that_another_node_removed_as_expired_are_no_loss_after_a_failover_without_a_state_folder() {
     let mut pair = Pair::start().await;
     let url = pair.url.clone();
     let config = without_state("3s");
@@ -377,7 +377,7 @@ async fn what_another_node_forgot_as_it_should_is_not_missed_after_a_failover_wi
     until("the command to run", || other.lines("acted") == ["old"]).await;
     let patience = std::time::Instant::now() + support::PATIENCE;
     while !other.ask("GET", "/api/events").await.json()["events"].as_array().unwrap().is_empty() {
-        assert!(std::time::Instant::now() < patience, "it is never forgotten");
+        assert!(std::time::Instant::now() < patience, "it is not removed");
         other.ask("POST", "/api/forget").await;
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
@@ -389,7 +389,7 @@ async fn what_another_node_forgot_as_it_should_is_not_missed_after_a_failover_wi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_that_is_pointed_to_it() {
+async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_with_a_new_url() {
     let mut pair = Pair::start().await;
     let mut house = House::empty(ACTS);
     start(&mut house, &pair.primary.url(&pair.database), &[]).unwrap();
@@ -399,14 +399,14 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_that_
     act(&house, "lost").await;
     assert!(house.stop().success());
     pair.fail_over().await;
-    let url = pair.standby.url(&pair.database); // a URL that nobody has used
+    let url = pair.standby.url(&pair.database); // a URL that was not used before
     let lost = refused(&mut house, &url, &[], &["forgotten"]);
     let (code, line) = live(&house, &url);
     assert!(code == 1 && line.starts_with("wrong") && line.contains(&lost), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_standby_that_has_everything_is_followed_without_a_word() {
+async fn a_failover_to_a_standby_that_has_everything_is_followed_silently() {
     let mut pair = Pair::start().await;
     let mut house = House::empty(ACTS);
     start(&mut house, &pair.url.clone(), &[]).unwrap();
@@ -425,12 +425,12 @@ async fn a_failover_to_a_standby_that_has_everything_is_followed_without_a_word(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_postgres_system_is_asked_about_once_and_not_taken_for_a_loss() {
+async fn another_postgres_system_needs_one_confirmation_and_is_not_called_a_loss() {
     let (mut old, new) = (postgres::Server::start().await, postgres::Server::start().await);
     let database = old.database().await;
     new.client("postgres").await.batch_execute(&format!("create database {database}")).await.unwrap();
     let mut house = House::empty(ACTS);
-    // One address: a URL with both, as after the name of a server has moved.
+    // One URL with both addresses, as after the name of a server has moved.
     let url = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{database}", old.port, new.port);
     start(&mut house, &url, &[]).unwrap();
     act(&house, "once").await;
@@ -453,7 +453,7 @@ async fn another_postgres_system_is_asked_about_once_and_not_taken_for_a_loss() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_postgres_that_does_not_tell_its_position_is_fenced_by_what_was_written() {
+async fn a_postgres_that_does_not_report_its_position_is_checked_by_its_marks() {
     let server = postgres::Server::start().await;
     let database = server.database().await;
     let admin = server.client(&database).await;
@@ -482,7 +482,7 @@ async fn a_postgres_that_does_not_tell_its_position_is_fenced_by_what_was_writte
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn marks_that_migrate_down_removed_are_asked_about_once_and_not_taken_for_a_loss() {
+async fn marks_removed_by_migrate_down_need_one_confirmation_and_are_not_called_a_loss() {
     let server = postgres::Server::start().await;
     let database = server.database().await;
     let url = server.url(&database);
@@ -511,7 +511,7 @@ async fn marks_that_migrate_down_removed_are_asked_about_once_and_not_taken_for_
 }
 
 #[test]
-fn the_documented_unit_leaves_a_node_down_that_stopped_with_2_and_gives_it_a_state_folder() {
+fn the_documented_unit_does_not_restart_after_exit_code_2_and_has_a_state_folder() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/start.md")).unwrap();
     let unit = text.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     for line in ["Restart=on-failure", "RestartPreventExitStatus=2", "StateDirectory=hookonce"] {

@@ -1,4 +1,4 @@
-//! A node behind a pooler whose server goes away in the middle of a commit.
+//! A node behind a pooler whose server fails in the middle of a commit.
 
 use crate::failing_pooler::FailingPooler;
 use crate::postgres::Server;
@@ -31,7 +31,7 @@ run      = {{ steps = ["echo $HOOKONCE_FIELD_N >> runs"] }}
     for n in 0..events {
         let sent = Sent::github("push", &format!("d-{n}"), &format!("{{\"n\":{n}}}"));
         while house.deliver("/in", &sent).await.status >= 300 {
-            assert!(Instant::now() < until, "{n} was not taken: {}", house.log());
+            assert!(Instant::now() < until, "{n} was not accepted: {}", house.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -46,5 +46,5 @@ run      = {{ steps = ["echo $HOOKONCE_FIELD_N >> runs"] }}
     let mut runs: Vec<usize> = house.lines("runs").iter().map(|line| line.parse().unwrap()).collect();
     runs.sort_unstable();
     assert_eq!(runs, (0..events).collect::<Vec<_>>());
-    assert!(pooler.spoilt.load(Ordering::SeqCst) >= 16, "too few commits were spoilt");
+    assert!(pooler.spoilt.load(Ordering::SeqCst) >= 16, "too few commits failed");
 }

@@ -1,5 +1,5 @@
 //! Several nodes on one store: real processes on a real PostgreSQL or Redis, killed, paused, replaced and misled.
-#![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 #[path = "../support/cutter.rs"]
 mod cutter;
@@ -35,10 +35,10 @@ mod store_servers;
 mod tls;
 mod wrong_clocks;
 
-use cancelling::an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs;
+use cancelling::an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs;
 use cluster::{Fleet, Start, size};
 use rustix::process::Signal;
-use server_refusals::a_store_that_is_not_there_yet_is_waited_for;
+use server_refusals::an_unreachable_store_is_waited_for_at_start;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ use support::Sent;
 
 const NO_TIME: Duration = Duration::ZERO;
 
-/// The same on both.
+/// Runs each test on both stores.
 macro_rules! on_both {
     ($($name:ident)+) => {
         mod on_postgres { $(
@@ -67,11 +67,11 @@ on_both! {
     a_node_that_slept_past_its_lease_writes_nothing_stale
     a_store_that_crashes_is_waited_for_and_loses_nothing
     clocks_that_are_wrong_by_ten_minutes_change_nothing
-    nodes_are_replaced_under_load_and_nobody_notices
+    nodes_are_replaced_under_load_without_any_loss
     one_node_receives_and_another_acts
-    two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers
-    an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs
-    a_store_that_is_not_there_yet_is_waited_for
+    two_hundred_copies_on_three_nodes_make_one_call_and_get_equal_responses
+    an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs
+    an_unreachable_store_is_waited_for_at_start
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {
@@ -110,7 +110,7 @@ async fn a_node_that_slept_past_its_lease_writes_nothing_stale(store: StoreServe
     for sleep in 0..sleeps {
         let n = usize::try_from(sleep).unwrap() % fleet.len();
         let times = |word: &str| fleet.node(n).log().matches(word).count();
-        support::until("it to be at something", || times(" running ") > times(" done ")).await;
+        support::until("it to run something", || times(" running ") > times(" done ")).await;
         fleet.node(n).signal(Signal::STOP);
         tokio::time::sleep(Duration::from_millis(4_500)).await; // longer than the lease
         fleet.node(n).signal(Signal::CONT);
@@ -119,13 +119,13 @@ async fn a_node_that_slept_past_its_lease_writes_nothing_stale(store: StoreServe
     let words = flood.await.unwrap();
     fleet.settled(&format!("{sleeps} nodes slept past their lease"), deliveries, keys, &words).await;
     let lost: usize = (0..fleet.len()).map(|n| fleet.node(n).log().matches("lease ran out").count()).sum();
-    assert!(lost > 0, "nobody slept while it had something to do");
+    assert!(lost > 0, "no node was stopped while it ran something");
 }
 
 async fn a_store_that_crashes_is_waited_for_and_loses_nothing(store: StoreServer) {
     let (deliveries, keys, crashes) = (size(100_000, 4_000), size(10_000, 800), size(20, 3));
     let mut fleet = Fleet::of_three(store, "accepted", NO_TIME).await;
-    // The server is ours to crash while the fleet is everybody's to send to.
+    // The server is crashed here, while the fleet is shared with the senders.
     let mut store = std::mem::replace(&mut fleet.store, StoreServer::None);
     let fleet = Arc::new(fleet);
     let flood = tokio::spawn({
@@ -154,10 +154,10 @@ async fn clocks_that_are_wrong_by_ten_minutes_change_nothing(store: StoreServer)
     let words = fleet.flood(deliveries, keys, 16).await;
     fleet.settled("clocks wrong by ten minutes", deliveries, keys, &words).await;
     let (effects, calls) = fleet.receiver.counted();
-    assert_eq!(effects as u64, calls, "no lease ended before its time");
+    assert_eq!(effects as u64, calls, "no lease ended early");
 }
 
-async fn nodes_are_replaced_under_load_and_nobody_notices(store: StoreServer) {
+async fn nodes_are_replaced_under_load_without_any_loss(store: StoreServer) {
     let (deliveries, keys, restarts) = (size(300_000, 4_000), size(30_000, 1_000), size(200, 6));
     let fleet = Arc::new(Fleet::of_three(store, "accepted", Duration::from_millis(2)).await);
     let flood = tokio::spawn({
@@ -180,10 +180,10 @@ async fn one_node_receives_and_another_acts(store: StoreServer) {
     let words = fleet.flood(deliveries, keys, 16).await;
     fleet.settled("one receives, two act", deliveries, keys, &words).await;
     let acts = [0, 1, 2].map(|n| fleet.node(n).log().contains(" running "));
-    assert!(!acts[0] && (acts[1] || acts[2]), "who acted: {acts:?}");
+    assert!(!acts[0] && (acts[1] || acts[2]), "the nodes that acted: {acts:?}");
 }
 
-async fn two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers(store: StoreServer) {
+async fn two_hundred_copies_on_three_nodes_make_one_call_and_get_equal_responses(store: StoreServer) {
     let fleet = Arc::new(Fleet::of_three(store, "done", Duration::from_millis(500)).await);
     for round in 0..size(10, 2) {
         let upload = Arc::new(Sent::github("push", &format!("u{round}"), &format!(r#"{{"key":"upload{round}"}}"#)));
@@ -208,7 +208,7 @@ async fn two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers(store:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_whose_answers_are_cut_off_make_one_event_and_one_effect() {
+async fn commits_whose_responses_are_cut_off_make_one_event_and_one_effect() {
     let (cuts, keys) = (size(1_000, 50), size(100_000, 3_000));
     let deliveries = 2 * keys;
     let server = postgres::Server::start().await;

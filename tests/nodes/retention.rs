@@ -1,5 +1,5 @@
-//! A node whose config lacks a source keeps that source's events as long as the nodes that have it promised, says how
-//! many there are, and ends them when a person says so.
+//! A node whose config lacks a source keeps that source's events as long as the nodes that have the source promised,
+//! reports how many there are, and removes them when an operator says so.
 
 use crate::server_refusals::{RECORDS, node, on};
 use crate::support::{Answer, House, PATIENCE, Sent, until};
@@ -7,7 +7,7 @@ use crate::{postgres, redis};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// The source `s`, and beside it one that keeps its events for so long.
+/// A config with the source `s`, and another that keeps its events for this long.
 fn with_other(keep: &str) -> String {
     format!(
         r#"{RECORDS}
@@ -32,7 +32,7 @@ async fn accept(house: &House, path: &str, many: usize) {
     }
 }
 
-/// Starts the node anew with this config.
+/// Restarts the node with this config.
 fn restart(house: &mut House, url: &str, config: &str) {
     assert!(house.stop().success());
     house.configure(config);
@@ -51,7 +51,7 @@ async fn forgotten(house: &House) -> (u64, u64) {
     (told["forgotten"].as_u64().unwrap(), told["bodies"].as_u64().unwrap())
 }
 
-/// It forgets by the `keep` that stands in the store: the default would be 30 days.
+/// Checks that events expire by the `keep` in the store: the default would be 30 days.
 async fn check_kept_as_promised(url: &str) {
     let mut house = node(&with_other("1s"), url);
     accept(&house, "/other", 3).await;
@@ -59,9 +59,9 @@ async fn check_kept_as_promised(url: &str) {
     restart(&mut house, url, RECORDS);
     let begun = Instant::now();
     let mut events = 0;
-    // The node's own sweep may be first: what is left says it.
+    // The node's own sweep may be first: what is left shows it.
     while events < 3 && !get(&house, "/api/events?source=other").await["events"].as_array().unwrap().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "it is not forgotten");
+        assert!(begun.elapsed() < PATIENCE, "it is not removed");
         events += forgotten(&house).await.0;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -87,11 +87,11 @@ async fn a_source_that_a_node_lacks_is_forgotten_by_the_keep_in_the_store_on_red
     check_kept_as_promised(&server.url("a")).await;
 }
 
-/// Forty days, in microseconds.
+/// An age of forty days, in microseconds.
 const AGE: i64 = 40 * 86_400 * 1_000_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_lacks_a_source_forgets_nothing_of_it_before_its_time_or_where_no_keep_stands() {
+async fn a_node_that_lacks_a_source_removes_nothing_of_it_early_or_without_a_stored_keep() {
     let server = postgres::Server::start().await;
     let database = server.database().await;
     let (url, client) = (server.url(&database), server.client(&database).await);
@@ -118,7 +118,7 @@ async fn end_source(house: &House, name: &str) -> Answer {
     house.ask("DELETE", &format!("/api/sources/{name}/events")).await
 }
 
-/// Everybody sees the events of a source that no node has, and a person ends them.
+/// The events of a source that no node has are shown, and an operator removes them.
 async fn check_ended_by_a_person(url: &str, shared: bool) {
     let waits = with_other("365d").replace("[source.other.once]", "[[source.other.route]]\nrun = { steps = [\"true\"] }\nretry = { first = \"1h\", attempts = 9 }\n[source.other.once]");
     let fails = waits.replace("\"true\"", "\"false\"");
@@ -135,7 +135,7 @@ async fn check_ended_by_a_person(url: &str, shared: bool) {
     restart(&mut house, url, RECORDS);
     if shared {
         let had = end_source(&house, "other").await;
-        assert_eq!(had.status, 409, "a node wrote a moment ago that it has it: {had:?}");
+        assert_eq!(had.status, 409, "a node recorded a moment ago that it has it: {had:?}");
         assert_eq!(get(&house, "/api/overview").await["orphaned"], json!([]));
         return;
     }
@@ -154,7 +154,7 @@ async fn check_ended_by_a_person(url: &str, shared: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_a_source_that_no_node_has_are_counted_and_ended_by_a_person() {
+async fn events_of_a_source_that_no_node_has_are_counted_and_removed_by_an_operator() {
     check_ended_by_a_person("sqlite:hookonce.db", false).await;
 }
 
@@ -165,7 +165,7 @@ async fn a_source_that_another_node_may_have_is_not_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_that_fails_is_told_and_counted_and_so_is_what_the_next_one_frees() {
+async fn a_failing_sweep_is_reported_and_counted_and_so_is_what_the_next_one_removes() {
     let mut server = redis::Server::start();
     let kept = RECORDS.replacen("per =", "keep = \"1s\"\nkeep_body = \"0s\"\nper =", 1);
     let house = node(&kept, &server.url("a"));
@@ -179,7 +179,7 @@ async fn a_sweep_that_fails_is_told_and_counted_and_so_is_what_the_next_one_free
     server.run();
     let (begun, mut events) = (Instant::now(), 0);
     while events < 5 {
-        assert!(begun.elapsed() < PATIENCE, "only {events} are forgotten");
+        assert!(begun.elapsed() < PATIENCE, "only {events} are removed");
         let answer = house.ask("POST", "/api/forget").await;
         events += answer.json()["forgotten"].as_u64().unwrap_or(0);
         tokio::time::sleep(Duration::from_millis(50)).await;

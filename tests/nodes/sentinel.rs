@@ -1,4 +1,4 @@
-//! A Redis behind sentinels: a primary, a replica and three who watch them.
+//! A Redis behind sentinels: a primary, a replica and three sentinels.
 
 use crate::data_loss::{ACTS, act, delivery, goes_on_when_told, start};
 use crate::redis::{self, Server};
@@ -7,14 +7,14 @@ use crate::support::{self, House, PATIENCE};
 use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
-/// A primary and its replica, watched.
+/// A primary and its replica, watched by sentinels.
 struct Watched {
     primary: Server,
     replica: Server,
     sentinels: Vec<Server>,
 }
 
-/// What a server says of its replication; nothing where it does not answer: sentinels cut the connections of a server
+/// A value of a server's replication info; empty if it does not respond: sentinels cut the connections of a server
 /// whose role they change.
 fn info(server: &Server, name: &str) -> String {
     let client = ::redis::Client::open(server.url("a")).and_then(|client| client.get_connection());
@@ -27,13 +27,13 @@ fn info(server: &Server, name: &str) -> String {
 fn until(what: &str, fact: impl Fn() -> bool) {
     let patience = Instant::now() + PATIENCE;
     while !fact() {
-        assert!(Instant::now() < patience, "waited in vain for {what}");
+        assert!(Instant::now() < patience, "timed out waiting for: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 impl Watched {
-    /// The replica connects as a user of its own, who can be sent away.
+    /// The replica connects as a user of its own, which can be disabled.
     fn start(sentinels: usize) -> Self {
         let primary = Server::start();
         primary.order(&["ACL", "SETUSER", "copier", "on", ">pass", "~*", "&*", "+@all"]);
@@ -58,7 +58,7 @@ impl Watched {
         format!("redis+sentinel://{}/main?prefix=a{more}", at.join(","))
     }
 
-    /// The replica has all that was written.
+    /// Waits until the replica has everything.
     fn caught_up(&self) {
         let offset = |server: &Server, name| info(server, name).parse::<u64>().unwrap_or_default();
         until("the replica to have everything", || {
@@ -66,14 +66,14 @@ impl Watched {
         });
     }
 
-    /// The replica hears of nothing any more.
+    /// Cuts the replica off from the primary.
     fn cut_off(&self) {
         self.primary.order(&["ACL", "SETUSER", "copier", "off"]);
         self.primary.order(&["CLIENT", "KILL", "TYPE", "replica"]);
         until("the replica to be cut off", || info(&self.replica, "master_link_status") == "down");
     }
 
-    /// The primary dies, and the sentinels make the replica the primary.
+    /// The primary dies, and the sentinels promote the replica.
     fn fail_over(&mut self) {
         self.primary.kill();
         until("the sentinels to act", || info(&self.replica, "role") == "master");
@@ -114,21 +114,21 @@ async fn a_replica_that_was_behind_and_became_the_primary_is_noticed_by_the_node
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
+async fn with_wait_no_2xx_is_sent_before_a_replica_has_it() {
     let watched = Watched::start(0);
     let url = format!("{}&wait=1", watched.primary.url("a"));
-    // What was written and not answered belongs to the node until its lease is over.
+    // What was written and not confirmed belongs to the node until its lease is over.
     let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
     start(&mut house, &url, &[]).unwrap();
     act(&house, "before").await;
     watched.cut_off();
     for key in ["new", "before"] {
         let answer = house.deliver("/in", &delivery(key)).await;
-        // What was written and confirmed before may be told; nothing that was written since.
+        // What was confirmed before may be answered; nothing that was written since.
         assert!(answer.status == 503 || key == "before", "{key}: {answer:?}");
     }
-    assert!(!house.lines("acted").contains(&"new".to_owned()), "it acted on what may be lost");
-    support::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
+    assert!(!house.lines("acted").contains(&"new".to_owned()), "it acted on a write that may be lost");
+    support::until("the missing replica to be logged", || house.log().contains("0 of 1 replicas")).await;
     watched.primary.order(&["ACL", "SETUSER", "copier", "on"]);
     insist(&house, &delivery("new")).await;
     support::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
@@ -136,31 +136,31 @@ async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_no_longer_lets_us_wait_for_replicas_is_said_to_and_nothing_acts_meanwhile() {
+async fn a_server_that_no_longer_permits_wait_is_reported_and_nothing_acts_meanwhile() {
     let watched = Watched::start(0);
     let primary = &watched.primary;
     primary.order(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all"]);
     let url = primary.url("a").replace("://", "://app:hunter2@") + "&wait=1";
-    // What was written and not answered belongs to the node until its lease is over.
+    // What was written and not confirmed belongs to the node until its lease is over.
     let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
     start(&mut house, &url, &[]).unwrap();
     act(&house, "before").await;
     primary.order(&["ACL", "SETUSER", "app", "-wait"]);
     let answer = house.deliver("/in", &delivery("new")).await;
     assert_eq!(answer.status, 503, "{answer:?}");
-    support::until("the missing right to be said", || {
+    support::until("the missing right to be logged", || {
         house.log().lines().any(|line| line.contains("NOPERM") && line.contains("+wait"))
     })
     .await;
     let log = house.log();
     assert!(!log.contains("of 1 replicas") && !log.contains("hunter2"), "{log}");
-    assert_eq!(house.lines("acted"), ["before"], "it acted on what may be lost");
+    assert_eq!(house.lines("acted"), ["before"], "it acted on a write that may be lost");
     primary.order(&["ACL", "SETUSER", "app", "+wait"]);
     insist(&house, &delivery("new")).await;
     support::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
 }
 
-/// A node is started, and waits: what it says it waits for. One that starts after all says where it listens.
+/// Starts a node and returns the log line about what it waits for; if it starts after all, the line with its address.
 fn waits(url: &str) -> String {
     let house = House::empty(ACTS);
     let (said, says) = std::io::pipe().unwrap();
@@ -183,13 +183,13 @@ async fn a_primary_that_only_a_minority_of_the_sentinels_names_is_not_written_to
     start(&mut house, &url, &[]).unwrap();
     act(&house, "before").await;
     named.kill();
-    let untouched = || assert_eq!(other.order(&["DBSIZE"]), ::redis::Value::Int(0), "the other one was written to");
+    let untouched = || assert_eq!(other.order(&["DBSIZE"]), ::redis::Value::Int(0), "the other server was written to");
     for _ in 0..10 {
         let answer = house.deliver("/in", &delivery("new")).await;
         assert_eq!(answer.status, 503, "{answer:?}");
         untouched();
     }
-    // What starts meanwhile waits for the same server.
+    // A node that starts meanwhile waits for the same server.
     let said = waits(&url);
     assert!(said.contains("cannot be reached") && said.contains(&named.port.to_string()), "{said}");
     untouched();
@@ -215,7 +215,7 @@ fn sentinels_that_do_not_agree_on_the_primary_are_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_wait_a_failover_that_loses_only_what_no_replica_confirmed_is_followed() {
     let mut watched = Watched::start(3);
-    // It copies from the replica, so that this has one of its own once it is the primary.
+    // It copies from the replica, so that this has a replica of its own once it is the primary.
     let next = Server::with(&redis::redis(), &["--replicaof", "127.0.0.1", &watched.replica.port.to_string()]);
     until("the next replica to copy", || info(&next, "master_link_status") == "up");
     let url = watched.url("&wait=1");
@@ -228,7 +228,7 @@ async fn with_wait_a_failover_that_loses_only_what_no_replica_confirmed_is_follo
         let answer = house.deliver("/in", &delivery("new")).await;
         assert_eq!(answer.status, 503, "{answer:?}");
     }
-    support::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
+    support::until("the missing replica to be logged", || house.log().contains("0 of 1 replicas")).await;
     watched.fail_over();
     insist(&house, &delivery("new")).await;
     support::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
@@ -240,7 +240,7 @@ async fn with_wait_a_failover_that_loses_only_what_no_replica_confirmed_is_follo
 }
 
 #[test]
-fn sentinels_that_do_not_know_the_name_are_said_to() {
+fn sentinels_that_do_not_know_the_name_are_reported() {
     let watched = Watched::start(3);
     let url = watched.url("").replace("/main?", "/other?");
     crate::server_refusals::check_refused(ACTS, &url, &["serve"], &["none of the sentinels knows", "`other`"]);

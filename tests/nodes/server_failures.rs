@@ -1,4 +1,4 @@
-//! What goes wrong with the server while nodes run, or wait to.
+//! Failures of the server while nodes run, or wait to start.
 
 use crate::cluster::{Receiver, ends_when_quiet};
 use crate::postgres::Server;
@@ -14,7 +14,7 @@ fn delivery(n: usize) -> Sent {
     Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}"}}"#))
 }
 
-/// A database that belongs to the role `app`, by its URL.
+/// A database that belongs to the role `app`: its URL and its name.
 async fn of_app(server: &Server) -> (String, String) {
     let (database, db) = (server.database().await, server.client("postgres").await);
     db.batch_execute(&format!("create role app login; alter database {database} owner to app")).await.unwrap();
@@ -23,7 +23,7 @@ async fn of_app(server: &Server) -> (String, String) {
 }
 
 #[test]
-fn a_node_that_waits_for_its_store_can_be_told_to_stop() {
+fn a_node_that_waits_for_its_store_can_be_stopped() {
     for url in ["postgres://u@127.0.0.1:1/d", "redis://127.0.0.1:1"] {
         let house = House::empty(RECORDS);
         let mut serve = on(&house, url, &["serve"]);
@@ -47,7 +47,7 @@ fn a_node_that_waits_for_its_store_can_be_told_to_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_that_are_taken_away_are_waited_for_and_what_was_done_is_not_done_again() {
+async fn revoked_rights_are_waited_for_and_nothing_acts_twice() {
     let server = Server::start().await;
     let (url, database) = of_app(&server).await;
     let receiver = Receiver::start(Duration::from_secs(1)).await;
@@ -67,14 +67,14 @@ async fn rights_that_are_taken_away_are_waited_for_and_what_was_done_is_not_done
     assert_eq!(ends_when_quiet(&url).await, BTreeMap::from([("acted".to_owned(), 2)]));
     assert_eq!(receiver.counted(), (2, 2), "no result was lost");
     println!(
-        "rights taken away for a while: all done {:?} after they were back, two events in two calls",
+        "rights revoked for a while: all done {:?} after they were granted again, two events in two calls",
         back.elapsed()
     );
     assert!(back.elapsed() < Duration::from_secs(30), "{:?}", back.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_away_does_not_fill_the_log() {
+async fn an_unreachable_store_does_not_fill_the_log() {
     const MANY: usize = 500;
     let mut server = Server::start().await;
     let url = server.url(&server.database().await);
@@ -86,14 +86,14 @@ async fn a_store_that_is_away_does_not_fill_the_log() {
     }
     let log = house.log();
     let lines = log.lines().filter(|line| line.contains(" store ")).count();
-    println!("{MANY} deliveries asked to come again, {lines} lines say so");
+    println!("{MANY} deliveries answered 503, {lines} log lines");
     assert!((1..20).contains(&lines), "{log}");
     assert!(server.start_again().await);
     assert_eq!(insist(&house, &all[0]).await, "accepted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_two_connections_refuses_nobody() {
+async fn a_node_with_two_connections_rejects_no_delivery() {
     const MANY: usize = 400;
     let server = Server::start().await;
     let (url, _) = of_app(&server).await;
@@ -107,7 +107,7 @@ async fn a_node_with_two_connections_refuses_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_due_is_found_by_looking_where_nobody_may_notify() {
+async fn due_events_are_found_by_polling_where_notify_is_not_allowed() {
     const MANY: usize = 50;
     let server = Server::start().await;
     let (url, database) = of_app(&server).await;
@@ -126,6 +126,6 @@ async fn what_is_due_is_found_by_looking_where_nobody_may_notify() {
     }
     let sent = Instant::now();
     assert_eq!(ends_when_quiet(&url).await, BTreeMap::from([("acted".to_owned(), MANY)]));
-    println!("nobody may notify: {MANY} events done {:?} after the last was taken", sent.elapsed());
+    println!("NOTIFY not allowed: {MANY} events done {:?} after the last was accepted", sent.elapsed());
     assert_eq!(receiver.counted(), (MANY, MANY as u64));
 }

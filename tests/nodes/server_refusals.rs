@@ -1,4 +1,4 @@
-//! What a user meets when the server is not there, not theirs, not right, or full.
+//! What users see when the server is unreachable, forbidden, misconfigured, or full.
 
 use crate::cluster::ends;
 use crate::disk::Disk;
@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A source that only records, in the store that the environment names.
+/// A config with a source that only records, in the store that the environment names.
 pub(crate) const RECORDS: &str = r#"store = { env = "STORE" }
 [source.s]
 path = "/in"
@@ -22,14 +22,14 @@ key = "body.key"
 per = [["key"]]
 "#;
 
-/// The binary on this store.
+/// A command of the binary on this store.
 pub(crate) fn on(house: &House, url: &str, args: &[&str]) -> Command {
     let mut command = house.command(args);
     command.env("STORE", url);
     command
 }
 
-/// A node on this store.
+/// A running node on this store.
 pub(crate) fn node(config: &str, url: &str) -> House {
     let mut house = House::empty(config);
     let serve = on(&house, url, &["serve"]);
@@ -37,7 +37,7 @@ pub(crate) fn node(config: &str, url: &str) -> House {
     house
 }
 
-/// No node starts on this store until somebody does what these words say.
+/// Checks that no node starts on this store, with these words of explanation.
 pub(crate) fn check_refused(config: &str, url: &str, args: &[&str], words: &[&str]) {
     let mut house = House::empty(config);
     let serve = on(&house, url, args);
@@ -52,14 +52,14 @@ fn delivery(n: usize, more: &str) -> Sent {
     Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}","more":"{more}"}}"#))
 }
 
-/// It is asked to come again, and when.
+/// Checks for a 503 with a `Retry-After`.
 fn check_come_again(answer: &Answer) {
     assert_eq!(answer.status, 503, "{answer:?}");
     let after = answer.header("retry-after").and_then(|after| after.parse::<u64>().ok());
     assert!(after.is_some_and(|after| after > 0), "{answer:?}");
 }
 
-/// Sends it until it is taken.
+/// Sends it until it is accepted.
 pub(crate) async fn insist(house: &House, delivery: &Sent) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -68,17 +68,17 @@ pub(crate) async fn insist(house: &House, delivery: &Sent) -> String {
             return answer.word();
         }
         check_come_again(&answer);
-        assert!(Instant::now() < until, "nobody took it: {answer:?}");
+        assert!(Instant::now() < until, "it was not accepted: {answer:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Each of these keys has one event.
+/// Checks that there are this many recorded events.
 async fn check_events(url: &str, many: usize) {
     assert_eq!(ends(url).await, BTreeMap::from([("recorded".to_owned(), many)]));
 }
 
-pub(crate) async fn a_store_that_is_not_there_yet_is_waited_for(mut store: StoreServer) {
+pub(crate) async fn an_unreachable_store_is_waited_for_at_start(mut store: StoreServer) {
     let url = store.fresh().await;
     store.end();
     let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
@@ -92,7 +92,7 @@ pub(crate) async fn a_store_that_is_not_there_yet_is_waited_for(mut store: Store
     };
     let begun = Instant::now();
     while status(&listen, "/healthz").await != Some((200, false)) {
-        assert!(begun.elapsed() < PATIENCE, "it does not say that it lives");
+        assert!(begun.elapsed() < PATIENCE, "it does not report that it is alive");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for at in [&listen, &admin] {
@@ -114,18 +114,18 @@ pub(crate) async fn a_store_that_is_not_there_yet_is_waited_for(mut store: Store
     let house = starting.await.unwrap();
     let took = back.elapsed();
     assert_eq!(house.ask("GET", "/readyz").await.status, 200);
-    assert_eq!(house.deliver("/in", &one).await.word(), "accepted", "nothing was taken before");
+    assert_eq!(house.deliver("/in", &one).await.word(), "accepted", "nothing was accepted before");
     let log = house.log();
     assert!(log.contains("again_in=") && log.contains("127.0.0.1"), "{log}");
     println!(
-        "20 deliveries asked to come again; started {took:?} after the server, and said {} times so",
+        "20 deliveries answered 503; started {took:?} after the server, with {} log lines",
         log.matches("again_in=").count()
     );
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]
-fn a_node_that_waits_for_its_store_stops_when_it_is_told_to() {
+fn a_node_that_waits_for_its_store_stops_on_sigterm() {
     let house = House::empty(RECORDS);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for url in [format!("redis://127.0.0.1:{free}/"), format!("postgres://u@127.0.0.1:{free}/d")] {
@@ -141,7 +141,7 @@ fn a_node_that_waits_for_its_store_stops_when_it_is_told_to() {
             }
             if told.elapsed() > PATIENCE {
                 child.kill().unwrap();
-                panic!("it waits on: {}", child.wait().unwrap());
+                panic!("it still waits: {}", child.wait().unwrap());
             }
             std::thread::sleep(Duration::from_millis(10));
         };
@@ -151,7 +151,7 @@ fn a_node_that_waits_for_its_store_stops_when_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_postgres_that_is_not_right_is_told_in_a_sentence() {
+async fn a_misconfigured_postgres_is_refused_with_a_sentence() {
     let server = postgres::Server::start().await;
     let (database, db) = (server.database().await, server.client("postgres").await);
     let roles = "create role locked login password 'right'; create role poor login; create role tlsonly login";
@@ -164,7 +164,7 @@ async fn a_postgres_that_is_not_right_is_told_in_a_sentence() {
     refused(&server.url("nowhere"), &["nowhere", "createdb"]);
     refused(&server.url_of("tlsonly", &database), &["TLS", "sslmode=require"]);
 
-    // An old schema is a person's to change, where the config says so.
+    // Where the config says so, an old schema is changed only by an operator.
     let manual = RECORDS.replacen('\n', "\nmigrate = \"manual\"\n", 1);
     let url = server.url(&database);
     let house = House::empty(&manual);
@@ -176,7 +176,7 @@ async fn a_postgres_that_is_not_right_is_told_in_a_sentence() {
     assert!(up.status.success() && said.contains("index events_field_key: built"), "{up:?}");
     drop(node(&manual, &url));
 
-    // One version ahead is a deploy under way; two are too many.
+    // One version ahead is a deployment in progress; two are too many.
     let latest = i32::try_from(hookonce::store::schema::postgres::MIGRATIONS.len()).unwrap();
     let newer = "insert into schema_migrations values ($1, 'newer', 'x', 0)";
     inside.execute(newer, &[&(latest + 1)]).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_postgres_that_is_not_right_is_told_in_a_sentence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_is_not_right_is_told_in_a_sentence() {
+async fn a_misconfigured_redis_is_refused_with_a_sentence() {
     let server = redis::Server::start();
     server.order(&["ACL", "SETUSER", "poor", "on", ">hunter2", "~*", "&*", "+@connection", "+info", "+config|get"]);
     let url = |who: &str| format!("redis://{who}127.0.0.1:{}/", server.port);
@@ -208,7 +208,7 @@ async fn a_redis_that_is_not_right_is_told_in_a_sentence() {
 }
 
 #[test]
-fn half_a_node_on_a_file_is_refused() {
+fn a_node_role_on_a_file_is_refused() {
     for only in ["ingest", "work"] {
         check_refused(RECORDS, "sqlite:a.db", &["serve", "--only", only], &["cannot be shared", "--only"]);
     }
@@ -230,7 +230,7 @@ async fn a_server_without_a_connection_to_spare_is_waited_for() {
     let ours = "select count(*) from pg_stat_activity where application_name = 'hookonce'";
     let most: i64 = db.query_one(ours, &[]).await.unwrap().get(0);
 
-    // The node's connections are ended, and others take their place, until it has none.
+    // The node's connections are ended and others take their place, until it has none.
     let mut others = Vec::new();
     let until = Instant::now() + PATIENCE;
     loop {
@@ -255,13 +255,13 @@ async fn a_server_without_a_connection_to_spare_is_waited_for() {
     for n in 0..2 * MANY {
         assert_eq!(insist(&house, &delivery(n, "")).await, if n < MANY { "duplicate" } else { "accepted" }, "{n}");
     }
-    println!("{MANY} deliveries asked to come again, all taken {:?} after; {most} connections before", back.elapsed());
+    println!("{MANY} deliveries answered 503, all accepted {:?} after; {most} connections before", back.elapsed());
     let log = house.log();
     assert!(log.contains("too many clients") || log.contains("remaining connection slots"), "{log}");
     check_events(&url, 2 * MANY).await;
 }
 
-/// Text that packs badly.
+/// Text that compresses badly.
 fn noise(seed: usize) -> String {
     (0..300_usize)
         .map(|n| hookonce::decide::id::Digest::of(format!("{seed} {n}").as_bytes()))
@@ -269,7 +269,7 @@ fn noise(seed: usize) -> String {
         .collect()
 }
 
-/// Fills the disk by deliveries, makes room, and sends all again.
+/// Fills the disk with deliveries, frees space, and sends all of them again.
 async fn fill(house: &House, disk: &Disk, mut mend: impl AsyncFnMut()) -> (usize, usize) {
     const MANY: usize = 400;
     disk.fill_but(512 << 10);
@@ -286,20 +286,20 @@ async fn fill(house: &House, disk: &Disk, mut mend: impl AsyncFnMut()) -> (usize
             }
         }
     }
-    assert!(!taken.is_empty() && refused > 0, "{} taken, {refused} refused", taken.len());
+    assert!(!taken.is_empty() && refused > 0, "{} accepted, {refused} refused", taken.len());
     assert_eq!(house.ask("GET", "/readyz").await.status, 503);
     disk.make_room();
     mend().await;
-    // Nobody has delivered anything: a balancer waits for this before anybody does.
+    // No delivery has arrived yet: a load balancer waits for this before it sends any.
     let patience = Instant::now() + PATIENCE;
     while house.ask("GET", "/readyz").await.status != 200 {
-        assert!(Instant::now() < patience, "it is never ready again: {}", house.log());
+        assert!(Instant::now() < patience, "it does not become ready again: {}", house.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let all = taken.len() + refused;
     for n in 0..all {
         let word = insist(house, &delivery(n, &noise(n))).await;
-        assert!(word == "duplicate" || !taken.contains(&n), "{n} was taken, and is {word} now");
+        assert!(word == "duplicate" || !taken.contains(&n), "{n} was accepted, and is {word} now");
     }
     (all, refused)
 }
@@ -317,7 +317,7 @@ async fn a_postgres_whose_disk_is_full_is_waited_for() {
     let house = node(RECORDS, &url);
     let (all, refused) = fill(&house, &disk, async || ()).await;
     assert!(house.log().contains("No space left"), "{}", house.log());
-    println!("PostgreSQL's disk full: {refused} of {all} asked to come again, {all} taken in the end");
+    println!("PostgreSQL's disk full: {refused} of {all} answered 503, {all} accepted in the end");
     check_events(&url, all).await;
     drop((house, server));
 }
@@ -329,19 +329,19 @@ async fn a_redis_whose_disk_is_full_is_waited_for() {
     let mut server = redis::Server::inside(folder, &redis::redis(), &[]);
     let url = server.url("a");
     let house = node(RECORDS, &url);
-    // With `appendfsync always` it ends when it cannot write: whoever runs it starts it again.
+    // With `appendfsync always` it exits when it cannot write: its operator starts it again.
     let (all, refused) = fill(&house, &disk, async || {
         server.kill();
         server.run();
     })
     .await;
-    println!("Redis's disk full: {refused} of {all} asked to come again, {all} taken in the end");
+    println!("Redis's disk full: {refused} of {all} answered 503, {all} accepted in the end");
     check_events(&url, all).await;
     drop((house, server));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_live_says_of_an_empty_store_what_a_node_will_make_of_it() {
+async fn check_live_says_what_a_node_will_create_in_an_empty_store() {
     let (postgres, redis) = (postgres::Server::start().await, redis::Server::start());
     let check = |config: &str, url: &str, code: i32, words: &str| {
         let house = House::empty(config);

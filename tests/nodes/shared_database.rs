@@ -29,12 +29,12 @@ const APPLICATIONS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Tables of its own by the names of ours.
+/// The application's own tables, with the same names as ours.
 const OWN: &str = "create table events (id bigserial primary key, name text not null, created_at timestamptz default now()); \
      insert into events (name) values ('signup'); create table keys (id int); create table attempts (id int); \
      create view events_s as select name from events";
 
-/// All that is in the application's schemas: columns, and how many rows its tables have.
+/// Everything in the application's schemas: columns, and how many rows its tables have.
 async fn inside(db: &tokio_postgres::Client) -> Vec<String> {
     let sql = "select table_name || '.' || column_name || ' ' || data_type from information_schema.columns \
                where table_schema not in ('pg_catalog', 'information_schema', 'hookonce') union all \
@@ -52,7 +52,7 @@ async fn number(db: &tokio_postgres::Client, sql: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_lives_beside_an_applications_tables_and_sql_finds_the_applications() {
+async fn a_store_coexists_with_an_applications_tables_and_sql_uses_the_applications() {
     let server = Server::start().await;
     let route = "[[source.s.route]]\nsql = \"insert into events (name) values (:key)\"\n";
     let config = format!("{RECORDS}{route}");
@@ -77,12 +77,12 @@ async fn a_store_lives_beside_an_applications_tables_and_sql_finds_the_applicati
         drop(node(&config, &url));
         let list = on(&House::empty(&config), &url, &["list", "--json"]).output().unwrap();
         assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains("k1"), "{name}: {list:?}");
-        assert_eq!(inside(&db).await, before, "{name}: nothing of the application's was touched");
+        assert_eq!(inside(&db).await, before, "{name}: nothing of the application's was changed");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_stores_in_one_database_know_nothing_of_each_other() {
+async fn two_stores_in_one_database_are_independent() {
     let server = Server::start().await;
     let database = server.database().await;
     let db = server.client(&database).await;
@@ -96,7 +96,7 @@ async fn two_stores_in_one_database_know_nothing_of_each_other() {
     assert_eq!(number(&db, "select count(*) from one.events").await, 2);
     assert_eq!(number(&db, "select count(*) from \"tw'o\".events_s").await, 1);
     assert_eq!(number(&db, "select count(*) from pg_namespace where nspname = 'hookonce'").await, 0);
-    // What needs one of them alone does not wait for the other.
+    // A command that needs one of them exclusively does not wait for the other.
     drop(two);
     let house = House::empty(RECORDS);
     let away = ["migrate", "up", "--schema", "three"];
@@ -127,7 +127,7 @@ async fn a_schema_that_is_another_programs_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_operators_word_for_a_server_without_fsync_is_said_at_each_start() {
+async fn an_operators_confirmation_for_a_server_without_fsync_is_logged_at_each_start() {
     let server = Server::start_with(&["fsync=off", "full_page_writes=off"]).await;
     let database = server.database().await;
     check_refused(RECORDS, &server.url(&database), &["serve"], &["fsync = off", "durable=yes"]);
@@ -136,7 +136,7 @@ async fn the_operators_word_for_a_server_without_fsync_is_said_at_each_start() {
         let house = node(RECORDS, &url);
         for setting in ["fsync = off", "full_page_writes = off"] {
             let said = |line: &&str| line.contains("WARN") && line.contains(setting) && line.contains("durable=yes");
-            until(&format!("{setting} to be said once"), || house.log().lines().filter(said).count() == 1).await;
+            until(&format!("{setting} to be logged once"), || house.log().lines().filter(said).count() == 1).await;
         }
     }
 }

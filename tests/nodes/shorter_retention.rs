@@ -1,4 +1,4 @@
-//! A shorter `keep` frees what was kept under a longer one, on every store.
+//! A shorter `keep` removes what was kept under a longer one, on every store.
 
 use crate::server_refusals::{RECORDS, node, on};
 use crate::support::{House, Sent};
@@ -6,20 +6,21 @@ use crate::{postgres, redis};
 use std::time::{Duration, Instant};
 
 const MANY: usize = 60;
-/// A node sweeps when it starts: so long after the first delivery it has certainly done so.
+/// A node sweeps when it starts: this long after the first delivery it has certainly done so.
 const STARTS_WITHIN: Duration = Duration::from_secs(6);
 
 fn delivery(n: usize) -> Sent {
     Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}"}}"#))
 }
 
-/// What the next call frees, as it says.
+/// How many events the next call removes, by its response.
 async fn forgotten(house: &House) -> u64 {
     let answer = house.ask("POST", "/api/forget").await;
     answer.json()["forgotten"].as_u64().unwrap_or_else(|| panic!("{answer:?}"))
 }
 
-/// More than one batch of the sweep, over when the node starts: whoever asks beside the sweep leaves nothing.
+/// More than one batch of the sweep has expired when the node starts: a request to forget beside the sweep leaves
+/// nothing.
 async fn check_beside_the_sweep(url: &str) {
     const MANY: usize = 1_300;
     let kept = |keep: &str| RECORDS.replacen("per =", &format!("keep = \"{keep}\"\nkeep_body = \"0s\"\nper ="), 1);
@@ -32,7 +33,7 @@ async fn check_beside_the_sweep(url: &str) {
     }
     assert!(house.stop().success());
     house.configure(&kept("1s"));
-    tokio::time::sleep(Duration::from_millis(1_100)).await; // they are over
+    tokio::time::sleep(Duration::from_millis(1_100)).await; // they have expired
     let serve = on(&house, url, &["serve"]);
     house.try_start_by(serve).unwrap();
     let first = forgotten(&house).await;
@@ -60,7 +61,7 @@ async fn check(url: &str) {
     house.configure(&kept(shorter));
     let serve = on(&house, url, &["serve"]);
     house.try_start_by(serve).unwrap();
-    assert_eq!(forgotten(&house).await, 0, "nothing is so old yet");
+    assert_eq!(forgotten(&house).await, 0, "nothing has expired yet");
     tokio::time::sleep_until((ended + Duration::from_millis(shorter * 1_000 + 100)).into()).await;
     let (first, then) = (forgotten(&house).await, forgotten(&house).await);
     let kind = url.split(':').next().unwrap();

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use tokio::sync::OnceCell;
 
-/// What a node does with deliveries of several kinds; the file `go` lets those act that failed before.
+/// A config for deliveries of several kinds; once the file `go` exists, those act that failed before.
 fn config() -> String {
     let source = |name: &str, keys: &str, route: &str| {
         format!(
@@ -47,7 +47,7 @@ name = "r"
     .concat()
 }
 
-/// How many of each.
+/// The number of deliveries of each kind.
 const PLAIN: usize = 300;
 const ACTS: usize = 10;
 const FAILS: usize = 5;
@@ -56,7 +56,7 @@ const CHANGES: usize = 16;
 /// Of these, the last one of each of the two subjects waits, and the others are superseded.
 const REPLACED: usize = 8;
 
-/// Where each goes, and what it is.
+/// The path and content of each delivery.
 fn deliveries() -> Vec<(&'static str, Sent)> {
     let kinds = [
         ("/plain", PLAIN, 1),
@@ -91,7 +91,7 @@ fn counted() -> BTreeMap<String, usize> {
     counted.map(|(end, many)| (end.to_owned(), many)).into()
 }
 
-/// The kinds of stores there are, with servers of the test's own that are started when they are first needed.
+/// The kinds of stores, with servers that are started when they are first needed.
 struct Stores {
     postgres: OnceCell<postgres::Server>,
     redis: OnceCell<redis::Server>,
@@ -118,7 +118,7 @@ impl Stores {
     }
 }
 
-/// A node on this store, in a house of its own.
+/// Starts a node on this store.
 fn start(house: &mut House, url: &str) {
     let serve = on(house, url, &["serve"]);
     house.try_start_by(serve).unwrap_or_else(|said| panic!("a node did not start on {url}: {said}"));
@@ -135,7 +135,7 @@ async fn copy(house: &House, from: &str, to: &str) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// A copy that ends with this code and these words.
+/// Checks that a copy ends with this code and these words.
 async fn check_copy(house: &House, from: &str, to: &str, code: i32, words: &[&str]) -> String {
     let done = copy(house, from, to).await;
     let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
@@ -144,7 +144,7 @@ async fn check_copy(house: &House, from: &str, to: &str, code: i32, words: &[&st
     said
 }
 
-/// Begins a copy, and kills it when it has said for the first time how far it is. `None`: it was done before that.
+/// Starts a copy, and kills it at its first progress line. `None`: it was done before that.
 fn kill_a_copy(house: &House, from: &str, to: &str) -> Option<String> {
     let mut command = migrate(house, &["copy", "--from", "env:SOURCE", "--to", "env:TARGET"], from, to);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -154,7 +154,7 @@ fn kill_a_copy(house: &House, from: &str, to: &str) -> Option<String> {
     (!child.wait().unwrap().success()).then_some(line)
 }
 
-/// What each delivery is answered. Many that nothing depends on go at once, then one after another.
+/// The response to each delivery. Those that are independent are sent concurrently, the others one after another.
 async fn deliver_all(house: &House) -> Vec<Answer> {
     let (at_once, in_order): (Vec<_>, Vec<_>) = deliveries().into_iter().partition(|(path, _)| *path == "/plain");
     let sent: Vec<_> = at_once.iter().map(|(path, sent)| house.deliver(path, sent)).collect();
@@ -166,13 +166,13 @@ async fn deliver_all(house: &House) -> Vec<Answer> {
     answers
 }
 
-/// Without what is of the moment: what waits is tried now and then.
+/// The responses without what varies: waiting events run now and then.
 fn told(answers: &[Answer]) -> Vec<(u16, String)> {
     let text = |answer: &Answer| String::from_utf8_lossy(&answer.body).replace("running", "waiting");
     answers.iter().map(|answer| (answer.status, text(answer))).collect()
 }
 
-/// A store that a node has filled with events in every state; the node is gone. With what repeats were answered.
+/// Fills a store with events in every state, by a node that is then gone. Returns the responses to repeats.
 async fn filled(house: &mut House, url: &str) -> Vec<Answer> {
     start(house, url);
     let answers = deliver_all(house).await;
@@ -186,9 +186,9 @@ async fn filled(house: &mut House, url: &str) -> Vec<Answer> {
     deliver_all(house).await
 }
 
-/// From one store of each kind, through every pair of kinds, and back to what a sender hears.
+/// From one store of each kind, through every pair of kinds, and back to what a sender gets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_of_each_kind_is_copied_whole_into_one_of_each_kind() {
+async fn a_store_of_each_kind_is_copied_completely_into_one_of_each_kind() {
     let stores = Stores::new();
     let mut house = House::empty(&config());
     let first = stores.fresh("sqlite", "first").await;
@@ -219,19 +219,19 @@ async fn a_store_of_each_kind_is_copied_whole_into_one_of_each_kind() {
     assert_eq!(pairs.len(), KINDS.len() * KINDS.len(), "{pairs:?}");
     assert_eq!(ends(&from).await, counted());
 
-    // A node on the last one knows all of it, says the same, and goes on with what waited.
+    // A node on the last copy knows all events, responds the same, and continues what waited.
     start(&mut house, &from);
     assert_eq!(told(&deliver_all(&house).await), told(&answers));
     check_what_waited_acts_once(&house, &from).await;
-    println!("355 events copied through {pairs:?}: {} repeats hear the same", answers.len());
+    println!("355 events copied through {pairs:?}: {} repeats get the same response", answers.len());
 }
 
 async fn check_what_waited_acts_once(house: &House, url: &str) {
-    assert_eq!(house.lines("runs").len(), ACTS, "repeats act no more");
+    assert_eq!(house.lines("runs").len(), ACTS, "repeats do not act");
     let last = Sent::github("push", "last", r#"{"key":"last","of":"0"}"#);
     assert_eq!(house.deliver("/waits", &last).await.word(), "accepted");
     let stale = Sent::github("push", "stale", r#"{"key":"stale","of":"7","at":1}"#);
-    assert_eq!(house.deliver("/changes", &stale).await.word(), "stale", "registers keep their order");
+    assert_eq!(house.deliver("/changes", &stale).await.word(), "stale", "registers kept their order");
     std::fs::write(house.path("go"), "").unwrap();
     let mut expected = counted();
     expected.remove("waiting");
@@ -240,7 +240,7 @@ async fn check_what_waited_acts_once(house: &House, url: &str) {
     let mut runs = house.lines("runs");
     let of_its_group = |run: &&String| run.strip_prefix("/waits ").is_some_and(|n| n.parse::<u32>().unwrap() % 4 == 0);
     let before = runs.iter().take_while(|run| *run != "last").filter(of_its_group).count();
-    assert_eq!(before, WAITS / 4, "what comes later has a later turn: {runs:?}");
+    assert_eq!(before, WAITS / 4, "a later event has a later turn: {runs:?}");
     runs.retain(|run| run != "last");
     runs.sort();
     let mut expected: Vec<_> = (0..ACTS).map(|n| format!("/acts {n}")).collect();
@@ -251,7 +251,7 @@ async fn check_what_waited_acts_once(house: &House, url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_is_killed_leaves_nothing_that_a_node_would_use_and_goes_on() {
+async fn a_killed_copy_leaves_no_store_that_a_node_would_use_and_can_be_continued() {
     let stores = Stores::new();
     let pairs = [("sqlite", "postgres"), ("redis", "sqlite"), ("postgres", "redis")];
     for (from, to) in pairs.into_iter().take(usize::try_from(size(3, 2)).unwrap()) {
@@ -299,7 +299,7 @@ async fn a_store_that_a_node_uses_is_not_copied_and_not_filled() {
         assert_eq!(other.deliver(path, sent).await.word(), "accepted");
         assert!(other.stop().success());
         check_copy(&other, &source, &used, 2, &[word]).await;
-        // Both go on as before.
+        // Both continue as before.
         assert_eq!(house.deliver(path, sent).await.word(), "duplicate");
         start(&mut other, &source);
         assert_eq!(other.deliver(path, sent).await.word(), "duplicate");
@@ -307,7 +307,7 @@ async fn a_store_that_a_node_uses_is_not_copied_and_not_filled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_was_copied_away_is_used_again_only_when_a_person_says_so() {
+async fn a_store_that_was_copied_away_is_used_again_only_when_an_operator_says_so() {
     let stores = Stores::new();
     for kind in ["sqlite", "redis"] {
         let mut house = House::empty(&config());
@@ -319,7 +319,7 @@ async fn a_store_that_was_copied_away_is_used_again_only_when_a_person_says_so()
         assert!(house.stop().success());
         check_copy(&house, &from, &to, 0, &["copied 1 events"]).await;
         let list = on(&house, &from, &["list"]).output().unwrap();
-        assert!(list.status.success(), "it may be looked at: {list:?}");
+        assert!(list.status.success(), "it may be read: {list:?}");
         let asked = migrate(&house, &["reopen"], &from, &to).stdin(Stdio::null()).output().unwrap();
         assert_eq!(asked.status.code(), Some(1), "{asked:?}");
         assert!(String::from_utf8_lossy(&asked.stderr).contains("will be done again"), "{asked:?}");
@@ -332,7 +332,7 @@ async fn a_store_that_was_copied_away_is_used_again_only_when_a_person_says_so()
 }
 
 #[tokio::test]
-async fn what_cannot_be_copied_is_told() {
+async fn a_copy_that_is_impossible_is_explained() {
     let house = House::empty(&config());
     let check = |from: &str, to: &str, words: &str| {
         let said = house.command(&["migrate", "copy", "--from", from, "--to", to]).output().unwrap();
@@ -348,6 +348,6 @@ async fn what_cannot_be_copied_is_told() {
     check("sqlite:a.db", "oracle://u:hunter2@h", "cannot be the target");
     assert!(
         !house.path("nothing.db").exists() && !house.path("nothing.db.lock").exists(),
-        "what is not there is not made"
+        "a missing database is not created"
     );
 }

@@ -1,4 +1,4 @@
-//! The stores that nodes can share, each a real server of the test's own.
+//! The stores that nodes can share, each a real server that the test starts.
 
 use crate::cutter::Cutter;
 use crate::postgres;
@@ -8,9 +8,9 @@ use crate::redis;
 pub(crate) enum StoreServer {
     Postgres(postgres::Server),
     Redis(redis::Server),
-    /// PostgreSQL, behind somebody who cuts connections.
+    /// PostgreSQL, behind a proxy that cuts connections.
     Cut(postgres::Server, Cutter),
-    /// It is in somebody else's hands.
+    /// Taken: the test has moved the server elsewhere.
     None,
 }
 
@@ -19,7 +19,7 @@ impl StoreServer {
         Self::Postgres(postgres::Server::start().await)
     }
 
-    #[expect(clippy::unused_async, reason = "it is started as the other")]
+    #[expect(clippy::unused_async, reason = "the same signature as for PostgreSQL")]
     pub(crate) async fn redis() -> Self {
         Self::Redis(redis::Server::start())
     }
@@ -32,33 +32,33 @@ impl StoreServer {
             Self::Cut(server, cutter) => {
                 format!("postgres://postgres@127.0.0.1:{}/{}", cutter.port, server.database().await)
             }
-            Self::None => unreachable!("it is in somebody else's hands"),
+            Self::None => unreachable!("the server was taken"),
         }
     }
 
-    /// Ends it as a crash does, and starts it again.
+    /// Kills it, as a crash would, and starts it again.
     pub(crate) async fn crash(&mut self) {
         self.end();
         self.start_again().await;
     }
 
-    /// Ends it as a crash does.
+    /// Kills it, as a crash would.
     pub(crate) fn end(&mut self) {
         match self {
             Self::Postgres(server) | Self::Cut(server, _) => server.crash(),
             Self::Redis(server) => server.kill(),
-            Self::None => unreachable!("it is in somebody else's hands"),
+            Self::None => unreachable!("the server was taken"),
         }
     }
 
-    /// Starts it on what it held.
+    /// Starts it on its old data.
     pub(crate) async fn start_again(&mut self) {
         match self {
             Self::Postgres(server) | Self::Cut(server, _) => {
                 assert!(server.start_again().await, "PostgreSQL did not come back");
             }
             Self::Redis(server) => server.run(),
-            Self::None => unreachable!("it is in somebody else's hands"),
+            Self::None => unreachable!("the server was taken"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Servers that want TLS, those that have none, and those that nobody vouches for.
+//! Servers that require TLS, servers without TLS, and servers whose certificate is not trusted.
 
 use crate::server_refusals::{RECORDS, check_refused, node};
 use crate::support::Sent;
@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A key, and the certificate that a server at this machine's own address shows with it.
+/// A key, and a certificate for 127.0.0.1.
 struct Papers {
     key: PathBuf,
     certificate: PathBuf,
@@ -35,7 +35,7 @@ async fn works(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_with_tls_is_reached_with_its_certificate_and_otherwise_says_what_is_wrong() {
+async fn a_redis_with_tls_is_reached_with_its_certificate_and_otherwise_the_error_explains() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, others) = (papers(folder.path(), "ours"), papers(folder.path(), "others"));
     let tls = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -54,7 +54,7 @@ async fn a_redis_with_tls_is_reached_with_its_certificate_and_otherwise_says_wha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_postgres_with_tls_is_reached_with_its_certificate_and_otherwise_says_what_is_wrong() {
+async fn a_postgres_with_tls_is_reached_with_its_certificate_and_otherwise_the_error_explains() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, others) = (papers(folder.path(), "ours"), papers(folder.path(), "others"));
     let mut server = postgres::Server::start().await;

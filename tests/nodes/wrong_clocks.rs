@@ -1,4 +1,4 @@
-//! Clocks that are set wrong while events are kept: nothing is forgotten, and no genuine delivery is refused.
+//! Clocks that are set wrong while events are kept: nothing is removed, and no genuine delivery is rejected.
 
 use crate::faketime::{Dial, wrong_clock};
 use crate::server_refusals::{RECORDS, on};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Events that are over when the clock jumps.
+/// Number of events that have ended when the clock jumps.
 const MANY: usize = 5;
 const DAYS: f64 = 31.0 * 24.0 * 3600.0;
 const SQLITE: &str = "sqlite:hookonce.db";
@@ -21,7 +21,7 @@ fn delivery(n: usize) -> Sent {
     Sent::github("push", &format!("d{n}"), &format!(r#"{{"key":"k{n}"}}"#))
 }
 
-/// Starts a node of this house on this store, by a clock that is wrong by this.
+/// Starts a node on this store, with a clock that is off by this.
 fn start(house: &mut House, url: &str, clock: Option<&str>) {
     let mut serve = on(house, url, &["serve"]);
     if let Some(by) = clock {
@@ -57,9 +57,10 @@ async fn metric(house: &House, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
 }
 
-/// What is waited for is in the log, the metrics, the overview and the answer of a sweep, which forgets nothing.
+/// Checks that the pending jump is in the log, the metrics, the overview and the response of a sweep, which removes
+/// nothing.
 async fn check_it_is_said(house: &House) {
-    until("the log to say it", || house.log().contains("would_forget=")).await;
+    until("the log line", || house.log().contains("would_forget=")).await;
     let log = house.log();
     let line = log.lines().find(|line| line.contains("would_forget=")).unwrap();
     for words in ["WARN expiry", "10m", "forget --now", &format!("would_forget={MANY}")] {
@@ -76,7 +77,7 @@ async fn check_it_is_said(house: &House) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_was_started_once_under_a_clock_a_month_ahead_has_forgotten_nothing() {
+async fn a_node_started_once_with_a_clock_a_month_ahead_removes_nothing() {
     let mut house = House::empty(&kept_for_a_month());
     start(&mut house, SQLITE, None);
     for n in 0..MANY {
@@ -100,7 +101,8 @@ async fn a_node_that_was_started_once_under_a_clock_a_month_ahead_has_forgotten_
     assert!(metric(&house, "store_clock_ahead_seconds").await > 30.0 * 24.0 * 3600.0);
     assert!(house.stop().success());
 
-    // The event of that time has proved nothing. Only a person's word counts, and then what is over is forgotten.
+    // The event of that time has proved nothing. Only an operator's confirmation counts, and then what has expired is
+    // removed.
     start(&mut house, SQLITE, Some("+31d"));
     check_repeats(&house, 0..=MANY, "under the wrong clock again").await;
     let forgets = house.command(&["forget", "--now", "--json", "--admin", &house.admin_url("")]).output().unwrap();
@@ -114,7 +116,7 @@ async fn a_node_that_was_started_once_under_a_clock_a_month_ahead_has_forgotten_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_forgets_while_no_node_runs_waits_too_and_takes_a_persons_word() {
+async fn the_forget_command_without_a_node_waits_too_and_can_be_confirmed() {
     let mut house = House::empty(&kept_for_a_month());
     start(&mut house, SQLITE, None);
     for n in 0..MANY {
@@ -158,7 +160,7 @@ async fn check_a_server_that_jumps(url: &str, dial: &Dial) {
             assert!(begun.elapsed() < PATIENCE, "it still waits: {}", house.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        until("it to be said that the clock is right again", || house.log().contains("no longer jumps")).await;
+        until("the log line that the clock is right again", || house.log().contains("no longer jumps")).await;
         check_repeats(house, 0..=MANY, "when the clock is right again").await;
         assert_eq!(forget(house, "").await["forgotten"], 0);
     }
@@ -168,15 +170,15 @@ async fn check_a_server_that_jumps(url: &str, dial: &Dial) {
     check_repeats(&first, 0..=MANY, "at the second jump").await;
     assert_eq!(forget(&first, "?now=1").await["forgotten"], MANY);
     assert_eq!(first.deliver("/in", &delivery(0)).await.word(), "accepted", "it may act again");
-    // A person's word to one node is heard by the others.
+    // An operator's confirmation on one node reaches the others.
     let begun = Instant::now();
     while waiting(&second).await != Value::Null {
-        assert!(begun.elapsed() < PATIENCE, "it did not hear it: {}", second.log());
+        assert!(begun.elapsed() < PATIENCE, "it did not get the confirmation: {}", second.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// What the store last saw is written down by the node when it first looks for work.
+/// Waits until the node has written the time that the store last saw, which it does when it first polls.
 async fn until_written(url: &str) {
     let begun = Instant::now();
     let seen = || {
@@ -189,7 +191,7 @@ async fn until_written(url: &str) {
         told.is_ok_and(|told| told.stdout.iter().any(u8::is_ascii_digit))
     };
     while !seen() {
-        assert!(begun.elapsed() < PATIENCE, "nothing is written down");
+        assert!(begun.elapsed() < PATIENCE, "nothing is written");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -203,14 +205,14 @@ async fn a_postgres_server_whose_clock_jumps_forgets_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_valkey_server_whose_clock_jumps_forgets_nothing() {
-    // Debian's Redis cannot be misled: its allocator reads the clock before libfaketime is there.
+    // Debian's Redis cannot be misled: its allocator reads the clock before libfaketime is loaded.
     let Some(valkey) = redis::valkey() else { return };
     let dial = Dial::new();
     let server = redis::Server::with(&dial.wrap(&valkey), &[]);
     check_a_server_that_jumps(&server.url("a"), &dial).await;
 }
 
-/// A delivery that is signed with the time.
+/// A delivery that is signed with its time.
 fn signed(id: &str, at: Timestamp) -> Sent {
     let secret = format!("whsec_{}", base64::engine::general_purpose::STANDARD.encode(SECRET));
     let scheme = VerificationScheme::standard_webhooks(&[secret.into_bytes()], Duration::from_mins(5)).unwrap();
@@ -220,7 +222,7 @@ fn signed(id: &str, at: Timestamp) -> Sent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_was_once_ahead_refuses_no_genuine_delivery() {
+async fn a_clock_that_was_once_ahead_rejects_no_genuine_delivery() {
     let secret = base64::engine::general_purpose::STANDARD.encode(SECRET);
     let config = RECORDS.replace(r#"scheme = "github""#, r#"scheme = "standard-webhooks""#);
     let mut house = House::empty(&config);
@@ -243,7 +245,7 @@ async fn a_clock_that_was_once_ahead_refuses_no_genuine_delivery() {
     let genuine = house.deliver("/in", &signed("b", StoreClock::wall(Timestamp(0)).now())).await;
     assert_eq!(genuine.word(), "accepted", "{genuine:?}");
     let captured = house.deliver("/in", &signed("c", now + ahead)).await;
-    assert_eq!(captured.status, 401, "what was signed for another time is not believed: {captured:?}");
+    assert_eq!(captured.status, 401, "a signature of another time is rejected: {captured:?}");
     until("the log to say that the clocks differ", || {
         let log = house.log();
         log.lines().any(|line| line.contains("WARN clock") && line.contains("ahead of this machine's"))

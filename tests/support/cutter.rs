@@ -1,4 +1,4 @@
-//! Between nodes and PostgreSQL: passes bytes on, and cuts a connection where it hurts.
+//! A proxy between nodes and PostgreSQL that cuts connections at the worst moment.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Cuts answers to commits off with their connections: it is committed, and nobody hears.
+/// Cuts a connection instead of passing on the response to a commit: it is committed, and the client does not learn it.
 pub struct Cutter {
     pub port: u16,
     pub armed: Arc<AtomicBool>,
@@ -14,14 +14,14 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// One before the server on this port. When armed, it cuts the next answer.
+    /// A proxy for the server on this port. When armed, it cuts the next response to a commit.
     pub async fn before(server: u16) -> Self {
         let armed = Arc::new(AtomicBool::new(false));
         let arm = armed.clone();
         Self { armed, ..Self::cutting(server, move || arm.swap(false, Ordering::SeqCst)).await }
     }
 
-    /// The same, which cuts one answer of so many.
+    /// The same, which cuts one of every `so_many` responses.
     pub async fn of_every(server: u16, so_many: u64) -> Self {
         let commits = AtomicU64::new(0);
         let is_it = move || commits.fetch_add(1, Ordering::SeqCst) % so_many == so_many - 1;
@@ -43,7 +43,7 @@ impl Cutter {
 }
 
 async fn pass(client: TcpStream, server: u16, is_it: Arc<impl Fn() -> bool>, cuts: Arc<AtomicU64>) {
-    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return }; // it is gone: the test is over
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return }; // the server is gone: the test is over
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
     let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });

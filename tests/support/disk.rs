@@ -1,13 +1,13 @@
-//! A small disk of a test's own.
+//! A small tmpfs disk, mounted for one test.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::process::Command;
 
-/// It is there as long as this lives.
+/// Unmounted on drop.
 pub struct Disk(pub tempfile::TempDir);
 
 impl Disk {
-    /// One with these options of tmpfs, where we may mount one.
+    /// Mounts a disk with these tmpfs options; `None` without the right to mount.
     pub fn mount(options: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).output();
@@ -20,14 +20,14 @@ impl Disk {
         }
     }
 
-    /// Takes all the room that is left, but for so many bytes.
+    /// Fills the disk, except for this many bytes.
     pub fn fill_but(&self, left: u64) {
         let room = rustix::fs::statvfs(self.0.path()).unwrap();
         let ballast = vec![0; usize::try_from((room.f_bavail * room.f_frsize).saturating_sub(left)).unwrap()];
         std::fs::write(self.0.path().join("ballast"), ballast).unwrap();
     }
 
-    /// Gives it back.
+    /// Frees what `fill_but` took.
     pub fn make_room(&self) {
         std::fs::remove_file(self.0.path().join("ballast")).unwrap();
     }

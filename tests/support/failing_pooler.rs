@@ -1,4 +1,4 @@
-//! Between nodes and PostgreSQL: a pooler whose server goes away in the middle of a commit. It answers the commit with an
+//! A pooler between nodes and PostgreSQL whose server fails in the middle of a commit. It answers the commit with an
 //! error of its own, whether the server has committed or not.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
@@ -16,14 +16,14 @@ use tokio::sync::Mutex;
 pub enum Fault {
     /// It does not reach the server, which rolls back.
     Before,
-    /// The server commits, and its answer is lost.
+    /// The server commits, and its response is lost.
     After,
 }
 
 /// A fault, and the error that the client gets: severity and code.
 pub type Fails = (Fault, &'static str, &'static str);
 
-/// Every kind of fault, with what poolers and servers say then.
+/// Every kind of fault, with the errors of poolers and servers.
 pub const FAULTS: [Fails; 8] = [
     (Fault::Before, "ERROR", "08006"),
     (Fault::After, "ERROR", "08006"),
@@ -38,12 +38,12 @@ pub const FAULTS: [Fails; 8] = [
 /// The pooler.
 pub struct FailingPooler {
     pub port: u16,
-    /// How many commits it has spoilt.
+    /// The number of commits that it has made fail.
     pub spoilt: Arc<AtomicU64>,
 }
 
 impl FailingPooler {
-    /// One before the server on this port; `decide` is asked about each commit.
+    /// A pooler for the server on this port; `decide` is asked about each commit.
     pub async fn before(server: u16, decide: impl Fn() -> Option<Fails> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -57,7 +57,7 @@ impl FailingPooler {
         Self { port, spoilt }
     }
 
-    /// The same, which spoils one commit of so many, in one way after another.
+    /// The same, which makes one of every `so_many` commits fail, with one fault after another.
     pub async fn of_every(server: u16, so_many: u64) -> Self {
         let commits = AtomicU64::new(0);
         let decide = move || {
@@ -69,12 +69,12 @@ impl FailingPooler {
     }
 }
 
-/// What both directions of a connection know.
+/// The state that both directions of a connection share.
 struct Shared {
     to_client: Mutex<OwnedWriteHalf>,
     /// How often the server was ready since the session began.
     ready: AtomicU64,
-    /// The answer that is to be replaced: the server's so manieth, or none yet.
+    /// The number of the server's response that is to be replaced; `u64::MAX`: none yet.
     replaced: AtomicU64,
 }
 
@@ -91,7 +91,7 @@ async fn pass<D: Fn() -> Option<Fails>>(
     let never = AtomicU64::new(u64::MAX);
     let shared = Arc::new(Shared { to_client: Mutex::new(to_client), ready: AtomicU64::new(0), replaced: never });
     let down = tokio::spawn(answers(from_server, shared.clone()));
-    let (mut commits, mut asked) = (HashSet::new(), 1_u64); // the server is ready once before anything is asked
+    let (mut commits, mut asked) = (HashSet::new(), 1_u64); // the server is ready once before any request
     let mut end = None;
     while let Some((kind, body)) = message(&mut from_client).await {
         let mut texts = body.split(|byte| *byte == 0).map(|text| String::from_utf8_lossy(text).into_owned());
@@ -120,7 +120,7 @@ async fn pass<D: Fn() -> Option<Fails>>(
         }
     }
     if let Some((severity, code)) = end {
-        // What was asked before the commit is answered as the server answered it; then comes the error.
+        // Requests before the commit get the server's own responses; then comes the error.
         while shared.ready.load(Ordering::SeqCst) < asked && !down.is_finished() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -131,7 +131,7 @@ async fn pass<D: Fn() -> Option<Fails>>(
     None
 }
 
-/// Passes on what the server says, but for the answer that is to be replaced.
+/// Passes on the server's messages, except for the response that is to be replaced.
 async fn answers(mut from_server: OwnedReadHalf, shared: Arc<Shared>) -> Option<()> {
     while let Some((kind, body)) = message(&mut from_server).await {
         let ready = shared.ready.load(Ordering::SeqCst);
@@ -145,7 +145,7 @@ async fn answers(mut from_server: OwnedReadHalf, shared: Arc<Shared>) -> Option<
     None
 }
 
-/// The first message of a session, after a request for TLS was turned down.
+/// The first message of a session, after a request for TLS was rejected.
 async fn startup(client: &mut TcpStream) -> Option<Vec<u8>> {
     const TLS: u32 = 80_877_103;
     loop {
@@ -162,7 +162,7 @@ async fn startup(client: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// One message: its kind and what is in it.
+/// One message: its type and its content.
 async fn message(from: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
     let mut head = [0; 5];
     from.read_exact(&mut head).await.ok()?;
@@ -177,7 +177,7 @@ fn encoded(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], &length.to_be_bytes()[..], body].concat()
 }
 
-/// An error, and after one that does not end the session that the next question may come.
+/// An error message; followed by "ready" if it does not end the session.
 fn error(severity: &str, code: &str) -> Vec<u8> {
     let body = format!("S{severity}\0V{severity}\0C{code}\0Mserver conn crashed?\0\0");
     let mut all = encoded(b'E', body.as_bytes());

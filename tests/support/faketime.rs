@@ -1,4 +1,4 @@
-//! Clocks that are wrong, for nodes and servers that tests start: libfaketime, and only the clock on the wall.
+//! Wrong clocks for nodes and servers that tests start: libfaketime, for the wall clock only.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -13,18 +13,18 @@ fn library() -> &'static str {
     library.expect("faketime is installed: ./test does that")
 }
 
-/// The clock is wrong by this for a command, as faketime says it: `+31d`.
+/// Runs a command with a clock that is off by this, in faketime's syntax: `+31d`.
 pub fn wrong_clock(command: &mut Command, by: &str) {
     command.env("LD_PRELOAD", library()).env("FAKETIME", by).env("DONT_FAKE_MONOTONIC", "1");
 }
 
-/// A clock that can be set while a server goes by it.
+/// A clock that can be set while a server uses it.
 pub struct Dial {
     dir: tempfile::TempDir,
 }
 
 impl Dial {
-    /// One that is right.
+    /// A clock that is right.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -33,7 +33,7 @@ impl Dial {
         dial
     }
 
-    /// Sets it, as faketime says it.
+    /// Sets the clock, in faketime's syntax.
     pub fn set(&self, by: &str) {
         let (new, file) = (self.dir.path().join("new"), self.file());
         std::fs::write(&new, format!("{by}\n")).unwrap();
@@ -45,7 +45,7 @@ impl Dial {
         self.dir.path().join("clock")
     }
 
-    /// A program that runs this one by the clock.
+    /// A program that runs this one with the clock.
     pub fn wrap(&self, program: &Path) -> PathBuf {
         let wrapper = self.dir.path().join("wrapped");
         let script = format!(

@@ -1,7 +1,7 @@
-//! A node in a house of its own: the real binary, on free ports, in a temporary folder that goes with it.
+//! Runs a node for a test: the real binary, on free ports, in a temporary folder.
 //!
-//! Every test binary uses a part of it.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Every test binary uses a part of this module.
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use hookonce::decide::time::Timestamp;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 /// The secret of every source in these tests.
 pub const SECRET: &str = "It's a Secret to Everybody";
-/// How long a fact may take to come true.
+/// How long a condition may take to become true.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A house with a node in it.
+/// A temporary folder with a node in it.
 pub struct House {
     pub dir: tempfile::TempDir,
     node: Option<Running>,
@@ -33,7 +33,7 @@ struct Running {
     log: Arc<Mutex<String>>,
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -46,7 +46,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or(Json::Null)
     }
 
-    /// The status word of the answer.
+    /// The status word of the response.
     pub fn word(&self) -> String {
         self.json()["status"].as_str().unwrap_or("").to_owned()
     }
@@ -61,14 +61,14 @@ impl Answer {
 }
 
 impl House {
-    /// A house with this config, whose node runs. The ports and the store are added if the config has none.
+    /// A folder with this config, whose node is running. The ports and the store are added if the config has none.
     pub fn new(config: &str) -> Self {
         let mut house = Self::empty(config);
         house.start();
         house
     }
 
-    /// The same, before anything is started.
+    /// The same, without starting the node.
     pub fn empty(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let house = Self { dir, node: None, client: reqwest::Client::new() };
@@ -95,7 +95,7 @@ impl House {
         self.dir.path().join(name)
     }
 
-    /// The binary, in this house.
+    /// A command of the binary, in this folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hookonce"));
         command.args(args).current_dir(self.dir.path()).env("SECRET", SECRET).env_remove("HOOKONCE_CONFIG");
@@ -103,20 +103,20 @@ impl House {
         command
     }
 
-    /// Starts the node and waits until it says where it listens.
+    /// Starts the node and waits until it prints where it listens.
     pub fn start(&mut self) {
         if let Err(said) = self.try_start() {
             panic!("the node did not start: {said}");
         }
     }
 
-    /// Starts the node; what it said if it ended instead.
+    /// Starts the node; the error is its output, if it exited instead.
     pub fn try_start(&mut self) -> Result<(), String> {
         self.try_start_by(self.command(&["serve"]))
     }
 
-    /// Starts the node by this command, which becomes or ends as the binary.
-    #[expect(clippy::zombie_processes, reason = "a node that runs is waited for when its house is left")]
+    /// Starts the node by this command, which becomes the binary or ends with it.
+    #[expect(clippy::zombie_processes, reason = "a running node is waited for on drop")]
     pub fn try_start_by(&mut self, mut command: Command) -> Result<(), String> {
         assert!(self.node.is_none(), "a node is running");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -134,7 +134,7 @@ impl House {
             let mut line = String::new();
             if lines.read_line(&mut line).unwrap() == 0 {
                 let status = child.wait().unwrap();
-                reader.join().unwrap(); // all that it said is read
+                reader.join().unwrap(); // all of its output is read
                 return Err(format!("{status}\n{greeting}{}", log.lock().unwrap()));
             }
             greeting += &line;
@@ -143,7 +143,7 @@ impl House {
                 if line.starts_with("admin on ") {
                     let admin = authority.trim().to_owned();
                     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-                    // Connections to the node before it are of no use, also where this one has its port.
+                    // Connections to the previous node are of no use, even if this one has the same port.
                     self.client = reqwest::Client::new();
                     self.node = Some(Running { child, ingest, admin, log });
                     return Ok(());
@@ -153,7 +153,7 @@ impl House {
         }
     }
 
-    /// Starts the node by this command, whose log is JSON: its ports are there.
+    /// Starts the node by this command, whose log is JSON: the log contains its ports.
     pub fn start_with_json_log(&mut self, mut command: Command) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
@@ -161,7 +161,7 @@ impl House {
         while admin.is_none() {
             let from = text.len();
             assert!(errors.read_line(&mut text).unwrap() > 0, "the node did not start: {text}");
-            let line: Json = serde_json::from_str(&text[from..]).unwrap_or_else(|_| panic!("no JSON: {text}"));
+            let line: Json = serde_json::from_str(&text[from..]).unwrap_or_else(|_| panic!("not JSON: {text}"));
             if let Some(at) = line["ingest"].as_str() {
                 at.clone_into(&mut ingest);
             }
@@ -183,7 +183,7 @@ impl House {
         self.node.as_ref().expect("a node is running")
     }
 
-    /// `http://…` of the ingest port.
+    /// The URL of a path on the webhook port.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.running().ingest)
     }
@@ -200,30 +200,30 @@ impl House {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// All that the node has said on standard error.
+    /// Everything that the node has written to standard error.
     pub fn log(&self) -> String {
         self.running().log.lock().unwrap().clone()
     }
 
-    /// Whether the node has ended by itself.
+    /// Whether the node has exited by itself.
     pub fn has_ended(&mut self) -> bool {
         self.node.as_mut().is_none_or(|node| node.child.try_wait().unwrap().is_some())
     }
 
-    /// Ends the node as a crash would.
+    /// Kills the node, as a crash would.
     pub fn kill(&mut self) {
         let mut node = self.node.take().expect("a node is running");
         node.child.kill().unwrap();
         node.child.wait().unwrap();
     }
 
-    /// Tells the node to stop, and waits until it has.
+    /// Stops the node, and waits until it has exited.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait().0
     }
 
-    /// Waits until the node has ended; with what it said.
+    /// Waits until the node has exited; returns its status and log.
     pub fn wait(&mut self) -> (ExitStatus, String) {
         let mut node = self.node.take().expect("a node is running");
         let patience = Instant::now() + Duration::from_mins(1);
@@ -232,12 +232,12 @@ impl House {
                 let said = node.log.lock().unwrap().clone();
                 return (status, said);
             }
-            assert!(Instant::now() < patience, "the node does not end: {}", node.log.lock().unwrap());
+            assert!(Instant::now() < patience, "the node does not exit: {}", node.log.lock().unwrap());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Sends bytes; `Err` where no answer came.
+    /// Sends a request; `Err` if there was no response.
     pub async fn post(&self, path: &str, headers: &[(String, String)], body: &[u8]) -> Result<Answer, reqwest::Error> {
         let mut request = self.client.post(self.url(path)).body(body.to_vec());
         for (name, value) in headers {
@@ -251,24 +251,24 @@ impl House {
         without_node(&String::from_utf8(self.ask("GET", "/metrics").await.body).unwrap())
     }
 
-    /// Asks the admin port.
+    /// Sends a request to the admin port.
     pub async fn ask(&self, method: &str, path: &str) -> Answer {
         let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
         answer(self.client.request(method, self.admin_url(path)).send().await.unwrap()).await.unwrap()
     }
 
-    /// Sends a delivery and expects an answer.
+    /// Sends a delivery and expects a response.
     pub async fn deliver(&self, path: &str, delivery: &Sent) -> Answer {
         self.post(path, &delivery.headers, &delivery.body).await.unwrap()
     }
 
-    /// The lines of a file that commands write, in order; empty if there is none.
+    /// The lines of a file that commands write, in order; empty if there is no such file.
     pub fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The first column of each row, as text, read beside the node.
+    /// The first column of each row, as text, read while the node runs.
     pub fn sql(&self, query: &str) -> Vec<String> {
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
         let db = rusqlite::Connection::open_with_flags(self.path("hookonce.db"), flags).unwrap();
@@ -287,14 +287,14 @@ impl House {
         rows.map(|row| row.unwrap()).collect()
     }
 
-    /// How many events there are in this state, by its word.
+    /// The number of events in this state.
     pub fn count(&self, state: &str) -> usize {
         self.sql(&format!("select count(*) from events where state = '{state}'"))[0].parse().unwrap()
     }
 
     /// Waits until every event is done or dead.
     pub async fn quiet(&self) {
-        // One question: an event may go from running to waiting between two.
+        // One query: between two queries an event may go from running to waiting.
         let open = "select count(*) from events where ended_at is null";
         until("every event to end", || self.sql(open) == ["0"]).await;
     }
@@ -304,7 +304,7 @@ impl Drop for House {
     fn drop(&mut self) {
         if let Some(mut node) = self.node.take() {
             if std::thread::panicking() {
-                eprintln!("the node said:\n{}", node.log.lock().unwrap());
+                eprintln!("the node's log:\n{}", node.log.lock().unwrap());
             }
             node.child.kill().ok();
             node.child.wait().ok();
@@ -328,11 +328,11 @@ pub fn without_node(page: &str) -> String {
     page.replace(&format!("{{node=\"{node}\"}}"), "").replace(&format!("node=\"{node}\","), "")
 }
 
-/// Waits for a fact.
+/// Waits until a condition is true.
 pub async fn until(what: &str, fact: impl Fn() -> bool) {
     let start = Instant::now();
     while !fact() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -345,7 +345,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Signed as GitHub does, of this kind, under this id.
+    /// A delivery of this kind, signed as GitHub does, with this id.
     pub fn github(kind: &str, id: &str, body: &str) -> Self {
         let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
         let mut headers = scheme.sign(id, Timestamp(0), body.as_bytes());
@@ -366,7 +366,7 @@ impl Sent {
     }
 }
 
-/// The body of a push: the real one of the first user, with these values.
+/// The body of a push: a real one, with these values.
 pub fn package(tag: &str, version: u64, second: u32) -> String {
     let mut body: Json = serde_json::from_str(&payload("ghcr_latest.json")).unwrap();
     let package = &mut body["registry_package"];
@@ -382,7 +382,7 @@ pub fn payload(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/payloads").join(name)).unwrap()
 }
 
-/// One image push as GitHub delivers it.
+/// The deliveries of one image push, as GitHub sends them.
 pub fn storm(name: &str) -> Vec<Sent> {
     let one = |line: &str| {
         let saved: Json = serde_json::from_str(line).unwrap();

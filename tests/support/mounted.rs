@@ -1,20 +1,20 @@
-//! A file that is mounted in another place, as containers do with `-v file:file`.
+//! A file mounted at another path, as containers do with `-v file:file`.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// It is mounted as long as this lives.
+/// Unmounted on drop.
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
-    /// The file at this place, where we may mount one.
+    /// Mounts the file at this path; `None` without the right to mount.
     pub fn at(place: PathBuf, file: &Path) -> Option<Self> {
         std::fs::write(&place, "").unwrap();
         Self::over(place, file)
     }
 
-    /// The same with a folder.
+    /// The same for a folder.
     pub fn folder(place: PathBuf, folder: &Path) -> Option<Self> {
         std::fs::create_dir(&place).unwrap();
         Self::over(place, folder)

@@ -1,4 +1,4 @@
-//! nginx in a house of its own: Debian's package, on a free port, in a temporary folder that goes with it.
+//! An nginx for one test: Debian's package, on a free port, in a temporary folder.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it")]
 
@@ -18,15 +18,15 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// A server with this inside, and otherwise as nginx is by itself.
+    /// Starts a server with this in its `server` block, and nginx's defaults otherwise.
     pub(crate) fn start(server: &str) -> Self {
         Self::start_beside("", server)
     }
 
-    /// The same, with this beside the server.
+    /// The same, with this in the `http` block beside the server.
     pub(crate) fn start_beside(beside: &str, server: &str) -> Self {
         let patience = Instant::now() + PATIENCE;
-        // Somebody else may take the free port first: then nginx ends, and the next one is tried.
+        // Another process may take the free port first: then nginx exits, and another port is tried.
         loop {
             assert!(Instant::now() < patience, "nginx does not listen");
             if let Some(proxy) = Self::try_start(beside, server, patience) {
@@ -58,7 +58,7 @@ http {{
         let mut command = Command::new("nginx");
         command.arg("-p").arg(dir.path()).arg("-e").arg(dir.path().join("error.log"));
         command.arg("-c").arg(dir.path().join("nginx.conf")).stdin(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().expect("nginx is there: ./test installs it");
+        let child = command.spawn().expect("nginx is installed: ./test does that");
         let mut proxy = Self { child, address, _dir: dir };
         while std::net::TcpStream::connect(proxy.address).is_err() {
             if proxy.child.try_wait().unwrap().is_some() {
@@ -70,7 +70,7 @@ http {{
         Some(proxy)
     }
 
-    /// `http://…` of the proxy.
+    /// The proxy's URL for this path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -83,7 +83,7 @@ impl Drop for Nginx {
     }
 }
 
-/// The block of this language in a page of the documentation.
+/// The code block of this language in a page of the documentation.
 pub(crate) fn documented(page: &str, language: &str) -> String {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
     let (_, block) = text.split_once(&format!("```{language}\n")).expect("the page has such a block");

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the tests' own: Debian's, on a free port, in a temporary folder, and gone with the test.
+//! A PostgreSQL server for tests: Debian's package, on a free port, in a temporary folder, and ended with the test.
 
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use tokio_postgres::{Client, NoTls};
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Who may come in, and how: `locked` needs a password, `tlsonly` needs TLS, the others need nothing.
+/// Client authentication: `locked` needs a password, `tlsonly` needs TLS, other users need nothing.
 const HBA: &str = "host all locked 127.0.0.1/32 scram-sha-256\n\
                    hostssl all tlsonly 127.0.0.1/32 trust\n\
                    hostnossl all tlsonly 127.0.0.1/32 reject\n\
@@ -19,7 +19,7 @@ const HBA: &str = "host all locked 127.0.0.1/32 scram-sha-256\n\
                    host replication all 127.0.0.1/32 trust\n\
                    local all all trust\n";
 
-/// A server that runs as long as this lives.
+/// A server; stopped on drop.
 pub struct Server {
     pub dir: tempfile::TempDir,
     pub port: u16,
@@ -30,7 +30,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A new server, as users have it.
+    /// A new server with default settings.
     pub async fn start() -> Self {
         Self::start_with(&[]).await
     }
@@ -40,7 +40,7 @@ impl Server {
         Self::start_by(&program("postgres"), settings).await
     }
 
-    /// The same by this program, which becomes the server.
+    /// The same, started by this program, which becomes the server.
     pub async fn start_by(by: &Path, settings: &[&str]) -> Self {
         let dir = folder();
         let data = dir.path().join("data");
@@ -51,7 +51,7 @@ impl Server {
         Self::over(dir, by, settings).await
     }
 
-    /// A replica of this one.
+    /// A replica of this server.
     pub async fn replica(&self) -> Self {
         let dir = folder();
         let mut copy = as_owner(&program("pg_basebackup"));
@@ -76,7 +76,7 @@ impl Server {
         let settings = settings.iter().map(ToString::to_string).collect();
         let program = by.to_owned();
         let mut server = Self { dir, port: 0, settings, program, watcher: None, databases: AtomicU32::new(0) };
-        // A free port may be taken by another before the server has it.
+        // Another process may take the free port before the server has it.
         for _ in 0..5 {
             server.port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             if server.start_again().await {
@@ -86,13 +86,13 @@ impl Server {
         panic!("PostgreSQL did not start:\n{}", server.log());
     }
 
-    /// Starts it again on the same port, after it was stopped; says whether it runs.
+    /// Starts it again on the same port, after it was stopped; returns whether it runs.
     pub async fn start_again(&mut self) -> bool {
         let log = self.dir.path().join("log");
-        // What it said when it ran before says nothing about how it starts now.
+        // The log of the previous run says nothing about this start.
         std::fs::remove_file(&log).unwrap_or_default();
         let mut watcher = as_owner(Path::new("sh"));
-        // The server ends when this pipe does: also when the test is killed.
+        // The server ends when this pipe closes: also when the test is killed.
         let script =
             r#"log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server"#;
         watcher.args(["-c", script, "sh"]).arg(log).arg(&self.program);
@@ -144,14 +144,14 @@ impl Server {
         assert!(self.start_again().await, "{}", self.log());
     }
 
-    /// A folder that is the server's own.
+    /// Creates a folder that belongs to the server's user.
     pub fn make_folder(&self, path: &Path) {
         std::fs::create_dir(path).unwrap();
         let owner = std::fs::metadata(self.dir.path().join("data")).unwrap();
         std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
     }
 
-    /// What it has said since it was started.
+    /// Its log since it was started.
     pub fn log(&self) -> String {
         let mut text = String::new();
         if let Ok(mut file) = std::fs::File::open(self.dir.path().join("log")) {
@@ -165,7 +165,7 @@ impl Server {
         text.lines().next()?.parse().ok()
     }
 
-    /// Stops it at once, as a crash does (`-m immediate`).
+    /// Stops it at once, as a crash would (`-m immediate`).
     pub fn crash(&mut self) {
         self.end();
     }
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Where this database is.
+    /// The URL of this database.
     pub fn url(&self, database: &str) -> String {
         self.url_of("postgres", database)
     }
@@ -190,17 +190,17 @@ impl Server {
     async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await?;
         tokio::spawn(connection);
-        // The store's tables, wherever they are; what a test makes of its own is in `public`.
+        // The search path finds the store's tables, wherever they are; tables that a test creates are in `public`.
         client.batch_execute("set search_path = public, hookonce").await?;
         Ok(client)
     }
 
-    /// A connection to look into a database from outside.
+    /// A connection for looking into a database from outside.
     pub async fn client(&self, database: &str) -> Client {
         self.connect(database).await.unwrap()
     }
 
-    /// A database that nobody has used, by its name.
+    /// Creates a new database; returns its name.
     pub async fn database(&self) -> String {
         let name = format!("d{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.client("postgres").await.batch_execute(&format!("create database {name}")).await.unwrap();
@@ -214,14 +214,14 @@ impl Drop for Server {
     }
 }
 
-/// A folder that the server's user can reach.
+/// A folder that the server's user can access.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
     dir
 }
 
-/// One of Debian's programs: not all of them are in the path.
+/// One of Debian's programs: not all of them are on the PATH.
 pub fn program(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> =
@@ -230,7 +230,7 @@ pub fn program(name: &str) -> PathBuf {
     found.pop().unwrap_or_else(|| name.into())
 }
 
-/// PostgreSQL refuses to run as root: there it runs as the user that its package made.
+/// A command that runs as the server's user: PostgreSQL refuses to run as root, so there it runs as its package's user.
 pub fn as_owner(program: &Path) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);
@@ -240,7 +240,7 @@ pub fn as_owner(program: &Path) -> Command {
     command
 }
 
-/// Writes a file of the server's, in place: its owner stays.
+/// Writes a file of the server in place, so that its owner stays.
 pub fn write_as_owner(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }

@@ -1,4 +1,5 @@
-//! A real Redis or Valkey of a test's own: on a free port, in a temporary folder, and gone with the test however it ends.
+//! A Redis or Valkey server for one test: on a free port, in a temporary folder, and ended with the test, however that
+//! ends.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A server, as durable as it can be, unless more words say otherwise.
+/// A server, as durable as it can be, unless more arguments say otherwise.
 pub struct Server {
     pub dir: tempfile::TempDir,
     pub port: u16,
@@ -43,7 +44,7 @@ impl Server {
         Self::with(&redis(), &[])
     }
 
-    /// The same with more words on its command line.
+    /// The same with more arguments on its command line.
     pub fn with(program: &Path, words: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Self::inside(dir, program, words)
@@ -58,10 +59,10 @@ impl Server {
         server
     }
 
-    /// Starts it, on the data that is there, and waits until it answers.
+    /// Starts it on the existing data, and waits until it responds.
     pub fn run(&mut self) {
-        assert!(self.running.is_none(), "it runs already");
-        // The shell ends it when the test's end of the pipe closes, even if the test was killed.
+        assert!(self.running.is_none(), "it is running already");
+        // The shell kills it when the test's end of the pipe closes, even if the test was killed.
         let mut shell = Command::new("sh")
             .args(["-c", "\"$@\" >log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait", "sh"])
             .arg(&self.program)
@@ -84,7 +85,7 @@ impl Server {
         }
     }
 
-    /// A sentinel that watches this server under the name `main`, with the say of two.
+    /// A sentinel that watches this server under the name `main`, with a quorum of two.
     pub fn sentinel_of(primary: &Self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let text = format!(
@@ -119,7 +120,7 @@ impl Server {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// Whether it answers, be it with a refusal.
+    /// Whether it responds, even with an error.
     fn answers(&self) -> bool {
         use std::io::Write as _;
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
@@ -133,12 +134,12 @@ impl Server {
     pub fn kill(&mut self) {
         if let Some(Running { mut shell, lifeline, pid }) = self.running.take() {
             signal(pid, rustix::process::Signal::KILL);
-            drop(lifeline); // or the shell waits for it, and we for the shell
+            drop(lifeline); // otherwise the shell waits for the pipe, and we for the shell
             let _ = shell.wait();
         }
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Stops the process (SIGSTOP), or continues it.
     pub fn pause(&self, pause: bool) {
         use rustix::process::Signal;
         let running = self.running.as_ref().unwrap();
@@ -150,12 +151,12 @@ impl Server {
         format!("redis://127.0.0.1:{}/?prefix={prefix}", self.port)
     }
 
-    /// A plain connection, for what no node does.
+    /// A plain connection, for commands that no node sends.
     pub fn client(&self) -> ::redis::Connection {
         ::redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap().get_connection().unwrap()
     }
 
-    /// Has it do this.
+    /// Runs this command on it.
     pub fn order(&self, words: &[&str]) -> ::redis::Value {
         let mut command = ::redis::cmd(words[0]);
         command.arg(&words[1..]);

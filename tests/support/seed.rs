@@ -1,6 +1,6 @@
 //! The seeds of random tests: printed with the command that repeats the run, and taken from `HOOKONCE_SEED`.
 //!
-//! A test prints its seed before it begins. The output of a test that fails is shown, so the seed always is.
+//! A test prints its seed before it begins. The output of a failing test is always shown, and the seed with it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,21 +13,21 @@ pub fn given() -> Option<u64> {
     std::env::var(VARIABLE).ok().map(|text| text.trim().parse().expect("HOOKONCE_SEED is a whole number"))
 }
 
-/// The given seed, else one by the clock. It is printed.
-#[expect(clippy::disallowed_methods, reason = "any number will do for a seed")]
+/// The given seed, otherwise one from the clock. It is printed.
+#[expect(clippy::disallowed_methods, reason = "any number can be a seed")]
 pub fn any() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_nanos();
     given_or(u64::try_from(now % 1_000_000_007).expect("it is small"))
 }
 
-/// The given seed, else this one: for tests that take the same way each time. It is printed.
+/// The given seed, otherwise this one: for tests that do the same each time. It is printed.
 pub fn given_or(usual: u64) -> u64 {
     let seed = given().unwrap_or(usual);
     println!("{}", repeat(seed));
     seed
 }
 
-/// The given seed alone, else all of these; for tests that go through many. Each is to be printed when it begins.
+/// The given seed alone, otherwise all of these: for tests that go through many. Each is to be printed when it begins.
 pub fn given_or_all(usual: std::ops::RangeInclusive<u64>) -> std::ops::RangeInclusive<u64> {
     given().map_or(usual, |seed| seed..=seed)
 }
@@ -41,28 +41,28 @@ pub fn repeat(seed: u64) -> String {
 fn command() -> String {
     let program = std::env::current_exe().ok();
     let stem = program.as_deref().and_then(std::path::Path::file_stem).and_then(std::ffi::OsStr::to_str);
-    // cargo puts a hash behind the name of a test's program.
+    // cargo appends a hash to the name of a test's program.
     let name = stem.map_or("", |stem| stem.rsplit_once('-').map_or(stem, |(name, _)| name));
     let target = if name == "hookonce" { "--lib".to_owned() } else { format!("--test {name}") };
-    // Each test has a thread that is called as it is.
+    // Each test runs in a thread of the same name.
     match std::thread::current().name() {
         Some(test) if test != "main" => format!("cargo test {target} -- --exact {test}"),
         _ => format!("cargo test {target}"),
     }
 }
 
-/// So many cases of a property, from a seed that is printed.
+/// This many cases of a property, from a seed that is printed.
 pub fn cases(cases: u32) -> proptest::test_runner::Config {
     let rng_seed = proptest::test_runner::RngSeed::Fixed(any());
     proptest::test_runner::Config { cases, rng_seed, failure_persistence: None, ..Default::default() }
 }
 
-/// A small generator of numbers (splitmix64): the same numbers from the same seed.
+/// A small random number generator (splitmix64): the same numbers from the same seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -86,7 +86,7 @@ impl Random {
         self.next() % limit.max(1)
     }
 
-    /// The same for places in a list.
+    /// An index below this length.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("it is below a length")
     }
@@ -101,7 +101,7 @@ impl Random {
         Duration::from_millis(from + self.below(to - from + 1))
     }
 
-    /// Puts these into another order.
+    /// Shuffles these.
     pub fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             all.swap(last, self.index(last + 1));
