@@ -8,10 +8,10 @@ use serde_json::json;
 const SAYS: &str = "echo $HOOKONCE_EVENT $HOOKONCE_ATTEMPT >> runs";
 
 #[tokio::test]
-async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
+async fn under_hold_a_command_that_timed_out_is_left_to_an_operator() {
     let step = format!("{SAYS}; test -e go || sleep 60");
     let route = format!("in_doubt = \"hold\"\nrun = {{ steps = [\"{step}\"], timeout = \"2s\" }}");
-    // Who waits for the end may repeat at once: neither id nor time stands between a repeat and a re-arm.
+    // A sender that waits for the end may repeat at once: neither id nor time prevents a re-arm.
     let house = House::new(&numbers("respond = \"done\"\nonce = { per = [\"delivery\", \"body\"] }", &route));
     let first = house.deliver(IN, &number("a", 1)).await;
     assert_eq!((first.status, &first.json()["cause"]), (504, &json!("in_doubt")), "{first:?}");
@@ -30,7 +30,7 @@ async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
     assert_eq!(house.count("done"), 1);
 }
 
-/// The commands that were started for one event, and what it came to.
+/// The commands that were started for one event, and its cause of death.
 async fn timed_out(attempts: u32) -> (Vec<String>, Vec<String>) {
     let route = format!(
         "retry = {{ attempts = {attempts}, first = \"1ms\" }}\n\
@@ -50,7 +50,7 @@ async fn a_command_over_its_timeout_is_run_as_often_as_attempts_say_and_ends_in_
     for attempts in [1, 2] {
         let (runs, cause) = timed_out(attempts).await;
         assert_eq!(runs.len(), attempts as usize, "one attempt is one run");
-        assert_eq!(cause, ["in_doubt"], "it may have acted: it has not failed");
+        assert_eq!(cause, ["in_doubt"], "it may have acted, so the cause is not `failed`");
     }
 }
 
@@ -72,7 +72,7 @@ async fn a_receiver_that_does_not_answer_in_time_is_called_as_often_as_attempts_
 }
 
 #[tokio::test]
-async fn what_fails_is_tried_as_often_as_the_config_says() {
+async fn a_failing_command_is_tried_as_often_as_the_config_says() {
     let route = format!("retry = {{ attempts = 3, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; exit 1\"] }}");
     let house = House::new(&numbers("", &route));
     let id = house.deliver(IN, &number("a", 1)).await.event();
@@ -92,7 +92,7 @@ async fn a_block_that_failed_is_retried_alone() {
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["one", "two", "three", "two", "two", "end"]);
     assert_eq!(house.count("done"), 1);
-    // A replay is another life: all of it again.
+    // A replay is another life: all blocks run again.
     house.ask("POST", "/api/events/a/replay").await;
     until("the second life", || house.lines("runs").len() > 9).await;
     assert_eq!(house.lines("runs")[6..9], ["one", "two", "three"]);

@@ -1,4 +1,4 @@
-//! A delivery that somebody captured: the same signed bytes again, under any id.
+//! A captured delivery: the same signed bytes sent again, under any id.
 
 use crate::support::{House, SECRET, Sent, until};
 use crate::{IN, number, numbers};
@@ -7,7 +7,7 @@ use aws_lc_rs::hmac;
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// The word and the matched identity of each answer, one after another.
+/// The status word and the matched identity of each response, one after another.
 async fn told(house: &House, all: &[Sent]) -> Vec<(String, String)> {
     let mut told = Vec::new();
     for sent in all {
@@ -22,7 +22,7 @@ fn words(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(word, same)| ((*word).to_owned(), (*same).to_owned())).collect()
 }
 
-/// Five ids were five runs.
+/// Regression: five ids used to cause five runs.
 #[tokio::test]
 async fn one_signed_body_under_five_ids_runs_once() {
     for keys in ["", "once = { per = [\"delivery\"] }"] {
@@ -30,9 +30,13 @@ async fn one_signed_body_under_five_ids_runs_once() {
         let all = IDS.map(|id| number(id, 1));
         let again = ("duplicate", "body");
         assert_eq!(told(&house, &all).await, words(&[("accepted", ""), again, again, again, again]), "{keys}");
-        assert_eq!(told(&house, &all[..1]).await, words(&[("duplicate", "delivery")]), "the id that brought it");
+        assert_eq!(
+            told(&house, &all[..1]).await,
+            words(&[("duplicate", "delivery")]),
+            "the id that it first came under"
+        );
         assert_eq!(house.lines("runs"), ["1"], "{keys}");
-        // One key, which stands for both; people are told of both.
+        // One key, which represents both; operators are shown both.
         assert_eq!(house.sql("select identity from keys"), ["body"]);
         let event = house.sql("select lower(hex(id)) from events").remove(0);
         let shown = house.ask("GET", &format!("/api/events/{event}")).await.json();
@@ -48,14 +52,14 @@ async fn one_signed_body_under_five_ids_runs_once() {
 }
 
 #[tokio::test]
-async fn equal_bodies_act_each_time_where_the_config_says_so_and_a_redelivery_still_does_not() {
+async fn with_equal_bodies_new_equal_bodies_act_each_time_and_a_redelivery_still_does_not() {
     let mut house = House::new(&numbers("", RUN));
     let all = IDS.map(|id| number(id, 1));
     assert_eq!(told(&house, &all[..2]).await, words(&[("accepted", ""), ("duplicate", "body")]));
     house.stop();
     house.configure(&numbers("once = { equal_bodies = \"new\" }", RUN));
     house.start();
-    // What was claimed by its body is still known by its id.
+    // What was claimed by its body is still found by its id.
     let duplicate = ("duplicate", "delivery");
     assert_eq!(told(&house, &all[..2]).await, words(&[duplicate, ("accepted", "")]));
     assert_eq!(told(&house, &all[..2]).await, words(&[duplicate, duplicate]));
@@ -64,11 +68,11 @@ async fn equal_bodies_act_each_time_where_the_config_says_so_and_a_redelivery_st
     house.stop();
     house.configure(&numbers("", RUN));
     house.start();
-    assert_eq!(told(&house, &all[..2]).await, words(&[duplicate, duplicate]), "and back again");
+    assert_eq!(told(&house, &all[..2]).await, words(&[duplicate, duplicate]), "with the old config again");
     assert!(!house.log().contains("may act again"), "{}", house.log());
 }
 
-/// Signed over time and body, as many senders do, with an id beside it.
+/// A delivery signed over time and body, as by many senders, with an unsigned id.
 fn timed(id: &str, time: u64, n: u64) -> Sent {
     let body = format!("{{\"n\":{n}}}");
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
@@ -79,7 +83,7 @@ fn timed(id: &str, time: u64, n: u64) -> Sent {
 }
 
 #[tokio::test]
-async fn where_a_time_is_signed_the_same_bytes_signed_anew_are_another_event() {
+async fn where_a_time_is_signed_the_same_bytes_signed_at_another_time_are_another_event() {
     let github = "verify = { scheme = \"github\", secret = { env = \"SECRET\" } }";
     let hmac = "delivery = \"header.x-id\"\nverify = { scheme = \"hmac\", header = \"x-sig\", secret = { env = \"SECRET\" }, \
                 over = \"{timestamp}.{body}\", timestamp = \"header.x-time\" }";
@@ -90,7 +94,7 @@ async fn where_a_time_is_signed_the_same_bytes_signed_anew_are_another_event() {
     assert_eq!(told(&house, &captured).await, words(&[("accepted", ""), again, again, again, again]));
     let second = [timed("f", now - 1, 1), timed("g", now - 1, 1), timed("a", now - 2, 1)];
     let own = ("duplicate", "delivery");
-    assert_eq!(told(&house, &second).await, words(&[("accepted", ""), again, own]), "a retry is signed anew");
+    assert_eq!(told(&house, &second).await, words(&[("accepted", ""), again, own]), "a retry is signed again");
     assert_eq!(house.lines("runs"), ["1", "1"]);
-    until("it to be told", || house.log().contains("same=time+body")).await;
+    until("it to be logged", || house.log().contains("same=time+body")).await;
 }

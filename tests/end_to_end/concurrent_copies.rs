@@ -1,4 +1,4 @@
-//! Many copies at once.
+//! Many copies of a delivery at once.
 
 use crate::receiver::Receiver;
 use crate::support::{House, Sent, until};
@@ -10,7 +10,7 @@ const COPIES: u32 = 200;
 async fn two_hundred_copies_at_once_are_one_run_twenty_times() {
     let house = House::new(&ghcr("run = { steps = [\"echo $HOOKONCE_FIELD_VERSION_ID >> runs\"] }"));
     for round in 1..=20 {
-        // A third are the delivery itself, the others come under ids of their own.
+        // A third are the delivery itself, the others have ids of their own.
         let copy =
             |i: u32| Sent::package(&format!("{round}-{}", if i.is_multiple_of(3) { 0 } else { i }), "latest", round, 1);
         let copies: Vec<_> = (0..COPIES).map(copy).collect();
@@ -29,7 +29,7 @@ async fn two_hundred_copies_at_once_are_one_run_twenty_times() {
 }
 
 #[tokio::test]
-async fn two_hundred_copies_that_wait_for_a_slow_receiver_hear_its_one_answer() {
+async fn two_hundred_copies_that_wait_for_a_slow_receiver_get_its_one_response() {
     let receiver = Receiver::new(&[(201, "stored as 7")]).await;
     let keys = "respond = \"done\"\nrespond_within = \"25s\"";
     let house = House::new(&numbers(keys, &format!("forward = {{ url = \"{}\", timeout = \"25s\" }}", receiver.url)));
@@ -50,7 +50,7 @@ async fn two_hundred_copies_that_wait_for_a_slow_receiver_hear_its_one_answer() 
 }
 
 #[tokio::test]
-async fn a_crowd_that_repeats_a_failure_gets_one_more_attempt_and_its_answer() {
+async fn concurrent_repeats_of_a_failure_get_one_more_attempt_and_its_response() {
     let receiver = Receiver::open(&[(503, "later"), (200, "fine"), (500, "once too often")]).await;
     let house = House::new(&numbers("respond = \"done\"", &format!("forward = {{ url = \"{}\" }}", receiver.url)));
     assert_eq!(house.deliver(IN, &number("one", 1)).await.status, 503);

@@ -1,4 +1,4 @@
-//! Floods: what strangers may do to the port for webhooks without keeping signed deliveries out.
+//! Floods: what unauthenticated clients may do to the webhook port without blocking signed deliveries.
 
 use crate::support::{House, Sent, until};
 use crate::{IN, numbers};
@@ -18,21 +18,21 @@ fn is_full() -> bool {
     std::env::var_os("HOOKONCE_FULL").is_some()
 }
 
-/// Where the port for webhooks is.
+/// The address of the webhook port.
 fn address(house: &House) -> String {
     house.url("").trim_start_matches("http://").to_owned()
 }
 
-/// What is begun and never finished.
+/// A part of a request that is begun and not finished.
 #[derive(Clone, Copy)]
 enum Unfinished {
-    /// A body: the header that frames it, and the bytes that come at once. 1.1 KB/s follow.
+    /// A body: the header that frames it, and the bytes that are sent at once. 1.1 KB/s follow.
     Body(&'static str, usize),
-    /// Request line and headers: the bytes that come of them.
+    /// Request line and headers: the number of bytes that are sent.
     Head(usize),
 }
 
-/// Requests that are begun, never finished, and begun again whenever they are cut off.
+/// Requests that are begun and never finished, and begun again whenever they are cut off.
 struct Tricklers {
     tasks: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ async fn trickle(address: &str, head: &str, first: usize, begun: &AtomicUsize) -
         }
     };
     let mut scrap = Vec::new();
-    // Whatever it is told ends it.
+    // Any response ends it.
     tokio::select! { ended = trickle => ended, read = answer.read_buf(&mut scrap) => read.map(drop) }
 }
 
@@ -95,12 +95,12 @@ async fn begin_head(address: &str, bytes: usize, begun: &AtomicUsize) -> std::io
     stream.read(&mut [0]).await.map(drop)
 }
 
-/// A signed delivery of so many bytes.
+/// A signed delivery of this many bytes.
 fn delivery(n: usize, bytes: usize) -> Sent {
     Sent::github("push", &format!("genuine-{n}"), &format!("{{\"n\":{n},\"pad\":\"{}\"}}", "p".repeat(bytes)))
 }
 
-/// Sends 200 signed deliveries of 12 to 25 KB; how many were taken.
+/// Sends 200 signed deliveries of 12 to 25 KB; returns how many were accepted.
 async fn genuine(house: &House, from: usize) -> usize {
     let mut taken = 0;
     for n in 0..200 {
@@ -113,11 +113,11 @@ async fn genuine(house: &House, from: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_whose_uploads_trickle_do_not_keep_signed_deliveries_out() {
+async fn slow_unauthenticated_uploads_do_not_block_signed_deliveries() {
     let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
     let chunked = "transfer-encoding: chunked";
     for (round, (count, head, first)) in [
-        // All the room that a node has for bodies, less 11 KiB: the smallest signed delivery has 12.
+        // The node's whole memory budget for bodies, minus 11 KiB: the smallest signed delivery has 12.
         (3, chunked, (64 * KIB * KIB - 11 * KIB) / 3),
         (50, chunked, 22 * 64 * KIB),
         (300, chunked, 65 * KIB),
@@ -132,12 +132,12 @@ async fn strangers_whose_uploads_trickle_do_not_keep_signed_deliveries_out() {
         let taken = genuine(&house, round * 1000).await;
         let begun = attack.begun.load(Ordering::Relaxed);
         attack.stop();
-        println!("{count} uploads that trickle after {first} bytes ({begun} begun): {taken} of 200 taken");
-        assert!(taken >= 198, "{count} uploads that trickle after {first} bytes: only {taken} of 200 were taken");
+        println!("{count} slow uploads after {first} bytes ({begun} begun): {taken} of 200 accepted");
+        assert!(taken >= 198, "{count} slow uploads after {first} bytes: only {taken} of 200 were accepted");
     }
 }
 
-/// A connection that has had its answer, and is kept open.
+/// A connection that has got its response, and is kept open.
 async fn kept(address: &str) -> Option<TcpStream> {
     let mut stream = timeout(Duration::from_secs(5), TcpStream::connect(address)).await.ok()?.ok()?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n").await.ok()?;
@@ -147,11 +147,11 @@ async fn kept(address: &str) -> Option<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_alive_connections_beyond_the_limit_do_not_shut_the_port() {
-    // A node that may open few files takes few connections: the same rule, with less to open here.
+async fn kept_alive_connections_beyond_the_limit_do_not_block_the_port() {
+    // A node that may open few files accepts few connections: the same rule, with less to open here.
     let (files, flood) = if is_full() { (20_000, 10_500) } else { (1_024, 1_100) };
     let allowed = raise_file_limit(flood).expect("a limit of open files");
-    assert!(allowed > flood as u64 + 100, "this system lets a process open only {allowed} files");
+    assert!(allowed > flood as u64 + 100, "this system allows a process only {allowed} open files");
     let mut house = House::empty(&numbers("", "run = { steps = [\"true\"] }"));
     let mut command = Command::new("sh");
     let limited = format!("ulimit -n {files}; exec \"$0\" serve");
@@ -166,14 +166,14 @@ async fn kept_alive_connections_beyond_the_limit_do_not_shut_the_port() {
     for n in 0..4 {
         let sent = delivery(n, 100);
         let answer = timeout(Duration::from_secs(5), house.post(IN, &sent.headers, &sent.body)).await;
-        assert_eq!(answer.expect("an answer in time").unwrap().status, 202);
+        assert_eq!(answer.expect("a response in time").unwrap().status, 202);
     }
-    house.quiet().await; // the store and commands have files too
+    house.quiet().await; // the store and commands need files, too
     assert_eq!(house.count("done"), 4);
     drop(held);
 }
 
-/// Kilobytes of memory that the node has.
+/// The node's resident memory in kilobytes.
 fn resident(house: &House) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", house.pid().as_raw_nonzero())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -196,7 +196,7 @@ async fn after_a_flood_of_bodies_and_connections_a_node_has_at_most_256_mb() {
     let heads = Tricklers::start(&address, connections - 1000, Unfinished::Head(7 * KIB));
     until("the heads have begun", || heads.begun.load(Ordering::Relaxed) >= connections - 1000).await;
     let begun = resident(&house);
-    // As many bodies as there is room for, of all sizes, from many connections at once.
+    // As many bodies as fit, of all sizes, from many connections at once.
     let mut most = 0;
     for (count, first) in [(3, 22 * KIB * KIB), (64, 900 * KIB), (400, 120 * KIB), (1000, 60 * KIB)] {
         let attack = Tricklers::start(&address, count, Unfinished::Body("transfer-encoding: chunked", first));

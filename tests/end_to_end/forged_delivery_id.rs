@@ -1,11 +1,11 @@
-//! What somebody can do who has captured a signed body but has no secret: nothing that was not done before.
+//! An attacker who has captured a signed body but has no secret can do nothing that was not done before.
 
 use crate::support::{House, Sent, package};
 use crate::{GHCR, IN, ghcr, number, numbers};
 
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_VERSION_ID >> runs\"] }";
 
-/// Each delivery with the status and word it is answered with, one after another; then what ran.
+/// Checks the status and word of each delivery, one after another; then what ran.
 async fn check(deliveries: &[(Sent, u16, &str)], runs: &[&str]) {
     let house = House::new(&ghcr(RUN));
     for (sent, status, word) in deliveries {
@@ -58,9 +58,9 @@ async fn a_body_replayed_under_a_new_id_does_not_act() {
 }
 
 #[tokio::test]
-async fn ids_around_two_to_the_53_stay_apart() {
+async fn ids_around_two_to_the_53_stay_distinct() {
     let (one, two) = (9_007_199_254_740_992, 9_007_199_254_740_993);
-    // The same digest, so that only the number tells them apart.
+    // The same digest, so that only the number distinguishes them.
     let body = |version: u64, second| {
         package("latest", version, second).replace(&format!("{version:064x}"), &format!("{:064x}", 1))
     };
@@ -74,7 +74,7 @@ async fn ids_around_two_to_the_53_stay_apart() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_kind_does_not_act_whatever_its_header_says() {
+async fn a_body_of_another_kind_does_not_act_whatever_its_header() {
     let push = Sent::github("push", "a", r#"{"ref":"refs/heads/main","repository":{"name":"jamiec_ts"}}"#);
     let forged = push.clone().with("x-github-event", "registry_package");
     check(&[(push, 200, "ignored"), (forged.clone(), 422, "refused")], &[]).await;

@@ -1,4 +1,4 @@
-//! Receivers from outside: over TLS and HTTP/2, one that is down, one that is down among others, and what becomes of
+//! Forwarding, from outside: over TLS and HTTP/2, with one receiver down, with one of several down, and what happens to
 //! headers that are passed on.
 
 use crate::receiver::Receiver;
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A certificate for `localhost` and the authority that made it, in this folder.
+/// Creates a certificate for `localhost` and its authority in this folder.
 fn certificate(dir: &Path) {
     let script = "set -e
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
@@ -29,7 +29,7 @@ openssl x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 
 
 type Seen = Arc<Mutex<Vec<(http::request::Parts, Bytes)>>>;
 
-/// A receiver over TLS that speaks what is agreed on, of these protocols.
+/// A receiver over TLS that uses the protocol agreed on, of these.
 async fn secure(dir: &Path, protocols: &[&str]) -> (String, Seen) {
     certificate(dir);
     let chain = vec![CertificateDer::from_pem_file(dir.join("cert.pem")).unwrap()];
@@ -70,7 +70,7 @@ async fn secure(dir: &Path, protocols: &[&str]) -> (String, Seen) {
 }
 
 #[tokio::test]
-async fn over_tls_the_verified_bytes_arrive_by_what_both_sides_speak() {
+async fn over_tls_the_verified_bytes_arrive_over_the_negotiated_protocol() {
     for (protocols, version) in [
         (&["h2", "http/1.1"][..], http::Version::HTTP_2),
         (&["http/1.1"], http::Version::HTTP_11),
@@ -86,7 +86,7 @@ async fn over_tls_the_verified_bytes_arrive_by_what_both_sides_speak() {
         let mut command = house.command(&["serve"]);
         command.env("SSL_CERT_FILE", keys.path().join("ca.pem")).env_remove("SSL_CERT_DIR");
         house.try_start_by(command).unwrap();
-        // White space, order and escapes that a reader of JSON would not keep.
+        // White space, order and escapes that re-serialised JSON would not keep.
         let body = "{ \"b\" : 1.0,\"a\":\"\\u00e9\\/\" , \"a2\":1e3}\n";
         let sent = Sent::github("push", "one", body).with("content-type", "application/json; charset=utf-8");
         let answer = house.deliver(IN, &sent).await;
@@ -112,7 +112,7 @@ async fn a_receiver_without_a_trusted_certificate_is_not_sent_to() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_down_or_hangs_does_not_hold_the_others() {
+async fn a_receiver_that_is_down_or_hangs_does_not_delay_the_others() {
     let (fine, hangs) = (Receiver::open(&[(200, "ok")]).await, Receiver::new(&[(200, "late")]).await);
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let route = format!(
@@ -125,17 +125,17 @@ async fn a_receiver_that_is_down_or_hangs_does_not_hold_the_others() {
         let answer = house.deliver(IN, &number(&format!("d{n}"), n)).await;
         assert_eq!((answer.status, answer.json()["events"].as_array().map(Vec::len)), (202, Some(3)), "{answer:?}");
     }
-    until("all of them at the one that works", || fine.calls().len() == 20).await;
+    until("all of them at the working receiver", || fine.calls().len() == 20).await;
     let done = || house.sql("select count(*) from events where part = 2 and state = 'done'");
     until("all of them to be done", || done() == ["20"]).await;
-    until("two to be at the slow one", || hangs.calls().len() >= 2).await;
-    assert_eq!(hangs.calls().len(), 2, "as many as may be under way at once");
+    until("two calls at the slow receiver", || hangs.calls().len() >= 2).await;
+    assert_eq!(hangs.calls().len(), 2, "as many as may run at once");
     hangs.let_go();
-    until("all of them at the slow one", || hangs.calls().len() == 20).await;
+    until("all of them at the slow receiver", || hangs.calls().len() == 20).await;
 }
 
 #[tokio::test]
-async fn a_receiver_that_fails_again_and_again_is_left_alone_and_no_event_pays_for_it() {
+async fn the_circuit_of_a_failing_receiver_opens_and_no_event_loses_an_attempt() {
     let answers: Vec<_> = [(503, "no"); 5].into_iter().chain([(200, "ok")]).collect();
     let receiver = Receiver::open(&answers).await;
     let retry = "retry = { attempts = 3, first = \"1ms\", longest = \"1ms\" }";
@@ -144,7 +144,7 @@ async fn a_receiver_that_fails_again_and_again_is_left_alone_and_no_event_pays_f
     until("it to fail three times", || house.count("dead") == 1).await;
     house.deliver(IN, &number("second", 2)).await;
     until("five failures in a row", || receiver.calls().len() == 5).await;
-    until("it to be left alone", || house.log().contains("failures in a row")).await;
+    until("the circuit to open", || house.log().contains("failures in a row")).await;
     for n in 3..=12 {
         assert_eq!(house.deliver(IN, &number(&format!("d{n}"), n)).await.status, 202);
     }
@@ -159,22 +159,22 @@ async fn a_receiver_that_fails_again_and_again_is_left_alone_and_no_event_pays_f
 }
 
 #[tokio::test]
-async fn a_receiver_is_tried_again_in_time_though_deliveries_that_start_nothing_keep_coming() {
+async fn a_receiver_is_probed_in_time_while_deliveries_that_start_nothing_keep_coming() {
     let answers: Vec<_> = [(503, "no"); 5].into_iter().chain([(200, "ok")]).collect();
     let receiver = Receiver::open(&answers).await;
     let retry = "retry = { attempts = 9, first = \"1ms\", longest = \"1ms\" }\ngroup = \"one\"";
     let house = House::new(&numbers("", &format!("{retry}\nforward = {{ url = \"{}\" }}", receiver.url)));
     house.deliver(IN, &number("first", 0)).await;
-    until("it to be left alone", || house.log().contains("failures in a row")).await;
+    until("the circuit to open", || house.log().contains("failures in a row")).await;
     let opened = Instant::now();
-    tokio::time::sleep(Duration::from_millis(4_800)).await; // shortly before it may be tried
+    tokio::time::sleep(Duration::from_millis(4_800)).await; // shortly before it may be probed
     let mut n = 0;
     while receiver.calls().len() == 5 {
         let some: Vec<_> = (n + 1..=n + 16).map(|n| number(&format!("d{n}"), n)).collect();
         let taken = at_once(&house, IN, &some).await;
-        assert!(taken.iter().all(|answer| answer.status == 202), "each waits behind the first");
+        assert!(taken.iter().all(|answer| answer.status == 202), "each waits for the first");
         n += 16;
-        assert!(opened.elapsed() < PATIENCE, "the receiver is not tried; {n} came meanwhile");
+        assert!(opened.elapsed() < PATIENCE, "the receiver is not probed; {n} deliveries came meanwhile");
     }
     house.quiet().await;
     assert_eq!(house.sql("select attempt from events where delivery_id = 'first'"), ["6"]);
@@ -182,7 +182,7 @@ async fn a_receiver_is_tried_again_in_time_though_deliveries_that_start_nothing_
 }
 
 #[tokio::test]
-async fn an_answer_that_the_receiver_is_well_enough_to_give_leaves_nothing_alone() {
+async fn an_error_response_of_a_healthy_receiver_does_not_open_the_circuit() {
     let receiver = Receiver::open(&[(410, "gone")]).await;
     let house = House::new(&numbers("", &format!("forward = {{ url = \"{}\" }}", receiver.url)));
     for n in 0..12 {
@@ -193,7 +193,7 @@ async fn an_answer_that_the_receiver_is_well_enough_to_give_leaves_nothing_alone
     assert!(!house.log().contains("failures in a row"), "{}", house.log());
 }
 
-/// Every file of the house, searched for these bytes.
+/// The files in the node's folder that contain these bytes.
 fn holds(house: &House, canary: &str) -> Vec<String> {
     let files = std::fs::read_dir(house.dir.path()).unwrap().map(|entry| entry.unwrap().path());
     let found = files.filter(|path| {
@@ -204,7 +204,7 @@ fn holds(house: &House, canary: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn headers_that_are_passed_on_are_masked_while_they_are_kept_and_gone_when_the_event_ends() {
+async fn forwarded_headers_are_masked_while_they_are_kept_and_deleted_when_the_event_ends() {
     let receiver = Receiver::new(&[(200, "ok")]).await;
     let route = format!(
         "forward = {{ url = \"{}\", headers = [\"X-Token\", \"x-long\"], set = {{ x-n = \"n{{n}}\" }} }}",
@@ -218,7 +218,7 @@ async fn headers_that_are_passed_on_are_masked_while_they_are_kept_and_gone_when
     let call = receiver.calls().remove(0);
     assert!(call.contains(&format!("x-token: {short}\r\n")) && call.contains(&long) && call.contains("x-n: n7\r\n"));
     assert!(!call.contains("canary-never"));
-    assert_eq!(house.sql("select headers like '%canary%' from payloads"), ["1"], "it is kept for a retry");
+    assert_eq!(house.sql("select headers like '%canary%' from payloads"), ["1"], "they are kept for a retry");
 
     let shown = house.ask("GET", &format!("/api/events/{event}")).await;
     assert_eq!(shown.json()["headers"], serde_json::json!({ "x-token": "•••", "x-long": "•••" }), "{shown:?}");
@@ -237,7 +237,7 @@ async fn headers_that_are_passed_on_are_masked_while_they_are_kept_and_gone_when
     let shown = house.ask("GET", &format!("/api/events/{event}")).await;
     assert!(shown.json().get("headers").is_none() && shown.json()["has_body"] == true, "{shown:?}");
     assert!(!house.log().contains("canary"), "{}", house.log());
-    // A replay goes without them.
+    // A replay is sent without them.
     assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
     until("its second life", || receiver.calls().len() == 2).await;
     let again = receiver.calls().remove(1);

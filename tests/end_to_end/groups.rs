@@ -1,4 +1,4 @@
-//! What must not overlap does not, and what may, does.
+//! Events of one group do not overlap; others do.
 
 use crate::support::{House, Sent, package, until};
 use crate::{GHCR, IN, at_once, ghcr, number, numbers, touch};
@@ -9,7 +9,7 @@ fn push(id: &str, of: &str, version: u64) -> Sent {
     Sent::github("registry_package", id, &body)
 }
 
-/// Lines `begin x` and `end x` come in pairs; who they are about, in order.
+/// Checks that lines `begin x` and `end x` come in pairs; returns the names, in order.
 fn check(lines: &[String]) -> Vec<String> {
     let pair = |pair: &[String]| {
         let (begin, end) = (pair[0].strip_prefix("begin "), pair.get(1).and_then(|line| line.strip_prefix("end ")));
@@ -79,7 +79,7 @@ async fn parked_events_of_a_node_that_stopped_run_in_the_same_order() {
 
 #[tokio::test]
 async fn different_groups_overlap() {
-    // Each ends only when the other has begun.
+    // Each command ends only when the other has begun.
     let step = "touch $HOOKONCE_FIELD_PACKAGE; until test -e a && test -e b; do sleep 0.01; done";
     let house = House::new(&ghcr(&format!("run = {{ steps = [\"{step}\"], timeout = \"20s\" }}\nin_doubt = \"hold\"")));
     for name in ["a", "b"] {

@@ -1,11 +1,11 @@
-//! One image push, as GitHub delivers it: five deliveries, one of them or three of them `latest`. One deploy.
+//! One image push, as GitHub delivers it: five deliveries, one or three of them with the tag `latest`. One deploy.
 
 use crate::seed::{self, Random};
 use crate::support::{House, PATIENCE, Sent, package, storm, until};
 use crate::{GHCR, at_once, ghcr};
 use std::time::{Duration, Instant};
 
-/// Sends each storm in this way, to a command that works and to one that fails at once: it runs once.
+/// Sends each burst in this way, to a command that succeeds and to one that fails: it runs once.
 async fn check(way: impl AsyncFn(&mut House, Vec<Sent>)) {
     for name in ["storm_tags.jsonl", "storm_latest.jsonl"] {
         for (code, state) in [(0, "done"), (1, "dead")] {
@@ -89,7 +89,7 @@ async fn a_storm_is_one_deploy_across_a_crash() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_tagged_latest_is_ignored_with_its_reason_and_leaves_no_row() {
+async fn a_delivery_that_is_not_a_tagged_latest_is_ignored_with_a_reason_and_leaves_no_row() {
     let house = House::new(&ghcr("run = { steps = [\"echo run >> runs\"] }"));
     let untagged = package("x", 1, 1).replace(r#""name":"x""#, r#""name":null"#);
     let elsewhere = package("latest", 1, 1);
@@ -122,7 +122,7 @@ async fn the_same_delivery_again_repairs_a_failed_deploy_and_its_siblings_do_not
     let event = house.deliver(GHCR, &first).await.event();
     house.quiet().await;
     crate::touch(&house, "good");
-    // Siblings never, and the delivery itself not at once: both hear that it is dead.
+    // Other deliveries of it never re-arm it, and the delivery itself not at once: both get `dead`.
     let mut answer = house.deliver(GHCR, &first).await;
     let mut second = 1;
     while answer.word() == "duplicate" {
@@ -141,7 +141,7 @@ async fn the_same_delivery_again_repairs_a_failed_deploy_and_its_siblings_do_not
     assert!(begun.elapsed() > Duration::from_secs(5), "re-armed after {:?}", begun.elapsed());
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["1", "2"], "the count of attempts goes on");
-    // What is done is done.
+    // What is done stays done.
     let answer = house.deliver(GHCR, &first).await;
     assert_eq!((answer.status, answer.json()["state"].as_str()), (200, Some("done")), "{answer:?}");
     assert_eq!((house.lines("runs").len(), house.count("done")), (2, 1));

@@ -12,7 +12,7 @@ fn config() -> String {
 }
 
 fn objects(log: &str) -> Vec<Value> {
-    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"))).collect()
+    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"))).collect()
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn with_json_every_line_is_an_object_with_whole_ids_and_numbers() {
 }
 
 #[tokio::test]
-async fn the_command_line_counts_before_the_environment_and_that_before_the_config() {
+async fn the_command_line_overrides_the_environment_and_that_overrides_the_config() {
     let mut house = House::empty(&config());
     let mut serve = house.command(&["serve"]);
     serve.env("HOOKONCE_LOG", "text");
@@ -53,7 +53,7 @@ async fn the_command_line_counts_before_the_environment_and_that_before_the_conf
 }
 
 #[test]
-fn what_keeps_a_node_from_starting_is_json_too() {
+fn errors_that_prevent_a_start_are_json_too() {
     let house = House::empty("nonsense = 1\n");
     let said = house.command(&["serve", "--log", "json"]).stdin(Stdio::null()).output().unwrap();
     let lines = objects(&String::from_utf8(said.stderr).unwrap());

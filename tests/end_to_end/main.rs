@@ -1,5 +1,6 @@
-//! The walk from outside: real deliveries to the real binary over a real socket, and its database in a folder.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The walk from outside: real deliveries to the real binary over a real socket, with its database in a temporary
+//! folder.
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 mod admin_port;
 mod attempts;
@@ -33,12 +34,12 @@ mod unsigned_headers;
 
 use support::{Answer, House, Sent};
 
-/// Where the first user's packages arrive.
+/// The path of the package source.
 const GHCR: &str = "/version/1";
-/// Where everything else arrives.
+/// The path of the other sources.
 const IN: &str = "/in";
 
-/// The first user's source, with one route.
+/// A config with a source of packages, with one route.
 fn ghcr(route: &str) -> String {
     format!(
         r#"
@@ -53,7 +54,7 @@ name = "deploy"
     )
 }
 
-/// A source of bodies such as `{"n":1}`, with one route.
+/// A config with a source of bodies such as `{"n":1}`, with one route.
 fn numbers(keys: &str, route: &str) -> String {
     format!(
         r#"
@@ -69,17 +70,17 @@ name = "act"
     )
 }
 
-/// A body for [`numbers`].
+/// A delivery for [`numbers`].
 fn number(id: &str, n: u64) -> Sent {
     Sent::github("push", id, &format!("{{\"n\":{n}}}"))
 }
 
-/// Sends all of these at once.
+/// Sends all of these concurrently.
 async fn at_once(house: &House, path: &str, all: &[Sent]) -> Vec<Answer> {
     futures_util::future::join_all(all.iter().map(|sent| house.deliver(path, sent))).await
 }
 
-/// Lets commands go on that wait for this file: `until test -e go; do sleep 0.01; done`.
+/// Creates a file that commands wait for: `until test -e go; do sleep 0.01; done`.
 fn touch(house: &House, name: &str) {
     std::fs::write(house.path(name), "").unwrap();
 }

@@ -1,9 +1,9 @@
-//! Events whose way is not the one a repeat takes, or is not there any more.
+//! Events whose route differs from that of a repeat, or no longer exists.
 
 use super::support::{House, Sent, until};
 use super::{IN, number, numbers};
 
-/// Two routes by a field, and an id that the sender signs.
+/// Two routes that are chosen by a field, and an id that the sender signs.
 const TWO_WAYS: &str = r#"
 [source.s]
 path     = "/in"
@@ -25,7 +25,7 @@ fn bearer(body: &str) -> Sent {
 }
 
 #[tokio::test]
-async fn a_repeat_that_takes_another_way_does_not_lend_its_body() {
+async fn a_repeat_on_another_route_does_not_replace_the_body() {
     let house = House::new(TWO_WAYS);
     let staging = r#"{"id":"1","env":"staging"}"#;
     let first = house.deliver(IN, &bearer(staging)).await.event();
@@ -43,7 +43,7 @@ async fn a_repeat_that_takes_another_way_does_not_lend_its_body() {
 }
 
 #[tokio::test]
-async fn an_event_whose_action_was_taken_out_is_recorded_and_leaves_its_slot() {
+async fn an_event_whose_action_was_removed_is_recorded_and_releases_its_slot() {
     let retry = "retry = { attempts = 9, first = \"1s\", longest = \"1s\" }\ngroup = \"g\"";
     let mut house = House::new(&numbers("", &format!("run = {{ steps = [\"exit 1\"] }}\n{retry}")));
     house.deliver(IN, &number("a", 1)).await;
@@ -82,7 +82,7 @@ async fn a_renamed_source_that_keeps_its_scope_keeps_its_events_as_long_as_confi
 }
 
 #[tokio::test]
-async fn large_bodies_of_commands_that_run_leave_room_for_others() {
+async fn large_bodies_of_running_commands_do_not_use_up_the_body_budget() {
     let slow =
         numbers("body_max = \"25MB\"", "at_once = 3\nrun = { steps = [\"until test -e go; do sleep 0.01; done\"] }");
     let house = House::new(&slow);

@@ -1,4 +1,4 @@
-//! A node that dies in the middle.
+//! A node that dies in the middle of an attempt.
 
 use crate::receiver::Receiver;
 use crate::support::{House, Sent, until};
@@ -37,7 +37,7 @@ async fn under_hold_a_command_that_died_with_its_node_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn the_attempt_that_died_with_its_node_is_told_and_not_the_one_before_it() {
+async fn the_attempt_that_died_with_its_node_is_shown_and_not_only_the_one_before_it() {
     let step = "test $HOOKONCE_ATTEMPT = 1 && exit 7; echo run >> runs; sleep 60";
     let retry = "retry = { attempts = 3, first = \"1ms\", longest = \"1ms\" }";
     let mut house =
@@ -54,7 +54,7 @@ async fn the_attempt_that_died_with_its_node_is_told_and_not_the_one_before_it()
 }
 
 #[tokio::test]
-async fn what_was_accepted_and_not_begun_is_run_by_the_next_node() {
+async fn an_accepted_event_that_had_not_begun_is_run_by_the_next_node() {
     let step = "echo $HOOKONCE_FIELD_N >> runs; until test -e go; do sleep 0.01; done";
     let route = format!("at_once = 1\nretry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{step}\"] }}");
     let mut house = House::new(&numbers("", &route));
@@ -73,7 +73,7 @@ async fn what_was_accepted_and_not_begun_is_run_by_the_next_node() {
 }
 
 #[tokio::test]
-async fn what_was_answered_with_2xx_before_a_crash_is_done_after_it() {
+async fn an_event_answered_2xx_before_a_crash_is_done_after_it() {
     let route = "retry = { attempts = 1, first = \"1ms\" }\nrun = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
     let mut house = House::new(&numbers("", route));
     let all: Vec<_> = (0..300).map(|n| number(&format!("id-{n}"), n)).collect();
@@ -102,17 +102,17 @@ async fn what_was_answered_with_2xx_before_a_crash_is_done_after_it() {
     println!("{} were accepted before the crash", accepted.len());
     let mut runs = house.lines("runs");
     runs.sort();
-    runs.dedup(); // what was running when the node died ran once more
+    runs.dedup(); // commands that were running when the node died ran once more
     assert_eq!((runs.len(), house.count("done")), (300, 300));
 }
 
-/// A change of one thing to `n`.
+/// A change of one subject to `n`.
 fn change(n: u64) -> Sent {
     Sent::github("push", &format!("d-{n}"), &format!("{{\"of\":\"x\",\"n\":{n}}}"))
 }
 
 #[tokio::test]
-async fn what_a_receiver_still_works_on_when_the_node_dies_is_not_overtaken_by_the_next_of_its_group() {
+async fn an_event_that_a_receiver_still_works_on_when_the_node_dies_is_not_overtaken_by_its_group() {
     let receiver = Receiver::working().await;
     let config = format!(
         r#"
@@ -135,7 +135,7 @@ forward = {{ url = "{}", timeout = "10s" }}
     house.kill();
     house.start();
     assert_eq!(house.deliver(IN, &change(2)).await.status, 202);
-    // A node that took the lease for over would begin the next within this.
+    // A node that considered the lease over would start the next one within this time.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     receiver.let_go();
     house.quiet().await;
@@ -146,7 +146,7 @@ forward = {{ url = "{}", timeout = "10s" }}
         assert!(who.is_some() && who == pair[1].strip_prefix("end "), "two of one group at once: {calls:#?}");
     }
     assert_eq!(*calls.first().unwrap(), format!("begin {}", of(1)));
-    assert_eq!(*calls.last().unwrap(), format!("end {}", of(2)), "the last word is not the newest: {calls:#?}");
+    assert_eq!(*calls.last().unwrap(), format!("end {}", of(2)), "the last call is not the newest event: {calls:#?}");
     assert_eq!(house.count("done"), 2);
     assert!(house.log().contains("took over running=0 leased=1 slots=0"), "{}", house.log());
 }

@@ -1,4 +1,4 @@
-//! A receiver that answers as it is told, when it is told.
+//! A receiver whose responses, and their time, are chosen by the test.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// What came, and when.
+/// The requests, and when they came.
 type Calls = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// A socket and what it has received.
+/// A server, and the requests that it has received.
 pub(crate) struct Receiver {
     pub(crate) url: String,
     calls: Calls,
@@ -18,8 +18,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Answers the first request with the first of these statuses and bodies, and so on; the last one to all that
-    /// follow. None before the gate is opened.
+    /// Answers the first request with the first of these statuses and bodies, and so on; the last one is for all that
+    /// follow. No response is sent before the gate is opened.
     pub(crate) async fn new(answers: &[(u16, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/receive", listener.local_addr().unwrap());
@@ -35,8 +35,8 @@ impl Receiver {
         Self { url, calls, gate, serving }
     }
 
-    /// Works on each request until the gate is opened, whether or not somebody waits for the answer. It notes `begin` and
-    /// `end` of each with its body.
+    /// Works on each request until the gate is opened, whether or not a client waits for the response. It notes `begin`
+    /// and `end` of each with its body.
     pub(crate) async fn working() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/receive", listener.local_addr().unwrap());
@@ -51,7 +51,7 @@ impl Receiver {
         Self { url, calls, gate, serving }
     }
 
-    /// The same, with its gate open.
+    /// The same as `new`, with its gate open.
     pub(crate) async fn open(answers: &[(u16, &str)]) -> Self {
         let receiver = Self::new(answers).await;
         receiver.let_go();
@@ -105,7 +105,7 @@ async fn work(mut stream: TcpStream, calls: Calls, gate: Arc<Semaphore>) {
     }
 }
 
-/// One request with its whole body.
+/// One request with its complete body.
 async fn read(stream: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What is not believed, or cannot be read: the answer, and that nothing is written.
+//! Deliveries that fail verification, or cannot be read: the response, and that nothing is written.
 
 use crate::support::{Answer, House, SECRET, Sent, package, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 const RUN: &str = "run = { steps = [\"echo run >> runs\"] }";
 
-/// This status, reason and field, and no trace.
+/// Checks for this status, reason and field, and that nothing was stored.
 fn check(house: &House, answer: &Answer, status: u16, reason: &str, field: Option<&str>) {
     let said = answer.json();
     assert_eq!(answer.status, status, "{answer:?} {said}");
@@ -23,7 +23,7 @@ fn check(house: &House, answer: &Answer, status: u16, reason: &str, field: Optio
 }
 
 #[tokio::test]
-async fn whatever_is_wrong_with_a_signature_the_answer_is_the_same() {
+async fn whatever_is_wrong_with_a_signature_the_response_is_the_same() {
     let house = House::new(&numbers("", RUN));
     let good = number("a", 1);
     let signature = |sent: &Sent| sent.headers.iter().find(|(n, _)| n == "x-hub-signature-256").unwrap().1.clone();
@@ -80,7 +80,7 @@ async fn an_old_signature_is_a_bad_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_refused_with_its_reason() {
+async fn an_unusable_delivery_is_refused_with_a_reason() {
     let missing = |name: &str| package("latest", 1, 1).replace(&format!("\"{name}\""), "\"renamed\"");
     let keys = "body_max = \"64KB\"\nrequire = 'package != \"evil\"'\n[[source.ghcr.route]]\n";
     let house = House::new(&ghcr(RUN).replace("[[source.ghcr.route]]\n", keys));
@@ -101,7 +101,7 @@ async fn what_cannot_be_used_is_refused_with_its_reason() {
     ] {
         let answer = house.deliver(GHCR, &sent).await;
         if status == 431 {
-            assert_eq!(answer.status, 431, "{answer:?}"); // hyper's own answer, before there is a request
+            assert_eq!(answer.status, 431, "{answer:?}"); // hyper's own response, before there is a request
         } else {
             check(&house, &answer, status, reason, field);
         }
@@ -112,9 +112,10 @@ async fn what_cannot_be_used_is_refused_with_its_reason() {
     check(&house, &answer, 422, "missing_field", Some("delivery"));
 }
 
-/// `{"hash":""}` of one sender and `{"hash":""}` of the next were one event, and all but the first were lost.
+/// Regression: `{"hash":""}` of one sender and `{"hash":""}` of the next were one event, and all but the first were
+/// lost.
 #[tokio::test]
-async fn a_blank_text_is_no_identity_that_all_share() {
+async fn a_blank_text_is_not_an_identity() {
     let keys = "delivery = \"body.id\"\n\
                 once = { per = [\"delivery\", \"hash\"], change = { of = [\"hash\"], to = [\"n\"], order = \"at\" } }";
     let fields = "fields = { n = \"body.n\", hash = \"body.hash\", at = \"body.at\" }";
@@ -136,7 +137,7 @@ async fn a_blank_text_is_no_identity_that_all_share() {
     assert_eq!(house.deliver(IN, &body("i", "h", "1", "5")).await.status, 202);
 }
 
-/// What comes back for these bytes.
+/// The response to these bytes.
 async fn raw(house: &House, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(house.url("").trim_start_matches("http://")).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -152,17 +153,17 @@ async fn raw(house: &House, bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_given_up() {
+async fn a_body_that_does_not_arrive_is_rejected() {
     let house = House::new(&numbers("", RUN));
     let answer = raw(&house, b"POST /in HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\nsome of it").await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.ends_with("{\"status\":\"refused\",\"reason\":\"too_slow\"}"), "{answer}");
-    until("it to be told", || house.log().contains("WARN refused   source=numbers status=408 reason=too_slow")).await;
+    until("it to be logged", || house.log().contains("WARN refused   source=numbers status=408 reason=too_slow")).await;
 }
 
-/// What a sender gets wrong first is its URL: whoever looks at the log must find it there.
+/// The most common mistake of a sender is its URL: the log must show it.
 #[tokio::test]
-async fn what_is_turned_away_at_the_door_is_told_in_the_log() {
+async fn requests_rejected_before_judging_are_logged() {
     let house = House::new(&numbers("body_max = \"1KB\"", RUN));
     house.deliver("/inn", &number("an-id", 1)).await;
     raw(&house, b"GET /in HTTP/1.1\r\nhost: h\r\n\r\n").await;
@@ -177,7 +178,7 @@ async fn what_is_turned_away_at_the_door_is_told_in_the_log() {
 }
 
 #[tokio::test]
-async fn unknown_paths_and_other_methods_are_turned_away() {
+async fn unknown_paths_and_other_methods_are_rejected() {
     let house = House::new(&numbers("", RUN));
     let sent = number("a", 1);
     for path in ["/", "/in/", "/IN", "/in/x", "/api/events", "/metrics"] {

@@ -1,4 +1,4 @@
-//! What is remembered, for how long, and under which names.
+//! What is kept, for how long, and under which names.
 
 use crate::support::{House, PATIENCE, Sent, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
 
 #[tokio::test]
-async fn what_is_only_recorded_is_done_when_it_is_answered_in_one_commit() {
+async fn an_event_without_an_action_is_done_in_the_commit_that_claims_it() {
     let house = House::new(&numbers("", ""));
     let answer = house.deliver(IN, &number("a", 1)).await;
     assert_eq!((answer.status, &*answer.word()), (202, "accepted"), "{answer:?}");
@@ -18,16 +18,16 @@ async fn what_is_only_recorded_is_done_when_it_is_answered_in_one_commit() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_may_act_again_and_not_before() {
+async fn a_forgotten_event_may_act_again_and_not_before() {
     let house = House::new(&numbers("once = { keep = \"2s\", keep_body = \"1s\" }", RUN));
     let begun = Instant::now();
     let first = house.deliver(IN, &number("a", 1)).await.event();
     house.quiet().await;
-    until("the body to go", || !house.sql("select 1 from events where ended_at is not null").is_empty()).await;
+    until("the event to end", || !house.sql("select 1 from events where ended_at is not null").is_empty()).await;
     let mut bodies = 0;
     let mut forgotten = 0;
     while forgotten == 0 {
-        assert!(begun.elapsed() < PATIENCE, "it is not forgotten");
+        assert!(begun.elapsed() < PATIENCE, "it is not removed");
         let answer = house.ask("POST", "/api/forget").await;
         assert_eq!(answer.status, 200, "{answer:?}");
         (bodies, forgotten) =
@@ -49,14 +49,14 @@ async fn what_is_forgotten_may_act_again_and_not_before() {
 }
 
 #[tokio::test]
-async fn forgetting_needs_no_sweep() {
+async fn expiry_needs_no_sweep() {
     let house = House::new(&numbers("once = { keep = \"1s\" }", RUN));
     let begun = Instant::now();
     house.deliver(IN, &number("a", 1)).await;
     house.quiet().await;
-    // Duplicates never extend it.
+    // Duplicates never extend its retention.
     while house.deliver(IN, &number("a", 1)).await.word() == "duplicate" {
-        assert!(begun.elapsed() < PATIENCE, "it is not forgotten");
+        assert!(begun.elapsed() < PATIENCE, "it is not removed");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(begun.elapsed() > Duration::from_secs(1), "forgotten after {:?}", begun.elapsed());
@@ -65,7 +65,7 @@ async fn forgetting_needs_no_sweep() {
 }
 
 #[tokio::test]
-async fn an_event_that_waits_for_a_route_that_was_removed_says_so_before_it_is_due() {
+async fn an_event_that_waits_for_a_removed_route_is_reported_before_it_is_due() {
     let route = |name: &str| {
         let retry = "retry = { attempts = 2, first = \"1h\" }";
         numbers("", &format!("{retry}\nrun = {{ steps = [\"false\"] }}")).replace("\"act\"", &format!("\"{name}\""))
@@ -92,7 +92,7 @@ async fn an_event_that_waits_for_a_route_that_was_removed_says_so_before_it_is_d
 }
 
 #[tokio::test]
-async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is_back() {
+async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_the_route_is_back() {
     let retry = "retry = { attempts = 2, first = \"1ms\" }\ngroup = \"one\"";
     let route = |name: &str| numbers("", &format!("{retry}\n{RUN}")).replace("\"act\"", &format!("\"{name}\""));
     let fails = route("old").replace("steps = [\"", "steps = [\"until test -e good; do sleep 0.01; done; ");
@@ -103,7 +103,7 @@ async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is
     until("one of them to run", || house.count("running") == 1).await;
     house.signal(Signal::TERM);
     until("the node to drain", || house.log().contains("draining")).await;
-    assert!(house.stop().success(), "told twice");
+    assert!(house.stop().success(), "stopped by two signals");
     crate::touch(&house, "good");
 
     house.configure(&route("new"));
@@ -111,7 +111,7 @@ async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is
     let begun = Instant::now();
     house.deliver(IN, &number("new", 4)).await;
     until("another to pass them", || house.lines("runs") == ["4"]).await;
-    // Had each of them held the slot, it would have been for so long.
+    // It would have taken this long if each of them had held the slot.
     assert!(begun.elapsed() < 3 * hookonce::decide::limits::ROUTE_GONE_LOOK, "{:?}", begun.elapsed());
     assert_eq!(house.log().matches("route gone: old").count(), 3, "{}", house.log());
     assert_eq!(house.count("waiting"), 3);
@@ -127,7 +127,7 @@ async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is
 }
 
 #[tokio::test]
-async fn fields_are_columns_for_anybody_who_opens_the_database() {
+async fn fields_are_columns_in_the_database() {
     let house = House::new(&ghcr("run = { steps = [\"true\"] }"));
     house.deliver(GHCR, &Sent::package("one", "latest", 7, 1)).await;
     let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();

@@ -1,11 +1,11 @@
-//! Subjects that change: roll-backs, late deliveries, retries that are overtaken.
+//! Subjects that change: rollbacks, late deliveries, retries that are superseded.
 
 use crate::support::{House, Sent, until};
 use crate::{GHCR, ghcr, touch};
 
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_VERSION_ID >> runs\"] }";
 
-/// Each delivery (id, version, second) with the word it is answered with, one after another; then what ran.
+/// Checks the status word of each delivery (id, version, second), one after another; then what ran.
 async fn check(deliveries: &[(&str, u64, u32, &str)], runs: &[&str]) {
     let house = House::new(&ghcr(RUN));
     for (id, version, second, word) in deliveries {
@@ -17,18 +17,18 @@ async fn check(deliveries: &[(&str, u64, u32, &str)], runs: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_roll_back_is_a_deploy() {
+async fn a_rollback_is_a_deploy() {
     check(&[("a", 1, 1, "accepted"), ("b", 2, 2, "accepted"), ("c", 1, 3, "accepted")], &["1", "2", "1"]).await;
 }
 
 #[tokio::test]
-async fn what_is_older_than_its_subject_is_stale_and_what_is_as_old_is_not() {
+async fn an_older_order_is_stale_and_an_equal_one_is_not() {
     let deliveries = [("a", 1, 5, "accepted"), ("b", 2, 4, "stale"), ("b", 2, 4, "stale"), ("c", 3, 5, "accepted")];
     check(&deliveries, &["1", "3"]).await;
 }
 
 #[tokio::test]
-async fn a_repeat_after_the_next_change_is_no_roll_back() {
+async fn a_repeat_after_the_next_change_is_no_rollback() {
     let deliveries = [
         ("d1", 1, 1, "accepted"),
         ("d2", 1, 2, "duplicate"),
@@ -41,14 +41,14 @@ async fn a_repeat_after_the_next_change_is_no_roll_back() {
 }
 
 #[tokio::test]
-async fn a_newer_repeat_makes_what_lies_between_stale() {
+async fn a_newer_repeat_makes_changes_in_between_stale() {
     let deliveries =
         [("a", 1, 1, "accepted"), ("again", 1, 9, "duplicate"), ("b", 2, 5, "stale"), ("c", 3, 10, "accepted")];
     check(&deliveries, &["1", "3"]).await;
 }
 
 #[tokio::test]
-async fn a_retry_never_lands_on_top_of_what_came_after_it() {
+async fn a_retry_never_overwrites_a_newer_change() {
     let step = "echo $HOOKONCE_FIELD_VERSION_ID >> runs; test $HOOKONCE_FIELD_VERSION_ID = 2";
     let retry = "retry = { attempts = 3, first = \"1h\", longest = \"1h\" }";
     let house = House::new(&ghcr(&format!("{retry}\nrun = {{ steps = [\"{step}\"] }}")));
@@ -60,14 +60,14 @@ async fn a_retry_never_lands_on_top_of_what_came_after_it() {
     let shown = house.ask("GET", &format!("/api/events/{}", a.event())).await.json();
     assert_eq!((shown["state"].as_str(), shown["how"].as_str()), (Some("done"), Some("superseded")), "{shown}");
     assert_eq!(shown["superseded_by"], b.json()["event"], "{shown}");
-    // Its duplicates are answered with what stands in its place.
+    // Its duplicates are answered with the event that superseded it.
     let again = house.deliver(GHCR, &Sent::package("a", "latest", 1, 1)).await;
     assert_eq!((again.word(), again.event()), ("duplicate".into(), b.event()), "{again:?}");
     assert_eq!(again.json()["state"], "done", "{again:?}");
 }
 
 #[tokio::test]
-async fn what_is_overtaken_while_it_runs_and_fails_is_not_tried_again() {
+async fn an_event_superseded_while_it_runs_is_not_retried_when_it_fails() {
     let step = "echo $HOOKONCE_FIELD_VERSION_ID >> runs; until test -e go; do sleep 0.01; done; \
                 test $HOOKONCE_FIELD_VERSION_ID = 2";
     let retry = "retry = { attempts = 3, first = \"1ms\" }";
@@ -104,7 +104,7 @@ async fn a_replay_makes_an_old_event_its_subjects_current_one() {
 }
 
 #[tokio::test]
-async fn a_dead_event_that_was_overtaken_is_not_brought_back() {
+async fn a_dead_event_that_was_superseded_is_not_rearmed() {
     let step = "echo $HOOKONCE_FIELD_VERSION_ID >> runs; test $HOOKONCE_FIELD_VERSION_ID = 2";
     let house = House::new(&ghcr(&format!("rearm_after = \"1ms\"\nrun = {{ steps = [\"{step}\"] }}")));
     let a = Sent::package("a", "latest", 1, 1);

@@ -1,4 +1,4 @@
-//! SIGHUP.
+//! SIGHUP neither stops a node nor reloads its config.
 
 use super::support::{House, until};
 use super::{IN, number, numbers, touch};
@@ -14,7 +14,7 @@ async fn a_hangup_under_load_ends_nothing_and_is_logged() {
     until("commands that run", || house.lines("begun").len() == 4).await;
     for count in 1..4 {
         house.signal(Signal::HUP);
-        until("the word in the log", || house.log().matches(" WARN hangup ").count() == count).await;
+        until("the log line", || house.log().matches(" WARN hangup ").count() == count).await;
         let n = 10 + count as u64;
         assert_eq!(house.deliver(IN, &number(&n.to_string(), n)).await.status, 202);
     }

@@ -1,4 +1,4 @@
-//! At the door: what a config has to say before anything starts.
+//! Errors in the config that are reported before anything starts.
 
 use crate::support::{House, SECRET};
 use crate::{ghcr, numbers};
@@ -13,7 +13,7 @@ fn said(output: &Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// `serve` ends with 2, says this on standard error, and leaves no database.
+/// Checks that `serve` exits with 2, prints this on standard error, and leaves no database.
 fn check(house: &House, says: &str) {
     let (code, out, err) = run(house, &["serve"]);
     assert_eq!(code, Some(2), "{out}{err}");
@@ -23,7 +23,7 @@ fn check(house: &House, says: &str) {
 }
 
 #[test]
-fn check_says_yes_no_or_that_it_could_not_find_out() {
+fn check_exits_with_0_1_or_2_for_valid_invalid_or_unreadable() {
     let house = House::empty(&ghcr("run = { steps = [\"true\"] }"));
     let (code, out, _) = run(&house, &["check"]);
     assert_eq!(code, Some(0), "{out}");
@@ -67,9 +67,9 @@ fn serve_does_not_start_beside_another_node() {
 }
 
 #[test]
-fn migrate_tells_where_the_store_stands_and_moves_it() {
+fn migrate_shows_the_version_of_the_store_and_changes_it() {
     let mut house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
-    // Reading goes beside a running node, writing does not.
+    // Reading is possible beside a running node, writing is not.
     let (code, out, err) = run(&house, &["migrate", "status"]);
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.lines().count() >= 3 && out.lines().all(|line| line.contains("applied 2")), "{out}");

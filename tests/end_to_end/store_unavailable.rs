@@ -1,4 +1,4 @@
-//! A store that does not answer: nothing is accepted, nothing is done, and afterwards all is as before.
+//! A store that does not respond: nothing is accepted, nothing is done, and afterwards all is as before.
 
 use crate::support::House;
 use crate::{IN, number, numbers};
@@ -6,7 +6,7 @@ use crate::{IN, number, numbers};
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
 
 #[tokio::test]
-async fn while_the_store_is_locked_what_is_new_is_sent_away_what_is_known_is_told_so_and_nothing_is_done() {
+async fn while_the_store_is_locked_new_deliveries_get_503_and_duplicates_are_answered_and_nothing_runs() {
     let house = House::new(&numbers("", RUN));
     let first = house.deliver(IN, &number("a", 1)).await;
     assert_eq!(first.status, 202);
@@ -42,7 +42,7 @@ async fn a_command_that_ends_while_the_store_is_locked_is_settled_afterwards_and
     other.execute_batch("begin exclusive").unwrap();
     crate::touch(&house, "go");
     crate::support::until("it to end", || house.lines("runs").len() == 2).await;
-    crate::support::until("a complaint", || house.log().contains("locked")).await;
+    crate::support::until("a log line", || house.log().contains("locked")).await;
     other.execute_batch("rollback").unwrap();
     house.quiet().await;
     assert_eq!((house.lines("runs"), house.count("done")), (vec!["1".into(), "end".into()], 1));

@@ -1,5 +1,5 @@
-//! What somebody can do who sends a captured delivery again under other headers: nothing. The signed bytes alone say how
-//! they are read, and a kind of event counts only if the body has its shape.
+//! A captured delivery sent again under other headers can do nothing. Only the signed bytes decide how they are read,
+//! and a kind of event counts only if the body has its shape.
 
 use crate::receiver::Receiver;
 use crate::support::{House, Sent, package};
@@ -7,7 +7,8 @@ use crate::{GHCR, IN, ghcr};
 
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_VERSION_ID >> runs\"] }";
 
-/// The bytes of a genuine `issue_comment`, whose text a stranger wrote: a form with a whole payload of a package in it.
+/// The bytes of a genuine `issue_comment` whose text an attacker wrote: it contains a form with a whole package
+/// payload.
 fn comment_with_a_form_in_it(id: &str) -> Sent {
     let payload = package("latest", 666, 1).bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
     let comment = serde_json::json!({

@@ -1,4 +1,4 @@
-//! One attempt on one node: start, act, renew, settle, and what to make of an answer that was lost.
+//! One attempt on one node: start, act, renew, settle, and how lost responses are handled.
 
 use crate::bug::Bug;
 use crate::command::Comes;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 pub(crate) struct Attempt {
     pub(crate) event: Event,
-    /// As it was when the attempt began: what runs ends by the rules it began with.
+    /// The route as it was when the attempt began: what runs ends by the policies that it began with.
     route: Arc<Route>,
-    /// When the write that made it this node's, or renewed it, was first sent: the lease counts from there.
+    /// When the write that started or renewed it was first sent: the lease counts from then.
     sent: Timestamp,
     pub(crate) phase: Phase,
-    /// The store did not say whether it wrote.
+    /// The store did not report whether it wrote.
     unsure: bool,
-    /// It once did not say: a late write of this attempt may still come.
+    /// At some point it did not report: a late write of this attempt may still come.
     was_unsure: bool,
 }
 
@@ -88,15 +88,15 @@ impl World {
                 (attempt.unsure, attempt.was_unsure) = (true, true);
                 Ok(Some(attempt))
             }
-            // It may be this attempt's own start that came late; another's would have another lease.
+            // This may be the attempt's own start, which came late; another one would have another lease.
             Some(Ok(AdvanceResult::Lost)) if attempt.was_unsure => Ok(self.started_after_all(&by, attempt)),
             _ => Ok(None),
         }
     }
 
-    /// After an unsure answer: state, node and attempt tell whether it was written, not the revision alone. The lease
-    /// ends by the store's word if that is sooner: an earlier start of this node, given up and written late, looks
-    /// just like this one.
+    /// After an unsure response: state, node and attempt show whether it was written, not the revision alone. The lease
+    /// ends by the store's time if that is sooner: an earlier start of this node, given up and written late, looks just
+    /// like this one.
     fn started_after_all(&mut self, by: &Name, mut attempt: Box<Attempt>) -> Option<Box<Attempt>> {
         let stands = self.get(attempt.event.id)?;
         let expected = (attempt.event.life, attempt.event.attempt + 1);
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Is the event still this node's, in this attempt? If so, it is taken as it stands.
+    /// Whether the event is still this node's, in this attempt. If so, the attempt takes its current state.
     fn is_still_ours(&mut self, node: usize, attempt: &mut Attempt) -> bool {
         let Some(stands) = self.get(attempt.event.id) else { return false };
         let same = (stands.life, stands.attempt) == (attempt.event.life, attempt.event.attempt);
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// What an attempt came to is written until it is, or until somebody else has written.
+    /// Writes the outcome of an attempt, until it is written or another node has written.
     fn settle(&mut self, node: usize, mut attempt: Box<Attempt>, comes: Comes) -> Result<Option<Box<Attempt>>, Broken> {
         let jitter = self.jitter();
         let outcome = match (self.bug, comes) {

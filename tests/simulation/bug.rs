@@ -1,7 +1,7 @@
-//! Mistakes to be planted, all from outside: in what a node does, in what it writes, or between it and the store.
-//! A simulation that finds nothing is only worth something if it finds these.
+//! Bugs to plant, all from outside: in what a node does, in what it writes, or between it and the store. A simulation
+//! that finds nothing is only worth something if it finds these.
 
-/// A mistake.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bug {
     NoSwap,
@@ -68,34 +68,34 @@ impl Bug {
 
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::NoSwap => "a write does not ask for the revision it replaces",
+            Self::NoSwap => "a write does not compare the revision it replaces",
             Self::NoAlias => "a delivery matched by its change leaves no alias",
-            Self::NoRegisterCheck => "nobody asks whether an event was overtaken",
-            Self::DoubtRearmed => "a repeat re-arms what is in doubt",
+            Self::NoRegisterCheck => "it is not checked whether an event was superseded",
+            Self::DoubtRearmed => "a repeat re-arms an event in doubt",
             Self::RearmAfterIgnored => "rearm_after is ignored",
-            Self::SweepByNodeClock => "the sweep goes by a node's clock",
+            Self::SweepByNodeClock => "the sweep uses a node's clock",
             Self::AcknowledgedBeforeCommit => "a delivery is acknowledged before its commit",
             Self::FollowerAnsweredBeforeLeader => "a follower is answered before its leader's commit",
-            Self::LeaseFromAnswer => "a lease is counted from the answer",
+            Self::LeaseFromAnswer => "a lease is counted from the response",
             Self::NodeClockInLease => "a lease is written by the node's clock",
             Self::NoGuard => "a command outlives its lease and its node",
             Self::HalfRunHandedBack => "a half-run command is handed back",
             Self::DeliveryKeyWithoutBody => "an unsigned id is a key without the body's digest",
             Self::SupersededKeepsSlot => "a superseded event keeps its slot",
             Self::SlotFreedOnRetry => "a slot is freed between two attempts",
-            Self::RepeatedClaimWritesAnew => "a claim repeated writes its event anew",
-            Self::ActsOnAnyClaim => "a node acts on a repeated claim, however it stands",
+            Self::RepeatedClaimWritesAnew => "a repeated claim writes its event again",
+            Self::ActsOnAnyClaim => "a node acts on a repeated claim, whatever its state",
             Self::RearmedByPredecessor => "a superseded event's repeat re-arms its successor",
             Self::BodyOutOfPer => "`change` does not imply `body`",
-            Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
-            Self::PublishedAgainThoughReplaced => "what was replaced is published again",
-            Self::KeptFromLastMessage => "publishing again makes an event kept for longer",
+            Self::OvertakenTakesDigest => "a superseded re-arm takes the digest, not the body",
+            Self::PublishedAgainThoughReplaced => "a superseded event is published again",
+            Self::KeptFromLastMessage => "publishing again extends an event's retention",
             Self::EveryLeaseEndsAtStart => "a node that starts ends the lease of a request whose receiver goes on",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
             Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
-            Self::DeadAnsweredWithSuccess => "a sender that waits hears 200 of what is dead",
+            Self::DeadAnsweredWithSuccess => "a sender that waits gets 200 for a dead event",
             Self::ResumedUnderAnotherKey => "a sender's repeat of a doubt gives it another idempotency key",
-            Self::AcceptedAndNotWritten => "a sender is told 202, and nothing says that a node tries again",
+            Self::AcceptedAndNotWritten => "a sender gets 202, and it is not recorded that a node retries",
         }
     }
 }

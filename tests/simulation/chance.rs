@@ -1,4 +1,4 @@
-//! What chance does: who gets further, what is sent, what goes wrong, and what people do.
+//! Random events: which task proceeds, what is sent, which faults happen, and what operators do.
 
 use crate::bug::Bug;
 use crate::node::{Node, Task};
@@ -12,7 +12,7 @@ use hookonce::decide::source::{RedeliveryPolicy, Route};
 use hookonce::decide::time::Timestamp;
 
 impl World {
-    /// One thing happens.
+    /// One random event.
     pub(crate) fn step(&mut self) -> Result<(), Broken> {
         let now = self.now();
         match self.rng.below(100) {
@@ -36,7 +36,7 @@ impl World {
         Ok(())
     }
 
-    /// The config is read again: a route is gone, or is back.
+    /// The config is changed: a route is gone, or is back.
     fn reload(&mut self) {
         let gone = self.there == [true, true] && self.rng.chance(40);
         self.there = [true, true];
@@ -47,7 +47,7 @@ impl World {
         self.say(|| format!("routes even, odd: {there:?}"));
     }
 
-    /// A node dies, starts again, or sleeps.
+    /// A node crashes and starts again, or is paused.
     fn blow(&mut self, now: Timestamp) -> Result<(), Broken> {
         let at = self.rng.index(self.nodes.len());
         if self.rng.chance(50) {
@@ -79,8 +79,8 @@ impl World {
         if self.plan.alone { self.take_over() } else { Ok(()) }
     }
 
-    /// The only node starts: nothing of the one before it is still to be written, and what ended with that has no lease
-    /// any more.
+    /// The only node starts: none of its predecessor's writes are still to come, and what ended with the predecessor
+    /// has no lease any more.
     fn take_over(&mut self) -> Result<(), Broken> {
         self.late.clear();
         for mut event in self.rows() {
@@ -106,7 +106,7 @@ impl World {
         self.work(node, task)
     }
 
-    /// Somebody replays something that is over, cancels something that waits, or is in too much of a hurry.
+    /// An operator replays something that has ended, cancels something that waits, or acts too early.
     fn person(&mut self) {
         let rows = self.rows();
         let Some(node) = self.awake() else { return };
@@ -127,14 +127,14 @@ impl World {
             }
             EventState::Done { .. } | EventState::Dead { .. } => Kind::Replay,
             EventState::Waiting { .. } if self.rng.chance(8) => Kind::Cancel,
-            // A node whose clock is ahead takes a lease for ended that is not.
+            // A node whose clock is ahead considers a lease over that is not.
             EventState::Running { .. } => Kind::Expire { route_gone: false },
             EventState::Waiting { .. } => return,
         };
         self.nodes[node].tasks.push(Task::Touch(Box::new((event, kind))));
     }
 
-    /// Somebody sees at the sender's that it was of no use, and presses Redeliver.
+    /// An operator sees at the sender that it had no effect, and presses Redeliver.
     fn redeliver(&mut self, event: &Event) {
         let of = |id: u32| event.delivery_id.as_deref() == Some(&*format!("d{id}"));
         if let Some(sent) = self.sender.sent.iter().position(|sent| of(sent.id)) {

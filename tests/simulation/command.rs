@@ -15,13 +15,13 @@ pub(crate) struct Command {
     group: Option<Key>,
     subject: u8,
     value: u8,
-    /// When it does what it is for; `None`: it does not, or has.
+    /// When it has its effect; `None`: it has none, or has had it.
     acts_at: Option<Timestamp>,
     ends_at: Timestamp,
-    /// The guard kills it then.
+    /// When the guard kills it.
     pub(crate) deadline: Timestamp,
     comes_to: Comes,
-    /// What it came to, once it is over.
+    /// Its result, once it has ended.
     pub(crate) end: Option<Comes>,
 }
 
@@ -54,7 +54,7 @@ impl Command {
 }
 
 impl World {
-    /// Begins a command for an event this node holds. `sent`: when the write that made it so was first sent.
+    /// Starts a command for an event that this node holds. `sent`: when the write that started it was first sent.
     pub(crate) fn begin(&mut self, node: Node, event: &Event, sent: Timestamp) -> Result<usize, Broken> {
         let body = self.stored_body(event)?;
         let hold = self.plan.in_doubt == InDoubtPolicy::Hold;
@@ -101,7 +101,7 @@ impl World {
         Ok(self.commands.len() - 1)
     }
 
-    /// Lets the commands run until then.
+    /// Runs the commands until this time.
     pub(crate) fn run_commands(&mut self, until: Timestamp) {
         let guarded = self.bug != Some(Bug::NoGuard);
         let mut acts: Vec<(Timestamp, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Histories that chance would have to be lucky to write: nothing goes wrong in them, and what comes of them is counted.
+//! Hand-written histories that random ones would rarely produce: no faults, and the effects are counted.
 
 use crate::plan::{Changes, Grouped, Per, Plan, seconds};
 use crate::rng::Rng;
@@ -39,7 +39,7 @@ fn world(plan: Plan) -> World {
     world
 }
 
-/// Sends these, one after another or all before anything is done, and counts the acts.
+/// Sends these, one after another or all before anything is done, and counts the effects.
 fn acts(world: &mut World, sent: &[usize], queued: bool) -> u64 {
     for one in sent {
         world.receive(0, *one).expect("no law is broken");
@@ -54,7 +54,7 @@ fn acts(world: &mut World, sent: &[usize], queued: bool) -> u64 {
 }
 
 #[test]
-fn a_roll_back_acts_three_times_unless_it_is_a_repeat_of_the_first_bytes() {
+fn a_rollback_acts_three_times_unless_it_is_a_repeat_of_the_first_bytes() {
     for changes in [Changes::Unordered, Changes::Ordered] {
         for grouped in [Grouped::BySubject, Grouped::Together] {
             for queued in [false, true] {
@@ -74,7 +74,7 @@ fn a_roll_back_acts_three_times_unless_it_is_a_repeat_of_the_first_bytes() {
 }
 
 #[test]
-fn a_storm_of_siblings_is_one_attempt_even_when_it_fails() {
+fn a_burst_of_copies_is_one_attempt_even_when_it_fails() {
     let mut world = world(Plan { fails: 100, ..plan(Changes::Ordered, Grouped::BySubject) });
     let siblings: Vec<_> = (1..=5).map(|n| world.sender.make(n, 0, 0, Some(7), n)).collect();
     acts(&mut world, &siblings, true);
@@ -90,7 +90,7 @@ fn a_storm_of_siblings_is_one_attempt_even_when_it_fails() {
 }
 
 #[test]
-fn a_forged_id_does_not_keep_the_real_delivery_out() {
+fn a_forged_id_does_not_suppress_the_real_delivery() {
     let mut world = world(plan(Changes::No, Grouped::No));
     let captured = world.sender.make(1, 0, 0, None, 1);
     let real = world.sender.make(2, 1, 1, None, 2);
@@ -100,7 +100,7 @@ fn a_forged_id_does_not_keep_the_real_delivery_out() {
 }
 
 #[test]
-fn a_storm_of_redeliveries_publishes_one_more_message() {
+fn a_burst_of_redeliveries_publishes_one_more_message() {
     let again = RedeliveryPolicy::Again {
         same_after: limits::REDELIVERY_AFTER,
         other_after: seconds(60),

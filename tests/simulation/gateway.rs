@@ -1,4 +1,4 @@
-//! What a node does with a request: judge, claim, answer; and a repeat's re-arming.
+//! How a node handles a request: judge, claim, respond; and re-arming by a repeat.
 
 use crate::attempt::{Attempt, Phase};
 use crate::bug::Bug;
@@ -59,7 +59,7 @@ impl World {
         if permit {
             new.event.start_at_claim(LEASE, name, self.plan.action);
         }
-        let route = self.route(&new.event).expect("it was judged to be there");
+        let route = self.route(&new.event).expect("`judge` found its route");
         let receive = Receive { sent, new, route, first: None, permit, tries: 0, goes_on: None };
         self.nodes[node].tasks.push(Task::Receive(Box::new(receive)));
         Ok(())
@@ -73,11 +73,11 @@ impl World {
         EventId(id)
     }
 
-    /// The sender hears of this event: it must be there.
+    /// The response names this event: it must be stored.
     fn answer(&mut self, law: &'static str, id: EventId) -> Result<(), Broken> {
         match self.get(id) {
             Some(_) => Ok(()),
-            None => broken(law, format!("the sender was told of {}, which is not stored", name(id))),
+            None => broken(law, format!("the response names {}, which is not stored", name(id))),
         }
     }
 
@@ -104,7 +104,8 @@ impl World {
                 let does = self.repeat(&event, &receive.new, &same, stands, now)?;
                 if does == RepeatEffect::ReportOnly {
                     self.answer("I10", event.id)?;
-                    // Nothing is left to do for what was superseded: its sender hears 200, whatever stands in its place.
+                    // Nothing is left to do for a superseded event: its sender gets 200, whatever its successor's
+                    // state.
                     if stands != MatchRelation::ViaSuccessor {
                         self.hears_again(receive.sent, &event, &same)?;
                     }
@@ -126,7 +127,7 @@ impl World {
         }
     }
 
-    /// The same claim is made again, but not for ever.
+    /// Repeats the same claim, but not for ever.
     fn again(&mut self, mut receive: Box<Receive>) -> Option<Task> {
         receive.tries += 1;
         if receive.tries <= 3 {
@@ -220,7 +221,7 @@ impl World {
         }
     }
 
-    /// The end is answered, or 202 when the sender has waited long enough: then it does not come again.
+    /// Responds with the end, or with 202 when the sender has waited long enough: then it does not retry.
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<Option<Wait>, Broken> {
         let Some(event) = self.get(wait.event) else { return Ok(None) };
         if event.state.ended().is_some() {
@@ -243,13 +244,13 @@ impl World {
                 }
             }
         }
-        self.say(|| format!("the sender of {} is told 202", name(event.id)));
+        self.say(|| format!("the sender of {} gets 202", name(event.id)));
         self.oracle.tally.accepted += 1;
         self.oracle.told_202(event.id);
         Ok(None)
     }
 
-    /// A repeat hears how its event stands.
+    /// A repeat gets the state of its event.
     fn hears_again(&mut self, sent: usize, event: &Event, same: &MatchedBy) -> Result<(), Broken> {
         if self.plan.waits.is_none() {
             return Ok(());
@@ -262,11 +263,11 @@ impl World {
         self.hears(sent, event, status)
     }
 
-    /// A sender that waits for the end takes 2xx for success, and comes again otherwise.
+    /// A sender that waits for the end takes 2xx for success, and retries otherwise.
     fn hears(&mut self, sent: usize, event: &Event, status: u16) -> Result<(), Broken> {
         let success = (200..300).contains(&status);
         if success && matches!(event.state, EventState::Dead { .. }) {
-            return broken("A1", format!("the sender heard {status} of {}, which is dead", name(event.id)));
+            return broken("A1", format!("the sender got {status} for {}, which is dead", name(event.id)));
         }
         if !success && self.rng.chance(30) {
             self.unanswered(sent);

@@ -1,8 +1,8 @@
-//! The real rules, in histories that chance wrote: one node or three, one store, and everything that goes wrong.
+//! Random histories of the real rules: one node or three, one store, and every kind of fault.
 //!
-//! Deliveries are judged by `judge`, claimed and advanced in the real memory store, and moved by `Event::change`.
-//! Only the nodes, the senders and the faults are ours. One seed is one history; `HOOKONCE_SEED=…` tells it again,
-//! line by line, and `HOOKONCE_FULL=1` runs 300,000 of them.
+//! Deliveries are judged by `judge`, claimed and advanced in the real memory store, and changed by `Event::transition`.
+//! Only the nodes, the senders and the faults are simulated. One seed is one history; `HOOKONCE_SEED=…` prints it line
+//! by line, and `HOOKONCE_FULL=1` runs 300,000 of them.
 
 mod attempt;
 mod bug;
@@ -28,7 +28,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tally::Tally;
 
-/// Where the seeds begin, so that a run can be repeated.
+/// The first seed, so that a run can be repeated.
 const FIRST_SEED: u64 = 1;
 /// Lines of a history that are shown when it breaks a law.
 const LINES: usize = 60;
@@ -41,7 +41,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// A broken history, told again.
+/// A broken history, printed.
 fn tell(seed: u64, lines: usize) -> String {
     let end = world::run(seed, None, true);
     let from = end.trace.len().saturating_sub(lines);
@@ -49,7 +49,7 @@ fn tell(seed: u64, lines: usize) -> String {
     format!("seed {seed}\n{:#?}\n{lines}\n{}", end.plan, seed::repeat(seed))
 }
 
-/// Runs these seeds on all cores; the totals, and the lowest seed that broke a law.
+/// Runs these seeds on all cores; returns the totals, and the lowest seed that broke a law.
 fn run_all(first: u64, count: u64) -> (Tally, Option<u64>) {
     let next = AtomicU64::new(first);
     let worst = AtomicU64::new(u64::MAX);
@@ -95,12 +95,12 @@ fn one_seed_is_one_history() {
     for seed in (FIRST_SEED..).take(40) {
         let (first, second) = (world::run(seed, None, true), world::run(seed, None, true));
         assert!(first.trace.len() > 100, "seed {seed} is a history");
-        assert!(first.trace == second.trace, "seed {seed} is two histories");
+        assert!(first.trace == second.trace, "seed {seed} gives two different histories");
         assert_eq!(first.tally, second.tally);
     }
 }
 
-/// In how many of these seeds a bug is caught, first where, and by which laws.
+/// The first of these seeds that catches a bug, and how often each law does.
 fn hunt(bug: Bug, seeds: u64, enough: u64) -> (Option<u64>, BTreeMap<&'static str, u64>) {
     let (mut first, mut laws) = (None, BTreeMap::new());
     for seed in 0..seeds {

@@ -1,4 +1,4 @@
-//! A node: what the gateway and the dispatcher do, one call of the store at a time, so that anything may come between.
+//! A node: what the gateway and the dispatcher do, one store call at a time, so that anything may happen in between.
 
 use crate::attempt::{Attempt, Phase};
 use crate::bug::Bug;
@@ -20,12 +20,12 @@ use std::sync::Arc;
 pub(crate) struct Node {
     pub(crate) name: Name,
     pub(crate) sleeps_until: Timestamp,
-    /// How far its clock is off, in seconds. It reaches nothing but ids.
+    /// How far its clock is off, in seconds. It affects only ids.
     pub(crate) skew: i64,
     pub(crate) tasks: Vec<Task>,
 }
 
-/// Something a node is at.
+/// A task of a node.
 pub(crate) enum Task {
     Receive(Box<Receive>),
     Attempt(Box<Attempt>),
@@ -50,7 +50,7 @@ pub(crate) struct Receive {
     pub(crate) first: Option<Timestamp>,
     pub(crate) permit: bool,
     pub(crate) tries: u32,
-    /// Over, and to be re-armed or published again: as it stood then.
+    /// An ended event that is to be re-armed or published again, as it was then.
     pub(crate) goes_on: Option<(Event, RepeatEffect, Timestamp)>,
 }
 
@@ -72,7 +72,7 @@ impl Node {
 }
 
 impl Task {
-    /// Is this the task that moves this event on?
+    /// Whether this task moves this event on.
     fn is_at(&self, event: EventId) -> bool {
         match self {
             Self::Receive(receive) => receive.new.event.id == event,
@@ -82,7 +82,7 @@ impl Task {
         }
     }
 
-    /// It has something to do before time passes.
+    /// Whether it has something to do before time passes.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::Attempt(attempt) => !matches!(attempt.phase, Phase::Act { .. }),
@@ -93,7 +93,7 @@ impl Task {
 }
 
 impl World {
-    /// One task of a node gets one step further.
+    /// Takes one task of a node one step further.
     pub(crate) fn work(&mut self, node: usize, task: usize) -> Result<(), Broken> {
         let task = self.nodes[node].tasks.swap_remove(task);
         let next = match task {
@@ -109,7 +109,7 @@ impl World {
         Ok(())
     }
 
-    /// Starts what is due on one route, as much as it has permits for, in one write.
+    /// Starts what is due on one route, as far as there are permits, in one write.
     fn start_together(&mut self, node: usize) -> Result<(), Broken> {
         let (limit, by, now) = (self.nodes[node].permits(), self.nodes[node].name.clone(), self.now());
         let (source, routes) = (self.source().name.clone(), self.source().routes.clone());
@@ -119,8 +119,8 @@ impl World {
         let route = routes[usize::try_from(self.rng.below(routes.len() as u64)).expect("small")].clone();
         let step = EventStep::Start { lasts: LEASE, by, action: self.plan.action };
         let starts = StartDueRequest { source, route: route.clone(), part: 0, step, limit };
-        // What one of its own tasks may just have started, it does not start again.
-        let due = ready(self.store.due(starts.look(), limit)).expect("memory answers").events;
+        // A node does not start again what one of its own tasks may just have started.
+        let due = ready(self.store.due(starts.look(), limit)).expect("a memory store responds").events;
         if due.iter().any(|event| self.nodes[node].tasks.iter().any(|task| task.is_at(event.id))) {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl World {
         Ok(())
     }
 
-    /// Looks for what is due, and takes on what it has a permit for.
+    /// Polls for what is due, and takes what it has a permit for.
     pub(crate) fn look(&mut self, node: usize) -> Result<(), Broken> {
         self.start_together(node)?;
         for event in self.due().events {

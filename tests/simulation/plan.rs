@@ -1,4 +1,4 @@
-//! What one history is configured to do: drawn once per seed, and then built as the config would build it.
+//! The configuration of one history: drawn once per seed, and then built as the config would build it.
 
 use crate::rng::Rng;
 use hookonce::decide::action_kind::ActionKind;
@@ -42,41 +42,41 @@ pub(crate) enum Grouped {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) changes: Changes,
-    /// The signature covers the delivery id.
+    /// Whether the signature covers the delivery id.
     pub(crate) signed: bool,
     pub(crate) per: Vec<Per>,
     pub(crate) grouped: Grouped,
     pub(crate) redelivery: RedeliveryPolicy,
     pub(crate) attempts: u32,
-    /// The sender waits for the end. Once it was told 202, so many attempts may fail.
+    /// If set, the sender waits for the end; once it got a 202, this many attempts may fail.
     pub(crate) waits: Option<u32>,
     pub(crate) in_doubt: InDoubtPolicy,
     pub(crate) keep: Keep,
-    /// Of a hundred commands, so many fail, are rejected, end unknown, are ended by our own timeout.
+    /// Percentages of commands that fail, are rejected, end unknown, or are ended by our own timeout.
     pub(crate) fails: u64,
     pub(crate) rejects: u64,
     pub(crate) unknown: u64,
     pub(crate) timeouts: u64,
-    /// Of a hundred writes, so many are answered badly.
+    /// Percentage of writes whose response is lost or wrong.
     pub(crate) faults: u64,
-    /// Crashes and pauses among a hundred steps.
+    /// Percentage of steps that are crashes and pauses.
     pub(crate) blows: u64,
     pub(crate) route_stays_gone: bool,
-    /// There is one node only: when it starts, it ends the leases of what ended with the node before it.
+    /// There is only one node: when it starts, it ends the leases of what ended with its predecessor.
     pub(crate) alone: bool,
-    /// What its attempts are: commands, which end with their node, or requests, with which a receiver goes on.
+    /// The kind of its attempts: commands, which end with their node, or requests, which the receiver continues.
     pub(crate) action: ActionKind,
-    /// How many subjects there are, and how many things they become.
+    /// The number of subjects, and of values that they may have.
     pub(crate) subjects: u64,
     pub(crate) values: u64,
-    /// Of a hundred things that are sent, so many are something new.
+    /// Percentage of new changes among what is sent.
     pub(crate) news: u64,
 }
 
 pub(crate) const LEASE: Duration = seconds(30);
 /// How long a sender waits for the end.
 pub(crate) const WITHIN: Duration = seconds(8);
-/// Where an id stands that a signature covers.
+/// The header of an id that the signature covers.
 const SIGNED_ID: &str = "x-id";
 
 pub(crate) const fn seconds(n: u64) -> Duration {
@@ -102,7 +102,7 @@ impl Plan {
             _ => &[Grouped::BySubject, Grouped::BySubject, Grouped::Together],
         };
         let keep = match (changes, signed) {
-            // A capture replayed later would look like a roll-back.
+            // A captured delivery that is replayed later would look like a rollback.
             (Changes::Unordered, false) => Keep::Forever,
             _ => Keep::For(seconds(rng.pick(&[60, 150, 600]))),
         };
@@ -144,7 +144,7 @@ impl Plan {
         }
     }
 
-    /// How many attempts may fail, and how many may be left without an outcome.
+    /// How many attempts may fail, and how many may have an unknown outcome.
     pub(crate) fn limits(&self, accepted: bool) -> (u32, u32) {
         let attempts = if accepted { self.waits.unwrap_or(self.attempts) } else { self.attempts };
         match self.in_doubt {
@@ -154,7 +154,7 @@ impl Plan {
     }
 
     pub(crate) fn scheme(&self) -> VerificationScheme {
-        let secrets = SourceSecrets::new(vec![b"a secret that everybody here knows".to_vec()]);
+        let secrets = SourceSecrets::new(vec![b"a secret of this simulation".to_vec()]);
         if !self.signed {
             return VerificationScheme::Github(secrets);
         }
@@ -171,7 +171,7 @@ impl Plan {
         }))
     }
 
-    /// The source with its routes `even` and `odd`, for subjects of even and odd number, as far as they are there.
+    /// The source with its routes `even` and `odd`, for subjects of even and odd number, as far as they exist.
     pub(crate) fn source(&self, there: [bool; 2]) -> Source {
         let field = |name: &str| Field {
             name: name.into(),
@@ -249,7 +249,7 @@ impl Plan {
         }
     }
 
-    /// What holds for events of a route that is gone: nobody can say whether they may act twice.
+    /// The policies for events whose route is gone: it is unknown whether they may act twice.
     pub(crate) fn gone() -> Route {
         Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() }
     }

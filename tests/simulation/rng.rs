@@ -1,4 +1,4 @@
-//! Chance that can be repeated: splitmix64. One seed is one history.
+//! A repeatable random number generator: splitmix64. One seed is one history.
 
 pub(crate) struct Rng(u64);
 
@@ -14,12 +14,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to, but not, `n`.
+    /// A number from 0 to `n - 1`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    /// From `low` up to and with `high`.
+    /// A number from `low` to `high`.
     pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
@@ -28,7 +28,7 @@ impl Rng {
         usize::try_from(self.below(len as u64)).expect("a length")
     }
 
-    /// True in so many of a hundred cases.
+    /// True in this many of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,4 +1,4 @@
-//! Those who send: the genuine sender, who repeats, doubles and shuffles, and somebody with a captured request.
+//! The senders: a genuine one, which repeats, duplicates and reorders, and an attacker with a captured request.
 
 use crate::plan::{Changes, Plan};
 use crate::rng::Rng;
@@ -49,7 +49,7 @@ impl Sender {
         }
     }
 
-    /// Something happens at the sender's, or at the thief's.
+    /// The sender, or the attacker, sends something.
     pub(crate) fn acts(&mut self, rng: &mut Rng, now: Timestamp) {
         let is_new = self.sent.is_empty() || rng.chance(self.plan.news);
         let made = match rng.below(100) {
@@ -71,7 +71,7 @@ impl Sender {
         self.on_their_way.push(OnItsWay { sent, not_before });
     }
 
-    /// A subject becomes something.
+    /// A new change: a subject gets a value.
     fn change(&mut self, rng: &mut Rng, now: Timestamp) -> usize {
         let subject = u8::try_from(rng.below(self.plan.subjects)).expect("small");
         let value = u8::try_from(rng.below(self.plan.values)).expect("small");
@@ -81,7 +81,7 @@ impl Sender {
         self.make(id, subject, value, order, nonce)
     }
 
-    /// The same once more, under another id and with other bytes: a storm.
+    /// The same change under another id and with other bytes, as in a burst of copies.
     fn sibling(&mut self, rng: &mut Rng) -> usize {
         let of = self.recent(rng);
         let (id, nonce) = (self.id(), self.nonce());
@@ -96,7 +96,7 @@ impl Sender {
         self.make(of.id, of.subject, of.value, of.order, nonce)
     }
 
-    /// Back to something earlier, in a new body.
+    /// A change back to an earlier value, in a new body.
     fn rollback(&mut self, rng: &mut Rng, now: Timestamp) -> usize {
         let of = self.sent[rng.index(self.sent.len())].clone();
         let order = self.order(rng, now);
@@ -104,7 +104,7 @@ impl Sender {
         self.make(id, of.subject, of.value, order, nonce)
     }
 
-    /// A captured body under another id: a new one, or one of a delivery that is still on its way.
+    /// A captured body under another id: a new one, or that of a delivery that is still on its way.
     fn forgery(&mut self, rng: &mut Rng) -> usize {
         let of = rng.index(self.sent.len());
         let stolen = if self.on_their_way.is_empty() || rng.chance(30) {
@@ -115,7 +115,7 @@ impl Sender {
         self.forge(of, stolen)
     }
 
-    /// The bytes and signature of this one under that id.
+    /// The bytes and signature of delivery `of`, under this id.
     pub(crate) fn forge(&mut self, of: usize, id: u32) -> usize {
         let of = self.sent[of].clone();
         self.sign(id, &of)

@@ -1,4 +1,4 @@
-//! Between the nodes and the store: answers that get lost, writes that come late, and an oracle that sees every one.
+//! A layer between the nodes and the store: lost responses, late writes, and an oracle that sees every write.
 
 use crate::bug::Bug;
 use crate::oracle::{Broken, Kind, broken, name};
@@ -24,7 +24,7 @@ pub(crate) enum Write {
     Forget,
 }
 
-/// What the store answered.
+/// The response of the store.
 pub(crate) enum Wrote {
     Claim(Claim),
     Advance(AdvanceResult),
@@ -42,7 +42,7 @@ impl Write {
 }
 
 impl World {
-    /// Sends a write. The outer error is a broken law, the inner one is what a node sees.
+    /// Sends a write. The outer error is a broken law, the inner one is what a node gets.
     pub(crate) fn write(&mut self, write: Write) -> Result<Result<Wrote, StoreError>, Broken> {
         let bad = self.rough && self.rng.chance(self.plan.faults);
         let fault = if bad { Some(self.rng.below(4)) } else { None };
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// The write is written.
+    /// Executes the write.
     pub(crate) fn execute(&mut self, write: Write) -> Result<Wrote, Broken> {
         let words = write.words();
         let now = self.now();
@@ -103,10 +103,10 @@ impl World {
         Ok(answer)
     }
 
-    /// Starts what is due in one write: what was started.
+    /// Starts what is due in one write; returns what was started.
     pub(crate) fn start_due(&mut self, starts: StartDueRequest) -> Result<Vec<Event>, Broken> {
         let now = self.now();
-        let events = ready(self.store.start_due(starts)).expect("memory starts").events;
+        let events = ready(self.store.start_due(starts)).expect("a memory store starts events").events;
         for event in &events {
             self.say(|| format!("start together {} r{}", name(event.id), event.revision.0));
             self.oracle.written(event.id, Kind::Start, event, now);
@@ -125,7 +125,7 @@ impl World {
             change.now = change.event.received_at;
             return match self.advance(change) {
                 AdvanceResult::Written { event, now } => Claim::New { event, now },
-                AdvanceResult::Lost => panic!("nobody wrote in between"),
+                AdvanceResult::Lost => panic!("there is no other writer"),
             };
         }
         if self.bug == Some(Bug::NoAlias) {
@@ -133,14 +133,15 @@ impl World {
                 key.matched_by = MatchedBy::Fields(key.matched_by.word().into());
             }
         }
-        let recalled = ready(self.store.find_duplicate(&new, DuplicateLookup::Standing)).expect("memory answers");
-        let mut claims = ready(self.store.claim(vec![new.into()])).expect("memory claims");
-        let claim = claims.pop().expect("one claim, one answer");
+        let recalled =
+            ready(self.store.find_duplicate(&new, DuplicateLookup::Standing)).expect("a memory store responds");
+        let mut claims = ready(self.store.claim(vec![new.into()])).expect("a memory store claims");
+        let claim = claims.pop().expect("one result per claim");
         if let Some(KnownDuplicate { event, same, stands, now, .. }) = recalled {
             assert_eq!(
                 claim,
                 Claim::Duplicate { event, same, relation: stands, now },
-                "what is recalled is what is claimed"
+                "the lookup and the claim agree"
             );
         }
         match claim {
@@ -174,8 +175,8 @@ impl World {
             }
             _ => {}
         }
-        let mut advances = ready(self.store.advance(vec![change])).expect("memory advances");
-        advances.pop().expect("one change, one answer")
+        let mut advances = ready(self.store.advance(vec![change])).expect("a memory store advances");
+        advances.pop().expect("one result per transition")
     }
 
     fn forget(&mut self) {
@@ -189,23 +190,23 @@ impl World {
             }
             keeps = Arc::new(wrong);
         }
-        ready(self.store.forget(keeps, 8)).expect("memory forgets");
+        ready(self.store.forget(keeps, 8)).expect("a memory store sweeps");
     }
 
     pub(crate) fn get(&self, id: EventId) -> Option<Event> {
-        ready(self.store.get(id)).expect("memory answers")
+        ready(self.store.get(id)).expect("a memory store responds")
     }
 
     /// Subject and value of the body that an event would run with.
     pub(crate) fn stored_body(&self, event: &Event) -> Result<(u8, u8), Broken> {
-        let StoredValue::Whole(payload) = ready(self.store.payload(event.id)).expect("memory answers") else {
+        let StoredValue::Whole(payload) = ready(self.store.payload(event.id)).expect("a memory store responds") else {
             return broken("I12", format!("{} has no body, or not its own", name(event.id)));
         };
         if event.immutable_digest() != event.digest {
-            return broken("I12", format!("{} is not as it was sealed", name(event.id)));
+            return broken("I12", format!("{} does not match its digest", name(event.id)));
         }
         let sent = self.sender.sent.iter().find(|sent| sent.body == payload.body);
-        let sent = sent.expect("every body was sent by somebody");
+        let sent = sent.expect("every body was sent");
         Ok((sent.subject, sent.value))
     }
 }

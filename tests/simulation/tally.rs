@@ -1,4 +1,4 @@
-//! What happened in all histories together.
+//! Counters over all histories.
 
 use std::ops::AddAssign;
 

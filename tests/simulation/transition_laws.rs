@@ -1,4 +1,4 @@
-//! The laws about what moves: every event that is not as it was after a write, every command, and the end.
+//! The laws about changes: every event that a write changed, every command, and the end.
 
 use crate::oracle::{Broken, Kind, Oracle, Wanted, broken, name};
 use crate::plan::Changes;
@@ -35,12 +35,12 @@ impl Oracle {
         }
     }
 
-    /// Checks every event that is not as it was.
+    /// Checks every event that has changed.
     pub(crate) fn moved(&mut self, rows: &[Event], kind: Kind, now: Timestamp) -> Result<(), Broken> {
         let mut moves = Vec::new();
         for row in rows {
             let Some(known) = self.events.get_mut(&row.id) else {
-                return broken("I2", format!("{} came from nowhere", name(row.id)));
+                return broken("I2", format!("{} was never claimed", name(row.id)));
             };
             if known.event.revision == row.revision {
                 known.event.change = row.change;
@@ -71,14 +71,15 @@ impl Oracle {
         moves.iter().filter(begun).try_for_each(|(_, is)| self.started(is.id))
     }
 
-    /// An event that was overtaken, and is owed nothing, does not wait for another attempt: others wait behind it.
+    /// An event that was superseded, and is not owed its first attempt, does not wait for another one: others wait for
+    /// the slot.
     fn is_not_kept_waiting(&self, id: EventId) -> Result<(), Broken> {
         let Some(known) = self.events.get(&id) else { return Ok(()) };
         let overtaken = self.wanted.get(&known.subject).is_some_and(|wanted| wanted.event != id);
         let owed = known.event.attempt == 0 && !known.passed_over;
         match known.event.state {
             EventState::Waiting { .. } if overtaken && !owed => {
-                broken("I15", format!("{} waits though overtaken", name(id)))
+                broken("I15", format!("{} waits though superseded", name(id)))
             }
             _ => Ok(()),
         }
@@ -104,7 +105,7 @@ impl Oracle {
                         (known.may_have_acted, known.spent) = (false, 0);
                         self.tally.published_again += 1;
                         let RedeliveryPolicy::Again { published_after, .. } = self.plan.redelivery else {
-                            return broken("A4", "published again, and nobody wants it");
+                            return broken("A4", "published again although the policy forbids it");
                         };
                         if known.quiet_at.is_none_or(|quiet| quiet + published_after > now) || !known.acted {
                             return broken("A4", format!("{} was published again too soon", name(is.id)));
@@ -128,7 +129,7 @@ impl Oracle {
             (None, Some(_)) => {
                 known.acted |= matches!(is.state, EventState::Done { how: DoneReason::Acted, .. });
                 known.quiet_at = Some(now);
-                // Replaced while a message was published again, it is kept from when that was over.
+                // If it was superseded while a message was published again, it is kept from the end of that.
                 let replaced = known.replaced_at.is_some_and(|at| Some(at) >= known.again_at);
                 known.ended_at = known.first_ended_at.filter(|_| !replaced).or(Some(now));
             }
@@ -150,7 +151,7 @@ impl Oracle {
         if let EventState::Dead { cause: DeathCause::Failed, .. } = is.state {
             let (spent, owed) = (known.spent, self.plan.limits(true).0);
             if known.told_202 && kind == Kind::SettleHarmless && spent < owed {
-                return broken("A2", format!("{} was told 202 and given up after {spent} attempts", name(is.id)));
+                return broken("A2", format!("{} got 202 and was given up after {spent} attempts", name(is.id)));
             }
         }
         let overtaken = matches!(is.state, EventState::Done { .. });
@@ -176,7 +177,7 @@ impl Oracle {
                 }
             }
             EventState::Dead { cause: DeathCause::Damaged, .. } => {
-                return broken("I12", "what is stored is not what came");
+                return broken("I12", "the stored body is not the one received");
             }
             EventState::Done { how: DoneReason::Superseded { by }, .. } => {
                 self.tally.superseded += 1;
@@ -197,7 +198,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// An attempt begins: in its group nobody runs, and nobody who came earlier still waits.
+    /// An attempt begins: no other of its group runs, and none that came earlier still waits.
     fn started(&mut self, id: EventId) -> Result<(), Broken> {
         self.tally.attempts += 1;
         let known = self.events.get_mut(&id).expect("it started");
@@ -205,7 +206,7 @@ impl Oracle {
         let (group, turn) = (known.event.group, known.turn);
         let Some(group) = group else { return Ok(()) };
         for other in self.events.values().filter(|other| other.event.group == Some(group) && other.event.id != id) {
-            // What is published again keeps its turn, and waits behind whoever has the slot.
+            // An event that is published again keeps its turn, and waits for the slot's holder.
             let again = other.first_ended_at.is_some();
             let waits = other.event.state.ended().is_none() && !other.passed_over && !again;
             if matches!(other.event.state, EventState::Running { .. }) {
@@ -238,7 +239,7 @@ impl Oracle {
         self.deployed.insert(subject, value);
     }
 
-    /// Nothing more will happen: is everything over, and the newest change deployed?
+    /// At rest, everything has ended, and the newest change is deployed.
     pub(crate) fn at_rest(&self, route_is_there: impl Fn(&Event) -> bool) -> Result<(), Broken> {
         for (id, known) in &self.events {
             if known.event.state.ended().is_none() && route_is_there(&known.event) {
@@ -247,7 +248,7 @@ impl Oracle {
         }
         for (subject, wanted) in &self.wanted {
             let Some(known) = self.events.get(&wanted.event) else {
-                return broken("I11", format!("the newest change of s{subject} was forgotten"));
+                return broken("I11", format!("the newest change of s{subject} was removed"));
             };
             let acted = matches!(known.event.state, EventState::Done { how: DoneReason::Acted, .. });
             let deployed = self.deployed.get(subject);

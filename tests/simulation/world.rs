@@ -1,4 +1,4 @@
-//! One history: one node or three, one store, one clock, and whatever chance does to them.
+//! One history: one node or three, one store, one clock, and random faults.
 
 use crate::bug::Bug;
 use crate::command::Command;
@@ -31,12 +31,12 @@ pub(crate) struct World {
     pub(crate) commands: Vec<Command>,
     pub(crate) late: Vec<(Timestamp, crate::store_tap::Write)>,
     pub(crate) bug: Option<Bug>,
-    /// Things may go wrong.
+    /// Whether faults may happen.
     pub(crate) rough: bool,
     pub(crate) trace: Option<Vec<String>>,
     /// Every key that was ever in a claim, by its delivery: they are looked up at the end.
     pub(crate) claimed: HashMap<usize, Vec<IdentityKey>>,
-    /// One for each combination of routes that are there.
+    /// One source for each combination of existing routes.
     sources: [Source; 4],
     pub(crate) there: [bool; 2],
     pub(crate) keeps: Arc<RetentionPolicies>,
@@ -53,17 +53,17 @@ pub(crate) struct End {
 }
 
 const STEPS: u64 = 600;
-/// Steps after which a history that does not come to rest never will.
+/// A history that has not come to rest after this many steps never will.
 const REST_MAX: u32 = 4_000;
 
 pub(crate) fn ready<T, E>(mut answer: StoreFuture<'_, T, E>) -> Result<T, E> {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("memory answers at once"),
+        Poll::Pending => panic!("a memory store responds at once"),
     }
 }
 
-/// Runs one seed's history to its end.
+/// Runs the history of one seed to its end.
 pub(crate) fn run(seed: u64, bug: Option<Bug>, traced: bool) -> End {
     let mut rng = Rng::new(seed);
     let plan = Plan::draw(&mut rng);
@@ -130,23 +130,23 @@ impl World {
         &self.sources[usize::from(self.there[0]) + 2 * usize::from(self.there[1])]
     }
 
-    /// The route an event takes, as configured now.
+    /// The route of an event, as configured now.
     pub(crate) fn route(&self, event: &Event) -> Option<Arc<Route>> {
         self.source().routes.iter().find(|route| route.name == event.route).cloned()
     }
 
     pub(crate) fn rows(&self) -> Vec<Event> {
-        ready(self.store.list(EventQuery { limit: usize::MAX, ..EventQuery::default() })).expect("memory lists")
+        ready(self.store.list(EventQuery { limit: usize::MAX, ..EventQuery::default() })).expect("a memory store lists")
     }
 
-    /// All that a node looks for: ended leases, events without a route, and what is due on each route.
+    /// Everything that a node polls for: expired leases, events without a route, and what is due on each route.
     pub(crate) fn due(&self) -> DueEvents {
         let source = self.source();
         let known: Arc<[_]> = source.routes.iter().map(|route| (source.name.clone(), route.name.clone())).collect();
         let routes = known.iter().map(|(source, route)| DueQuery::Route(source.clone(), route.clone()));
         let mut all = DueEvents::default();
         for look in [DueQuery::Leases, DueQuery::Orphans(known.clone())].into_iter().chain(routes) {
-            let due = ready(self.store.due(look, 8)).expect("memory answers");
+            let due = ready(self.store.due(look, 8)).expect("a memory store responds");
             all.events.extend(due.events);
             all.next = all.next.into_iter().chain(due.next).min();
         }
@@ -164,7 +164,7 @@ impl World {
         self.look_up_keys()
     }
 
-    /// The sender heard nothing, or that it should come again.
+    /// The sender got no response, or a 503: it may retry.
     pub(crate) fn unanswered(&mut self, sent: usize) {
         if self.rng.chance(70) {
             let (now, late) = (self.now(), self.rng.range(1, 60));
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Time passes: commands act, end, and are killed; late writes are written.
+    /// Lets time pass: commands act, end, and are killed; late writes are written.
     pub(crate) fn pass(&mut self, by: Duration) -> Result<(), Broken> {
         let end = self.now() + by;
         self.oracle.tally.seconds += by.as_secs();
@@ -207,18 +207,18 @@ impl World {
         self.receive(node, sent)
     }
 
-    /// Nothing goes wrong any more. What was begun is finished.
+    /// No more faults: what was begun is finished.
     fn come_to_rest(&mut self) -> Result<(), Broken> {
         self.rough = false;
         self.there = if self.plan.route_stays_gone { [true, false] } else { [true, true] };
         let now = self.now();
         self.nodes.iter_mut().for_each(|node| node.sleeps_until = now);
         self.sender.on_their_way.iter_mut().for_each(|one| one.not_before = now);
-        self.say(|| "nothing goes wrong any more".into());
+        self.say(|| "no more faults".into());
         self.finish()
     }
 
-    /// Everybody does what there is to do, until nothing is left.
+    /// All nodes work until nothing is left.
     pub(crate) fn finish(&mut self) -> Result<(), Broken> {
         for _ in 0..REST_MAX {
             self.arrive()?;
@@ -247,7 +247,7 @@ impl World {
             && self.rows().iter().all(|event| event.state.ended().is_some() || stuck(event))
     }
 
-    /// Looks every key up that was ever claimed, by claiming it once more, alone.
+    /// Looks up every key that was ever claimed, by claiming it once more, alone.
     fn look_up_keys(&mut self) -> Result<(), Broken> {
         let mut claimed: Vec<_> = std::mem::take(&mut self.claimed).into_iter().collect();
         claimed.sort_by_key(|(sent, _)| *sent);
@@ -282,7 +282,7 @@ impl World {
         let keys = vec![IdentityKey::new(MatchedBy::Body, key.key)];
         let new =
             NewEvent { event, keys, former_keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
-        let mut claims = ready(self.store.claim(vec![new.into()])).expect("memory claims");
+        let mut claims = ready(self.store.claim(vec![new.into()])).expect("a memory store claims");
         match claims.pop() {
             Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),
             _ => {
