@@ -1,18 +1,18 @@
-//! What must be true, worked out from what was sent and what was written, without looking at keys, registers or slots.
+//! The laws that must hold, checked from what was sent and written, without looking at keys, registers or slots.
 //!
-//! The laws, by the names the report uses:
-//! I1 what was acknowledged is stored and ends · I2 every key belongs to a living event, a loser leaves none ·
-//! I3 never two attempts of one event, nor two commands of one group, at once · I4 under `hold` at most one act a
-//! life, and a doubt is never re-armed · I5 at rest the newest change is deployed · I7 no delivery is suppressed by
-//! what it is not · I8 a storm of siblings is no loop of retries, and Redeliver works · I9 nobody starves ·
-//! I10 every duplicate is answered with an event that exists · I11 only what has ended is forgotten, and not early ·
-//! I12 an event never runs another change's body · I13 what a living event has answered is never new · I14 a group's
-//! events start in their turn · I15 what was overtaken does not wait for another attempt · P1 under `retry` a doubt is
-//! followed by another attempt · P2 what our own timeout ended counts against `attempts`, and the last one ends in doubt ·
-//! A1 a sender that waits for the end never hears 2xx of what is dead · A2 what a sender was told 202 of is tried as often
-//! as a node would · A3 a sender's own repeat of a doubt is the same life, under the same idempotency key · A4 what was
-//! published is published again for its own delivery alone, at most once in `rearm_after`, and only while it is its
-//! subject's newest change; it is not kept for longer, and it stays done. (I6, a roll-back acts again, is directed.)
+//! The laws, by their names in the report: I1 what was acknowledged is stored and ends · I2 every key belongs to an
+//! existing event, and a rejected claim leaves none · I3 never two attempts of one event, nor two commands of one
+//! group, at once · I4 under `hold` at most one effect per life, and an event in doubt is never re-armed · I5 at rest
+//! the newest change is deployed · I7 no delivery is suppressed by an event that it does not repeat · I8 a burst of
+//! copies causes no retry loop, and Redeliver works · I9 no event starves · I10 every duplicate is answered with an
+//! event that exists · I11 only ended events are removed, and not early · I12 an event never runs another change's body
+//! · I13 a delivery of an existing event is never new · I14 a group's events start in their turn · I15 a superseded
+//! event does not wait for another attempt · P1 under `retry` a doubt is followed by another attempt · P2 our own
+//! timeout counts against `attempts`, and the last one ends in doubt · A1 a sender that waits for the end never gets
+//! 2xx for a dead event · A2 an event whose sender got 202 is tried as often as a node would · A3 a sender's own repeat
+//! of an event in doubt is the same life, under the same idempotency key · A4 a published event is published again only
+//! for its own delivery, at most once in `rearm_after`, and only while it is its subject's newest change; it is not
+//! kept for longer, and it stays done. (I6, a rollback acts again, is in `directed.rs`.)
 
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
@@ -35,7 +35,7 @@ pub(crate) fn broken<T>(law: &'static str, how: impl Into<String>) -> Result<T, 
     Err(Broken { law, how: how.into() })
 }
 
-/// What two deliveries can have in common.
+/// An identity that two deliveries can share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Ident {
     Id(u32),
@@ -44,8 +44,8 @@ pub(crate) enum Ident {
     Named(u8, u8),
 }
 
-/// An event as far as it has been seen from outside.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact that the laws ask for by itself")]
+/// An event as far as it can be seen from outside.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact that the laws need separately")]
 pub(crate) struct Known {
     pub(crate) event: Event,
     pub(crate) subject: u8,
@@ -58,20 +58,20 @@ pub(crate) struct Known {
     /// When it last ended, and when it was last published again after that.
     pub(super) quiet_at: Option<Timestamp>,
     pub(super) again_at: Option<Timestamp>,
-    /// It has acted in this life.
+    /// Whether it has acted in this life.
     pub(super) acted: bool,
-    /// When it stopped being what its subject was last changed to.
+    /// When it ceased to be its subject's newest change.
     pub(super) replaced_at: Option<Timestamp>,
     /// Attempts begun in this life.
     pub(super) starts: u32,
     /// Attempts of this life that failed, were rejected, or were ended by our own timeout.
     pub(super) spent: u32,
-    /// It is written that a node tries it again, since its sender is to be told 202.
+    /// Whether it is recorded that a node retries it, because its sender gets a 202.
     pub(super) accepted: bool,
-    /// A sender was told 202.
+    /// Whether a sender got a 202.
     pub(super) told_202: bool,
     pub(super) passed_over: bool,
-    /// A command of this life was begun and has not said that it did nothing.
+    /// Whether a command of this life was begun and has not reported that it did nothing.
     pub(super) may_have_acted: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Wanted {
     pub(super) event: EventId,
 }
 
-/// What a claim should come to.
+/// The expected result of a claim.
 #[derive(Debug)]
 pub(crate) enum Expect {
     Again,
@@ -121,9 +121,9 @@ pub(crate) struct Oracle {
     pub(super) wanted: BTreeMap<u8, Wanted>,
     pub(super) deployed: BTreeMap<u8, u8>,
     pub(super) turns: u64,
-    /// What was its subject's newest change until the last write.
+    /// The event that was its subject's newest change until the last write.
     pub(super) just_replaced: Option<EventId>,
-    /// Who had the id of the delivery that was last claimed, before it was.
+    /// The event that had the id of the delivery last claimed, before that claim.
     had_id: Option<EventId>,
     pub(crate) tally: Tally,
 }
@@ -152,12 +152,12 @@ impl Oracle {
         }
     }
 
-    /// Who should hold this identity of a delivery, if anybody.
+    /// The event that should hold this identity of a delivery, if any.
     pub(crate) fn holder(&self, per: Per, sent: &Sent) -> Option<EventId> {
         self.keys.get(&self.ident(per, sent)).copied()
     }
 
-    /// What a claim of this delivery must come to now.
+    /// The result that a claim of this delivery must have now.
     pub(crate) fn predict(&mut self, id: EventId, sent: &Sent, now: Timestamp) -> Expect {
         let by_id = self.plan.per.contains(&Per::Delivery);
         self.had_id = self.holder(Per::Delivery, sent).filter(|_| by_id);
@@ -187,7 +187,7 @@ impl Oracle {
         }
     }
 
-    /// The event itself, or, where it was superseded, its subject's newest.
+    /// The event itself, or, if it was superseded, its subject's newest.
     pub(crate) fn stands_for(&self, id: EventId) -> EventId {
         let known = &self.events[&id];
         match known.event.state {
@@ -196,7 +196,8 @@ impl Oracle {
         }
     }
 
-    /// Only what has ended, has not been its subject's newest for `keep`, and could not come back as an equal order.
+    /// Whether an event may be removed: it has ended, has not been its subject's newest for `keep`, and its order
+    /// cannot come back as an equal one.
     fn may_be_forgotten(&self, known: &Known, now: Timestamp) -> bool {
         let (Some(ended), Keep::For(keep)) = (known.ended_at, self.plan.keep) else { return false };
         let from = known.replaced_at.map_or(ended, |replaced| replaced.max(ended));
@@ -207,16 +208,16 @@ impl Oracle {
         from + keep <= now && !newest
     }
 
-    /// Checks that what is no longer there was allowed to go, and forgets it too.
+    /// Checks that missing events were allowed to be removed, and removes them here, too.
     pub(crate) fn vanished(&mut self, rows: &[Event], now: Timestamp) -> Result<(), Broken> {
         let gone: Vec<_> = self.events.keys().filter(|id| !rows.iter().any(|row| row.id == **id)).copied().collect();
         for id in gone {
             let known = &self.events[&id];
             if known.event.state.ended().is_none() {
-                return broken("I11", format!("{} was forgotten while {}", name(id), known.event.state.word()));
+                return broken("I11", format!("{} was removed while {}", name(id), known.event.state.word()));
             }
             if !self.may_be_forgotten(known, now) {
-                return broken("I11", format!("{} was forgotten too early", name(id)));
+                return broken("I11", format!("{} was removed too early", name(id)));
             }
             self.events.remove(&id);
             self.keys.retain(|_, of| *of != id);
@@ -225,7 +226,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks a claim's answer and takes in what it wrote.
+    /// Checks the result of a claim and takes in what it wrote.
     pub(crate) fn claimed(
         &mut self,
         sent: &Sent,
@@ -274,7 +275,7 @@ impl Oracle {
     fn is_new(&mut self, sent: &Sent, event: &Event, now: Timestamp) {
         self.tally.events += 1;
         self.turns += 1;
-        // As it was before it was written, so that what it is now counts as a move.
+        // As it was before the claim, so that its present state counts as a change.
         let state = EventState::Waiting { due: None };
         let event = Event { revision: Revision(0), attempt: 0, state, ..event.clone() };
         let id = event.id;
@@ -318,7 +319,7 @@ impl Oracle {
         }
     }
 
-    /// A delivery matched by what it changes leaves its id and bytes with the event.
+    /// A delivery matched by its change leaves its id and bytes with the event.
     fn is_repeat(&mut self, sent: &Sent, of: EventId) {
         let through_key = self.plan.per.iter().any(|per| self.holder(*per, sent).is_some());
         if through_key || self.plan.changes == Changes::No {
@@ -336,7 +337,7 @@ impl Oracle {
         }
     }
 
-    /// A sender was told that this event is accepted, and does not come again.
+    /// Notes that a sender got a 202 for this event, and does not retry.
     pub(crate) fn told_202(&mut self, id: EventId) {
         if let Some(known) = self.events.get_mut(&id) {
             known.told_202 = true;
@@ -392,7 +393,9 @@ impl Oracle {
             (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::ReportOnly) => {
                 broken("I8", "Redeliver did nothing")
             }
-            (_, _, RepeatEffect::PublishesAgain) => broken("A4", "published again what never was published"),
+            (_, _, RepeatEffect::PublishesAgain) => {
+                broken("A4", "published again an event that was not published before")
+            }
             (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::Rearms)
             | (_, _, RepeatEffect::ReportOnly) => Ok(()),
             (DeathCause::Failed | DeathCause::Rejected, false, _) if instead => {

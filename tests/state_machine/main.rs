@@ -1,4 +1,4 @@
-//! The states of an event: what each rule promises, case by case; and in `arrows`, any sequence of steps.
+//! The states of an event: each rule, case by case; and in `transitions.rs`, any sequence of steps.
 
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{self, MatchRelation, MatchedBy, NewEvent, Payload, RepeatEffect};
@@ -49,7 +49,7 @@ fn event() -> Event {
     event
 }
 
-/// Another event holds its group's slot.
+/// An event that is parked because another one holds its group's slot.
 fn parked() -> Event {
     Event { state: EventState::Waiting { due: None }, ..event() }
 }
@@ -83,7 +83,7 @@ fn rejected() -> Outcome {
     Outcome::Rejected { why: "exit code 127".into(), receipt: None }
 }
 
-/// Starts the event once for each outcome and settles it so; every try must be allowed.
+/// Starts the event once for each outcome and settles it so; every step must be allowed.
 fn tried(event: Event, outcomes: impl IntoIterator<Item = Outcome>, route: &Route) -> Event {
     outcomes.into_iter().fold(event, |event, outcome| {
         let running = event.after(start(), route, NOW).expect("it waits and is due");
@@ -101,7 +101,7 @@ fn check(outcomes: &[Outcome], attempts: u32, in_doubt: InDoubtPolicy, expected:
 }
 
 #[test]
-fn what_failed_ends_when_its_attempts_are_used_up() {
+fn an_event_that_fails_ends_when_its_attempts_are_used_up() {
     for attempts in 1..=5 {
         let failures = vec![failed(); attempts as usize];
         check(&failures, attempts, InDoubtPolicy::Retry, "failed");
@@ -111,7 +111,7 @@ fn what_failed_ends_when_its_attempts_are_used_up() {
 }
 
 #[test]
-fn what_is_rejected_ends_at_once() {
+fn a_rejected_event_ends_at_once() {
     for attempts in 1..=5 {
         check(&[rejected()], attempts, InDoubtPolicy::Retry, "rejected");
     }
@@ -129,7 +129,7 @@ fn hold_ends_at_the_first_doubt() {
 }
 
 #[test]
-fn what_our_own_timeout_ended_counts_against_attempts_and_the_last_one_ends_in_doubt() {
+fn our_own_timeout_counts_against_attempts_and_the_last_one_ends_in_doubt() {
     for attempts in 1..=5 {
         let ended = vec![timed_out(); attempts as usize];
         check(&ended, attempts, InDoubtPolicy::Retry, "in_doubt");
@@ -164,7 +164,7 @@ fn retry_ends_at_three_doubts_or_as_many_as_there_are_attempts() {
 }
 
 #[test]
-fn what_is_never_in_doubt_is_tried_again_as_often_and_then_has_failed() {
+fn an_event_that_is_never_in_doubt_is_retried_as_often_and_then_fails() {
     for attempts in 1..=6_u32 {
         let left = vec![unknown(); attempts.max(3) as usize];
         check(&left, attempts, InDoubtPolicy::Never, "failed");
@@ -193,7 +193,7 @@ fn doubts_use_up_no_attempts_and_failures_no_doubts() {
 }
 
 #[test]
-fn what_is_handed_back_was_no_attempt() {
+fn an_attempt_that_is_handed_back_does_not_count() {
     let route = route(1, InDoubtPolicy::Hold);
     let mut event = event();
     for _ in 0..5 {
@@ -221,7 +221,7 @@ fn a_lease_that_has_not_ended_does_not_expire() {
 }
 
 #[test]
-fn a_re_arm_past_its_attempts_gives_one_and_a_replay_gives_all() {
+fn a_rearm_after_the_last_attempt_gives_one_more_and_a_replay_gives_all() {
     let route = route(2, InDoubtPolicy::Retry);
     let dead = tried(event(), [failed(), failed()], &route);
     let armed = dead.after(EventStep::Rearm, &route, NOW).expect("it is dead of failed");
@@ -233,7 +233,7 @@ fn a_re_arm_past_its_attempts_gives_one_and_a_replay_gives_all() {
 }
 
 #[test]
-fn only_what_failed_or_was_rejected_is_re_armed() {
+fn only_failed_and_rejected_events_are_rearmed() {
     for cause in
         [DeathCause::Failed, DeathCause::Rejected, DeathCause::InDoubt, DeathCause::Damaged, DeathCause::Cancelled]
     {
@@ -244,7 +244,7 @@ fn only_what_failed_or_was_rejected_is_re_armed() {
 }
 
 #[test]
-fn what_is_resumed_goes_on_in_the_same_life_whatever_it_died_of() {
+fn a_resumed_event_continues_the_same_life_whatever_it_died_of() {
     let route = route(1, InDoubtPolicy::Hold);
     let left = tried(event(), [unknown()], &route);
     for cause in DeathCause::ALL {
@@ -258,7 +258,7 @@ fn what_is_resumed_goes_on_in_the_same_life_whatever_it_died_of() {
 }
 
 #[test]
-fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_would_have_anyway() {
+fn after_a_202_a_node_tries_an_event_as_often_as_its_route_allows() {
     let one = route(1, InDoubtPolicy::Retry);
     let route = Route { attempts_once_accepted: Some(5), ..one.clone() };
     let running = event().after(start(), &route, NOW).expect("it is due");
@@ -274,7 +274,7 @@ fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_w
     assert!(running.was_only_accepted(&accepted));
     assert!(!running.was_only_accepted(&running));
     let renewed = accepted.after(EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks::default() }, &route, NOW);
-    assert!(!running.was_only_accepted(&renewed.expect("it runs")), "somebody else wrote, too");
+    assert!(!running.was_only_accepted(&renewed.expect("it runs")), "there was another write");
     for (outcome, cause) in
         [(failed(), DeathCause::Failed), (timed_out(), DeathCause::InDoubt), (unknown(), DeathCause::InDoubt)]
     {
@@ -289,13 +289,17 @@ fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_w
         EventState::Dead { cause: DeathCause::Failed, at: NOW },
         "while the sender waits, it is the retrier"
     );
-    assert_eq!(died.after(EventStep::Accept, &route, NOW), Err(InvalidStepError), "it is over: that is the answer");
+    assert_eq!(
+        died.after(EventStep::Accept, &route, NOW),
+        Err(InvalidStepError),
+        "it has ended: the response is its end"
+    );
     let written = Event { retrier: Retrier::Node, ..event() };
-    assert_eq!(tried(written, [failed()], &one).state, died.state, "a written `attempts` holds after a 202, too");
+    assert_eq!(tried(written, [failed()], &one).state, died.state, "a configured `attempts` holds after a 202, too");
 }
 
 #[test]
-fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_route_retries() {
+fn a_repeat_resumes_an_event_in_doubt_only_if_its_sender_waits_and_the_route_retries() {
     let done = ResponseMode::WhenDone { within: LEASE };
     let soon = RedeliveryPolicy::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
     let late = RedeliveryPolicy::Retry { same_after: LEASE, other_after: LEASE };
@@ -331,19 +335,19 @@ fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_r
 }
 
 #[test]
-fn what_is_parked_or_set_aside_does_not_start() {
+fn a_parked_or_suspended_event_does_not_start() {
     let route = route(1, InDoubtPolicy::Retry);
     assert_eq!(parked().after(start(), &route, NOW), Err(InvalidStepError));
     let aside = event().after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
     assert_eq!((aside.queue_state, aside.wants_slot()), (QueueState::Suspended, false));
     assert_eq!(aside.after(start(), &route, NOW), Err(InvalidStepError));
-    let back = aside.after(EventStep::Unsuspend, &route, NOW).expect("it is aside");
+    let back = aside.after(EventStep::Unsuspend, &route, NOW).expect("it is suspended");
     assert!(back.wants_slot() && !back.owed_first_attempt());
     assert!(back.after(start(), &route, NOW).is_ok());
 }
 
 #[test]
-fn a_parked_event_was_not_tried_and_is_due_once_the_slot_is_its_own() {
+fn a_parked_event_counts_no_attempt_and_is_due_once_it_gets_the_slot() {
     let route = route(1, InDoubtPolicy::Hold);
     let running = event().after(start(), &route, NOW).expect("it is due");
     let renew = EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks(1) };
@@ -364,7 +368,7 @@ fn a_parked_event_was_not_tried_and_is_due_once_the_slot_is_its_own() {
 }
 
 #[test]
-fn an_event_that_starts_with_its_claim_is_as_if_it_was_started_at_once() {
+fn an_event_started_by_its_claim_equals_one_started_right_after() {
     let route = route(1, InDoubtPolicy::Retry);
     let mut at_once = event();
     at_once.start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
@@ -377,11 +381,12 @@ fn an_event_that_starts_with_its_claim_is_as_if_it_was_started_at_once() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_damaged_and_what_is_over_otherwise_stays_so() {
+fn an_unreadable_event_ends_as_damaged_and_one_that_ended_otherwise_stays_as_it_is() {
     let route = route(1, InDoubtPolicy::Retry);
     let damaged = |at| EventState::Dead { cause: DeathCause::Damaged, at };
     let on_sight = Event { state: damaged(NOW), ..event() };
-    let ended = on_sight.after(EventStep::Damage, &route, NOW + LEASE).expect("it is taken for dead, and not written");
+    let ended =
+        on_sight.after(EventStep::Damage, &route, NOW + LEASE).expect("it counts as dead, and that is not written yet");
     assert_eq!((ended.state, ended.revision), (damaged(NOW + LEASE), Revision::FIRST.next()));
     for cause in DeathCause::ALL {
         let dead = Event { state: EventState::Dead { cause, at: NOW }, ..event() };
@@ -392,7 +397,7 @@ fn what_cannot_be_read_ends_damaged_and_what_is_over_otherwise_stays_so() {
 }
 
 #[test]
-fn the_next_attempt_waits_for_what_the_receiver_asked_up_to_a_day() {
+fn the_next_attempt_honours_retry_after_up_to_a_day() {
     let asked = |seconds| Outcome::Failed {
         why: String::new(),
         retry_after: Some(Duration::from_secs(seconds)),
@@ -406,7 +411,7 @@ fn the_next_attempt_waits_for_what_the_receiver_asked_up_to_a_day() {
 }
 
 #[test]
-fn sinks_get_another_idempotency_key_for_each_life() {
+fn receivers_get_another_idempotency_key_for_each_life() {
     let route = route(1, InDoubtPolicy::Retry);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let second = done.after(EventStep::Replay, &route, NOW).expect("it is done");
@@ -418,7 +423,7 @@ fn sinks_get_another_idempotency_key_for_each_life() {
 }
 
 #[test]
-fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
+fn the_digest_covers_what_never_changes_and_nothing_else() {
     let other = SubjectChange { subject: Key([9; 32]), ..event().change.expect("it is a change") };
     let another = SubjectChange { value: Digest([9; 32]), ..other };
     let fields: Fields = [("tag".into(), FieldValue::Text("main".into()))].into_iter().collect();
@@ -445,7 +450,7 @@ fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
     seals.push(event().immutable_digest());
     seals.sort();
     seals.dedup();
-    assert_eq!(seals.len(), sealed.len() + 1, "each of these has a seal of its own");
+    assert_eq!(seals.len(), sealed.len() + 1, "each of these has a digest of its own");
     let moved_forward = SubjectChange { order: Some(99), ..event().change.expect("it is a change") };
     let free = [
         Event { revision: Revision(9), ..event() },
@@ -458,7 +463,7 @@ fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
 }
 
 #[test]
-fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
+fn supersession_is_checked_once_the_first_attempt_is_no_longer_owed() {
     let route = route(3, InDoubtPolicy::Retry);
     let asks = |event: &Event, step: EventStep, now| {
         event.transition(step, &route, now).expect("it is possible").if_superseded.is_some()
@@ -469,7 +474,7 @@ fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
     let dead = tried(fresh.clone(), [rejected()], &route);
     let aside = fresh.after(EventStep::Suspend { lasts: LEASE }, &route, NOW).expect("it waits");
     assert!(!asks(&fresh, start(), NOW), "the first attempt always runs");
-    assert!(!asks(&running, settle(Outcome::Delivered(None)), NOW), "what acted has acted");
+    assert!(!asks(&running, settle(Outcome::Delivered(None)), NOW), "an event that acted stays done");
     assert!(!asks(&dead, EventStep::Replay, NOW), "a replay makes it the newest");
     assert!(asks(&waiting, start(), NOW));
     assert!(asks(&running, settle(failed()), NOW));
@@ -478,11 +483,11 @@ fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
     assert!(asks(&dead, EventStep::Rearm, NOW) && asks(&dead, EventStep::Resume, NOW));
     assert!(asks(&aside, EventStep::Unsuspend, NOW));
     let plain = Event { change: None, ..waiting };
-    assert!(!asks(&plain, start(), NOW), "it stands for no change");
+    assert!(!asks(&plain, start(), NOW), "it is no change of a subject");
 }
 
 #[test]
-fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
+fn a_transition_is_written_by_the_stores_clock_and_names_the_successor() {
     let route = route(3, InDoubtPolicy::Retry);
     let waiting = tried(event(), [failed()], &route);
     let change = waiting.transition(start(), &route, NOW).expect("it is due");
@@ -500,7 +505,7 @@ fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
 }
 
 #[test]
-fn only_what_brings_an_event_back_changes_its_place() {
+fn only_steps_that_bring_an_event_back_change_its_queue_position() {
     let route = route(1, InDoubtPolicy::Retry);
     let dead = tried(event(), [failed()], &route);
     let place = |event: &Event, step| event.transition(step, &route, NOW).expect("it is possible").place;
@@ -513,7 +518,7 @@ fn only_what_brings_an_event_back_changes_its_place() {
 }
 
 #[test]
-fn an_answer_is_kept_whatever_it_says() {
+fn a_response_is_kept_whatever_its_status() {
     let receipt = Receipt { status: 410, headers: Vec::new(), body: b"gone".to_vec(), truncated: false };
     let route = route(1, InDoubtPolicy::Retry);
     let running = event().after(start(), &route, NOW).expect("it is due");
@@ -535,7 +540,7 @@ fn an_answer_is_kept_whatever_it_says() {
 }
 
 #[test]
-fn the_lease_of_an_orphan_ends_at_once_only_where_its_action_ended_with_its_node() {
+fn the_lease_of_an_orphan_ends_at_once_only_if_its_action_ended_with_its_node() {
     let route = route(3, InDoubtPolicy::Retry);
     let later = NOW + LEASE / 3;
     for action in ActionKind::ALL {
@@ -558,6 +563,6 @@ fn the_lease_of_an_orphan_ends_at_once_only_where_its_action_ended_with_its_node
     assert_eq!(
         old.after(EventStep::Orphan, &route, later),
         Err(InvalidStepError),
-        "the first release did not say what it began"
+        "the first release did not record the kind of action"
     );
 }

@@ -1,4 +1,4 @@
-//! Publishing again: what a repeat of something that was already published does to it.
+//! Republishing: what a repeat does to an event that was already published.
 
 use crate::{LEASE, NOW, event, failed, rejected, route, settle, start, tried, unknown};
 use hookonce::decide::event::{
@@ -30,9 +30,9 @@ fn what_is_published_again_keeps_its_life_its_turn_and_its_first_end() {
     let waiting = again(&done, &route);
     assert_eq!(waiting.state, EventState::Waiting { due: Some(LATER) });
     assert_eq!((waiting.life, waiting.turn, waiting.change), (done.life, done.turn, done.change));
-    assert!(!waiting.owed_first_attempt(), "it asks whether it was overtaken");
+    assert!(!waiting.owed_first_attempt(), "it is checked whether it was superseded");
     let second = tried_later(&waiting, Outcome::Delivered(None), &route);
-    assert_eq!(second.state, EventState::Done { how: DoneReason::Acted, at: NOW }, "it ended when it first did");
+    assert_eq!(second.state, EventState::Done { how: DoneReason::Acted, at: NOW }, "its end is its first end");
     assert_eq!((second.state.ended(), second.idle_since()), (Some(NOW), Some(LATER)));
 }
 
@@ -51,7 +51,7 @@ fn each_message_has_an_id_of_its_own_in_every_life() {
             stands = tried_later(&stands, Outcome::Delivered(None), &route);
         }
         stands = stands.after(EventStep::Replay, &route, NOW).expect("it is over");
-        assert_eq!(stands.published_again, None, "a life is counted by itself");
+        assert_eq!(stands.published_again, None, "each life is counted separately");
         stands = tried(stands, [Outcome::Delivered(None)], &route);
     }
 }
@@ -72,7 +72,7 @@ fn each_message_has_all_the_attempts_of_its_route() {
 }
 
 #[test]
-fn only_what_was_published_is_published_again() {
+fn only_a_published_event_is_published_again() {
     let route = route(1, InDoubtPolicy::Hold);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let once_more = again(&done, &route);
@@ -80,7 +80,7 @@ fn only_what_was_published_is_published_again() {
     for cause in DeathCause::ALL {
         let dead = EventState::Dead { cause, at: NOW };
         let never = over(dead.clone(), &event()).after(EventStep::PublishAgain, &route, LATER);
-        assert_eq!(never, Err(InvalidStepError), "{cause:?}, and nothing was published");
+        assert_eq!(never, Err(InvalidStepError), "{cause:?}, without anything published");
         let may = over(dead, &once_more).after(EventStep::PublishAgain, &route, LATER).is_ok();
         assert_eq!(may, matches!(cause, DeathCause::Failed | DeathCause::Rejected | DeathCause::InDoubt), "{cause:?}");
     }
@@ -88,7 +88,7 @@ fn only_what_was_published_is_published_again() {
         let state = EventState::Done { how, at: NOW };
         assert_eq!(over(state, &done).after(EventStep::PublishAgain, &route, LATER), Err(InvalidStepError), "{how:?}");
     }
-    assert_eq!(once_more.after(EventStep::PublishAgain, &route, LATER), Err(InvalidStepError), "it is under way");
+    assert_eq!(once_more.after(EventStep::PublishAgain, &route, LATER), Err(InvalidStepError), "it is being published");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn an_event_is_published_again_at_most_a_hundred_times_in_a_life() {
 }
 
 #[test]
-fn what_is_overtaken_before_it_is_published_again_stays_done() {
+fn an_event_superseded_before_it_is_published_again_stays_done() {
     let route = route(3, InDoubtPolicy::Retry);
     let by = EventId([9; 16]);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
@@ -124,7 +124,7 @@ fn what_is_overtaken_before_it_is_published_again_stays_done() {
 }
 
 #[test]
-fn it_must_be_current_and_takes_no_place_in_line() {
+fn it_must_be_current_and_keeps_its_queue_position() {
     let route = route(1, InDoubtPolicy::Retry);
     let done = Event { queue_state: QueueState::Requeued, ..tried(event(), [Outcome::Delivered(None)], &route) };
     let change = done.transition(EventStep::PublishAgain, &route, LATER).expect("it was published");

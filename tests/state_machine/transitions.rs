@@ -1,4 +1,4 @@
-//! Any sequence of steps, against a table of arrows that was written down by itself.
+//! Any sequence of steps, checked against an independent table of transitions.
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
 use hookonce::decide::event::{
@@ -13,7 +13,7 @@ use hookonce::decide::source::{InDoubtPolicy, Route, TimeoutAccounting};
 use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
-/// What each step may do, by the states' words.
+/// The states from and to which each step may lead.
 const ARROWS: [(&str, &[&str], &[&str]); 20] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
@@ -119,7 +119,7 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     assert!(from.contains(&was.state.word()), "{name} from {:?}", was.state);
     assert!(to.contains(&is.state.word()), "{name} to {:?}", is.state);
     assert_eq!(is.revision, was.revision.next());
-    assert_eq!(is.immutable_digest(), was.digest, "{name} touched what never changes");
+    assert_eq!(is.immutable_digest(), was.digest, "{name} changed what never changes");
     assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
     assert_eq!(is.life, was.life + u32::from(*name == "replay"));
     if was.state.ended().is_some() {
@@ -177,7 +177,7 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     check_first_end(was, name, is);
 }
 
-/// What was published again ended when it first did; only a replay begins anew.
+/// An event that was published again keeps its first end; only a replay starts again.
 fn check_first_end(was: &Event, name: &str, is: &Event) {
     match (was.published_again, is.published_again) {
         (None, None) => {}
@@ -213,7 +213,7 @@ proptest! {
     #![proptest_config(crate::seed::cases(4_000))]
 
     #[test]
-    fn no_sequence_of_steps_leaves_the_arrows(route in routes(), steps in prop::collection::vec((steps(), 0..45_u64), 1..60)) {
+    fn no_sequence_of_steps_leaves_the_table(route in routes(), steps in prop::collection::vec((steps(), 0..45_u64), 1..60)) {
         let (mut event, mut now) = (event(), NOW);
         for (step, seconds) in steps {
             now = now + Duration::from_secs(seconds);
@@ -224,13 +224,13 @@ proptest! {
                 event = next;
             } else {
                 prop_assert_eq!(&event, &before);
-                prop_assert!(event.transition(step, &route, now).is_err(), "what is impossible is not written");
+                prop_assert!(event.transition(step, &route, now).is_err(), "an invalid step is not written");
             }
         }
     }
 
     #[test]
-    fn what_the_table_does_not_allow_is_impossible(route in routes(), steps in prop::collection::vec(steps(), 1..40), last in steps()) {
+    fn a_step_that_the_table_does_not_allow_is_invalid(route in routes(), steps in prop::collection::vec(steps(), 1..40), last in steps()) {
         let event = steps.into_iter().fold(event(), |event, step| event.after(step, &route, NOW + LEASE).unwrap_or(event));
         let (_, from, _) = ARROWS.iter().find(|(name, ..)| *name == word(&last)).expect("every step is in the table");
         if !from.contains(&event.state.word()) {
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_history_an_hour_later_is_the_same_an_hour_later(
+    fn a_history_does_not_depend_on_when_it_happens(
         route in routes(),
         steps in prop::collection::vec((steps(), 0..45_u64), 1..40),
         later in 0..1_000_000_000_i64,

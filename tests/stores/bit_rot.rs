@@ -1,4 +1,4 @@
-//! What a disk that rots does to SQLite: nothing panics, and nothing wrong is handed out.
+//! What bit rot does to SQLite: nothing panics, and nothing wrong is returned.
 
 use crate::START;
 use crate::random_history::folder;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[tokio::test]
-async fn an_event_whose_row_cannot_be_read_is_dead_of_damaged_and_hands_its_slot_on() {
+async fn an_event_whose_row_is_unreadable_is_dead_of_damaged_and_hands_its_slot_on() {
     for (broken, hurt) in [
         "state = 'odd'",
         "fields = '{'",
@@ -67,7 +67,7 @@ async fn an_event_whose_row_cannot_be_read_is_dead_of_damaged_and_hands_its_slot
 }
 
 #[tokio::test]
-async fn a_key_that_lost_its_event_is_freed_and_held_again() {
+async fn a_key_that_lost_its_event_is_freed_and_can_be_claimed_again() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let store = node(&path);
@@ -77,7 +77,7 @@ async fn a_key_that_lost_its_event_is_freed_and_held_again() {
     assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate");
 }
 
-/// Asks everything of a store whose file may be rotten: it may refuse, but never panic, and never give a wrong body.
+/// Makes every call to a store whose file may be corrupt: it may fail, but never panic, and never return a wrong body.
 async fn ask_everything(path: &Path, known: &[(EventId, Payload, Event)]) -> (u32, u32, u32) {
     let (mut whole, mut damaged, mut refused) = (0, 0, 0);
     let Ok(store) = SqliteStore::open_by(path, SqliteAccess::Node, Some(StoreClock::manual(START))) else {
@@ -123,7 +123,7 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
     {
         let store = SqliteStore::open_by(&path, SqliteAccess::Node, Some(StoreClock::manual(START))).unwrap();
         for n in 0..24_usize {
-            // What repeats itself is kept packed, digests are kept as they are: both may rot.
+            // Repetitive bodies are stored compressed, digests as they are: both may rot.
             let body: Vec<u8> = match n % 4 {
                 0 => (0..n * 500).map(|byte| (byte * 7 + n).to_be_bytes()[7]).collect(),
                 _ => (0..n * 16).flat_map(|part| Digest::of(&[n, part].map(usize::to_be_bytes).concat()).0).collect(),
@@ -149,7 +149,7 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
             let _ = std::fs::remove_file(dir.path().join(beside));
         }
         std::fs::write(&hurt, bytes).unwrap();
-        println!("round {round}: bit {} of byte {byte}", round % 8); // shown when it fails
+        println!("round {round}: bit {} of byte {byte}", round % 8); // shown if the test fails
         let (whole, damaged, refused) = ask_everything(&hurt, &known).await;
         sums = (sums.0 + whole, sums.1 + damaged, sums.2 + refused);
     }
@@ -157,7 +157,7 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
     assert!(sums.0 > 1_000 && sums.1 > 50, "{sums:?}");
 }
 
-/// Spoils the first page of the keys.
+/// Overwrites the first page of the keys.
 fn spoil_keys(path: &Path) {
     let root: u32 = Connection::open(path)
         .unwrap()
@@ -178,12 +178,12 @@ fn many(path: &Path) -> SqliteStore {
 }
 
 #[tokio::test]
-async fn a_database_that_rots_under_a_store_stops_it_for_good() {
+async fn a_database_that_becomes_corrupt_while_open_stops_the_store_for_good() {
     let dir = folder();
     let path = dir.path().join("a.db");
     drop(many(&path));
     let store = node(&path);
-    // What somebody else writes makes the store read its pages again.
+    // A write by another connection makes the store read its pages again.
     let other = Connection::open(&path).unwrap();
     other.pragma_update_and_check(None, "wal_checkpoint", "truncate", |_| Ok(())).unwrap();
     spoil_keys(&path);
@@ -204,7 +204,7 @@ fn refusal(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_database_whose_pages_are_broken_is_not_opened_since_its_repeats_would_act_again() {
+async fn a_database_with_broken_pages_is_not_opened_since_repeats_would_act_again() {
     let dir = folder();
     let path = dir.path().join("a.db");
     drop(many(&path));
@@ -212,12 +212,12 @@ async fn a_database_whose_pages_are_broken_is_not_opened_since_its_repeats_would
     let before = std::fs::read(&path).unwrap();
     let said = refusal(&path);
     assert!(said.contains("a.db is corrupt") && said.contains("restore a backup"), "{said}");
-    assert!(std::fs::read(&path).unwrap() == before, "it is left for who wants to look");
+    assert!(std::fs::read(&path).unwrap() == before, "it is left unchanged");
 }
 
-/// A restore that forgot the log of the database before: SQLite takes its pages for those of the copy.
+/// A restore that left the WAL of the previous database: SQLite takes its pages for those of the copy.
 #[tokio::test]
-async fn a_copy_beside_the_log_of_another_database_is_refused_and_left_as_it_is() {
+async fn a_copy_beside_the_wal_of_another_database_is_refused_and_left_as_it_is() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let store = many(&path);
@@ -226,7 +226,7 @@ async fn a_copy_beside_the_log_of_another_database_is_refused_and_left_as_it_is(
     let copy = std::fs::read(&path).unwrap();
     let store = many(&path);
     let wal = dir.path().join("a.db-wal");
-    // The log begins anew once it was moved into the database: only then does it lack what came before.
+    // The WAL starts again once it was moved into the database: only then does it lack what came before.
     let (mut later, mut rounds) = (0, Vec::new());
     while later < 400 || rounds.len() < 2 {
         new(&store, making().delivery(&format!("later {later}")).carrying(vec![b'y'; 9_000])).await;
@@ -235,7 +235,7 @@ async fn a_copy_beside_the_log_of_another_database_is_refused_and_left_as_it_is(
         rounds.push(head[12..].to_vec());
         rounds.dedup();
         later += 1;
-        assert!(later < 20_000, "the log was never begun anew");
+        assert!(later < 20_000, "the WAL was never restarted");
     }
     let log = std::fs::read(&wal).unwrap();
     drop(store);
@@ -253,7 +253,7 @@ async fn a_copy_beside_the_log_of_another_database_is_refused_and_left_as_it_is(
 }
 
 #[tokio::test]
-async fn a_database_that_is_gone_is_not_begun_anew_without_a_word() {
+async fn a_missing_database_is_not_silently_created_again() {
     let dir = folder();
     let (path, lock) = (dir.path().join("a.db"), dir.path().join("a.db.lock"));
     drop(node(&path));
@@ -269,7 +269,7 @@ async fn a_database_that_is_gone_is_not_begun_anew_without_a_word() {
     assert_eq!(claim_kind(&claim(&node(&path), making().delivery("d1")).await), "new");
 }
 
-/// The child of the next test: claims until the disk does not say whether it wrote.
+/// The child process of the next test: claims until the disk does not confirm a write.
 #[tokio::test]
 #[ignore = "run by the next test, with a disk that fails"]
 async fn claims_on_a_disk_that_fails() {
@@ -284,13 +284,13 @@ async fn claims_on_a_disk_that_fails() {
         }
     }
     let why = store.failed().borrow().clone();
-    assert!(why.is_some(), "the store says that it stopped");
+    assert!(why.is_some(), "the store reports that it stopped");
     let after = store.claim(vec![making().delivery("after").made(store.now()).into()]).await;
     assert!(matches!(after, Err(StoreError::Broken(_))), "{after:?}");
 }
 
 #[tokio::test]
-async fn a_failed_sync_is_unsure_and_stops_the_store_and_what_was_answered_is_there() {
+async fn a_failed_sync_is_unsure_and_stops_the_store_and_confirmed_claims_are_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let child = std::process::Command::new("strace")
@@ -301,7 +301,7 @@ async fn a_failed_sync_is_unsure_and_stops_the_store_and_what_was_answered_is_th
         .env("HOOKONCE_TEST_STORE", &path)
         .output();
     let Ok(child) = child else {
-        println!("skipped: strace makes the disk fail, and is not there");
+        println!("skipped: strace, which makes the disk fail, is not installed");
         return;
     };
     let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
@@ -314,7 +314,7 @@ async fn a_failed_sync_is_unsure_and_stops_the_store_and_what_was_answered_is_th
     assert!(acked > 5 && store.find_by_name("after".into(), 1).await.unwrap().is_empty());
 }
 
-/// What becomes of waiting events when a bit of one's row was flipped.
+/// What happens to waiting events when a bit of one row was flipped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Fate {
     /// The file is not opened.
@@ -323,15 +323,15 @@ enum Fate {
     Over,
     /// One waits, and nothing wakes it.
     Waits,
-    /// One waits for a time that nobody set.
+    /// One waits for a time that was never set.
     Postponed,
     /// One would end without having acted.
     Skipped,
-    /// One is gone.
+    /// One is missing.
     Gone,
 }
 
-/// Lives through what a node would do with what is due.
+/// Does what a node would do with due events.
 async fn live(store: &SqliteStore) -> Result<Fate, StoreError> {
     let known: Arc<[(Arc<str>, Arc<str>)]> = Arc::new([("source".into(), "1".into())]);
     for _ in 0..3 {

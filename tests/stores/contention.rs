@@ -1,4 +1,4 @@
-//! Many at once on one PostgreSQL: claims that want the same keys, answers that get lost, and callers that give up.
+//! Contention on one PostgreSQL: claims of the same keys, lost responses, and callers that give up.
 
 use crate::START;
 use crate::cutter::Cutter;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio_postgres::Client;
 
-/// What everybody claimed and was told.
+/// All claims and their results.
 #[derive(Default)]
 struct Told {
     made: HashMap<EventId, (HashSet<Key>, Option<Key>)>,
@@ -54,23 +54,23 @@ impl Told {
         }
     }
 
-    /// Every duplicate names an event that somebody was told is new, and that shares what it says it shares.
+    /// Checks that every duplicate names an event that was reported as new and shares the identity that it names.
     fn check_duplicates(&self) {
         for (id, of, same, instead) in &self.duplicates {
-            assert!(self.new.contains(of), "{id} is told to repeat {of}, which nobody claimed");
+            assert!(self.new.contains(of), "{id} is a duplicate of {of}, which was not claimed");
             let ((keys, subject), (theirs, their_subject)) = (&self.made[id], &self.made[of]);
             let shares = match same {
                 MatchedBy::Change => subject.is_some() && subject == their_subject,
-                // A key may have been left as an alias by a third.
+                // A key may have been left as an alias by a third event.
                 _ if *instead || their_subject.is_some() => true,
                 _ => !keys.is_disjoint(theirs),
             };
-            assert!(shares, "{id} is told to repeat {of} through {same:?}, and they share nothing");
+            assert!(shares, "{id} is a duplicate of {of} through {same:?}, but they share nothing");
         }
     }
 }
 
-/// What must be true of the tables at any time.
+/// Checks what must be true of the tables at any time.
 async fn check_tables(db: &Client, told: &Told) {
     let count = async |sql: &str| db.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
     let orphans = "select count(*) from keys k left join events e on e.id = k.event where e.id is null";
@@ -81,12 +81,12 @@ async fn check_tables(db: &Client, told: &Told) {
     }
     let tentative =
         "select (select count(*) from registers where version < 0) + (select count(*) from slots where version < 0)";
-    assert_eq!(count(tentative).await, 0, "what was only tentative has stayed");
+    assert_eq!(count(tentative).await, 0, "tentative rows were left");
     let slots = "select count(*) from slots s left join events e on e.id = s.event where e.id is null or e.ended_at is not null";
-    assert_eq!(count(slots).await, 0, "slots of events that are over");
+    assert_eq!(count(slots).await, 0, "slots of ended events");
     let stuck = "select count(*) from events e where e.state = 'waiting' and e.wake_at is null and e.passed <> 1 \
                  and not exists (select 1 from slots s where s.grp = e.grp)";
-    assert_eq!(count(stuck).await, 0, "parked behind nobody");
+    assert_eq!(count(stuck).await, 0, "parked without a slot holder");
 
     let mut held: HashMap<EventId, HashSet<Key>> = HashMap::new();
     for row in db.query("select key, replace(event::text, '-', '') from keys", &[]).await.unwrap() {
@@ -97,11 +97,11 @@ async fn check_tables(db: &Client, told: &Told) {
     for row in db.query("select replace(id::text, '-', '') from events", &[]).await.unwrap() {
         let id = EventId(hex::decode(row.get::<_, &str>(0)).unwrap().try_into().unwrap());
         let (keys, _) = &told.made[&id];
-        assert!(told.new.contains(&id), "{id} is there, and nobody was told");
+        assert!(told.new.contains(&id), "{id} exists, but was not reported as new");
         assert!(keys.is_subset(held.get(&id).unwrap_or(&HashSet::new())), "{id} lacks a key");
         there += 1;
     }
-    println!("{there} events are there at the end, {} keys", held.values().map(HashSet::len).sum::<usize>());
+    println!("{there} events at the end, {} keys", held.values().map(HashSet::len).sum::<usize>());
 }
 
 fn any(dice: &mut Random, keys: usize, subjects: usize) -> TestEventBuilder {
@@ -145,7 +145,7 @@ async fn claimer(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Rand
     }
 }
 
-/// Starts, ends, replays, removes and forgets whatever it meets, until all is claimed.
+/// Starts, ends, replays, removes and expires random events, until all is claimed.
 async fn mover(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Random, over: Arc<AtomicBool>) -> (u64, u64) {
     let (mut moved, mut contended, mut seen) = (0, 0, HashMap::new());
     while !over.load(Ordering::Relaxed) {
@@ -200,7 +200,7 @@ async fn mover(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Random
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys() {
+async fn concurrent_claims_of_the_same_keys_leave_every_event_with_all_of_its_keys() {
     let full = std::env::var_os("HOOKONCE_FULL").is_some();
     let server = Server::start().await;
     let mut random = Random::new(seed::given_or(1));
@@ -237,7 +237,7 @@ async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
+async fn a_commit_whose_response_is_lost_is_claimed_again_as_the_same_event() {
     let rounds = if std::env::var_os("HOOKONCE_FULL").is_some() { 1_000 } else { 40 };
     let server = Server::start().await;
     let database = server.database().await;
@@ -248,7 +248,7 @@ async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
     for n in 0..rounds {
         let mut made = making().delivery(&format!("d{n}")).body(format!("b{n}"));
         if n % 2 == 0 {
-            made = made.change(&format!("s{n}"), "A", None).group("g"); // the way with locks
+            made = made.change(&format!("s{n}"), "A", None).group("g"); // the write path with locks
         }
         let new = made.made(store.now());
         proxy.armed.store(true, Ordering::SeqCst);
@@ -262,11 +262,11 @@ async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
     let row = db.query_one("select (select count(*) from events), (select count(*) from keys)", &[]).await.unwrap();
     let rounds = i64::try_from(rounds).unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (rounds, 2 * rounds));
-    println!("{rounds} answers to a commit were cut: {rounds} events");
+    println!("{rounds} responses to a commit were cut: {rounds} events");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_is_given_up_half_way_poisons_no_connection() {
+async fn a_claim_dropped_half_way_poisons_no_connection() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::server()).await;
@@ -282,7 +282,7 @@ async fn a_claim_that_is_given_up_half_way_poisons_no_connection() {
             Err(_) => given_up += 1,
         }
         if n % 3 == 0 {
-            // Whoever comes next hears of its own event, and of no other.
+            // The next claim gets its own event, and no other.
             let own = making().delivery(&format!("own{n}"));
             let id = own.id();
             let claim = store.claim(vec![own.made(store.now()).into()]).await.unwrap().remove(0);

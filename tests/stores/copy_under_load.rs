@@ -1,4 +1,4 @@
-//! Copies from and into stores on which a node runs that was not noticed: the mark keeps it from writing.
+//! Copies from and into stores on which an unnoticed node runs: the mark prevents it from writing.
 
 use crate::{postgres_server, redis_server};
 use hookonce::decide::action_kind::ActionKind;
@@ -26,12 +26,12 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// An id that not every store can hold.
+/// A delivery id that not every store can hold.
 const ODD: &str = "a\0b";
-/// How many events are moved.
+/// The number of events that are copied.
 const MOVED: usize = 20;
 
-/// A file with events that wait, and duplicates of one of them.
+/// A file with waiting events, and duplicates of one of them.
 async fn filled(path: &Path) -> SqliteStore {
     let store = SqliteStore::open(path, SqliteAccess::Node).unwrap();
     for n in 1..MOVED {
@@ -53,7 +53,7 @@ fn is_under_way<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> bool {
     matches!(answer, Err(StoreError::Down(why)) if why.contains("it is being copied"))
 }
 
-/// A store whose nodes cannot be noticed: what is left is the mark.
+/// A store whose nodes cannot be noticed: only the mark is left as protection.
 #[derive(Clone)]
 struct Unnoticing(Arc<dyn CopyStore>);
 
@@ -123,7 +123,7 @@ impl CopyStore for Unnoticing {
     }
 }
 
-/// Copies, and lets this happen when the first page is written.
+/// Copies, and runs `meanwhile` when the first page is written.
 async fn copy_while<F: Future<Output = ()>>(
     from: Unnoticing,
     to: Unnoticing,
@@ -147,7 +147,7 @@ async fn copy_while<F: Future<Output = ()>>(
     copied.await.unwrap()
 }
 
-/// A claim and a start are refused.
+/// Checks that a claim and a start are refused.
 async fn check_writes_nothing(node: &dyn Inspect) {
     let claimed = node.claim(vec![making().delivery("refused").made(node.now()).into()]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
@@ -164,11 +164,11 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     let node = open(url).await.unwrap();
     let to = Unnoticing::open(url, CopySide::Target).await;
     let noticed = to.0.in_use().await.unwrap();
-    assert!(noticed.is_some(), "the server tells of the node");
+    assert!(noticed.is_some(), "the server shows the node");
     let copied = copy_while(from.clone(), to.clone(), check_writes_nothing(&*node)).await.unwrap();
     assert_eq!(copied.target.events, MOVED as u64);
 
-    // It goes on by itself.
+    // The node continues by itself.
     let new = making().delivery("new").made(node.now());
     let claims = node.claim(vec![new.into(), making().delivery(ODD).made(node.now()).into()]).await.unwrap();
     assert!(matches!(claims[..], [Claim::New { .. }, Claim::Duplicate { .. }]), "{claims:?}");
@@ -188,7 +188,7 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     assert!(matches!(claims[..], [Claim::New { .. }]), "{claims:?}");
 }
 
-/// Says what came first: the node's claim, or the copy.
+/// Whether the node's claim came before the copy.
 async fn claims_while_a_copy_begins(url: &str, from: &SqliteStore, wait: Duration) -> bool {
     let node = open(url).await.unwrap();
     let to = Unnoticing::open(url, CopySide::Target).await;
@@ -237,9 +237,9 @@ async fn a_node_on_redis_and_a_copy_do_not_mix() {
     a_claim_comes_before_a_copy_or_not_at_all(async |n| server.url(&format!("b{n}"))).await;
 }
 
-/// The register that says that a store is part of a copy.
+/// The register that marks a store as part of a copy.
 const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
-/// The register that says how far a target was filled.
+/// The register with the position up to which a target was filled.
 const PLACE: Key = Key(*b"hookonce: the place of a copy   ");
 
 fn own(value: Digest) -> Register {
@@ -256,7 +256,7 @@ async fn entries(store: &dyn CopyStore) -> Vec<CopyEntry> {
     all
 }
 
-/// A page of a copy that was held up until another one had finished.
+/// Checks a page of a copy that was delayed until another copy had finished.
 async fn check_a_late_page_writes_nothing(url: &str) {
     let dir = tempfile::tempdir().unwrap();
     let event = entries(&filled(&dir.path().join("a.db")).await).await.swap_remove(0);
@@ -296,7 +296,7 @@ async fn a_page_of_a_copy_that_comes_too_late_writes_nothing() {
     check_a_late_page_writes_nothing(&server.url(&server.database().await)).await;
 }
 
-/// One copy is held up in the middle of a write. Meanwhile another one finishes, and nodes use the target.
+/// One copy is delayed in the middle of a write. Meanwhile another one finishes, and nodes use the target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_target() {
     let dir = tempfile::tempdir().unwrap();
@@ -307,7 +307,7 @@ async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_tar
     let database = server.database().await;
     let to = Unnoticing::open(&server.url(&database), CopySide::Target).await;
     let (nodes, looks) = (server.client(&database).await, server.client(&database).await);
-    // The first page, all events, is written. The next one holds the subject's register.
+    // The first page, with all events, is written. The next one has the subject's register.
     let finish = async {
         let hold = "begin; select from hookonce.registers where key = 'hookonce: the place of a copy   ' for update";
         nodes.batch_execute(hold).await.unwrap();

@@ -1,4 +1,4 @@
-//! PostgreSQL after a failover, while the old primary still answers whoever is connected to it.
+//! PostgreSQL after a failover, while the old primary still answers its open connections.
 
 use crate::postgres_server::Server;
 use futures_util::future::join_all;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// An address that leads new connections to another server once it is told to; those that are open stay.
+/// An address whose new connections go to another server once it is switched; open connections stay.
 struct Switch {
     port: u16,
     to: Arc<AtomicU16>,
@@ -41,7 +41,7 @@ impl Switch {
     }
 }
 
-/// The replica has all that was written.
+/// Waits until the replica has everything.
 async fn caught_up(primary: &Server) {
     let db = primary.client("postgres").await;
     let all = "select coalesce(bool_and(replay_lsn >= pg_current_wal_lsn()), false) from pg_stat_replication";
@@ -62,7 +62,7 @@ async fn claim(store: &dyn Store, name: &str) -> EventId {
             Err(StoreError::Down(_) | StoreError::Unsure(_)) => {}
             other => panic!("{other:?}"),
         }
-        assert!(Instant::now() < patience, "{name} is never claimed");
+        assert!(Instant::now() < patience, "{name} is not claimed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -77,12 +77,12 @@ async fn once_another_server_is_the_primary_nothing_counts_that_is_written_on_th
     let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
     let store = PostgresStore::open(&url, options).await.unwrap();
     let before = claim(&store, "before").await;
-    store.known().await.unwrap(); // it is marked
+    store.known().await.unwrap(); // its mark is written
     caught_up(&old).await;
     let promoted: bool = new.client("postgres").await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
     assert!(promoted);
     switch.to.store(new.port, Ordering::SeqCst);
-    // More questions at once than there are connections: some lead to the new primary.
+    // More concurrent queries than there are connections: some go to the new primary.
     let _ = join_all((0..6).map(|_| store.get(before))).await;
     let mut claimed = vec![before];
     for round in 0..3 {
@@ -100,6 +100,6 @@ async fn once_another_server_is_the_primary_nothing_counts_that_is_written_on_th
                 Err(error) => panic!("{error}"),
             }
         };
-        assert!(found.is_some(), "{id} was confirmed, and is gone");
+        assert!(found.is_some(), "{id} was confirmed, but is lost");
     }
 }

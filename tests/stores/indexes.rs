@@ -1,4 +1,4 @@
-//! Indexes and migrations of a PostgreSQL that others write meanwhile.
+//! Indexes and migrations of a PostgreSQL store while others write to it.
 
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
@@ -25,14 +25,14 @@ use tokio_postgres::error::SqlState;
 
 /// The schema of the first release.
 const FIRST: u32 = 7;
-/// How long an index may take.
+/// How long building an index may take.
 const PATIENCE: Duration = Duration::from_mins(20);
 
 fn size(full: i32, small: i32) -> i32 {
     if std::env::var_os("HOOKONCE_FULL").is_some() { full } else { small }
 }
 
-/// A store as the first release made it, with so many events that are done; three values of one field.
+/// A store as the first release created it, with this many events that are done; three values of one field.
 async fn first_store(server: &Server, events: i32) -> (String, Client) {
     let database = server.database().await;
     let mut db = server.client(&database).await;
@@ -54,11 +54,11 @@ async fn open_as(url: &str, schema: SchemaMode) -> PostgresStore {
 }
 
 fn address(url: &str) -> ServerUrl {
-    let Ok(StoreUrl::Postgres(url)) = StoreUrl::parse(url, Path::new(".")) else { panic!("{url} is no server") };
+    let Ok(StoreUrl::Postgres(url)) = StoreUrl::parse(url, Path::new(".")) else { panic!("{url} is not a server") };
     url
 }
 
-/// What `hookonce migrate status` says where the config says so.
+/// The output of `hookonce migrate status` with this `migrate` setting.
 async fn status(url: &str, migrate: MigrationMode) -> String {
     let (config, mut out) = (MigrationSettings { migrate, fields: declared() }, Vec::new());
     migrate::postgres::status(&address(url), &config, &mut out).await.unwrap();
@@ -69,8 +69,8 @@ fn declared() -> Vec<DeclaredFields> {
     vec![DeclaredFields { source: "source".into(), fields: vec![("tag".into(), true)] }]
 }
 
-/// Writes one event over and over, as a claim or a change does, until told to stop: how often it waited longer than
-/// 100 ms for a lock.
+/// Writes one event again and again, as a claim or a transition does, until told to stop; returns how often it waited
+/// longer than 100 ms for a lock.
 fn write_on(db: Client, id: &str, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
     let (stop, sql) = (stop.clone(), format!("update hookonce.events set revision = revision where id = '{id}'"));
     tokio::spawn(async move {
@@ -88,14 +88,14 @@ fn write_on(db: Client, id: &str, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
     })
 }
 
-/// An index of the events: its method, how many columns it has, and whether it is valid.
+/// An index of the events: its method, its number of columns, and whether it is valid.
 async fn index(db: &Client, name: &str) -> Option<(String, i16, bool)> {
     let sql = "select a.amname::text, i.indnkeyatts, i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid \
                join pg_am a on a.oid = c.relam where i.indexrelid = to_regclass('hookonce.' || $1)";
     db.query_opt(sql, &[&name]).await.unwrap().map(|row| (row.get(0), row.get(1), row.get(2)))
 }
 
-/// Waits until the indexes are as they should be, and no other is left.
+/// Waits until the indexes are as they should be, and no temporary one is left.
 async fn built(db: &Client) {
     let until = Instant::now() + PATIENCE;
     let tree = |columns| Some(("btree".to_owned(), columns, true));
@@ -126,19 +126,19 @@ async fn no_claim_waits_while_a_large_store_is_upgraded_and_its_indexes_are_buil
     let asked = Instant::now();
     store.declare(declared()).await.unwrap();
     println!("declared after {:?}", asked.elapsed());
-    // The node is up before its indexes are there.
+    // The node is up before its indexes exist.
     let claim = store.claim(vec![making().delivery("new").made(store.now()).into()]).await.unwrap().remove(0);
     assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
     built(&db).await;
     println!("built after {:?}", asked.elapsed());
     stop.store(true, Ordering::SeqCst);
-    // A machine that is busy may hold up whoever holds a lock; an index that is built in the foreground takes much longer.
+    // A busy machine may delay the holder of a lock; an index that is built in the foreground takes much longer.
     let waited = writer.await.unwrap();
     assert!(waited <= size(0, 3).unsigned_abs(), "a write waited {waited} times longer than 100 ms");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_migration_that_waits_for_somebody_keeps_nobody_else_waiting() {
+async fn a_migration_that_waits_for_a_lock_does_not_block_other_writes() {
     let server = Server::start().await;
     let (database, db) = first_store(&server, 10).await;
     let (mut slow, id): (_, Vec<String>) = (server.client(&database).await, {
@@ -153,8 +153,8 @@ async fn a_migration_that_waits_for_somebody_keeps_nobody_else_waiting() {
     let mut ours = server.client(&database).await;
     let up =
         tokio::spawn(async move { migrations::up(&mut ours, &SchemaName::default(), None).await.map(|way| way.len()) });
-    tokio::time::sleep(Duration::from_millis(1_500)).await; // the slow one's work: longer than anybody may be kept
-    assert!(!up.is_finished(), "a migration cannot be done while somebody is at the table");
+    tokio::time::sleep(Duration::from_millis(1_500)).await; // the slow transaction: longer than a write may be delayed
+    assert!(!up.is_finished(), "a migration cannot be done while another transaction uses the table");
     work.commit().await.unwrap();
     assert_eq!(up.await.unwrap().unwrap(), migrations::MIGRATIONS.len() - 7);
     stop.store(true, Ordering::SeqCst);
@@ -164,7 +164,7 @@ async fn a_migration_that_waits_for_somebody_keeps_nobody_else_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_gets_past_an_autovacuum_that_takes_hours() {
-    // It sleeps 100 ms for each page.
+    // The autovacuum sleeps 100 ms for each page.
     let slow = ["autovacuum_naptime=1", "autovacuum_vacuum_cost_delay=100", "autovacuum_vacuum_cost_limit=1"];
     let server = Server::start_with(&slow).await;
     let (database, db) = first_store(&server, 20_000).await;
@@ -189,7 +189,7 @@ async fn a_migration_gets_past_an_autovacuum_that_takes_hours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_status_says_so() {
+async fn an_index_of_an_earlier_version_or_an_invalid_one_is_built_again_and_status_shows_it() {
     let server = Server::start().await;
     let (database, db) = first_store(&server, 100).await;
     let hash = "create index events_field_tag on hookonce.events using hash ((fields ->> 'tag'))";
@@ -202,7 +202,7 @@ async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_statu
     built(&db).await;
     let said = status().await;
     assert!(!said.contains("index"), "{said}");
-    // As a build leaves it that was broken off.
+    // As an interrupted build leaves it.
     let broken = "update pg_index set indisvalid = false where indexrelid = to_regclass('hookonce.events_field_tag')";
     db.batch_execute(broken).await.unwrap();
     let said = status().await;
@@ -216,7 +216,7 @@ async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_statu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_schema_goes_down_only_where_no_node_runs() {
+async fn the_schema_is_migrated_down_only_if_no_node_runs() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database).await;
@@ -225,7 +225,7 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
     let down = async || migrate::postgres::down(&url, 0, migrate::DataLossConsent::Given, &mut Vec::new()).await;
     let refused = down().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("a node is running") && refused.contains("nothing was changed"), "{refused}");
-    assert_eq!(store.counts().await.unwrap().waiting, 1, "it is as it was");
+    assert_eq!(store.counts().await.unwrap().waiting, 1, "it is unchanged");
     drop(store);
     let until = Instant::now() + Duration::from_secs(30);
     while let Err(error) = down().await {
@@ -234,12 +234,12 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
     }
 }
 
-/// Waits until a session waits for an advisory lock of so many numbers: one is the migrations', two are the nodes'.
+/// Waits until a session waits for an advisory lock with this many numbers: one is the migrations', two are the nodes'.
 async fn waits_for(db: &Client, numbers: i16) {
     let sql = "select count(*) from pg_locks where locktype = 'advisory' and not granted and objsubid = $1";
     let until = Instant::now() + Duration::from_secs(30);
     while db.query_one(sql, &[&numbers]).await.unwrap().get::<_, i64>(0) == 0 {
-        assert!(Instant::now() < until, "nobody waits for a lock of {numbers}");
+        assert!(Instant::now() < until, "no session waits for a lock of {numbers}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -254,7 +254,7 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
     let StoreUrl::Postgres(url) = StoreUrl::parse(&server.url(&database), Path::new(".")).unwrap() else {
         panic!("a server")
     };
-    // It has looked for nodes, and waits for another migration to end.
+    // `down` has checked for nodes, and waits for another migration to end.
     db.execute("select pg_advisory_lock($1)", &[&MIGRATION]).await.unwrap();
     let down = tokio::spawn(async move {
         migrate::postgres::down(&url, FIRST, migrate::DataLossConsent::Given, &mut Vec::new()).await
@@ -267,7 +267,7 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
     tokio::select! {
         () = waits => {}
         () = async { while !node.is_finished() { tokio::time::sleep(Duration::from_millis(20)).await } } => {
-            panic!("a node began while the schema goes down: {:?}", node.await.unwrap());
+            panic!("a node started during the migration down: {:?}", node.await.unwrap());
         }
     }
     db.execute("select pg_advisory_unlock($1)", &[&MIGRATION]).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
     assert!(refused.contains("hookonce migrate up"), "{refused}");
 }
 
-/// Waits until this is so.
+/// Waits until a condition is true.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let patience = Instant::now() + Duration::from_mins(1);
     while !holds().await {
@@ -285,19 +285,19 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits until this session is the only one: then the server has counted all that others did.
+/// Waits until this session is the only one: then the server's statistics are complete.
 async fn alone(db: &Client) {
     let others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
     until("sessions end", async || db.query_one(others, &[]).await.unwrap().get::<_, i64>(0) == 0).await;
 }
 
-/// The same, and begins to count anew.
+/// The same, and resets the statistics.
 async fn count_anew(db: &Client) {
     alone(db).await;
     db.batch_execute("select pg_stat_reset()").await.unwrap();
 }
 
-/// Keeps everybody from building indexes, as one who builds does.
+/// Prevents others from building indexes, as a node that builds does.
 async fn build_elsewhere(server: &Server, database: &str) -> Client {
     let db = server.client(database).await;
     let lock = format!("select pg_advisory_lock({}, {})", 0x696e_6478, SchemaName::default().number());
@@ -311,13 +311,13 @@ async fn the_backlog_of_one_receiver_is_not_read_to_find_what_is_due_for_another
     let database = server.database().await;
     let (mut filling, db) = (server.client(&database).await, server.client(&database).await);
     migrations::up(&mut filling, &SchemaName::default(), None).await.unwrap();
-    // Of `down`, the first receiver has nothing and the second much; of `last`, the first much and the last nothing.
+    // On `down` the first receiver has nothing and the second much; on `last` the first has much and the last nothing.
     let sql = "insert into hookonce.events (id, revision, version, source, route, part, fields, state, wake_at, \
                received_at, life, attempt, doubts, blocks_done, passed, turn, body, body_digest, digest) \
                select md5(route || n)::uuid, 1, n, 'source', route, part, '{}', 'waiting', n, 1, 1, 0, 0, 0, 0, n, false, \
                '', '' from generate_series(1, 50000) n, (values ('down', 1), ('last', 0)) routes (route, part)";
     filling.batch_execute(sql).await.unwrap();
-    // Else the newest event is looked for when the store is opened.
+    // Otherwise opening the store looks for the newest event.
     filling.batch_execute("insert into hookonce.last_seen values (1, 1)").await.unwrap();
     drop(filling);
     let step = EventStep::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
@@ -336,13 +336,13 @@ async fn the_backlog_of_one_receiver_is_not_read_to_find_what_is_due_for_another
         let read = "select (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint \
                     from pg_statio_user_tables where relname = 'events'";
         let read: i64 = db.query_one(read, &[]).await.unwrap().get(0);
-        assert!((1..150).contains(&read), "three looks read {read} pages ({analyze})");
+        assert!((1..150).contains(&read), "three queries read {read} pages ({analyze})");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_does_not_fit_on_the_disk_is_dropped_at_once() {
-    // As a disk that is full while it is sorted.
+    // As if the disk were full during the sort.
     let settings = ["temp_file_limit=64kB", "maintenance_work_mem=1MB", "max_parallel_maintenance_workers=0"];
     let server = Server::start_with(&settings).await;
     let (database, db) = first_store(&server, 50_000).await;
@@ -353,17 +353,17 @@ async fn an_index_that_does_not_fit_on_the_disk_is_dropped_at_once() {
     let failed = Instant::now();
     let invalid = "select count(*) from pg_index where not indisvalid";
     until("it is dropped", async || db.query_one(invalid, &[]).await.unwrap().get::<_, i64>(0) == 0).await;
-    assert!(failed.elapsed() < Duration::from_secs(8), "it stood there until the next try: {:?}", failed.elapsed());
+    assert!(failed.elapsed() < Duration::from_secs(8), "it was left until the next try: {:?}", failed.elapsed());
     assert_eq!(server.log().matches(full).count(), 1, "it is tried again at once");
     drop(store);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_another_builds_a_list_by_a_field_reads_no_whole_table_and_the_schema_goes_back_without_its_indexes() {
+async fn while_another_node_builds_a_list_by_field_scans_no_table_and_the_schema_goes_down_without_indexes() {
     let server = Server::start_with(&["autovacuum=off"]).await;
     let (database, first) = first_store(&server, 1_000).await;
     let mut db = server.client(&database).await;
-    // As the first release made it.
+    // As the first release created it.
     let hash = "create index events_field_tag on hookonce.events using hash \
                 ((case when strpos(fields::text, '\\u0000') > 0 then null else fields ->> 'tag' end))";
     first.batch_execute(hash).await.unwrap();
@@ -388,13 +388,13 @@ async fn while_another_builds_a_list_by_a_field_reads_no_whole_table_and_the_sch
     db.batch_execute("create index events_new_0123456789abcdef on hookonce.events (id)").await.unwrap();
     migrations::down(&mut db, &SchemaName::default(), FIRST).await.unwrap();
     let ours = "select count(*) from pg_indexes where indexname ~ '^events_(field|new|old)_'";
-    assert_eq!(db.query_one(ours, &[]).await.unwrap().get::<_, i64>(0), 0, "0.1.0 makes its own");
+    assert_eq!(db.query_one(ours, &[]).await.unwrap().get::<_, i64>(0), 0, "0.1.0 creates its own");
     assert_eq!(index(&db, "events_due").await, Some(("btree".to_owned(), 4, true)), "as 0.1.0 has it");
     assert_eq!(index(&db, "events_due_part").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_has_no_connection_open_while_it_waits_for_another_to_build() {
+async fn a_node_keeps_no_connection_open_while_it_waits_for_another_to_build() {
     let server = Server::start_with(&["log_statement=all"]).await;
     let (database, db) = first_store(&server, 10).await;
     let other = build_elsewhere(&server, &database).await;
@@ -408,7 +408,7 @@ async fn a_node_has_no_connection_open_while_it_waits_for_another_to_build() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_with_the_migration() {
+async fn with_manual_migrations_no_node_builds_and_the_owner_builds_everything_with_the_migration() {
     let server = Server::start().await;
     let (database, db) = first_store(&server, 100).await;
     db.batch_execute(&format!(
@@ -434,7 +434,7 @@ async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_
     let said = status(&owner, MigrationMode::Manual).await;
     assert!(!said.contains("index"), "{said}");
 
-    // Those who only work need no right to build.
+    // Roles that only work need no right to build.
     db.batch_execute(
         "grant usage on schema hookonce to works; grant all on all tables in schema hookonce to works; \
          grant all on all sequences in schema hookonce to works; drop index hookonce.events_id_end",

@@ -1,4 +1,4 @@
-//! PostgreSQL behind a pooler whose server goes away in the middle of a commit.
+//! PostgreSQL behind a pooler whose server fails in the middle of a commit.
 
 use crate::START;
 use crate::failing_pooler::{FAULTS, FailingPooler, Fails, Fault};
@@ -48,7 +48,7 @@ async fn a_commit_that_a_pooler_answers_with_an_error_may_be_written_and_the_sam
         let Claim::New { event, .. } = again else { panic!("{again:?}") };
         assert_eq!(event.id, new.event.id);
         if locks {
-            continue; // parked behind the first of its group
+            continue; // parked, waiting for the first of its group
         }
         arm(fails);
         let unsure = store.advance(vec![start(&event, &store)]).await;

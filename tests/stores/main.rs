@@ -1,8 +1,8 @@
-//! Every store against the contract and against memory, SQLite against what a disk does to it, PostgreSQL against what
-//! many nodes do to it.
+//! Every store against the conformance suite and against memory; SQLite with disk faults; PostgreSQL and Redis with
+//! many nodes.
 #![cfg_attr(
     any(feature = "sqlite", feature = "postgres", feature = "redis"),
-    expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
+    expect(clippy::unwrap_used, reason = "tests and their helpers may panic")
 )]
 
 use hookonce::decide::time::Timestamp;
@@ -74,7 +74,7 @@ mod sqlite_open;
 #[cfg(feature = "postgres")]
 mod start_due;
 
-/// What is due anywhere: waiting events, then leases.
+/// All due events: waiting ones, then expired leases.
 async fn due(store: &dyn Store, limit: usize) -> Result<[DueEvents; 2], StoreError> {
     Ok([store.due(DueQuery::Orphans(Arc::new([])), limit).await?, store.due(DueQuery::Leases, limit).await?])
 }
@@ -82,7 +82,7 @@ async fn due(store: &dyn Store, limit: usize) -> Result<[DueEvents; 2], StoreErr
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
 #[tokio::test]
-async fn memory_keeps_the_contract() {
+async fn memory_passes_the_conformance_suite() {
     conformance::run(async || {
         let clock = StoreClock::manual(START);
         StoreUnderTest::by(MemoryStore::new(clock.clone()), &clock)
@@ -92,7 +92,7 @@ async fn memory_keeps_the_contract() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite_keeps_the_contract() {
+async fn sqlite_passes_the_conformance_suite() {
     use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
     let dir = tempfile::tempdir().unwrap();
     let count = std::sync::atomic::AtomicU32::new(0);

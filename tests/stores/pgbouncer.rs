@@ -1,4 +1,4 @@
-//! `PgBouncer` before the server: a pool of sessions works, a pool of transactions is refused with what to set.
+//! `PgBouncer` in front of the server: session pooling works, transaction pooling is refused with the settings to use.
 
 use crate::postgres_server::{Server, as_owner, write_as_owner};
 use hookonce::store::clock::StoreClock;
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-/// How long it may take to answer.
+/// How long it may take to respond.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A pooler that runs until this is dropped, or the test ends.
+/// A pooler; stopped on drop, or when the test ends.
 struct PgBouncer {
     port: u16,
     watcher: Child,
@@ -26,7 +26,7 @@ struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// One before this server, with these lines in its file.
+    /// A pooler for this server, with these lines in its config file.
     async fn before(server: &Server, lines: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -85,7 +85,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     let one = making().source("so").route("ro").delivery("d1");
     there.claim(vec![one.clone().made(there.now()).into()]).await.unwrap();
     assert!(here.get(one.id()).await.unwrap().is_some());
-    // The first hints may be before the other listens: each claim sends another.
+    // The first hints may come before the other listens: each claim sends another.
     let mut n = 1;
     let heard = async {
         loop {
@@ -100,14 +100,14 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     };
     tokio::time::timeout(PATIENCE, heard).await.unwrap();
 
-    // A parameter that it does not pass on is named; newer ones take this one.
+    // A parameter that it does not pass on is named in the error; newer versions accept this one.
     match pool.open(&database, "?options=-c%20search_path%3Dpublic").await.err() {
         Some(StoreOpenError::Permanent(said)) => assert!(said.contains("alter role"), "{said}"),
         other => assert!(minor().is_some_and(|minor| minor >= 20), "{other:?}"),
     }
 }
 
-/// Its version's second number.
+/// The minor version of PgBouncer.
 fn minor() -> Option<u32> {
     let version = std::process::Command::new("pgbouncer").arg("--version").output().unwrap();
     String::from_utf8_lossy(&version.stdout).split('.').nth(1)?.parse().ok()
@@ -117,7 +117,7 @@ fn minor() -> Option<u32> {
 async fn a_pool_of_transactions_is_refused_with_the_settings_that_work() {
     let server = Server::start().await;
     let database = server.database().await;
-    // From 1.21 it can carry prepared statements over; settings, locks and LISTEN it cannot.
+    // From 1.21 on it supports prepared statements; settings, locks and LISTEN it does not.
     let statements = if minor().is_some_and(|minor| minor >= 21) { "max_prepared_statements = 200" } else { "" };
     let pool = PgBouncer::before(&server, &format!("pool_mode = transaction\n{statements}")).await;
     match pool.open(&database, "").await.err() {
@@ -131,7 +131,7 @@ async fn a_pool_of_transactions_is_refused_with_the_settings_that_work() {
     assert_eq!(made, 0, "nothing was written");
 }
 
-/// Refused, by the sentence about poolers.
+/// Checks for the error about poolers.
 #[track_caller]
 fn check_refused<T>(what: &str, came: Result<T, impl Display>) {
     let said = came.err().unwrap_or_else(|| panic!("{what}: it was not refused")).to_string();
@@ -148,7 +148,7 @@ async fn one(client: &Client, sql: &str) -> String {
     cell.unwrap()
 }
 
-/// Everything that hookonce does with a store, through a pool of transactions that the application shares.
+/// Everything that hookonce does with a store, through a transaction pool that an application shares.
 async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     let database = server.database().await;
     let lines = format!("pool_mode = {mode}\ndefault_pool_size = {size}\nquery_wait_timeout = 30");
@@ -205,7 +205,7 @@ async fn a_pool_of_transactions_is_left_as_it_was_by_everything_that_is_refused(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_of_transactions_is_recognised_while_an_application_keeps_it_busy() {
+async fn a_transaction_pool_is_recognised_while_an_application_keeps_it_busy() {
     const SIZE: usize = 8;
     let server = Server::start().await;
     let database = server.database().await;
@@ -232,7 +232,7 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
     const PATH: &str = "?options=-c%20search_path%3Dapp";
     let server = Server::start().await;
     let database = server.database().await;
-    // As the first release made it: in the first schema of its user's path.
+    // As the first release created it: in the first schema of its user's search path.
     let mut db = server.client(&database).await;
     migrations::up(&mut db, &SchemaName::parse("app").unwrap(), Some(7)).await.unwrap();
     let pool = PgBouncer::before(&server, "pool_mode = session\nignore_startup_parameters = options").await;
@@ -243,9 +243,9 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
         other => panic!("{other:?}"),
     }
     let others = "select count(*) from pg_class where relname = 'events' and relnamespace <> 'app'::regnamespace";
-    assert_eq!(one(&db, others).await, "0", "another store was begun");
+    assert_eq!(one(&db, others).await, "0", "another store was created");
 
-    // What the message says, and the server itself, which drops nothing.
+    // What the message says; and the server itself, which drops nothing.
     db.batch_execute("alter role postgres set search_path = app").await.unwrap();
     let again = PgBouncer::before(&server, "pool_mode = session").await;
     drop(again.open(&database, "").await.unwrap());
@@ -255,5 +255,5 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
             .await
             .unwrap(),
     );
-    assert_eq!(one(&db, others).await, "0", "another store was begun");
+    assert_eq!(one(&db, others).await, "0", "another store was created");
 }

@@ -1,18 +1,17 @@
-//! Somebody between who lends one session of the server to all, one question at a time: what a pooler does that pools
-//! transactions.
+//! A pooler that lends one server session to all clients, one request at a time, as transaction pooling does.
 
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
-/// The one session, and what the server said when it began.
+/// The only session, and the server's first messages.
 struct Session {
     server: TcpStream,
     greeting: Vec<u8>,
 }
 
-/// Begins to stand before the server on this port, for this user and database; its own port.
+/// Starts a pooler for the server on this port; returns its own port.
 pub(crate) async fn before(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -52,7 +51,8 @@ async fn lend(mut client: TcpStream, session: Arc<Mutex<Option<Session>>>, port:
     }
 }
 
-/// Messages up to the one that the server answers with being ready. `None`: it goes; the session stays.
+/// Reads messages up to the one that the server answers with "ready". `None`: the client disconnects; the session
+/// stays.
 async fn question(client: &mut TcpStream) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     loop {
@@ -65,7 +65,7 @@ async fn question(client: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads one message; its kind.
+/// Reads one message; returns its type.
 async fn message(from: &mut TcpStream, all: &mut Vec<u8>) -> Option<u8> {
     let mut head = [0; 5];
     from.read_exact(&mut head).await.ok()?;
@@ -77,7 +77,7 @@ async fn message(from: &mut TcpStream, all: &mut Vec<u8>) -> Option<u8> {
     Some(head[0])
 }
 
-/// Messages up to the one that says that the server is ready for the next question.
+/// Reads messages up to the server's "ready".
 async fn answer(server: &mut TcpStream) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     while message(server, &mut all).await? != b'Z' {}

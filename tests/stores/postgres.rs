@@ -1,4 +1,4 @@
-//! PostgreSQL as a store, against a real server.
+//! PostgreSQL as a store, on a real server.
 
 use crate::START;
 use crate::postgres_server::Server;
@@ -19,21 +19,21 @@ use hookonce::store::{
 };
 use tokio::sync::broadcast::Receiver;
 
-/// A store in this database, by this clock.
+/// A store in this database, with this clock.
 pub(crate) async fn open(server: &Server, database: &str, clock: StoreClock) -> PostgresStore {
     let options = PostgresOptions { clock, schema: SchemaMode::Auto };
     PostgresStore::open(&server.url(database), options).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_keeps_the_contract() {
+async fn postgres_passes_the_conformance_suite() {
     let server = Server::start().await;
     let database = server.database().await;
     let count = std::sync::atomic::AtomicU32::new(0);
     conformance::run(async || {
-        // A schema of its own for each rule: quicker to make than a database.
+        // A schema of its own for each rule: faster to create than a database.
         let schema = format!("rule{}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        // Its statements are a user's, who looks into the store's tables.
+        // The statements of the suite are a user's, which look into the store's tables.
         let url = format!("{}?schema={schema}&options=-c%20search_path%3D{schema}", server.url(&database));
         let clock = StoreClock::manual(START);
         let options = PostgresOptions { clock: clock.clone(), schema: SchemaMode::Auto };
@@ -66,7 +66,7 @@ async fn step(store: &dyn Store, event: &Event, step: EventStep) -> Event {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_hear_what_others_make_due_and_end_and_nothing_of_their_own() {
+async fn nodes_are_notified_of_what_others_make_due_and_end_but_not_of_their_own() {
     let server = Server::start().await;
     let database = server.database().await;
     let (here, there) =
@@ -89,7 +89,7 @@ async fn nodes_hear_what_others_make_due_and_end_and_nothing_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() {
+async fn a_crashed_server_counts_as_down_and_when_it_is_back_nothing_is_missing() {
     let mut server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::server()).await;
@@ -119,7 +119,7 @@ async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_is_on_the_disk_also_where_the_server_would_not_wait_for_it() {
+async fn confirmed_claims_are_on_disk_even_with_synchronous_commit_off() {
     let mut server = Server::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]).await;
     let database = server.database().await;
     for round in 0..5 {
@@ -133,7 +133,7 @@ async fn what_was_answered_is_on_the_disk_also_where_the_server_would_not_wait_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_cannot_be_read_ends_dead_and_hands_its_slot_on() {
+async fn an_unreadable_event_ends_dead_and_hands_its_slot_on() {
     let server = Server::start().await;
     let database = server.database().await;
     let clock = StoreClock::manual(START);
@@ -151,7 +151,7 @@ async fn an_event_that_cannot_be_read_ends_dead_and_hands_its_slot_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
+async fn text_with_a_zero_byte_can_be_written() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;

@@ -16,7 +16,7 @@ async fn try_open(url: &str, schema: SchemaMode) -> Result<PostgresStore, StoreO
     PostgresStore::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await
 }
 
-/// It cannot be opened until somebody does something, and these words say what.
+/// Checks that it cannot be opened, with these words about what to do.
 async fn check(url: &str, words: &[&str]) {
     match try_open(url, SchemaMode::Auto).await.err() {
         Some(StoreOpenError::Permanent(said)) => {
@@ -28,7 +28,7 @@ async fn check(url: &str, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_opened_says_what_to_do() {
+async fn the_error_for_a_store_that_cannot_be_opened_says_what_to_do() {
     let server = Server::start_with(&["max_connections=8", "superuser_reserved_connections=3"]).await;
     let (database, db) = (server.database().await, server.client("postgres").await);
     db.batch_execute("create role locked login password 'right'; create role poor login; create role tlsonly login")
@@ -61,7 +61,7 @@ async fn what_cannot_be_opened_says_what_to_do() {
         matches!(&yet, Some(StoreOpenError::Temporary(said)) if said.contains("127.0.0.1:1") && !said.contains("hunter2")),
         "{yet:?}"
     );
-    // Those that are reserved are not for everybody.
+    // Reserved connections are only for superusers.
     let mut others = Vec::new();
     let full = loop {
         match tokio_postgres::connect(&server.url_of("poor", &database), tokio_postgres::NoTls).await {
@@ -96,12 +96,12 @@ async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
         let careless = Server::start_with(&[&format!("{setting}=off")]).await;
         check(&careless.url("postgres"), &[setting, "= on", "durable=yes"]).await;
         let believed = format!("{}?durable=yes", careless.url("postgres"));
-        assert!(try_open(&believed, SchemaMode::Auto).await.is_ok(), "{setting}: the operator's word counts");
+        assert!(try_open(&believed, SchemaMode::Auto).await.is_ok(), "{setting}: the operator's confirmation counts");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooler_that_lends_a_session_for_a_transaction_is_refused() {
+async fn a_transaction_pooler_is_refused() {
     let server = Server::start().await;
     let database = server.database().await;
     let port = pooler::before(server.port).await;
@@ -113,7 +113,7 @@ async fn a_pooler_that_lends_a_session_for_a_transaction_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_is_used_as_the_url_asks_and_verify_full_wants_to_know_the_server() {
+async fn tls_is_used_as_the_url_says_and_verify_full_verifies_the_server() {
     let mut server = Server::start().await;
     let dir = tempfile::tempdir().unwrap();
     let (key, certificate) = (dir.path().join("key.pem"), dir.path().join("certificate.pem"));
@@ -147,7 +147,7 @@ async fn tls_is_used_as_the_url_asks_and_verify_full_wants_to_know_the_server() 
     check(&by_name, &["no TLS", "certificate"]).await;
 }
 
-/// Waits until no connection of ours is left.
+/// Waits until none of our connections is left.
 async fn gone(db: &Client) {
     let sql = "select count(*) from pg_stat_activity where application_name = 'hookonce'";
     while db.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0 {
@@ -155,7 +155,7 @@ async fn gone(db: &Client) {
     }
 }
 
-/// All there is in the schema, in words.
+/// A description of everything in the schema.
 async fn schema(db: &Client) -> Vec<String> {
     let sql = "select 'column ' || table_name || ' ' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' \
                || coalesce(column_default, '') || ' ' || is_identity from information_schema.columns \
@@ -168,7 +168,7 @@ async fn schema(db: &Client) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_quarantine_stays_there_on_the_way_up_and_once_for_each_message_on_the_way_down() {
+async fn quarantined_messages_stay_on_the_way_up_and_once_per_message_on_the_way_down() {
     let server = Server::start().await;
     let mut db = server.client(&server.database().await).await;
     let lay = async |db: &Client, message: &str, source: &str| {
@@ -183,7 +183,7 @@ async fn what_lies_in_quarantine_stays_there_on_the_way_up_and_once_for_each_mes
     migrations::up(&mut db, &SchemaName::default(), Some(6)).await.unwrap();
     lay(&db, "m1", "a").await;
     migrations::up(&mut db, &SchemaName::default(), Some(7)).await.unwrap();
-    // The same words that a binary of version 6 says: it may still run.
+    // The same statement as of a binary of version 6, which may still run.
     for (message, source) in [("m1", "a"), ("m1", "b"), ("m2", "b")] {
         lay(&db, message, source).await;
     }
@@ -233,7 +233,7 @@ async fn the_schema_goes_up_and_down_and_one_version_ahead_is_fine() {
     assert_eq!(migrations::status(&db, &SchemaName::default()).await.unwrap().len(), migrations::MIGRATIONS.len() + 1);
     assert!(
         migrations::down(&mut db, &SchemaName::default(), 0).await.is_err(),
-        "the way back from there is not known here"
+        "this version cannot migrate down from there"
     );
     db.execute(newer, &[&(latest + 2)]).await.unwrap();
     check(&server.url(&database), &["newer hookonce"]).await;
@@ -255,7 +255,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     };
     let declared = fields(&[("tag", true), ("size", false), ("state", false), ("it's \"x\"", true)]);
     assert_eq!(store.declare(declared.clone()).await.unwrap(), ["state"]);
-    assert_eq!(store.declare(declared.clone()).await.unwrap(), ["state"], "again, and nothing is to be done");
+    assert_eq!(store.declare(declared.clone()).await.unwrap(), ["state"], "the second time there is nothing to do");
     let with = |fields: &str| {
         let mut new = making().source(source).made(START);
         new.event.fields = hookonce::decide::field::Fields::from_json(fields).unwrap();
@@ -285,9 +285,9 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     let plan = db.query(&format!("explain {sql}"), &[]).await.unwrap();
     let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
     assert!(plan.iter().any(|line| line.contains("events_field_tag")), "{plan:?}");
-    assert_eq!(store.declare(fields(&[("tag", true)])).await.unwrap(), [""; 0], "another view takes its place");
+    assert_eq!(store.declare(fields(&[("tag", true)])).await.unwrap(), [""; 0], "another view replaces it");
 
-    // Who may only read and write rows goes on without the views.
+    // A role that may only read and write rows works without the views.
     db.batch_execute("create role poor login; grant usage on schema hookonce to poor").await.unwrap();
     db.batch_execute(
         "grant all on all tables in schema hookonce to poor; grant all on all sequences in schema hookonce to poor",

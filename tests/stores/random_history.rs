@@ -1,5 +1,5 @@
-//! The same random history gives the same answers in every store. Few keys, subjects and groups, so that everything
-//! collides with everything.
+//! The same random history gives the same results in every store. There are few keys, subjects and groups, so that
+//! everything collides.
 
 use super::due;
 use crate::seed::{self, Random};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 const STEPS: usize = 300;
 pub(crate) const SEEDS: u64 = 40;
 
-/// Whether turns are the same numbers, or only in the same order.
+/// Whether turns are equal numbers, or only in the same order.
 #[derive(Clone, Copy, PartialEq)]
 enum Turns {
     Same,
@@ -61,7 +61,7 @@ fn same<T>(value: T, _: Turns) -> T {
     value
 }
 
-/// Whether SQLite is closed and opened on the way. A turn is then only worth its order.
+/// Whether SQLite is closed and reopened on the way. Then only the order of turns is comparable.
 #[derive(Clone, Copy, PartialEq)]
 enum Reopens {
     Never,
@@ -75,7 +75,7 @@ struct All {
     clock: StoreClock,
     memory: MemoryStore,
     sqlite: Option<SqliteStore>,
-    /// Stores that many nodes share. Their turns are only worth their order.
+    /// Stores that many nodes share. Only the order of their turns is comparable.
     shared: Vec<Box<dyn Inspect>>,
     ids: Vec<EventId>,
     made: Vec<NewEvent>,
@@ -83,7 +83,7 @@ struct All {
     answers: BTreeMap<&'static str, u32>,
 }
 
-/// Only a claim that is written is given a turn.
+/// Only a claim that is written has a turn.
 fn without_turn(mut claim: Claim) -> Claim {
     if let Claim::New { event, .. } | Claim::Duplicate { event, .. } = &mut claim {
         event.turn = QueueTurn(0);
@@ -96,7 +96,7 @@ impl All {
         self.sqlite.as_ref().unwrap()
     }
 
-    /// Asks every store but memory the same, and compares what they answer.
+    /// Makes the same call on every store but memory, and compares the results.
     async fn ask_all<T: Clone + PartialEq + std::fmt::Debug>(
         &self,
         ours: T,
@@ -225,7 +225,7 @@ impl All {
         let now = self.memory.get(id).await.unwrap();
         let plain = |event: Option<Event>, turns| event.map(|event| plain_event(event, turns));
         self.ask_all(now.clone(), async |store| store.get(id).await.unwrap(), plain).await;
-        let slept = self.dice.index(8) == 0; // a node that slept writes over an old revision
+        let slept = self.dice.index(8) == 0; // a node that was paused writes over an old revision
         let Some(event) = (if slept { Some(self.dice.one(&self.seen)) } else { now }) else { return };
         let route = Route {
             retry: RetryPolicy { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_mins(1) },
@@ -327,7 +327,7 @@ impl All {
         let id = self.dice.one(&self.ids);
         let plain = |story: Option<EventDetails>, _| {
             story.map(|mut story| {
-                // Notes are written with the next write: all have seen the same, but not yet at the same time.
+                // Notes are written with the next write: all stores have the same ones, but not yet at the same time.
                 (story.sightings, story.duplicates) = (Vec::new(), 0);
                 story.event.turn = QueueTurn(0);
                 story
@@ -386,12 +386,12 @@ impl All {
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// A folder in memory where there is one: these tests sync thousands of times.
+/// A folder in memory if possible: these tests sync thousands of times.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Lives through these histories, each in stores that are new, and says how often each answer came.
+/// Runs these histories, each in new stores, and returns how often each result came.
 pub(crate) async fn live_all(
     seeds: std::ops::RangeInclusive<u64>,
     shared: impl AsyncFn(StoreClock) -> Vec<Box<dyn Inspect>>,
@@ -425,10 +425,10 @@ pub(crate) async fn live_all(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
+async fn the_same_history_gives_the_same_results_in_memory_and_in_sqlite() {
     let answers = live_all(1..=SEEDS, async |_| Vec::new()).await;
     if seed::given().is_some() {
-        return; // one history need not have everything in it
+        return; // one history need not contain everything
     }
     for word in [
         "new",
@@ -443,14 +443,14 @@ async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
         "removed",
         "started together",
     ] {
-        assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories are too tame: {answers:?}");
+        assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories cover too little: {answers:?}");
     }
 }
 
-/// Fewer of them: every step waits for a disk.
+/// Fewer histories: every step waits for a disk.
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_history_gives_the_same_answers_in_every_store() {
+async fn the_same_history_gives_the_same_results_in_every_store() {
     let server = crate::postgres_server::Server::start().await;
     let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { SEEDS } else { 4 };
     let answers = live_all(1..=seeds, async |clock| {

@@ -1,4 +1,4 @@
-//! Redis as a store: the contract, the same history as memory, what is refused, and how it is reached.
+//! Redis as a store: the conformance suite, the same history as in memory, what is refused, and how it is reached.
 
 use crate::START;
 use crate::redis_server::{self as server, Server};
@@ -38,7 +38,7 @@ pub(crate) async fn new(store: &impl Store, one: TestEventBuilder) -> Event {
     }
 }
 
-/// Starts an event and ends it well.
+/// Starts an event and ends it successfully.
 pub(crate) async fn act(store: &impl Store, event: &Event) {
     let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
     let end = EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) };
@@ -73,22 +73,22 @@ async fn keeps_the_contract(program: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_keeps_the_contract() {
+async fn redis_passes_the_conformance_suite() {
     keeps_the_contract(&server::redis()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn valkey_keeps_the_contract() {
+async fn valkey_passes_the_conformance_suite() {
     match server::valkey() {
         Some(program) => keeps_the_contract(&program).await,
         None => println!("skipped: there is no valkey-server here, and HOOKONCE_VALKEY names none"),
     }
 }
 
-/// Fewer than in SQLite, unless all of them are asked for.
+/// Fewer than for SQLite, unless all of them are asked for.
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_history_gives_the_same_answers_in_redis() {
+async fn the_same_history_gives_the_same_results_in_redis() {
     let server = Server::start();
     let count = AtomicU32::new(0);
     let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::random_history::SEEDS } else { 12 };
@@ -109,7 +109,7 @@ async fn refused(url: &str) -> String {
             assert!(!why.contains("hidden"), "{why}");
             why
         }
-        Err(other) => panic!("only for now: {other}"),
+        Err(other) => panic!("not a permanent error: {other}"),
         Ok(_) => panic!("it was opened"),
     }
 }
@@ -131,7 +131,7 @@ async fn a_server_that_forgets_is_refused_unless_the_url_says_that_it_may() {
 }
 
 #[tokio::test]
-async fn a_replica_a_wrong_password_and_nobody_at_all_are_told_apart() {
+async fn a_replica_a_wrong_password_and_an_unreachable_server_have_different_errors() {
     let primary = Server::start();
     let replica = Server::with(&server::redis(), &["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
     let why = refused(&replica.url("a")).await;
@@ -153,13 +153,13 @@ async fn a_replica_a_wrong_password_and_nobody_at_all_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_ask_must_be_written_into_the_url() {
+async fn what_a_user_may_not_query_must_be_stated_in_the_url() {
     let server = Server::start();
     let user = |name: &str, rights: &[&str]| {
         server.order(&[&["ACL", "SETUSER", name, "on", ">hidden", "~{hookonce}*", "&*", "+@all"], rights].concat());
         format!("redis://{name}:hidden@127.0.0.1:{}/?", server.port)
     };
-    // INFO says the policy where CONFIG may not; only `appendfsync` is not known, and that is a warning.
+    // INFO shows the policy where CONFIG is not permitted; only `appendfsync` is unknown, and that is a warning.
     let url = user("noconfig", &["-config"]);
     new(&open(&url).await.unwrap(), making().delivery("d1")).await;
     let url = user("noinfo", &["-config", "-info"]);
@@ -174,13 +174,13 @@ async fn what_a_user_may_not_ask_must_be_written_into_the_url() {
     }
     let why = refused(&(user("other", &[]) + "prefix=another")).await;
     assert!(why.contains("~{another}*"), "{why}");
-    // Who may not publish still writes.
+    // A user that may not publish can still write.
     let quiet = open(&user("quiet", &["resetchannels"])).await.unwrap();
     new(&quiet, making().delivery("d2")).await;
 }
 
 #[tokio::test]
-async fn a_reader_makes_no_store_and_writes_nothing() {
+async fn a_reader_creates_no_store_and_writes_nothing() {
     let server = Server::start();
     let read = || RedisStore::open("", RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read });
     assert!(read().await.is_err());
@@ -222,11 +222,11 @@ async fn a_node_of_a_cluster_is_a_store_and_the_right_one_is_found() {
         let keys = format!("{:?}", second.order(&["KEYS", &format!("{{{prefix}}}:all")]));
         there += usize::from(keys.contains(":all"));
     }
-    assert!((1..6).contains(&there), "they lie on both nodes: {there}");
+    assert!((1..6).contains(&there), "they are not on both nodes: {there}");
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_whom_we_are_told_to_trust() {
+async fn tls_is_used_with_a_trusted_certificate_only() {
     let dir = tempfile::tempdir().unwrap();
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
@@ -248,18 +248,18 @@ async fn tls_is_spoken_with_whom_we_are_told_to_trust() {
 }
 
 #[tokio::test]
-async fn a_socket_of_the_machine_will_do() {
+async fn a_unix_socket_works() {
     let server = Server::with(&server::redis(), &["--unixsocket", "socket"]);
     let path = server.dir.path().join("socket");
     new(&open(&format!("redis+unix://{}?prefix=x", path.display())).await.unwrap(), making().delivery("d1")).await;
 }
 
 #[tokio::test]
-async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
+async fn nodes_notify_each_other_of_due_and_ended_events() {
     let server = Server::start();
     let (here, there) = (open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap());
     let mut heard = there.hints().unwrap();
-    // That one begins to listen is told as `Much`, perhaps before anybody here heard of it.
+    // The start of listening is reported as `Missed`, perhaps before this subscription.
     let mut comes = async |wanted: ChangeHint, patience: Duration| {
         let wait = async { while heard.recv().await.unwrap() != wanted {} };
         tokio::time::timeout(patience, wait).await.is_ok()
@@ -271,7 +271,7 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
         if comes(due.clone(), Duration::from_millis(200)).await {
             break;
         }
-        assert!(n < 99, "nobody says that something is due");
+        assert!(n < 99, "there is no hint that something is due");
     }
     let event = event.unwrap();
     act(&here, &event).await;
@@ -279,7 +279,7 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_with_their_events() {
+async fn names_of_removed_sources_and_routes_are_dropped_and_come_back_with_their_events() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let set = |name: &str| -> usize {
@@ -292,7 +292,7 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
         let event = new(&store, making().source(&format!("s{n}")).route(&format!("r{n}")).kept(kept)).await;
         act(&store, &event).await;
     }
-    // One that runs is in no line, and stands in it again when it is handed back.
+    // A running event is in no queue, and is queued again when it is handed back.
     let runs = new(&store, making().source("runs").route("r")).await;
     let step = async |event: &Event, step: EventStep| {
         let change = event.transition(step, &Route::default(), store.now()).unwrap();

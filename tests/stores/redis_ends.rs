@@ -1,4 +1,5 @@
-//! An event on Redis by the last digits of its id: found without reading every id, also in a store of an earlier version.
+//! Finding an event on Redis by the last digits of its id: without reading every id, also in a store of an earlier
+//! version.
 
 use crate::redis::open;
 use crate::redis_server::Server;
@@ -14,7 +15,7 @@ use std::time::Instant;
 /// More than one page of ids.
 const EVENTS: usize = 6_000;
 
-/// Claims so many events that are over at once.
+/// Claims this many events that end at once.
 async fn filled(store: &RedisStore) -> Vec<EventId> {
     let mut ids = Vec::new();
     for from in (0..EVENTS).step_by(500) {
@@ -30,7 +31,7 @@ fn count(server: &Server, name: &str) -> usize {
     ::redis::cmd("ZCARD").arg(format!("{{a}}:{name}")).query(&mut server.client()).unwrap()
 }
 
-/// How often a sorted list was read while this was looked for, and what was found.
+/// How often a sorted set was read during the lookup, and what was found.
 async fn look(server: &Server, store: &RedisStore, end: &str) -> (usize, Vec<EventId>) {
     server.order(&["CONFIG", "RESETSTAT"]);
     let found = store.find_by_name(end.to_owned(), 2).await.unwrap();
@@ -52,7 +53,7 @@ async fn an_event_is_found_by_its_last_digits_without_reading_every_id() {
     }
     let (reads, found) = look(&server, &store, "0000000000000").await;
     assert!(reads <= 2 && found.is_empty(), "{reads} reads, {found:?}");
-    // Few digits: the newest that end so.
+    // Few digits: the newest matches.
     let text = ids[EVENTS - 1].to_string();
     let alike = ids.iter().filter(|id| id.to_string().ends_with(&text[35..])).copied();
     let newest: Vec<_> = { alike.collect::<std::collections::BTreeSet<_>>().into_iter().rev().take(2).collect() };
@@ -62,24 +63,24 @@ async fn an_event_is_found_by_its_last_digits_without_reading_every_id() {
     let keeps = Arc::new(RetentionPolicies { sources: [("source".into(), gone)].into() });
     store.forget(keeps, 100).await.unwrap();
     assert!(count(&server, "all") < EVENTS);
-    assert_eq!(count(&server, "ends"), count(&server, "all"), "what is forgotten is not found");
+    assert_eq!(count(&server, "ends"), count(&server, "all"), "removed events are not found");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_store_of_an_earlier_version_events_are_found_by_their_last_digits_before_and_after_it_is_made_whole() {
+async fn in_a_store_of_an_earlier_version_events_are_found_by_their_last_digits_before_and_after_the_index_is_built() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let ids = filled(&store).await;
     let whole = async || {
         let until = Instant::now() + Duration::from_mins(1);
         while count(&server, "ends") != EVENTS {
-            assert!(Instant::now() < until, "it stays as it is");
+            assert!(Instant::now() < until, "the index is not built");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     let text = ids[3].to_string();
     let end = &text[text.len() - 8..];
-    // Nothing of it, as 0.1.0 leaves it; and more entries than events, of some that 0.1.0 has forgotten.
+    // Without the index, as 0.1.0 leaves it; and with more entries than events, of some that 0.1.0 has removed.
     for stale in [0, EVENTS + 1] {
         let mut pipeline = ::redis::pipe();
         pipeline.cmd("DEL").arg("{a}:ends");

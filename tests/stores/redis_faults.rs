@@ -1,4 +1,4 @@
-//! What becomes of a store in Redis when the server dies, forgets, is full, or does not say whether it wrote.
+//! Faults of a Redis store: the server dies, loses data, is full, or does not confirm a write.
 
 use crate::redis::{act, claim, new, open};
 use crate::redis_server::Server;
@@ -40,7 +40,7 @@ async fn nothing_that_was_answered_is_lost_when_the_server_is_killed_under_load(
                                 break;
                             }
                             Err(StoreError::Broken(why)) => panic!("{why}"),
-                            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await, // the sender comes again
+                            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await, // the sender retries
                         }
                     }
                 }
@@ -66,9 +66,9 @@ async fn nothing_that_was_answered_is_lost_when_the_server_is_killed_under_load(
     let waits = back.iter().map(|at| acked.iter().map(|(_, done)| *done).filter(|done| done > at).min().unwrap() - *at);
     let longest = waits.max().unwrap();
     for (id, _) in &acked {
-        assert!(store.get(*id).await.unwrap().is_some(), "{id} was answered and is gone");
+        assert!(store.get(*id).await.unwrap().is_some(), "{id} was confirmed and is lost");
     }
-    println!("{} claims answered, {rounds} kills, back after at most {longest:?}", acked.len());
+    println!("{} claims confirmed, {rounds} kills, back after at most {longest:?}", acked.len());
     assert!(acked.len() > 100 && longest < Duration::from_secs(5), "{} {longest:?}", acked.len());
 }
 
@@ -84,14 +84,14 @@ async fn a_node_whose_store_was_emptied_stops_and_says_why() {
     assert!(why.contains("the store is gone"), "{why}");
     assert_eq!(failed.wait_for(Option::is_some).await.unwrap().as_deref(), Some(&*why));
     assert!(matches!(store.get(event.id).await, Err(StoreError::Broken(_))));
-    // Another node makes a new store there; the first still writes nothing into it.
+    // Another node creates a new store there; the first still writes nothing into it.
     let other = open(&server.url("a")).await.unwrap();
     new(&other, making().delivery("d1")).await;
     assert!(matches!(store.get(event.id).await, Err(StoreError::Broken(_))));
 }
 
 #[tokio::test]
-async fn a_node_that_meets_another_store_under_its_name_stops() {
+async fn a_node_that_finds_another_store_under_its_prefix_stops() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     server.order(&["FLUSHALL"]);
@@ -103,7 +103,7 @@ async fn a_node_that_meets_another_store_under_its_name_stops() {
     assert!(matches!(&answer, Err(StoreError::Broken(why)) if why.contains("another store")), "{answer:?}");
 }
 
-/// Puts a folder's files into another one, in place of what was there.
+/// Replaces a folder's files by those of another.
 fn copied(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
     std::fs::create_dir(to).unwrap();
@@ -129,7 +129,7 @@ async fn a_node_whose_store_was_set_back_stops_and_says_why() {
     server.run();
     let again = store.claim(vec![making().delivery("later1").made(store.now()).into()]).await;
     assert!(matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten writes")), "{again:?}");
-    // One who starts now cannot know, and goes on with what is there.
+    // A node that starts now cannot know, and continues with what is there.
     let restarted = open(&server.url("a")).await.unwrap();
     assert!(matches!(claim(&restarted, making().delivery("d1")).await, Claim::Duplicate { .. }));
     assert!(matches!(claim(&restarted, making().delivery("later1")).await, Claim::New { .. }));
@@ -174,7 +174,7 @@ async fn full_memory_is_down_and_leaves_nothing_half_written() {
     new(&store, making().delivery("d1")).await;
 }
 
-/// A body that cannot be made smaller.
+/// A body that cannot be compressed.
 fn noise(mut seed: u64) -> Vec<u8> {
     let mut next = || {
         seed ^= seed << 13;
@@ -206,7 +206,7 @@ async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
     assert!(matches!(&full, StoreError::Down(why) if why.contains("memory is full")), "{full:?}");
     assert!(taken > 5, "{taken}");
     server.order(&["CONFIG", "SET", "maxmemory", &(used() - (1 << 20)).to_string()]);
-    // What was accepted goes on to its end, a node starts, and nothing more is taken.
+    // Accepted events continue to their end, a node starts, and nothing more is accepted.
     act(&store, &waits).await;
     let other = open(&server.url("a")).await.unwrap();
     for store in [&store, &other] {
@@ -215,9 +215,12 @@ async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
     }
     let kept = Retention { keys: Keep::For(Duration::from_hours(1)), body: Duration::ZERO };
     let keeps = Arc::new(RetentionPolicies { sources: [("source".into(), kept)].into() });
-    assert_eq!(store.forget(keeps, 1_000_000).await.unwrap().bodies, taken + 1, "the one that waited had one too");
+    assert_eq!(store.forget(keeps, 1_000_000).await.unwrap().bodies, taken + 1, "the one that waited had a body, too");
     new(&store, making().delivery("more")).await;
-    assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "only bodies went");
+    assert!(
+        matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }),
+        "only bodies were removed"
+    );
 }
 
 #[tokio::test]
@@ -229,7 +232,7 @@ async fn a_script_that_was_flushed_is_loaded_again() {
 }
 
 #[tokio::test]
-async fn what_was_overwritten_with_another_kind_stops_the_store_before_it_writes() {
+async fn a_key_overwritten_with_another_type_stops_the_store_before_it_writes() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     server.order(&["DEL", "{a}:all"]);
@@ -241,7 +244,7 @@ async fn what_was_overwritten_with_another_kind_stops_the_store_before_it_writes
 }
 
 #[tokio::test]
-async fn a_claim_that_nobody_waits_for_any_more_harms_nobody() {
+async fn a_claim_whose_future_is_dropped_does_no_harm() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let (mut dropped, mut made) = (0, 0);
@@ -265,7 +268,7 @@ async fn a_claim_that_nobody_waits_for_any_more_harms_nobody() {
     assert!(dropped > 10, "{dropped}");
 }
 
-/// Passes bytes on, and when told to, cuts the connection between the server's answer to a write and us.
+/// A proxy that, when told to, cuts the connection instead of passing on the response to a write.
 struct Proxy {
     port: u16,
     cut: Arc<AtomicBool>,
@@ -299,7 +302,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBool>
             }
             read = server.read(&mut answered) => {
                 let Ok(length @ 1..) = read else { return };
-                if cutting { return } // it was written, and nobody hears of it
+                if cutting { return } // it was written, and the response is lost
                 if client.write_all(&answered[..length]).await.is_err() { return }
             }
         }
@@ -307,7 +310,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBool>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_answer_is_unsure_and_the_same_claim_again_is_new_and_one_event() {
+async fn a_lost_response_is_unsure_and_the_same_claim_again_is_new_and_one_event() {
     let server = Server::start();
     let proxy = Proxy::before(server.port).await;
     let store = open(&format!("redis://127.0.0.1:{}/?prefix=a", proxy.port)).await.unwrap();
@@ -321,11 +324,11 @@ async fn a_lost_answer_is_unsure_and_the_same_claim_again_is_new_and_one_event()
         assert!(matches!(&again[0], Claim::New { event, .. } if event.id == one.event.id), "{again:?}");
         assert_eq!(store.find_by_name(format!("d{n}"), 5).await.unwrap().len(), 1);
     }
-    println!("{times} answers cut");
+    println!("{times} responses cut");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still_is_given_up_and_comes_back() {
+async fn a_paused_server_times_out_and_is_used_again_later() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     new(&store, making().delivery("d1")).await;
@@ -344,7 +347,7 @@ async fn a_server_that_stands_still_is_given_up_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_begins_to_throw_keys_away_is_not_written_to_until_it_stops() {
+async fn a_server_that_starts_to_evict_keys_is_not_written_to_until_it_stops() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     new(&store, making().delivery("before")).await;

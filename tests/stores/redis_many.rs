@@ -1,5 +1,5 @@
-//! Two nodes, eight tasks and few keys: whatever they do at the same time, every key has one event and every event all
-//! its keys.
+//! Two nodes, eight tasks and few keys: whatever they do at the same time, every key has one event, and every event has
+//! all of its keys.
 
 use crate::redis::open;
 use crate::redis_server::Server;
@@ -17,10 +17,10 @@ use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreBackend, Sto
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What is over is forgotten a moment later.
+/// Ended events expire a moment later.
 const KEPT: Retention = Retention { keys: Keep::For(Duration::from_millis(30)), body: Duration::from_millis(10) };
 
-/// What one task saw.
+/// The results of one task.
 #[derive(Default)]
 struct Seen {
     new: HashMap<EventId, Vec<Key>>,
@@ -84,7 +84,7 @@ async fn claims(store: &RedisStore, dice: &mut Random, keys: usize, size: usize,
     live
 }
 
-/// One step of an event's life, whatever comes of it.
+/// One random step of an event.
 async fn live(store: &RedisStore, dice: &mut Random, event: Event, seen: &mut Seen) -> Option<Event> {
     let step = match dice.index(6) {
         0..2 => EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
@@ -128,7 +128,7 @@ async fn task(store: Arc<RedisStore>, mut dice: Random, keys: usize, size: usize
     seen
 }
 
-/// Every key of the database has an event that has it, and every event that is there has all its keys.
+/// Checks that every key in the database has an event that claimed it, and every event all of its keys.
 fn audit(server: &Server, new: &HashMap<EventId, Vec<Key>>) -> (usize, usize) {
     let mut client = server.client();
     let names = |client: &mut ::redis::Connection, kind: &str| -> Vec<Vec<u8>> {
@@ -149,10 +149,10 @@ fn audit(server: &Server, new: &HashMap<EventId, Vec<Key>>) -> (usize, usize) {
             assert_eq!(held.map(|held| held[..16].to_vec()), Some(id.0.to_vec()), "an event without its key");
         }
     }
-    // Nothing is left beside what is forgotten.
+    // Nothing is left of removed events.
     for kind in ["m", "b", "a", "t", "o", "n"] {
         for name in names(&mut client, kind) {
-            assert!(events.contains(&name[tag..]), "{kind} of an event that is gone");
+            assert!(events.contains(&name[tag..]), "{kind} of a removed event");
         }
     }
     let all: usize = ::redis::cmd("ZCARD").arg("{a}:all").query(&mut client).unwrap();
@@ -161,7 +161,7 @@ fn audit(server: &Server, new: &HashMap<EventId, Vec<Key>>) -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_done_at_once_every_key_has_one_event_and_every_event_its_keys() {
+async fn under_contention_every_key_has_one_event_and_every_event_its_keys() {
     let total = if std::env::var_os("HOOKONCE_FULL").is_some() { 20_000 } else { 800 };
     let (mut sum, mut random) = (0, Random::new(seed::given_or(1)));
     for (keys, size) in [(500, 1), (3_000, 1), (500, 8), (3_000, 8), (500, 64), (3_000, 64)] {
@@ -181,7 +181,7 @@ async fn whatever_is_done_at_once_every_key_has_one_event_and_every_event_its_ke
         for Duplicate { of, keys, changes, .. } in &duplicates {
             let theirs = shared.get_mut(of).expect("a duplicate of an event that was claimed");
             if *changes {
-                theirs.extend(keys); // matched through its register, it leaves its keys behind there
+                theirs.extend(keys); // matched through its register, it leaves its keys as aliases
             }
         }
         for Duplicate { of, keys, changes, instead } in &duplicates {

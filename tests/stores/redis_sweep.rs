@@ -1,4 +1,4 @@
-//! The sweep beside claims as fast as they can be made: it must free at least as many events as are claimed.
+//! The sweep beside claims at full speed: it must remove at least as many events as are claimed.
 
 use crate::redis::open;
 use crate::redis_server::Server;
@@ -16,14 +16,14 @@ use std::time::Instant;
 const TASKS: usize = 4;
 const BATCH: usize = 64;
 
-/// Recorded events with two keys each and without a body, as the bench of the store claims them.
+/// Recorded events with two keys each and without a body, as in the store's benchmark.
 fn batch(source: &str, from: usize, now: Timestamp) -> Vec<Arc<NewEvent>> {
     let none = Retention { body: Duration::ZERO, ..Retention::default() };
     let one = |n: usize| making().source(source).delivery(&format!("{source}-{n:012}")).named(&format!("{source} {n}"));
     (from..from + BATCH).map(|n| one(n).recorded().kept(none).made(now).into()).collect()
 }
 
-/// Claims until it is told to stop; says how many.
+/// Claims until told to stop; returns how many.
 async fn claims(
     store: Arc<RedisStore>,
     source: &'static str,
@@ -39,7 +39,7 @@ async fn claims(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sweep_frees_as_many_events_as_can_be_claimed_meanwhile() {
+async fn the_sweep_removes_as_many_events_as_can_be_claimed_meanwhile() {
     let full = std::env::var_os("HOOKONCE_FULL").is_some();
     let (old, seconds) = if full { (60_000, 10) } else { (8_000, 2) };
     let server = Server::start();
@@ -69,8 +69,8 @@ async fn the_sweep_frees_as_many_events_as_can_be_claimed_meanwhile() {
     let [claimed_rate, swept_rate] = [claimed as f64 / took, swept as f64 / took];
     println!("in one run of {took:.1} s: {claimed_rate:.0} claimed/s, {swept_rate:.0} swept/s");
     let kept = store.page(EventQuery { source: Some("new".into()), limit: 1, ..EventQuery::default() }).await.unwrap();
-    assert_eq!(kept.events.len(), 1, "what is not over its time stays");
+    assert_eq!(kept.events.len(), 1, "what has not expired stays");
     if full {
-        assert!(swept_rate >= claimed_rate, "{claimed_rate:.0} claimed/s, and only {swept_rate:.0} swept/s");
+        assert!(swept_rate >= claimed_rate, "{claimed_rate:.0} claimed/s, but only {swept_rate:.0} swept/s");
     }
 }

@@ -1,4 +1,4 @@
-//! SQLite as a store: commits, notes, disks that are full, and columns for people.
+//! SQLite as a store: commits, notes of duplicates, full disks, and field columns.
 
 use crate::disk::Disk;
 use crate::random_history::folder;
@@ -60,7 +60,7 @@ fn of_source(fields: &[(String, bool)]) -> Vec<DeclaredFields> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_restart() {
+async fn a_full_disk_counts_as_down_and_works_again_without_a_restart() {
     let Some(disk) = Disk::mount("size=2m") else { return };
     let path = disk.0.path().join("a.db");
     let store = node(&path);
@@ -77,7 +77,7 @@ async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_res
     }
     assert!(acked.len() > 10 && refused.len() > 10, "{} {}", acked.len(), refused.len());
     assert_eq!(store.get(refused[0]).await.unwrap(), None);
-    assert!(store.get(acked[0]).await.unwrap().is_some(), "reading goes on");
+    assert!(store.get(acked[0]).await.unwrap().is_some(), "reading still works");
     std::fs::remove_file(disk.0.path().join("ballast")).unwrap();
     acked.push(new(&store, making().delivery("after").carrying("body")).await.id);
     drop(store);
@@ -91,7 +91,7 @@ async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_res
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_that_come_together_share_a_commit_and_duplicates_need_none() {
+async fn concurrent_claims_share_a_commit_and_duplicates_need_none() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(node(&dir.path().join("a.db")));
     let batch = (0..64).map(|n| making().delivery(&format!("b{n}")).made(store.now()).into()).collect();
@@ -115,7 +115,7 @@ async fn claims_that_come_together_share_a_commit_and_duplicates_need_none() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_nobody_awaits_is_still_made() {
+async fn a_claim_whose_future_is_dropped_is_still_made() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let store = node(&path);
@@ -137,10 +137,10 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
     let begun = std::time::Instant::now();
     store.note_duplicates(note.clone()).await.unwrap();
     while store.commits() == commits {
-        assert!(begun.elapsed() < Duration::from_mins(2), "it is never written");
+        assert!(begun.elapsed() < Duration::from_mins(2), "it is not written");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(begun.elapsed() >= Duration::from_secs(1), "it was not held back: {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it was not delayed: {:?}", begun.elapsed());
     assert_eq!(store.commits(), commits + 1);
     assert_eq!(store.details(event).await.unwrap().unwrap().duplicates, 1);
     store.note_duplicates(note).await.unwrap();
@@ -182,11 +182,11 @@ async fn what_ended_with_its_node_expires_at_once_for_the_next_node_and_the_rest
         assert!(event.after(expired, &Route::default(), store.now()).is_ok());
     }
     clock.advance(Duration::from_hours(1));
-    assert_eq!(due().await.len(), 6, "the others run out by the clock");
+    assert_eq!(due().await.len(), 6, "the others expire by the clock");
 }
 
 #[tokio::test]
-async fn the_clock_begins_at_the_latest_time_the_store_holds() {
+async fn the_clock_starts_at_the_latest_time_in_the_store() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let ahead = StoreClock::manual(StoreClock::wall(Timestamp(0)).now() + Duration::from_hours(7 * 24));
@@ -233,7 +233,7 @@ async fn up_down_and_up_again_leaves_the_same_schema_even_with_declared_fields()
         let one = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let all =
             rows.query_map([], one).unwrap().collect::<Result<Vec<(String, String, Option<String>)>, _>>().unwrap();
-        // A column that a migration adds stands behind the declared ones, where these were there before it.
+        // A column that a migration adds comes after the declared ones, if these existed before.
         let columns = "select group_concat(name || ' ' || type || ' ' || \"notnull\" || ' ' || hidden) \
              from (select * from pragma_table_xinfo('events') order by name)";
         let columns: Option<String> = db.query_row(columns, [], |row| row.get(0)).unwrap();

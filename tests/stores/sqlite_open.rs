@@ -1,4 +1,4 @@
-//! Opening an SQLite file: who may, and what is said to who may not.
+//! Opening an SQLite file: when it is allowed, and the errors when it is not.
 
 use crate::disk::Disk;
 use crate::mounted::Mounted;
@@ -57,7 +57,7 @@ async fn a_file_is_locked_under_every_name_and_readers_need_no_lock() {
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event.clone()));
     drop((reader, first));
 
-    // The symlink is as good a name as any; the log lies beside the file itself, and so does the note of the last write.
+    // The symlink is as good a path as any; the WAL and the note of the last write are beside the file itself.
     let second = node(&link);
     check_refused(&path, SqliteAccess::Node, "in use by another hookonce");
     let later = new(&second, making().delivery("d2")).await;
@@ -90,35 +90,35 @@ async fn the_note_of_the_last_write_may_lie_beside_a_symlink_as_the_first_releas
     };
     Connection::open(&path).unwrap().execute("delete from events where id = ?1", [gone.0]).unwrap();
 
-    // It was opened by its own name, then by the symlink; what it had written under its own name is forgotten since.
+    // It was opened by its own path, then by the symlink; what it had written under its own path is removed since.
     write(&lock, &old, 60);
     write(&links, &newer, 30);
     drop(node(&link));
     assert!(std::fs::read(&lock).unwrap() == newer && std::fs::read(&links).unwrap().is_empty());
     drop(node(&path));
 
-    // What it wrote last by the symlink is lost.
+    // What was written last by the symlink is lost.
     write(&lock, &newer, 60);
     write(&links, &old, 30);
     let refused = SqliteStore::open(&link, SqliteAccess::Node).err().expect("it has lost a write").to_string();
     assert!(refused.contains("older than what hookonce last wrote"), "{refused}");
-    assert_eq!(std::fs::read(&links).unwrap(), old, "what it says is still needed");
+    assert_eq!(std::fs::read(&links).unwrap(), old, "its content is still needed");
     check_refused(&path, SqliteAccess::Node, "older than what hookonce last wrote");
 
-    // The other way round: first by the symlink, then by its own name.
+    // The other way round: first by the symlink, then by its own path.
     write(&lock, &newer, 30);
     write(&links, &old, 60);
     drop(node(&link));
 }
 
 #[test]
-fn an_open_that_fails_gives_the_lock_back_only_after_the_database_is_closed() {
+fn a_failed_open_releases_the_lock_only_after_the_database_is_closed() {
     let dir = folder();
     let path = dir.path().join("a.db");
     drop(node(&path));
     let latest = u32::try_from(hookonce::store::schema::sqlite::MIGRATIONS.len()).unwrap();
     for round in 0..5 {
-        // A log that takes a while to be moved into the database when that is closed.
+        // A WAL that takes a while to be moved into the database when that is closed.
         let db = Connection::open(&path).unwrap();
         db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
         db.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
@@ -126,7 +126,7 @@ fn an_open_that_fails_gives_the_lock_back_only_after_the_database_is_closed() {
         db.execute(fill, [latest + 1]).unwrap();
         drop(db);
         let log = dir.path().join("a.db-wal");
-        assert!(log.exists(), "no log was left");
+        assert!(log.exists(), "no WAL was left");
         let lock = std::fs::File::open(dir.path().join("a.db.lock")).unwrap();
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -135,7 +135,7 @@ fn an_open_that_fails_gives_the_lock_back_only_after_the_database_is_closed() {
                 is_over.store(true, Ordering::SeqCst);
                 refused
             });
-            // The lock is tried until the other one has it, then waited for.
+            // The lock is tried until the other thread has it, then waited for.
             while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() && !is_over.load(Ordering::SeqCst) {
                 flock(&lock, FlockOperation::Unlock).unwrap();
                 std::thread::yield_now();
@@ -148,7 +148,7 @@ fn an_open_that_fails_gives_the_lock_back_only_after_the_database_is_closed() {
 }
 
 #[tokio::test]
-async fn the_lock_of_a_file_takes_nothing_from_sqlites_own() {
+async fn our_lock_on_a_file_does_not_release_sqlites_own() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let store = node(&path);
@@ -156,14 +156,14 @@ async fn the_lock_of_a_file_takes_nothing_from_sqlites_own() {
     assert!(SqliteStore::open(&path, SqliteAccess::Node).is_err());
     let elsewhere = |sql: &str| {
         let done = std::process::Command::new("sqlite3").arg(&path).arg(sql).output();
-        let done = done.expect("sqlite3 is there, as `./test` installs it");
+        let done = done.expect("sqlite3 is installed: ./test does that");
         String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
     };
-    // Another process could do this only if nobody else had the file open, as far as SQLite's locks tell.
+    // Another process could do this only if, by SQLite's locks, no process had the file open.
     let said = elsewhere("pragma journal_mode = delete");
     assert!(said.contains("locked") || said.trim() == "wal", "{said}");
     assert_eq!(elsewhere("select count(*) from events").trim(), "1");
-    assert!(dir.path().join("a.db-wal").exists(), "another process removed the log of an open database");
+    assert!(dir.path().join("a.db-wal").exists(), "another process removed the WAL of an open database");
     new(&store, making().delivery("d2")).await;
     drop(store);
     assert_eq!(elsewhere("select count(*) from events").trim(), "2");
@@ -211,7 +211,7 @@ fn a_file_that_is_itself_mounted_is_refused_and_nothing_is_made_beside_it() {
 }
 
 #[test]
-fn a_folder_that_is_mounted_in_another_place_is_as_good_as_the_first() {
+fn a_folder_mounted_at_another_path_works_and_is_locked() {
     let dir = folder();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     std::fs::create_dir(&here).unwrap();
@@ -249,7 +249,7 @@ fn a_new_file_belongs_to_its_owner_alone() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_in_a_sentence() {
+fn the_error_for_a_file_that_cannot_be_opened_is_a_sentence() {
     let dir = folder();
     let at = |name: &str| dir.path().join(name);
     check_refused(&at("none.db"), SqliteAccess::Read, "there is no database");
@@ -274,7 +274,7 @@ fn what_cannot_be_opened_is_told_in_a_sentence() {
 }
 
 #[test]
-fn a_database_locked_by_another_program_is_told() {
+fn a_database_locked_by_another_program_is_reported() {
     let dir = folder();
     let path = dir.path().join("a.db");
     drop(node(&path));
@@ -284,7 +284,7 @@ fn a_database_locked_by_another_program_is_told() {
 }
 
 #[test]
-fn a_schema_too_new_or_too_old_or_edited_is_told() {
+fn a_schema_that_is_too_new_too_old_or_edited_is_reported() {
     let latest = u32::try_from(hookonce::store::schema::sqlite::MIGRATIONS.len()).unwrap();
     let needs = format!("needs version {latest}; run `hookonce migrate up`");
     let dir = folder();
@@ -297,7 +297,7 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
         let db = Connection::open(&path).unwrap();
         db.execute("insert into schema_migrations values (?1, 'later', 'x', 0, ?2)", (version, oldest)).unwrap();
     };
-    // Whoever wrote no oldest version means the one before; versions that only add may be many.
+    // Without an oldest version, the one before is meant; versions that only add may be many.
     for (version, oldest) in [(latest + 1, None), (latest + 2, Some(latest)), (latest + 3, Some(1))] {
         ahead(version, oldest);
         for access in [SqliteAccess::Node, SqliteAccess::Tool, SqliteAccess::Read] {
@@ -320,7 +320,7 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let Some(disk) = Disk::mount("size=64k") else { return };
     let path = disk.0.path().join("a.db");
     let _ = std::fs::write(disk.0.path().join("ballast"), vec![0; 60 << 10]);
@@ -329,7 +329,7 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
-fn a_read_only_folder_is_told() {
+fn a_read_only_folder_is_reported() {
     let Some(disk) = Disk::mount("ro,size=1m") else { return };
     check_refused(&disk.0.path().join("a.db"), SqliteAccess::Node, "read-only");
 }

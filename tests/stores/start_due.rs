@@ -1,4 +1,4 @@
-//! Due events that many nodes start at once on one PostgreSQL, and what they are found by.
+//! Starting due events from many nodes on one PostgreSQL, and the indexes that find them.
 
 use crate::START;
 use crate::postgres::open;
@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Client;
 
-/// The first so many that are due on the route that the contract's events take.
+/// A request for this many due events of the conformance suite's route.
 fn starts(limit: usize) -> StartDueRequest {
     let step = EventStep::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
     StartDueRequest { source: "source".into(), route: Arc::default(), part: 0, step, limit }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_somebody_holds_keep_nobody_from_the_others() {
+async fn locked_events_do_not_block_the_start_of_others() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;
@@ -31,17 +31,17 @@ async fn events_that_somebody_holds_keep_nobody_from_the_others() {
     let other = server.client(&database).await;
     let hold = "begin; select from hookonce.events order by wake_at, id limit 4 for update";
     other.batch_execute(hold).await.unwrap();
-    // A store that waited for the four would give up after ten seconds, with nothing.
+    // A store that waited for the four locked events would give up after ten seconds, with nothing.
     let started = tokio::time::timeout(Duration::from_secs(8), store.start_due(starts(5))).await.unwrap().unwrap();
     let ids: Vec<_> = started.events.iter().map(|event| event.id).collect();
-    assert_eq!(ids, all[4..9], "the first that nobody holds");
+    assert_eq!(ids, all[4..9], "the first that are not locked");
     other.batch_execute("rollback").await.unwrap();
     let rest = store.start_due(starts(100)).await.unwrap();
     let ids: BTreeSet<_> = rest.events.iter().map(|event| event.id).collect();
     assert_eq!(ids, all[..4].iter().chain(&all[9..]).copied().collect());
 }
 
-/// How this is found, as a node's session plans it.
+/// The plan of this query, with the settings of a node's session.
 async fn plan(db: &Client, sql: &str) -> String {
     db.batch_execute("set enable_seqscan = off").await.unwrap();
     let rows = db.query(&format!("explain (costs off) {sql}"), &[]).await.unwrap();
@@ -49,7 +49,7 @@ async fn plan(db: &Client, sql: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_due_is_found_without_sorting_and_an_id_by_its_end_without_reading_all() {
+async fn due_events_are_found_without_sorting_and_an_id_by_its_end_without_a_table_scan() {
     let server = Server::start_with(&["autovacuum=off"]).await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;
