@@ -1,4 +1,4 @@
-//! Limits of a body, and of all bodies together.
+//! The limits of a body, and of all bodies together.
 
 use crate::bare_handler::bare;
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
@@ -20,7 +20,7 @@ fn small() -> Setting {
     Setting { body: BodyLimits { bytes: 1000, ..BodyLimits::default() }, ..Setting::default() }
 }
 
-/// 1,000 bytes per second, and never more than 300 ms behind.
+/// At least 1,000 bytes per second, and never more than 300 ms behind.
 fn paced() -> Setting {
     Setting {
         body: BodyLimits { bytes_per_second: 1000, behind: 300 * MS, ..BodyLimits::default() },
@@ -33,7 +33,7 @@ fn chunked(path: &str, chunks: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_body_is_too_large_by_its_announcement_before_a_byte_of_it_is_sent() {
+async fn a_body_whose_announced_length_is_too_large_is_refused_before_a_byte_is_sent() {
     let port = Port::open(small()).await;
     assert_eq!(port.ask(post("/", 1000)).await.map(|a| a.status), Some(200));
     let answer = port.ask(announce("/", 1001)).await.expect("an answer");
@@ -45,7 +45,7 @@ async fn a_body_is_too_large_by_its_announcement_before_a_byte_of_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_body_is_too_large_by_what_comes_of_it() {
+async fn a_body_that_becomes_too_large_is_refused() {
     let port = Port::open(small()).await;
     let chunk = format!("fa\r\n{}\r\n", "b".repeat(250));
     let end = "0\r\n\r\n";
@@ -57,11 +57,12 @@ async fn a_body_is_too_large_by_what_comes_of_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_on_after_a_413_sees_it_and_then_an_end() {
+async fn a_client_that_keeps_sending_after_a_413_gets_it_and_then_eof() {
     let limits = ConnectionLimits { linger_time: LONG, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, ..small() }).await;
     let mut client = port.connect().await;
-    // Whoever closes over unread bytes resets the connection, and most clients then report the reset, not the answer.
+    // Closing a socket with unread bytes resets the connection, and most clients then report the reset, not the
+    // response.
     client.stream.write_all(&post("/", 8 << 20)).await.expect("no reset while it sends");
     assert_eq!(client.answer().await.map(|a| a.status), Some(413));
     let mut rest = Vec::new();
@@ -70,7 +71,7 @@ async fn a_client_that_sends_on_after_a_413_sees_it_and_then_an_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_stops_after_a_413_is_cut() {
+async fn a_client_that_never_stops_sending_after_a_413_is_cut_off() {
     let limits = ConnectionLimits { linger_time: 200 * MS, connections: 1, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, ..small() }).await;
     let mut endless = port.connect().await;
@@ -112,14 +113,14 @@ async fn a_body_slower_than_the_rate_is_given_up_although_it_never_stalls() {
     // 1 byte each 20 ms is 50 a second, a twentieth of the rate.
     while timeout(20 * MS, client.ended()).await.is_err() {
         client.send("b").await;
-        assert!(start.elapsed() < LONG, "it is never given up");
+        assert!(start.elapsed() < LONG, "it is not given up");
     }
     assert!(start.elapsed() > 250 * MS, "{:?}", start.elapsed());
     assert_eq!(port.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_slow_body_that_keeps_the_rate_is_taken() {
+async fn a_slow_body_that_keeps_the_rate_is_accepted() {
     let body = BodyLimits { behind: 700 * MS, ..paced().body };
     let port = Port::open(Setting { body, ..Setting::default() }).await;
     let mut client = port.connect().await;
@@ -136,7 +137,7 @@ async fn a_slow_body_that_keeps_the_rate_is_taken() {
 }
 
 #[tokio::test]
-async fn a_body_without_room_is_answered_503_at_once_and_taken_when_others_are_done() {
+async fn a_body_over_the_shared_budget_is_answered_503_at_once_and_accepted_when_others_are_done() {
     let port = Port::open(Setting { in_flight: Some(1000), ..Setting::default() }).await;
     let mut held = Vec::new();
     for n in 1..=2 {
@@ -156,12 +157,12 @@ async fn a_body_without_room_is_answered_503_at_once_and_taken_when_others_are_d
     for client in &mut held {
         assert_eq!(client.answer().await.map(|a| a.status), Some(200));
     }
-    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+    eventually("all of the budget is free again", || port.seen.flight.used() == 0).await;
     assert_eq!(port.ask(post("/", 1000)).await.map(|a| a.status), Some(200));
 }
 
 #[tokio::test]
-async fn an_announcement_takes_no_room_from_others() {
+async fn an_announced_length_takes_nothing_of_the_shared_budget() {
     let port = Port::open(Setting { in_flight: Some(1000), ..Setting::default() }).await;
     let mut announcing = port.connect().await;
     announcing.send(announce("/", 900)).await;
@@ -173,7 +174,7 @@ async fn an_announcement_takes_no_room_from_others() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_all_room_is_taken_while_it_is_alone() {
+async fn a_body_larger_than_the_shared_budget_is_accepted_while_it_is_alone() {
     let port = Port::open(Setting { in_flight: Some(1000), ..Setting::default() }).await;
     let mut large = port.connect().await;
     large.send(post("/hold", 5000)).await;
@@ -182,15 +183,15 @@ async fn a_body_larger_than_all_room_is_taken_while_it_is_alone() {
     assert_eq!(port.ask(announce("/", 1)).await.map(|a| a.status), Some(503));
     port.seen.release.add_permits(1);
     assert_eq!(large.answer().await.map(|a| a.status), Some(200));
-    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+    eventually("all of the budget is free again", || port.seen.flight.used() == 0).await;
     assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
 }
 
 #[tokio::test]
-async fn room_is_held_until_the_last_clone_of_the_bytes_is_dropped() {
+async fn bytes_count_against_the_budget_until_their_last_clone_is_dropped() {
     let flight = Arc::new(BodiesInFlight::new(10));
     let take = |text: &'static str| read(Full::new(Bytes::from(text)), BodyLimits::default(), &flight);
-    let first = take("12345678").await.expect("there is room");
+    let first = take("12345678").await.expect("it fits the budget");
     let slice = first.slice(2..4);
     assert_eq!(take("123").await, Err(BodyError::Busy));
     drop(first);
@@ -201,7 +202,7 @@ async fn room_is_held_until_the_last_clone_of_the_bytes_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_before_sending_is_told_to_go_on_or_not_to() {
+async fn a_client_that_expects_100_continue_gets_100_or_413() {
     let port = Port::open(small()).await;
     let asking = |n| format!("POST / HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: {n}\r\n\r\n");
     let mut client = port.connect().await;
@@ -213,8 +214,8 @@ async fn a_client_that_asks_before_sending_is_told_to_go_on_or_not_to() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_anywhere_leaves_nothing_behind() {
-    // One place: each connection is served only when the one before has left nothing behind.
+async fn a_client_that_disconnects_anywhere_leaves_nothing_behind() {
+    // One connection: each is served only when the one before has left nothing behind.
     let limits = ConnectionLimits { connections: 1, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, in_flight: Some(500), ..Setting::default() }).await;
     let whole = post("/", 400);
@@ -232,24 +233,24 @@ async fn a_client_that_hangs_up_anywhere_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_while_it_waits_gives_its_room_back() {
+async fn a_client_that_disconnects_while_it_waits_frees_its_part_of_the_budget() {
     let port = Port::open(Setting { in_flight: Some(500), ..Setting::default() }).await;
     let mut client = port.connect().await;
     client.send(post("/hold", 500)).await;
     eventually("the body is with the handler", || port.seen.flight.used() == 500).await;
     drop(client);
-    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+    eventually("all of the budget is free again", || port.seen.flight.used() == 0).await;
 }
 
 #[tokio::test]
-async fn a_length_that_lies_never_makes_a_body() {
+async fn a_wrong_content_length_never_makes_a_body() {
     let port = Port::open(paced()).await;
     // More announced than sent, then silence, then an end.
     assert_eq!(port.ask([announce("/", 10), b"12345".to_vec()].concat()).await.map(|a| a.status), Some(408));
     let mut client = port.connect().await;
     client.send([announce("/", 10), b"12345".to_vec()].concat()).await;
     drop(client);
-    // More sent than announced: the rest is no request.
+    // More sent than announced: the rest is not a request.
     let mut client = port.connect().await;
     client.send([announce("/", 5), b"1234567890\r\n\r\n".to_vec()].concat()).await;
     assert_eq!(client.answer().await.map(|a| a.status), Some(200));
@@ -262,7 +263,7 @@ async fn a_length_that_lies_never_makes_a_body() {
 }
 
 #[test]
-fn every_reason_has_its_words_and_its_answer() {
+fn every_body_error_has_its_text_and_status() {
     let check = |error: BodyError, words: &str, status: u16| {
         let reply = no_body(error);
         assert_eq!((error.to_string().as_str(), reply.status), (words, status));
@@ -276,7 +277,7 @@ fn every_reason_has_its_words_and_its_answer() {
 }
 
 #[tokio::test]
-async fn the_bare_handler_takes_the_same_road() {
+async fn the_bare_handler_has_the_same_limits() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/any", listener.local_addr().unwrap());
     let (drain, flight) = (CancellationToken::new(), Arc::new(BodiesInFlight::new(1000)));
@@ -300,7 +301,7 @@ async fn the_bare_handler_takes_the_same_road() {
     assert_eq!(flight.used(), 0);
 }
 
-/// Whole within 300 ms and a second more for each 100,000 bytes; a stall is not what ends it.
+/// Complete within 300 ms, plus a second for each 100,000 bytes; stalls are not limited.
 fn whole() -> BodyLimits {
     BodyLimits {
         bytes_per_second: 1,
@@ -312,7 +313,7 @@ fn whole() -> BodyLimits {
 }
 
 #[tokio::test]
-async fn a_trickle_is_given_up_whatever_length_it_announces() {
+async fn a_slow_body_is_given_up_whatever_length_it_announces() {
     let port = Port::open(Setting { body: whole(), ..Setting::default() }).await;
     for head in [announce("/", 10 << 20), chunked("/", "").into_bytes()] {
         let mut client = port.connect().await;
@@ -321,7 +322,7 @@ async fn a_trickle_is_given_up_whatever_length_it_announces() {
         // 5,000 bytes per second: a twentieth of the rate.
         while timeout(20 * MS, client.ended()).await.is_err() {
             client.send(format!("64\r\n{}\r\n", "b".repeat(100))).await;
-            assert!(start.elapsed() < LONG, "it is never given up");
+            assert!(start.elapsed() < LONG, "it is not given up");
         }
         assert!(start.elapsed() > 250 * MS, "{:?}", start.elapsed());
     }
@@ -329,7 +330,7 @@ async fn a_trickle_is_given_up_whatever_length_it_announces() {
 }
 
 #[tokio::test]
-async fn the_time_for_a_whole_body_grows_with_what_has_arrived() {
+async fn the_time_for_a_complete_body_grows_with_what_has_arrived() {
     let port = Port::open(Setting { body: whole(), ..Setting::default() }).await;
     let mut client = port.connect().await;
     client.send(announce("/", 200_000)).await;
@@ -343,12 +344,12 @@ async fn the_time_for_a_whole_body_grows_with_what_has_arrived() {
 const KIB: usize = 1 << 10;
 
 #[tokio::test]
-async fn when_room_is_short_the_slowest_large_body_goes_and_not_the_newcomer() {
+async fn when_the_budget_is_short_the_slowest_large_body_is_displaced_and_not_the_new_one() {
     let port = Port::open(Setting { in_flight: Some(1000 * KIB), ..Setting::default() }).await;
     let mut slow = port.connect().await;
     slow.send(chunked("/slow", &format!("{:x}\r\n{}\r\n", 600 * KIB, "b".repeat(600 * KIB)))).await;
     eventually("it has arrived", || port.seen.flight.used() == 600 * KIB).await;
-    // Its first bytes came fast, and count no longer.
+    // Its first bytes came fast, and no longer count.
     tokio::time::sleep(1100 * MS).await;
     assert_eq!(port.ask(post("/", 500 * KIB)).await.map(|a| a.status), Some(200));
     let answer = slow.answer().await.expect("an answer");

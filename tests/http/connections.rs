@@ -1,4 +1,4 @@
-//! Limits of a connection.
+//! The limits of a connection.
 
 use crate::wire::{Client, LONG, Port, Setting, announce, eventually, post};
 use hookonce::internals::ingress::{ConnectionLimits, raise_file_limit, serve};
@@ -25,21 +25,21 @@ async fn a_connection_that_sends_nothing_is_closed_after_the_time_for_headers() 
 }
 
 #[tokio::test]
-async fn headers_that_never_end_are_cut_however_steadily_they_come() {
+async fn headers_that_never_end_are_cut_off_however_steadily_they_come() {
     let port = Port::open(with(ConnectionLimits { header_time: 300 * MS, ..ConnectionLimits::default() })).await;
     let mut client = port.connect().await;
     client.send("POST / HTTP/1.1\r\nhost: test\r\n").await;
     let start = Instant::now();
     while timeout(20 * MS, client.ended()).await.is_err() {
         client.send("x-a: b\r\n").await;
-        assert!(start.elapsed() < LONG, "it is never cut");
+        assert!(start.elapsed() < LONG, "it is not cut off");
     }
     assert!(start.elapsed() > 250 * MS, "{:?}", start.elapsed());
     assert_eq!(port.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn between_two_requests_a_connection_has_the_idle_time_and_not_that_for_headers() {
+async fn between_two_requests_the_idle_timeout_counts_and_not_the_header_timeout() {
     let limits = ConnectionLimits { header_time: 300 * MS, idle_time: 3000 * MS, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let mut client = port.connect().await;
@@ -65,7 +65,7 @@ async fn the_second_request_of_a_connection_has_no_more_time_for_its_headers_tha
 }
 
 #[tokio::test]
-async fn a_handler_may_take_longer_than_any_time_of_its_connection() {
+async fn a_handler_may_take_longer_than_any_timeout_of_its_connection() {
     let limits = ConnectionLimits { header_time: 300 * MS, idle_time: 300 * MS, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let mut client = port.connect().await;
@@ -90,7 +90,7 @@ async fn too_many_or_too_long_headers_are_answered_431_and_the_client_sees_it() 
     check(&format!("x-a: {}\r\n", "b".repeat(15 << 10)), 200).await;
     check(&format!("x-a: {}\r\n", "b".repeat(16 << 10)), 431).await;
     assert_eq!(port.requests().len(), 2);
-    // Far more than was read when the answer was given: it must not drown in a reset.
+    // Far more than was read when the response was sent: the response must not be lost in a reset.
     let mut client = port.connect().await;
     let long = request(&format!("x-a: {}\r\n", "b".repeat(8 << 20)));
     client.stream.write_all(long.as_bytes()).await.expect("no reset while it sends");
@@ -98,7 +98,7 @@ async fn too_many_or_too_long_headers_are_answered_431_and_the_client_sees_it() 
 }
 
 #[tokio::test]
-async fn the_default_limits_take_what_senders_send() {
+async fn the_default_limits_allow_what_senders_send() {
     let port = Port::open(Setting::default()).await;
     let headers = format!("x-a: {}\r\n", "v".repeat(400)).repeat(126);
     let answer = port.ask(format!("POST / HTTP/1.1\r\nhost: t\r\n{headers}content-length: 0\r\n\r\n")).await;
@@ -108,7 +108,7 @@ async fn the_default_limits_take_what_senders_send() {
 }
 
 #[tokio::test]
-async fn a_connection_above_the_limit_waits_and_is_served_when_a_place_is_free() {
+async fn a_connection_above_the_limit_waits_and_is_served_when_another_closes() {
     let port = Port::open(with(ConnectionLimits { connections: 3, ..ConnectionLimits::default() })).await;
     let mut held = Vec::new();
     for n in 1..=3 {
@@ -119,7 +119,10 @@ async fn a_connection_above_the_limit_waits_and_is_served_when_a_place_is_free()
     }
     let mut fourth = port.connect().await;
     fourth.send(post("/", 1)).await;
-    assert!(timeout(200 * MS, fourth.answer()).await.is_err(), "a fourth connection was served beside three");
+    assert!(
+        timeout(200 * MS, fourth.answer()).await.is_err(),
+        "a fourth connection was served at the same time as three others"
+    );
     drop(held.pop());
     assert_eq!(fourth.answer().await.map(|a| a.status), Some(200));
     drop(fourth);
@@ -128,7 +131,7 @@ async fn a_connection_above_the_limit_waits_and_is_served_when_a_place_is_free()
     }
 }
 
-/// A connection that has had its answer and is kept open.
+/// A connection that has got its response and is kept open.
 async fn kept(port: &Port) -> Client {
     let mut client = port.connect().await;
     client.send(post("/", 1)).await;
@@ -137,13 +140,13 @@ async fn kept(port: &Port) -> Client {
 }
 
 #[tokio::test]
-async fn at_the_limit_the_longest_idle_connection_is_closed_for_the_newcomer() {
+async fn at_the_limit_the_longest_idle_connection_is_closed_for_a_new_one() {
     let port = Port::open(with(ConnectionLimits { connections: 3, ..ConnectionLimits::default() })).await;
     let mut idle = Vec::new();
     for _ in 0..3 {
         idle.push(kept(&port).await);
     }
-    // The first comes back: now the second is idle longest.
+    // The first is used again: now the second is idle longest.
     idle[0].send(post("/", 1)).await;
     assert_eq!(idle[0].answer().await.map(|a| a.status), Some(200));
     let mut newcomer = kept(&port).await;
@@ -214,8 +217,8 @@ async fn long_heads_that_never_end_are_cut_off_when_they_take_too_much_together(
         cut += usize::from(timeout(20 * MS, client.ended()).await.is_ok());
     }
     assert!((50..=62).contains(&cut), "{cut}");
-    assert_eq!(port.ask(post("/", 100)).await.map(|a| a.status), Some(200), "a short head is taken");
-    // What ended gives its room back.
+    assert_eq!(port.ask(post("/", 100)).await.map(|a| a.status), Some(200), "a short head is accepted");
+    // Closed connections release their memory.
     drop(heads);
     let answer = async || {
         let head = format!("{half}\r\ncontent-length: 0\r\n\r\n");
@@ -223,26 +226,26 @@ async fn long_heads_that_never_end_are_cut_off_when_they_take_too_much_together(
     };
     let start = Instant::now();
     while answer().await != Some(200) {
-        assert!(start.elapsed() < LONG, "long heads are never taken again");
+        assert!(start.elapsed() < LONG, "long heads are not accepted again");
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_waits_for_a_place_gets_the_first_that_falls_idle() {
+async fn a_waiting_connection_replaces_the_first_that_becomes_idle() {
     let port = Port::open(with(ConnectionLimits { connections: 1, ..ConnectionLimits::default() })).await;
     let mut busy = port.connect().await;
     busy.send(post("/hold", 1)).await;
     eventually("the request is with the handler", || port.requests().len() == 1).await;
     let mut next = port.connect().await;
     next.send(post("/", 1)).await;
-    assert!(timeout(100 * MS, next.answer()).await.is_err(), "served beside the only one");
+    assert!(timeout(100 * MS, next.answer()).await.is_err(), "served at the same time as the only one allowed");
     port.seen.release.add_permits(1);
     assert_eq!(busy.answer().await.map(|a| a.status), Some(200));
     assert_eq!(next.answer().await.map(|a| a.status), Some(200));
 }
 
 #[tokio::test]
-async fn a_connection_that_has_rested_takes_requests_again() {
+async fn a_connection_that_released_its_buffers_accepts_requests_again() {
     let port = Port::open(Setting::default()).await;
     let mut client = kept(&port).await;
     for _ in 0..2 {
@@ -252,7 +255,7 @@ async fn a_connection_that_has_rested_takes_requests_again() {
         client.send("nt-length: 0\r\n\r\n").await;
         assert_eq!(client.answer().await.map(|a| a.status), Some(200));
     }
-    // Sent behind a request, before its answer.
+    // Sent after a request, before its response.
     client.send([post("/hold", 1), b"POST /late HTTP/1.1\r\nhost: t\r\n".to_vec()].concat()).await;
     eventually("it is with the handler", || port.requests().len() == 4).await;
     port.seen.release.add_permits(1);
@@ -263,7 +266,7 @@ async fn a_connection_that_has_rested_takes_requests_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_of_its_answer_loses_its_place() {
+async fn a_client_that_reads_nothing_of_its_response_is_disconnected() {
     let port =
         Port::open(with(ConnectionLimits { connections: 1, idle_time: 300 * MS, ..ConnectionLimits::default() })).await;
     let mut deaf = port.connect().await;
@@ -289,20 +292,20 @@ async fn an_answer_that_is_taken_too_slowly_is_given_up() {
 }
 
 #[tokio::test]
-async fn where_nothing_else_is_idle_a_newcomer_gets_the_place_of_an_answer_that_is_not_taken() {
+async fn where_nothing_else_is_idle_a_new_connection_replaces_one_whose_response_is_not_read() {
     let port = Port::open(with(ConnectionLimits { connections: 2, ..ConnectionLimits::default() })).await;
     let (mut busy, mut deaf) = (port.connect().await, port.connect().await);
     busy.send(post("/hold", 1)).await;
     deaf.send(post("/big", 1)).await;
     eventually("both requests are with the handler", || port.requests().len() == 2).await;
-    let answer = timeout(LONG, port.ask(post("/", 1))).await.expect("an answer before the idle time");
+    let answer = timeout(LONG, port.ask(post("/", 1))).await.expect("a response before the idle time");
     assert_eq!(answer.map(|a| a.status), Some(200));
     port.seen.release.add_permits(1);
     assert_eq!(busy.answer().await.map(|a| a.status), Some(200));
 }
 
 #[tokio::test]
-async fn a_slow_reader_gets_all_of_a_large_answer() {
+async fn a_slow_reader_gets_all_of_a_large_response() {
     let port = Port::open(with(ConnectionLimits {
         header_time: 300 * MS,
         idle_time: 3000 * MS,
@@ -311,7 +314,7 @@ async fn a_slow_reader_gets_all_of_a_large_answer() {
     .await;
     let mut client = port.connect().await;
     client.send(post("/big", 1)).await;
-    // A byte of the next request while this one is being answered must not start the time for headers.
+    // A byte of the next request during the response must not start the header timeout.
     client.send("P").await;
     let mut left = crate::wire::BIG;
     let mut scrap = vec![0; 2 << 20];
@@ -325,10 +328,10 @@ async fn a_slow_reader_gets_all_of_a_large_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_slow_sockets_do_not_keep_a_legitimate_request_out() {
+async fn thousands_of_slow_sockets_do_not_block_a_legitimate_request() {
     let slow_sockets = if std::env::var_os("HOOKONCE_FULL").is_some() { 9000 } else { 2000 };
     let allowed = raise_file_limit(2 * slow_sockets).expect("a limit of open files");
-    assert!(allowed > 2 * slow_sockets as u64 + 500, "this system lets a process open only {allowed} files");
+    assert!(allowed > 2 * slow_sockets as u64 + 500, "this system allows a process only {allowed} open files");
     let port = Port::open(Setting::default()).await;
     let mut slow = Vec::new();
     for n in 0..slow_sockets {
@@ -370,19 +373,19 @@ async fn an_axum_router_is_a_handler() {
     timeout(LONG, served).await.expect("the port closes").unwrap();
 }
 
-/// Open files are a limit of the whole process, so this test has one of its own.
+/// The limit of open files is per process, so this test runs in one of its own.
 #[test]
-fn without_file_descriptors_a_port_goes_on_and_recovers() {
+fn without_file_descriptors_a_port_keeps_running_and_recovers() {
     let run = Command::new("sh")
         .args(["-c", r#"ulimit -n 64; exec "$0" "$@""#])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "connections::out_of_files", "--ignored", "--nocapture"])
         .output()
-        .expect("sh is there");
+        .expect("sh is installed");
     let said = String::from_utf8_lossy(&run.stdout);
     let logged = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success() && said.contains("1 passed"), "{said}\n{logged}");
-    // It fails every 50 ms for 300 ms, and says so once; twice if all this took longer than a second.
+    // It fails every 50 ms for 300 ms, and logs that once; twice if all this took longer than a second.
     let complaints = logged.matches("cannot accept a connection").count();
     assert!((1..=2).contains(&complaints), "{logged}");
 }
@@ -398,12 +401,12 @@ async fn out_of_files() {
         files.push(file);
         assert!(files.len() < 100, "the limit of open files is not in force");
     }
-    // One descriptor for the client, none for the server's end: that of the idle connection is taken.
+    // One descriptor for the client, none for the server's end: that of the idle connection is used.
     files.pop();
     assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
     idle.ended().await;
     drop(idle);
-    // The server's end of the last one is closed a moment after the client's.
+    // The server's end of the last connection is closed a moment after the client's.
     let ends = Instant::now() + 500 * MS;
     while Instant::now() < ends {
         files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));

@@ -1,4 +1,4 @@
-//! Stopping.
+//! Draining a port.
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
 use hookonce::internals::ingress::ConnectionLimits;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test]
-async fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
+async fn a_drain_finishes_requests_in_progress_and_accepts_nothing_new() {
     let port = Port::open(Setting::default()).await;
     let mut idle = port.connect().await;
     idle.send(post("/", 1)).await;

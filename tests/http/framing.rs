@@ -1,11 +1,11 @@
-//! Where one request ends and the next begins: nothing may be read as a request that was sent as something else.
+//! Request framing: bytes of one request must never be read as another.
 
 use crate::wire::{Port, Setting, post};
 use hookonce::internals::ingress::BodyLimits;
 use std::time::Duration;
 
 #[tokio::test]
-async fn requests_sent_before_their_answers_are_answered_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let port = Port::open(Setting::default()).await;
     let mut client = port.connect().await;
     let all: Vec<u8> = (0..50).flat_map(|n| post(&format!("/{n}"), n * 100)).collect();
@@ -18,7 +18,7 @@ async fn requests_sent_before_their_answers_are_answered_in_order() {
     assert_eq!(port.requests(), wanted);
 }
 
-/// Sends the bytes and waits until the connection has ended; the requests the handler saw.
+/// Sends the bytes, waits until the connection has ended, and returns the requests that the handler got.
 async fn seen(bytes: &str) -> Vec<String> {
     let body = BodyLimits { behind: Duration::from_millis(300), ..BodyLimits::default() };
     let limits = hookonce::internals::ingress::ConnectionLimits {
@@ -39,11 +39,11 @@ async fn seen(bytes: &str) -> Vec<String> {
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: t\r\n\r\n";
 
 #[tokio::test]
-async fn bytes_whose_framing_is_in_doubt_never_become_a_second_request() {
+async fn ambiguous_framing_never_makes_a_second_request() {
     let length = HIDDEN.len();
     let chunk = format!("{length:x}\r\n{HIDDEN}\r\n0\r\n\r\n");
     let cases: &[(&str, String)] = &[
-        // Two lengths of which one would hide a request.
+        // Two lengths, one of which would hide a request.
         ("content-length: 4\r\ntransfer-encoding: chunked", format!("0\r\n\r\n{HIDDEN}")),
         ("transfer-encoding: chunked\r\ncontent-length: 4", format!("0\r\n\r\n{HIDDEN}")),
         ("content-length: 0\r\ntransfer-encoding: chunked", chunk.clone()),
@@ -64,13 +64,13 @@ async fn bytes_whose_framing_is_in_doubt_never_become_a_second_request() {
         ("transfer-encoding: chunked\r\ntransfer-encoding: identity", chunk.clone()),
         ("transfer-encoding:\x0bchunked", chunk.clone()),
         ("transfer-encoding : chunked", chunk.clone()),
-        // Folded lines, lines that end otherwise, bytes that end lines elsewhere.
+        // Folded lines, wrong line ends, and bytes that other parsers take for line ends.
         ("x-a: b\r\n content-length: 0", HIDDEN.to_owned()),
         ("x-a: b\r\n\ttransfer-encoding: chunked\r\ncontent-length: 0", HIDDEN.to_owned()),
         ("transfer-encoding:\r\n chunked", chunk.clone()),
         ("x-a: b\rcontent-length: 0", HIDDEN.to_owned()),
         ("x-a: b\0\r\ncontent-length: 0", HIDDEN.to_owned()),
-        // Chunks whose size is anybody's guess.
+        // Chunks of ambiguous size.
         ("transfer-encoding: chunked", format!("0x0\r\n\r\n{HIDDEN}")),
         ("transfer-encoding: chunked", format!("-1\r\n\r\n{HIDDEN}")),
         ("transfer-encoding: chunked", format!(" \r\n\r\n{HIDDEN}")),
@@ -93,7 +93,7 @@ async fn bytes_whose_framing_is_in_doubt_never_become_a_second_request() {
 }
 
 #[tokio::test]
-async fn a_request_line_that_is_none_reaches_no_handler() {
+async fn a_malformed_request_line_reaches_no_handler() {
     for line in [
         "POST /open HTTP/1.1 x",
         "POST  /open HTTP/1.1",

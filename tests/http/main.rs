@@ -1,4 +1,4 @@
-//! The road in and out, over real sockets: what a client may do to a port, and what it then sees.
+//! The HTTP ingress over real sockets: what a client may do to a port, and what it gets.
 
 #[path = "../support/bare_handler.rs"]
 mod bare_handler;

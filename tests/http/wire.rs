@@ -1,6 +1,6 @@
-//! A port with a handler that notes what it sees, and a client that writes bytes rather than requests.
+//! A port with a handler that records requests, and a client that writes raw bytes.
 
-#![expect(clippy::unwrap_used, reason = "in a test the panic is the report")]
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 use bytes::Bytes;
 use hookonce::decide::response::HttpResponse;
@@ -20,16 +20,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Far more than anything here takes, also on a machine that is busy with something else.
+/// Far more than anything here takes, also on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// A body of 32 MiB: more than a socket's buffers hold.
 pub(crate) const BIG: usize = 32 << 20;
 
-/// What the handler has seen, and how it is held back.
+/// What the handler has received, and how it is delayed.
 pub(crate) struct Seen {
-    /// One line per request whose body came: method, path, length.
+    /// One line per request whose body arrived: method, path, length.
     pub(crate) requests: Mutex<Vec<String>>,
-    /// One permit lets one request to `/hold` go on.
+    /// One permit for each request to `/hold` that may continue.
     pub(crate) release: Semaphore,
     pub(crate) flight: Arc<BodiesInFlight>,
     pub(crate) body: BodyLimits,
@@ -71,7 +71,7 @@ impl Port {
         Client { stream: TcpStream::connect(self.addr).await.unwrap(), unread: Vec::new() }
     }
 
-    /// What a client that sends this sees first.
+    /// The first response to these bytes.
     pub(crate) async fn ask(&self, bytes: impl AsRef<[u8]>) -> Option<Answer> {
         let mut client = self.connect().await;
         client.send(bytes).await;
@@ -82,7 +82,7 @@ impl Port {
         self.seen.requests.lock().unwrap().clone()
     }
 
-    /// Drains the port; how long that took.
+    /// Drains the port; returns how long that took.
     pub(crate) async fn close(self) -> Duration {
         let start = Instant::now();
         self.drain.cancel();
@@ -111,7 +111,7 @@ pub(crate) struct Client {
     unread: Vec<u8>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -120,12 +120,12 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Writes as much as the other side takes.
+    /// Writes as much as the other side accepts.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref()).await;
     }
 
-    /// The next answer; `None` when the connection ends before one is whole.
+    /// The next response; `None` when the connection ends before it is complete.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
         let head_end = loop {
             if let Some(at) = self.unread.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -144,11 +144,11 @@ impl Client {
     }
 
     async fn more(&mut self) -> Option<()> {
-        let read = timeout(LONG, self.stream.read_buf(&mut self.unread)).await.expect("an answer or an end");
+        let read = timeout(LONG, self.stream.read_buf(&mut self.unread)).await.expect("a response or an end");
         matches!(read, Ok(n) if n > 0).then_some(())
     }
 
-    /// Waits until the connection has ended and says after how long; whatever comes until then is thrown away.
+    /// Waits until the connection has ended, discarding what arrives; returns how long that took.
     pub(crate) async fn ended(&mut self) -> Duration {
         let start = Instant::now();
         while self.more().await.is_some() {
@@ -158,23 +158,23 @@ impl Client {
     }
 }
 
-/// A POST with a body of this length, whole.
+/// A complete POST with a body of this length.
 pub(crate) fn post(path: &str, length: usize) -> Vec<u8> {
     let mut bytes = announce(path, length);
     bytes.resize(bytes.len() + length, b'b');
     bytes
 }
 
-/// The headers of the same, without the body.
+/// The headers of the same request, without the body.
 pub(crate) fn announce(path: &str, length: usize) -> Vec<u8> {
     format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n").into_bytes()
 }
 
-/// Waits for a fact.
+/// Waits until a condition is true.
 pub(crate) async fn eventually(what: &str, fact: impl Fn() -> bool) {
     let start = Instant::now();
     while !fact() {
-        assert!(start.elapsed() < LONG, "it never came true: {what}");
+        assert!(start.elapsed() < LONG, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -108,7 +108,7 @@ fn an_identity_made_only_of_defaults_is_a_missing_field() {
     assert_eq!(Request::json(r#"{"repo":null}"#).refusal(&source), DeliveryRejection::MissingField("run".into()));
     let one = keys(&source, r#"{"repo":"a"}"#);
     assert_ne!(one, keys(&source, r#"{"repo":"b"}"#));
-    assert_eq!(one, keys(&source, r#"{"repo":"a","run":"none"}"#), "a default is what it says");
+    assert_eq!(one, keys(&source, r#"{"repo":"a","run":"none"}"#), "a default counts as its text");
 }
 
 /// U+00A0, U+2003 and U+3000 are white space too.
@@ -139,7 +139,7 @@ fn a_blank_text_in_an_identity_a_change_an_order_or_an_id_is_a_missing_field() {
 }
 
 #[test]
-fn the_default_stands_in_for_a_blank_text_and_a_filter_still_sees_the_text() {
+fn the_default_replaces_a_blank_text_but_a_filter_still_sees_the_text() {
     let run = Field { default: Some("none".into()), ..field("run", "body.run") };
     let mut source = source(vec![field("repo", "body.repo"), run]);
     source.once.per = vec![Identity::Named(vec![FieldIndex(0), FieldIndex(1)])];
@@ -150,7 +150,11 @@ fn the_default_stands_in_for_a_blank_text_and_a_filter_still_sees_the_text() {
     assert_eq!(blank.keys, Request::json(r#"{"repo":"a"}"#).event(&source).keys);
     source.once.per = vec![Identity::Named(vec![FieldIndex(1)])];
     let refusal = Request::json(r#"{"repo":"a","run":" "}"#).refusal(&source);
-    assert_eq!(refusal, DeliveryRejection::MissingField("run".into()), "what everybody shares identifies nobody");
+    assert_eq!(
+        refusal,
+        DeliveryRejection::MissingField("run".into()),
+        "a value that every delivery shares identifies nothing"
+    );
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn id_key(source: &Source, id: &str, body: &str) -> IdentityKey {
 }
 
 #[test]
-fn an_unsigned_id_is_bound_to_its_body_and_a_signed_one_stands_alone() {
+fn an_unsigned_id_is_bound_to_its_body_and_a_signed_one_is_not() {
     let (unsigned, signed) = (by_id(false), by_id(true));
     assert_ne!(id_key(&unsigned, "d1", r#"{"a":1}"#), id_key(&unsigned, "d1", r#"{"a":2}"#));
     assert_eq!(id_key(&unsigned, "d1", r#"{"a":1}"#), id_key(&unsigned, "d1", r#"{"a":1}"#));
@@ -258,14 +262,14 @@ fn a_fixed_group_is_one_for_all_sources_and_a_group_of_fields_is_one_for_each_va
 }
 
 #[test]
-fn what_has_no_action_is_done_as_soon_as_it_is_claimed() {
+fn an_event_without_an_action_is_done_as_soon_as_it_is_claimed() {
     let mut source = source(Vec::new());
     source.routes = vec![Arc::new(Route::default())];
     let new = Request::json("{}").event(&source);
     assert_eq!(new.event.state, EventState::Done { how: DoneReason::Recorded, at: now() });
 }
 
-/// Parts of a key, as owned texts.
+/// The parts of a key, owned.
 type Parts = Vec<(String, KeyPartType, Vec<u8>)>;
 
 fn made(parts: &Parts) -> (Key, [u8; 32]) {
@@ -284,7 +288,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     prop::collection::vec(("[ab]{0,2}", kind, bytes), 0..4)
 }
 
-/// The same parts with one byte moved over the border between two neighbours, wherever there is one to move.
+/// The same parts with one byte moved across the border between two neighbours, wherever that is possible.
 fn shifted(parts: &Parts) -> Vec<Parts> {
     let mut all = Vec::new();
     for at in 1..parts.len() {

@@ -1,4 +1,4 @@
-//! One push of an image is many deliveries. Which of them are for us, and why the others are not.
+//! One push of an image is many deliveries: which of them are wanted, and why the others are not.
 
 use crate::sources::{Request, github_package, now, payload, storm};
 use hookonce::decide::claim::{Claim, MatchedBy};
@@ -21,7 +21,7 @@ fn words(request: &Request) -> String {
 }
 
 #[test]
-fn of_a_push_with_three_tags_only_latest_is_for_us_and_the_others_are_told_why() {
+fn of_a_push_with_three_tags_only_latest_is_wanted_and_the_others_are_ignored_with_a_reason() {
     let said: Vec<_> = storm("storm_tags.jsonl").iter().map(words).collect();
     let expected = [
         r#"ignored: tag was "", wanted tag == "latest""#,
@@ -43,11 +43,11 @@ fn three_deliveries_of_latest_share_their_change_and_nothing_else() {
     let mut keys: Vec<_> = events.iter().flat_map(|new| &new.keys).map(|one| one.key).collect();
     keys.sort();
     keys.dedup();
-    assert_eq!(keys.len(), 3, "neither the delivery id nor the body's digest sees the repeat");
+    assert_eq!(keys.len(), 3, "neither the delivery id nor the body's digest shows the repeat");
 }
 
 #[test]
-fn a_storm_is_one_event_in_the_store() {
+fn a_burst_of_deliveries_is_one_event_in_the_store() {
     let store = MemoryStore::new(StoreClock::manual(now()));
     let latest: Vec<_> = storm("storm_latest.jsonl")[2..].to_vec();
     let mut said = Vec::new();
@@ -56,7 +56,7 @@ fn a_storm_is_one_event_in_the_store() {
         new.event.id = EventId([n; 16]);
         let mut answer = store.claim(vec![new.into()]);
         let Poll::Ready(Ok(mut claims)) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
-            panic!("memory answers at once");
+            panic!("a memory store responds at once");
         };
         said.push(match claims.remove(0) {
             Claim::New { .. } => "new".to_owned(),
@@ -68,7 +68,7 @@ fn a_storm_is_one_event_in_the_store() {
 }
 
 #[test]
-fn an_event_keeps_what_its_command_will_be_told() {
+fn an_event_keeps_the_fields_for_its_command() {
     let new = Request::from_github("registry_package", "d1", &payload("ghcr_latest.json")).event(&github_package());
     let text = |name: &str| match new.event.fields.get(name) {
         Some(FieldValue::Text(text) | FieldValue::Number(text)) => text.to_string(),
@@ -104,14 +104,14 @@ fn a_captured_body_of_another_kind_under_a_forged_header_is_refused() {
 }
 
 #[test]
-fn another_package_has_no_route_and_is_told_so() {
+fn another_package_has_no_route_and_is_ignored_with_a_reason() {
     let body = payload("ghcr_latest.json").replace(r#""name": "jamiec_ts""#, r#""name": "other""#);
     let why = Request::from_github("registry_package", "d1", &body).ignored(&github_package());
     assert_eq!(why, r#"no route: jamiec_ts: package was "other", wanted package == "jamiec_ts""#);
 }
 
 #[test]
-fn nothing_is_looked_at_before_it_is_believed() {
+fn nothing_is_read_before_it_is_verified() {
     let good = storm("storm_latest.jsonl").remove(2);
     let mut bytes = good.body.to_vec();
     bytes.push(b' ');
@@ -124,7 +124,7 @@ fn nothing_is_looked_at_before_it_is_believed() {
 }
 
 #[test]
-fn a_missing_field_is_named_after_the_filter_has_let_it_through_and_not_before() {
+fn a_missing_field_is_reported_only_after_the_filter_has_passed() {
     let whole = payload("ghcr_latest.json");
     let without = whole.replacen(r#""updated_at""#, r#""updated_when""#, usize::MAX);
     let refusal = Request::from_github("registry_package", "d1", &without).refusal(&github_package());

@@ -1,4 +1,4 @@
-//! The walk as a sender would recognise it: real payloads in, a verdict out, and the words of the answer.
+//! The walk as a sender would recognise it: real payloads in, a verdict and the content of the response out.
 
 mod identities;
 mod image_push;

@@ -13,7 +13,7 @@ const AFTER: Duration = Duration::from_mins(1);
 const AGAIN: RedeliveryPolicy =
     RedeliveryPolicy::Again { same_after: limits::REDELIVERY_AFTER, other_after: AFTER, published_after: AFTER };
 
-/// The delivery, and the event it made once that has come to this.
+/// A delivery, and its event in this state.
 fn delivered(state: EventState) -> (NewEvent, Event) {
     let request: Request = storm("storm_latest.jsonl").pop().expect("a delivery of latest");
     let new = request.event(&github_package());
@@ -62,7 +62,7 @@ fn only_the_same_delivery_of_a_current_event_is_published_again_and_not_too_soon
 }
 
 #[test]
-fn a_delivery_that_would_be_something_new_to_the_worker_is_not_published_as_the_old_one() {
+fn a_delivery_that_would_be_new_to_the_worker_is_not_published_as_the_old_one() {
     let (new, done) = delivered(acted());
     let alias = Event { delivery_id: Some("another".into()), ..done.clone() };
     let other_bytes = Event { body_digest: Digest([9; 32]), ..done.clone() };
@@ -73,7 +73,7 @@ fn a_delivery_that_would_be_something_new_to_the_worker_is_not_published_as_the_
 }
 
 #[test]
-fn what_never_was_published_is_re_armed_as_ever_and_what_was_counts_from_its_last_message() {
+fn an_unpublished_event_is_rearmed_as_usual_and_a_published_one_counts_from_its_last_message() {
     let again = RepublishState { times: 3, last_at: now() + AFTER, first_ended_at: now(), attempts_before: 1 };
     for cause in DeathCause::ALL {
         let (new, dead) = delivered(EventState::Dead { cause, at: now() });

@@ -1,4 +1,4 @@
-//! Every row of the table of answers.
+//! Every row of the table of responses.
 
 use crate::sources::{Request, now, source};
 use hookonce::decide::claim::MatchedBy;
@@ -51,7 +51,7 @@ fn check(reply: &HttpResponse, status: u16, headers: &[&str], body: &str) {
         Ok(expected) => {
             let got: serde_json::Value = serde_json::from_str(&text).expect("a JSON body");
             assert_eq!(got, expected);
-            assert_eq!(got["status"], reply.word, "the log and the answer use one word");
+            assert_eq!(got["status"], reply.word, "the log and the response use the same word");
         }
         Err(_) => assert_eq!(text, body),
     }
@@ -103,7 +103,7 @@ fn every_refusal_has_its_status_and_names_no_secret() {
 }
 
 #[test]
-fn what_is_not_for_us_stale_or_new_says_so() {
+fn ignored_stale_and_new_deliveries_are_reported_as_such() {
     let id = waiting().id;
     assert_eq!(id, EventId([1; 16]));
     let why = r#"tag was "main", wanted tag == "latest""#;
@@ -114,7 +114,7 @@ fn what_is_not_for_us_stale_or_new_says_so() {
 }
 
 #[test]
-fn who_waits_for_the_end_hears_the_receiver_or_how_it_ended() {
+fn a_sender_that_waits_gets_the_receivers_response_or_how_the_event_ended() {
     let text = "content-type: text/plain";
     let body = |rest: &str| format!(r#"{{"event":"{ID}",{rest}}}"#);
     check(&response::ended(ApiStyle::Webhook, &done(), Some(&receipt(201))), 201, &[text, OF], "thanks");
@@ -160,7 +160,7 @@ fn who_waits_for_the_end_hears_the_receiver_or_how_it_ended() {
 }
 
 #[test]
-fn a_repeat_hears_of_the_first_and_how_that_stands() {
+fn a_repeat_gets_the_first_event_and_its_state() {
     let body = |state: &str, same: &str, rest: &str| {
         format!(r#"{{"status":"duplicate","event":"{ID}","state":"{state}","same":"{same}","isDuplicate":true{rest}}}"#)
     };
@@ -173,7 +173,7 @@ fn a_repeat_hears_of_the_first_and_how_that_stands() {
 }
 
 #[test]
-fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
+fn a_repeat_that_waits_gets_the_first_response_while_it_is_kept() {
     let mut source = source(Vec::new());
     source.respond = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let body = |state: &str, rest: &str| {
@@ -277,7 +277,7 @@ fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
 }
 
 #[test]
-fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
+fn a_truncated_response_is_not_returned_as_if_it_were_complete() {
     let cut = Receipt { truncated: true, ..receipt(201) };
     let said = |word: &str| format!(r#"{{"status":"{word}","event":"{ID}","receipt":"not whole"}}"#);
     check(&response::ended(ApiStyle::Webhook, &done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
@@ -290,7 +290,7 @@ fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
 }
 
 #[test]
-fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
+fn a_response_that_broke_off_does_not_count_for_a_sender_that_waits() {
     let done = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let whole = Outcome::Delivered(Some(receipt(201)));
     let broken = Outcome::Delivered(Some(Receipt { truncated: true, ..receipt(201) }));
@@ -311,7 +311,7 @@ fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
 }
 
 #[test]
-fn several_events_get_one_answer_and_what_went_wrong_comes_first() {
+fn several_events_get_one_response_and_errors_come_first() {
     let [first, second] = [EventId([1; 16]), EventId([2; 16])];
     let ids = [first, second];
     let names = format!(r#"["{first}","{second}"]"#);

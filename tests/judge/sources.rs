@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
-/// Some minutes after the storm of the payloads.
+/// A few minutes after the deliveries in the payloads.
 pub(crate) fn now() -> Timestamp {
     Timestamp::parse("2026-02-07T16:25:00Z").expect("a time")
 }
@@ -32,7 +32,7 @@ pub(crate) fn field(name: &str, at: &str) -> Field {
     Field { name: name.into(), at: FieldLocation::parse(at).expect(at), trim: false, after: None, default: None }
 }
 
-/// A source with these fields, verified by nothing and once per body, to begin with.
+/// A source with these fields, without verification and once per body, to start from.
 pub(crate) fn source(fields: Vec<Field>) -> Source {
     let once = DeduplicationPolicy {
         implied: None,
@@ -63,7 +63,7 @@ pub(crate) fn source(fields: Vec<Field>) -> Source {
     }
 }
 
-/// What the preset `github-package` with the route of the first user means.
+/// The preset `github-package` with a route for one package.
 pub(crate) fn github_package() -> Source {
     let package = "body.registry_package";
     let version = "body.registry_package.package_version";
@@ -122,7 +122,7 @@ impl Request {
         Self { headers, body: Bytes::copy_from_slice(body.as_bytes()) }
     }
 
-    /// Signed as GitHub would sign it.
+    /// A request signed as GitHub would sign it.
     pub(crate) fn from_github(kind: &str, id: &str, body: &str) -> Self {
         let headers =
             github().sign(id, now(), body.as_bytes()).into_iter().map(|(name, value)| (name, value.into_bytes()));
@@ -130,14 +130,14 @@ impl Request {
         request.with("x-github-event", kind)
     }
 
-    /// With this header instead of any other of its name.
+    /// The same request with this header replaced.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(other, _)| other != name);
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// What the source makes of it. Ids are counted from 1.
+    /// The source's verdict. Ids are counted from 1.
     pub(crate) fn judged(&self, source: &Source) -> Verdict {
         let delivery = Delivery {
             path: &source.path,
@@ -182,7 +182,7 @@ impl Request {
     }
 }
 
-/// The deliveries of one of the storms in `tests/payloads`, signed.
+/// The deliveries of one of the bursts in `tests/payloads`, signed.
 pub(crate) fn storm(file: &str) -> Vec<Request> {
     let text = std::fs::read_to_string(format!("{}/tests/payloads/{file}", env!("CARGO_MANIFEST_DIR"))).expect(file);
     let line = |line: &str| {
@@ -198,7 +198,7 @@ pub(crate) fn payload(file: &str) -> String {
     std::fs::read_to_string(format!("{}/tests/payloads/{file}", env!("CARGO_MANIFEST_DIR"))).expect(file)
 }
 
-/// A delivery id in a header that nothing signs, or that something does.
+/// A delivery id in a header, signed or not.
 pub(crate) fn id_in_header(signed: bool) -> DeliveryIdLocation {
     DeliveryIdLocation { at: FieldLocation::Header("x-id".into()), signed }
 }
