@@ -1,4 +1,4 @@
-//! Who we are to a server, and whom we trust.
+//! Authentication to the server, and TLS.
 
 use super::server::Nats;
 use super::support::{House, until};
@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::Command;
 
 const JETSTREAM: &str = "jetstream { store_dir: \"data\" }\n";
-/// A pair of an nkey that is printed in NATS's own documentation: nobody's secret.
+/// An nkey pair printed in the documentation of NATS: not a secret.
 const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
-/// Publishes one delivery as somebody, and takes back what the node said.
+/// Publishes one delivery with these credentials, checks that the log does not contain them, and returns the log.
 async fn check(nats: &Nats, keys: &str, secret: &str) -> String {
     let mut house = House::empty(&edge(&nats.url(), keys, ""));
     std::fs::write(house.path("secret"), secret).unwrap();
@@ -29,7 +29,7 @@ async fn check(nats: &Nats, keys: &str, secret: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_a_user_and_an_nkey_are_shown_to_the_server_and_to_nobody_else() {
+async fn a_token_a_user_and_an_nkey_are_accepted_by_the_server_and_not_logged() {
     let file = "{ file = \"secret\" }";
     let stream = "accounts { A { jetstream: enabled, users: [";
     for (who, keys) in [
@@ -47,7 +47,7 @@ async fn a_token_a_user_and_an_nkey_are_shown_to_the_server_and_to_nobody_else()
     check(&nats, &format!(", token = {file}"), "s3cret").await;
 }
 
-/// A token of NATS's own kind: these claims, signed by this pair.
+/// A JWT as NATS uses them: these claims, signed with this key.
 fn jwt(by: &KeyPair, about: &KeyPair, claims: &Value) -> String {
     let claims = json!({ "iss": by.public_key(), "sub": about.public_key(), "name": "test", "nats": claims });
     let [head, claims] =
@@ -57,7 +57,7 @@ fn jwt(by: &KeyPair, about: &KeyPair, claims: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creds_file_is_shown_to_a_server_that_trusts_its_operator() {
+async fn a_creds_file_is_accepted_by_a_server_that_trusts_its_operator() {
     let [operator, system, account] = [KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account()];
     let user = KeyPair::new_user();
     let unlimited = |storage: i64| {
@@ -87,13 +87,13 @@ async fn a_creds_file_is_shown_to_a_server_that_trusts_its_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_else_is_told_to_be_nobody() {
+async fn a_wrong_token_is_reported_and_not_logged() {
     let nats = Nats::with(&format!("{JETSTREAM}authorization {{ token: s3cret }}"));
     let mut house = House::empty(&edge(&nats.url(), ", token = { file = \"secret\" }", ""));
     std::fs::write(house.path("secret"), "wr0ng").unwrap();
     house.start();
     house.deliver(IN, &push("d-1", 1)).await;
-    until("it to be told", || house.log().to_lowercase().contains("authorization violation")).await;
+    until("the reason in the log", || house.log().to_lowercase().contains("authorization violation")).await;
     assert!(!house.log().contains("wr0ng"), "{}", house.log());
 }
 
@@ -103,7 +103,7 @@ fn openssl(folder: &Path, args: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_tls_is_believed_by_its_certificate_alone() {
+async fn a_server_with_tls_is_trusted_by_its_certificate_only() {
     let dir = tempfile::tempdir().unwrap();
     let subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"];
     let mut args = vec!["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", "key.pem", "-out"];
@@ -115,9 +115,9 @@ async fn a_server_with_tls_is_believed_by_its_certificate_alone() {
     nats.over_tls(&path("cert.pem")).await;
     check(&nats, &format!(", ca = \"{}\"", path("cert.pem")), "unused-secret").await;
 
-    // Without it, nobody vouches for the server.
+    // Without the certificate, the server is not trusted.
     let house = House::new(&edge(&nats.url().replace("nats:", "tls:"), "", ""));
     house.deliver(IN, &push("d-1", 1)).await;
-    until("it to be told", || house.log().contains("client error")).await;
+    until("the error in the log", || house.log().contains("client error")).await;
     assert_eq!(house.count("done"), 0);
 }

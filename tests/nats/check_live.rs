@@ -1,4 +1,4 @@
-//! `hookonce check --live`: servers and streams are looked at, and none is made.
+//! `hookonce check --live`: it inspects servers and streams, and creates none.
 
 use super::server::{Nats, free_port};
 use super::support::House;
@@ -15,7 +15,7 @@ fn check(config: &str, well: bool, words: &str) {
 const ACT: &str = "run = { steps = [\"true\"] }";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_to_is_looked_at() {
+async fn the_stream_that_is_published_to_is_inspected() {
     let nats = Nats::start();
     let at = format!("github.{{kind}} at {}: ", nats.url());
     let edge = edge(&nats.url(), "", "");
@@ -29,7 +29,7 @@ async fn what_is_published_to_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_from_is_looked_at_and_not_made() {
+async fn the_stream_that_is_read_is_inspected_and_not_created() {
     let nats = Nats::start();
     let at = format!("stream GITHUB at {}, consumer hookonce: ", nats.url());
     let bare = worker(&nats.url(), "", ACT);
@@ -44,7 +44,7 @@ async fn what_is_taken_from_is_looked_at_and_not_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_or_does_not_let_us_in_is_named_with_the_reason() {
+async fn an_unreachable_or_refusing_server_is_reported_with_the_reason() {
     let place = format!("127.0.0.1:{}", free_port());
     let refused = format!("not connected to nats://{place}: client error: nats: IO error: {place}: Connection refused");
     check(&edge(&format!("nats://{place}"), "", ""), false, &refused);

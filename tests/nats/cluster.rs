@@ -28,7 +28,7 @@ async fn a_stream_that_is_made_on_a_cluster_has_as_many_replicas_as_the_config_s
          replicas = 3 }}\nverify = \"none\"\n"
     );
     let house = House::new(&config);
-    support::until("the stream to be taken from", || house.log().contains(" taking ")).await;
+    support::until("the stream to be read", || house.log().contains(" taking ")).await;
     let context = jetstream::new(async_nats::connect(servers[1].url()).await.unwrap());
     let stream = context.get_stream("EVENTS").await.unwrap();
     assert_eq!(stream.cached_info().config.num_replicas, 3);
@@ -49,8 +49,8 @@ async fn a_stream_that_was_made_before_with_fewer_replicas_than_the_config_says_
     };
     check("no consumer yet");
     for _ in 0..2 {
-        let house = House::new(&config); // the first makes the consumer, the second finds it
-        support::until("the stream to be taken from", || house.log().contains(" taking ")).await;
+        let house = House::new(&config); // the first creates the consumer, the second finds it
+        support::until("the stream to be read", || house.log().contains(" taking ")).await;
         let log = house.log();
         assert!(log.contains(said) && log.contains("nats stream edit GITHUB --replicas 3"), "{log}");
     }

@@ -4,14 +4,14 @@ use super::server::{free_port, program};
 use std::path::Path;
 use std::process::Command;
 
-/// The first of five ports in a row that nobody has.
+/// The first of five free ports in a row.
 fn five_ports() -> u16 {
     let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
     std::iter::repeat_with(free_port).find(|first| *first < 65_000 && (*first..first + 5).all(free)).unwrap()
 }
 
 #[test]
-fn the_example_plays_and_has_one_comment_and_one_sync() {
+fn the_example_runs_and_makes_one_comment_and_one_sync() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/nats-workers/run.sh");
     let mut command = Command::new(script);
     command.env("HOOKONCE", env!("CARGO_BIN_EXE_hookonce")).env("NATS_SERVER", program());

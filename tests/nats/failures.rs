@@ -1,5 +1,5 @@
-//! What goes wrong: servers and workers that die, windows that end, streams that are made anew. The number that is
-//! printed is how often; what is counted is effects at a sink that honours ids.
+//! Failures: killed servers and workers, a duplicate window that is over, streams created anew. Tests print how often
+//! each happened, and count effects by event id, as an idempotent receiver would.
 
 use super::server::{Nats, until_async};
 use super::support::{House, until};
@@ -7,12 +7,12 @@ use super::{IN, LONG, edge, full, message, push, worker};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A sink that honours ids: a line for each event and number, and each counts once.
+/// An idempotent receiver: it gets a line for each attempt, and lines of the same event count once.
 const SINK: &str = r#"run = { steps = ["echo \"$HOOKONCE_EVENT $HOOKONCE_FIELD_N\" >> effects"] }
 in_doubt = "retry"
 retry = { attempts = 5, first = "100ms", longest = "1s" }"#;
 
-/// Which events had an effect for each number.
+/// For each number, the events that had an effect.
 fn effects(houses: &[&House]) -> BTreeMap<u64, Vec<String>> {
     let mut effects: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for line in houses.iter().flat_map(|house| house.lines("effects")) {
@@ -27,7 +27,7 @@ fn effects(houses: &[&House]) -> BTreeMap<u64, Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_server_killed_and_restarted_under_load_loses_nothing_and_doubles_nothing() {
-    // It must not lose what it acknowledged, so that what is counted is ours.
+    // It must not lose what it acknowledged, so that only our own losses are counted.
     let mut nats = Nats::synced();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(5)).await;
@@ -95,34 +95,34 @@ async fn redelivery_after_the_duplicate_window_is_stored_twice_and_acted_on_once
     worker.quiet().await;
     assert_eq!(worker.sql("select count(*) from events"), ["1"]);
     assert_eq!(worker.lines("effects").len(), 1);
-    until("it to be told", || worker.log().contains("duplicate")).await;
+    until("the duplicate in the log", || worker.log().contains("duplicate")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_deleted_and_made_anew_hands_out_old_numbers_and_nothing_is_taken_for_a_duplicate() {
     let nats = Nats::start();
     let config = worker(&nats.url(), r#", create = true, subjects = ["github.>"]"#, SINK);
-    // Nothing but the message itself identifies it: no carried id.
+    // Only the message itself identifies it: there is no carried id.
     let config = config.replace(r#"{ scheme = "carried", of = "github", secret = { env = "SECRET" } }"#, r#""none""#);
     let worker = House::new(&config);
-    until("it to take", || worker.log().contains("taking")).await;
+    until("the stream to be read", || worker.log().contains("taking")).await;
     let rounds = 3;
     for round in 0..rounds {
         for n in 1..=3 {
             let sequence = nats.put("github.push", &[], &push("", 10 * round + n).body).await;
-            assert_eq!(sequence, n, "the numbers begin again");
+            assert_eq!(sequence, n, "sequence numbers start again");
         }
         until("its effects", || effects(&[&worker]).len() as u64 == 3 * (round + 1)).await;
         let taking = worker.log().matches("taking").count();
         nats.jetstream().await.delete_stream("GITHUB").await.unwrap();
-        until("the stream to be made anew", || worker.log().matches("taking").count() > taking).await;
+        until("the stream to be created anew", || worker.log().matches("taking").count() > taking).await;
     }
-    println!("streams made anew: N = {rounds}, effects {}", effects(&[&worker]).len());
+    println!("streams created anew: N = {rounds}, effects {}", effects(&[&worker]).len());
     assert_eq!(worker.sql("select count(*) from events"), [(3 * rounds).to_string()]);
 }
 
-/// Three workers share one consumer, and this store, if they share one. The stream has each delivery so many times, and
-/// hands each of those to one of them.
+/// Three workers that share one consumer, and this store if given. The stream has `copies` messages of each delivery,
+/// and hands each message to one worker.
 async fn three_workers_share(store: Option<&str>, copies: usize) {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
@@ -148,7 +148,7 @@ async fn three_workers_share(store: Option<&str>, copies: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_workers_each_get_a_share_and_no_message_goes_to_two() {
+async fn each_of_three_workers_gets_messages_and_no_message_goes_to_two() {
     three_workers_share(None, 1).await;
 }
 
@@ -167,10 +167,10 @@ async fn three_workers_on_one_redis_act_once_whoever_gets_the_copy() {
     three_workers_share(Some(&server.url("hooks")), 3).await;
 }
 
-/// A stream belongs to the half that receives: the other half acts on what it brings, and takes nothing itself.
+/// Only nodes that receive (`--only ingest`) read from a stream; nodes that work act on its events.
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
-async fn one_node_takes_from_the_stream_and_another_acts() {
+async fn one_node_reads_from_the_stream_and_another_acts() {
     let (nats, server) = (Nats::start(), super::redis::Server::start());
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
@@ -193,12 +193,12 @@ async fn one_node_takes_from_the_stream_and_another_acts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_named_with_the_reason_and_not_at_every_try() {
+async fn an_unreachable_server_is_logged_with_the_reason_and_not_at_every_try() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let tries = r#"retry = { attempts = 3, first = "100ms", longest = "100ms" }"#;
     let house = House::new(&edge(&format!("nats://127.0.0.1:{port}"), r#", timeout = "2s""#, tries));
     house.deliver(IN, &push("d-1", 1)).await;
-    // Meanwhile the client has tried about five times.
+    // Meanwhile the client has tried to connect about five times.
     until("the event to be dead", || house.count("dead") == 1).await;
     let log = house.log();
     let said: Vec<_> = log.lines().filter(|line| line.contains("client error") && line.contains(" nats ")).collect();

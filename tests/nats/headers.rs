@@ -1,4 +1,5 @@
-//! Headers on the way over the stream: the signature under either of its names, and a kind that the body must fit.
+//! Headers of a delivery that goes over a stream: the signature under either of its names, and an event type that the
+//! body must match.
 
 use super::server::Nats;
 use super::support::{House, Sent, until};
@@ -7,12 +8,12 @@ use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::VerificationScheme;
 use std::time::Duration;
 
-/// A secret as Standard Webhooks writes it.
+/// A secret in the format of Standard Webhooks.
 const WHSEC: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-/// What makes a worker write a line for each event it acts on.
+/// The action of a worker that writes a line for each event it acts on.
 const LINES: &str = r#"run = { steps = ["echo \"$HOOKONCE_FIELD_N\" >> lines"] }"#;
 
-/// A delivery of Standard Webhooks under these names of its headers, of the body `{"n":1}`.
+/// A delivery of Standard Webhooks with the body `{"n":1}` and this prefix in its header names.
 fn standard(prefix: &str, id: &str) -> Sent {
     let scheme = VerificationScheme::standard_webhooks(&[WHSEC.as_bytes().to_vec()], Duration::from_mins(5)).unwrap();
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros();
@@ -44,7 +45,7 @@ async fn standard_webhooks_under_either_name_are_believed_again_behind_a_stream(
         assert_eq!(answer.status, 202, "{answer:?}");
         until("the line", || !worker.lines("lines").is_empty()).await;
         edge.quiet().await;
-        // After its end the signature is gone, and a replay is signed again under the standard's own names.
+        // After its end the signature is removed, and a replay is signed again under the standard's own header names.
         let event = answer.event();
         assert_eq!(edge.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
         until("the repeat", || worker.log().contains("duplicate")).await;
@@ -52,7 +53,7 @@ async fn standard_webhooks_under_either_name_are_believed_again_behind_a_stream(
         assert_eq!(worker.lines("lines"), ["1"], "{prefix}");
         assert_eq!(worker.sql("select count(*) from quarantine"), ["0"], "{prefix}");
         assert_eq!(worker.sql("select delivery_id from events"), ["msg_1"], "{prefix}");
-        // Forged under the same names: the log of the edge names the header that was there.
+        // Forged under the same header names: the log of the edge names the header that was there.
         let header = format!("{prefix}signature");
         let forged = standard(prefix, "msg_2").with(&header, "v1,AAAA");
         assert_eq!(edge.deliver(super::IN, &forged).await.status, 401);

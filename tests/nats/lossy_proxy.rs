@@ -1,26 +1,25 @@
-//! A wire between a node and its server that can lose what the server says, or make it seem of another version.
+//! A TCP proxy between a node and its server that can lose acknowledgements or report another server version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The wire.
 pub(crate) struct Proxy {
     pub(crate) url: String,
-    /// Lose the next acknowledgement of a stream, and the connection with it.
+    /// Whether the next acknowledgement of a stream is lost, and the connection with it.
     lose: Arc<AtomicBool>,
     losses: Arc<AtomicUsize>,
     serving: tokio::task::JoinHandle<()>,
 }
 
 impl Proxy {
-    /// To the server on this port.
+    /// A proxy to the server on this port.
     pub(crate) async fn to(port: u16) -> Self {
         Self::open(port, None).await
     }
 
-    /// To the server on this port, which says that it is of this version.
+    /// A proxy to the server on this port that reports this version.
     pub(crate) async fn pretending(port: u16, version: &'static str) -> Self {
         Self::open(port, Some(version)).await
     }
@@ -39,12 +38,12 @@ impl Proxy {
         Self { url, lose, losses, serving }
     }
 
-    /// Loses the next acknowledgement.
+    /// Loses the next acknowledgement, and the connection with it.
     pub(crate) fn lose_next(&self) {
         self.lose.store(true, Ordering::SeqCst);
     }
 
-    /// How many were lost.
+    /// The number of lost acknowledgements.
     pub(crate) fn lost(&self) -> usize {
         self.losses.load(Ordering::SeqCst)
     }
@@ -84,7 +83,7 @@ async fn wire(node: TcpStream, port: u16, version: Option<&str>, order: Arc<Atom
     }
 }
 
-/// The server's first words, with this version in them.
+/// The `INFO` message of the server, with this version in it.
 fn introduced(said: &[u8], version: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(said);
     let (before, rest) = text.split_once("\"version\":\"").unwrap();

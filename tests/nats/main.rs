@@ -1,5 +1,5 @@
-//! NATS from outside: real servers with JetStream, the real binary at the edge and as a worker.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! NATS: real servers with JetStream, and the real binary as the edge that publishes and as a worker.
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 #![cfg(feature = "nats")]
 
 mod authentication;
@@ -30,12 +30,12 @@ mod workers;
 use std::time::Duration;
 use support::Sent;
 
-/// Where GitHub's deliveries arrive at the edge.
+/// The path of GitHub's deliveries at the edge.
 const IN: &str = "/github";
-/// A duplicate window that no test outlives.
+/// A duplicate window that is longer than any test.
 const LONG: Duration = Duration::from_hours(2);
 
-/// An edge that publishes what it receives, with these keys of `publish` and of the route besides.
+/// The config of an edge that publishes what it receives, with additional keys of `publish` and of the route.
 fn edge(url: &str, publish: &str, route: &str) -> String {
     format!(
         r#"
@@ -51,14 +51,14 @@ publish = {{ nats = "{url}", subject = "github.{{kind}}"{publish} }}
     )
 }
 
-/// A push with this number, under this id.
+/// A push with this number and this delivery id.
 fn push(id: &str, n: u64) -> Sent {
     let members = r#""ref":"refs/heads/main","after":"6dcb09b","commits":[]"#;
     let repository = r#""action":"pushed","repository":{"full_name":"octocat/x"}"#;
     Sent::github("push", id, &format!("{{\"n\":{n},{members},{repository}}}"))
 }
 
-/// A worker that takes from the stream, with these keys of `from` and of its route besides.
+/// The config of a worker that reads from the stream, with additional keys of `from` and its route.
 fn worker(url: &str, from: &str, route: &str) -> String {
     format!(
         r#"
@@ -74,13 +74,13 @@ name = "act"
     )
 }
 
-/// A delivery's headers as a message carries them. An empty delivery id is left out, as a sender would.
+/// The headers of a delivery as a message carries them. An empty delivery id is left out, as a sender would.
 fn message(sent: &Sent) -> Vec<(String, String)> {
     let titled = |name: &str| name.split('-').map(|w| w[..1].to_uppercase() + &w[1..]).collect::<Vec<_>>().join("-");
     sent.headers.iter().map(|(name, value)| (titled(name), value.clone())).collect()
 }
 
-/// The numbers for a release, not those for every day.
+/// Whether the long tests run, as before a release.
 fn full() -> bool {
     std::env::var_os("HOOKONCE_FULL").is_some()
 }

@@ -1,4 +1,4 @@
-//! The row of the second user, from a signed delivery at the edge to a worker's effect, and every edge case they name.
+//! Patchwork's setup, from a signed delivery at the edge to a worker's effect, and every edge case they name.
 
 use super::server::{Nats, until_async};
 use super::support::{House, until};
@@ -29,7 +29,7 @@ async fn a_duplicate_delivery_is_acted_on_once() {
     edge.deliver(IN, &sent).await;
     assert_eq!(edge.deliver(IN, &sent).await.word(), "duplicate", "at the edge");
     until("the line", || worker.lines("lines") == ["1"]).await;
-    // And once more past the edge.
+    // And once more, bypassing the edge.
     nats.put("github.push", &message(&sent), &sent.body).await;
     until("the repeat", || worker.log().contains("duplicate")).await;
     settled(&nats).await;
@@ -38,7 +38,7 @@ async fn a_duplicate_delivery_is_acted_on_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_duplicates() {
+async fn concurrent_duplicates_are_acted_on_once() {
     let (nats, _edge, worker) = row("", LINES).await;
     let copies = 40;
     let sent = push("d-1", 1);
@@ -82,7 +82,7 @@ async fn a_failed_action_does_not_block_its_redelivery() {
     nats.put("github.push", &message(&sent), &sent.body).await;
     until("it to be dead", || worker.count("dead") == 1).await;
     std::fs::write(worker.path("go"), "").unwrap();
-    // The same delivery id revives a dead event from 5 s after it died.
+    // The same delivery id re-arms a dead event from 5 s after it died.
     tokio::time::sleep(Duration::from_millis(5200)).await;
     nats.put("github.push", &message(&sent), &sent.body).await;
     until("it to be done", || worker.count("done") == 1).await;
@@ -91,7 +91,7 @@ async fn a_failed_action_does_not_block_its_redelivery() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn schema_up_and_down() {
+async fn a_worker_continues_after_its_schema_went_down_and_up() {
     let (_nats, edge, mut worker) = row("", LINES).await;
     edge.deliver(IN, &push("d-1", 1)).await;
     until("the line", || worker.lines("lines") == ["1"]).await;
@@ -107,7 +107,7 @@ async fn schema_up_and_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retention() {
+async fn events_keys_and_bodies_are_removed_after_their_retention() {
     let (nats, _edge, worker) = row("once = { keep = \"200ms\", keep_body = \"200ms\" }", LINES).await;
     for n in 1..=20 {
         let sent = push(&format!("d-{n}"), n);

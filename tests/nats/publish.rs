@@ -1,4 +1,4 @@
-//! `publish`: what reaches a stream, how often, and what is said when it does not.
+//! `publish`: what reaches a stream, how often, and what is logged when nothing does.
 
 use super::lossy_proxy::Proxy;
 use super::server::{Nats, until_async};
@@ -39,7 +39,10 @@ async fn a_delivery_is_published_once_with_all_that_a_worker_needs_to_verify_it_
     let signature = sent.headers.iter().find(|(name, _)| name == "x-hub-signature-256").unwrap();
     assert_eq!(message.header("X-Hub-Signature-256"), Some(&*signature.1));
     let kept = house.sql("select headers from payloads").concat();
-    assert!(kept.contains("x-github-event") && !kept.contains("sha256="), "it is over, the signature is gone: {kept}");
+    assert!(
+        kept.contains("x-github-event") && !kept.contains("sha256="),
+        "it has ended, so the signature is removed: {kept}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +54,7 @@ async fn a_replay_is_a_message_of_its_own() {
     house.quiet().await;
     assert!(
         !house.sql("select headers from payloads").concat().contains("sha256="),
-        "the signature went with its event"
+        "the signature is removed when its event ends"
     );
     assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
     until_async("the second message", async || nats.count("GITHUB").await == 2).await;
@@ -65,7 +68,8 @@ async fn a_replay_is_a_message_of_its_own() {
     }
 }
 
-/// A delivery died at the edge for want of a stream. Once there is one, it is replayed, and a worker believes it.
+/// Lets a delivery die at the edge because there is no stream; then creates the stream, replays the event, and checks
+/// that a worker verifies and runs it.
 async fn replayed(scheme: &str, keys: &str, sent: &Sent) {
     let nats = Nats::start();
     let verify = |begin: &str| format!("{begin} = \"{scheme}\", secret = {{ env = \"SECRET\" }}{keys} }}");
@@ -106,7 +110,7 @@ async fn what_died_at_the_edge_is_replayed_and_believed_by_a_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_still_knows_the_kind_of_event_that_no_field_names() {
+async fn a_replay_has_the_event_type_even_if_no_field_reads_it() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let config = edge(&nats.url(), r#", envelope = "patchwork""#, "").replace("github.{kind}", "github.all");
@@ -120,7 +124,7 @@ async fn a_replay_still_knows_the_kind_of_event_that_no_field_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_envelope_is_the_one_that_patchworks_workers_know() {
+async fn the_envelope_is_the_one_that_patchworks_workers_parse() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&edge(&nats.url(), r#", envelope = "patchwork""#, ""));
@@ -163,8 +167,8 @@ async fn without_a_stream_it_fails_with_the_command_that_makes_one_and_goes_on_w
     let nats = Nats::start();
     let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 50, first = "100ms", longest = "200ms" }"#));
     house.deliver(IN, &push("d-1", 1)).await;
-    until("the reason to be told", || house.log().contains("no stream has the subject `github.push`")).await;
-    until("it to be told", || house.log().contains("nats stream add GITHUB --subjects 'github.*'")).await;
+    until("the reason in the log", || house.log().contains("no stream has the subject `github.push`")).await;
+    until("the command in the log", || house.log().contains("nats stream add GITHUB --subjects 'github.*'")).await;
     nats.stream("GITHUB", LONG).await;
     house.quiet().await;
     assert_eq!((house.count("done"), nats.count("GITHUB").await), (1, 1));
@@ -177,13 +181,13 @@ async fn core_nats_is_refused_unless_it_is_asked_for_in_so_many_words() {
     house.deliver(IN, &push("d-1", 1)).await;
     house.quiet().await;
     assert_eq!(house.count("dead"), 1);
-    until("it to be told", || house.log().contains("no stream has the subject")).await;
+    until("the reason in the log", || house.log().contains("no stream has the subject")).await;
 
     let house = House::new(&edge(&nats.url(), ", core = true", ""));
     let listening = nats.listen("github.push");
     let sending = async {
-        until("it to be said", || house.log().contains("at most once")).await;
-        // Who listens is there before anything is sent: the server has answered its flush.
+        until("the warning in the log", || house.log().contains("at most once")).await;
+        // The subscriber is there before anything is sent: the server has answered its flush.
         tokio::time::sleep(Duration::from_millis(200)).await;
         house.deliver(IN, &push("d-2", 2)).await;
         house.quiet().await;
@@ -198,19 +202,19 @@ async fn a_window_shorter_than_the_retries_is_said_at_the_start_with_the_command
     let nats = Nats::start();
     nats.stream("GITHUB", Duration::from_mins(2)).await;
     let house = House::new(&edge(&nats.url(), "", ""));
-    until("the window to be told", || house.log().contains("has a duplicate window of 2m")).await;
-    until("it to be told", || house.log().contains("nats stream edit GITHUB --dupe-window")).await;
-    until("the sync to be told", || house.log().contains("sync_interval: always")).await;
+    until("the window in the log", || house.log().contains("has a duplicate window of 2m")).await;
+    until("the command in the log", || house.log().contains("nats stream edit GITHUB --dupe-window")).await;
+    until("the sync interval in the log", || house.log().contains("sync_interval: always")).await;
 
     let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 1, first = "1s" }"#));
-    until("the sync to be told", || house.log().contains("sync_interval: always")).await;
+    until("the sync interval in the log", || house.log().contains("sync_interval: always")).await;
     let (log, horizon) = (house.log(), "has a duplicate window");
-    // One attempt, and two more in doubt, each with a lease of 30 s and 5 s to answer.
+    // One attempt, and two more in doubt, each with a lease of 30 s and 5 s to respond.
     assert!(!log.contains(horizon), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_is_no_token_is_rejected_in_words() {
+async fn a_field_that_is_not_one_subject_token_is_rejected_with_the_reason() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let config = edge(&nats.url(), "", "").replace("header.x-github-event", "body.kind");
@@ -229,11 +233,11 @@ async fn a_field_that_is_no_token_is_rejected_in_words() {
     }
     house.quiet().await;
     assert_eq!((house.count("dead"), nats.count("GITHUB").await), (4, 0));
-    until("it to be told", || house.log().contains("the field `kind` is not one token of a subject")).await;
+    until("the reason in the log", || house.log().contains("the field `kind` is not one token of a subject")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_larger_than_the_server_takes_is_rejected() {
+async fn a_message_larger_than_the_servers_max_payload_is_rejected() {
     let nats = Nats::with("max_payload: 4096\njetstream { store_dir: \"data\" }");
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&edge(&nats.url(), "", ""));
@@ -245,11 +249,11 @@ async fn a_message_larger_than_the_server_takes_is_rejected() {
         .await;
     house.quiet().await;
     assert_eq!(house.count("dead"), 1);
-    until("it to be told", || house.log().contains("too large for the server")).await;
+    until("the reason in the log", || house.log().contains("too large for the server")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_waited_for() {
+async fn an_unreachable_server_is_waited_for() {
     let mut nats = Nats::absent("jetstream { store_dir: \"data\" }");
     let house = House::new(&edge(
         &nats.url(),
@@ -257,7 +261,7 @@ async fn a_server_that_is_not_there_is_waited_for() {
         r#"retry = { attempts = 100, first = "100ms", longest = "200ms" }"#,
     ));
     assert_eq!(house.deliver(IN, &push("d-1", 1)).await.status, 202);
-    until("the reason to be told", || house.log().contains("not connected to nats://")).await;
+    until("the reason in the log", || house.log().contains("not connected to nats://")).await;
     assert!(nats.up());
     nats.stream("GITHUB", LONG).await;
     house.quiet().await;

@@ -1,4 +1,4 @@
-//! Redeliver through NATS: what failed at a worker is published again by the edge, and the worker decides.
+//! Redeliver through NATS: the edge publishes the delivery again, and the worker decides whether to act.
 
 use super::lossy_proxy::Proxy;
 use super::server::Nats;
@@ -6,12 +6,12 @@ use super::support::{Answer, House, until};
 use super::{IN, LONG, Sent, edge, message, push, worker};
 use std::time::Duration;
 
-/// Long enough that nothing is published again unless the test says that time has passed.
+/// So long that nothing is published again unless the test lets time pass.
 const LATER: &str = r#"rearm_after = "30m""#;
-/// A worker's action that fails until there is a file.
+/// A worker's action that fails until the file `go` exists.
 const FAILS: &str = r#"run = { steps = ["echo tried >> lines; test -e go"] }"#;
 
-/// Stops the node, lets an hour pass for what is over in its store, and starts it again.
+/// Stops the node, moves the times of ended events in its store back by an hour, and starts it again.
 fn an_hour_passes(house: &mut House) {
     house.stop();
     let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
@@ -34,7 +34,7 @@ async fn stream() -> Nats {
     nats
 }
 
-/// An edge whose first message is published, and an hour passed since.
+/// An edge that published its first message an hour ago, and the id of that event.
 async fn published(nats: &Nats, keys: &str, sent: &Sent) -> (House, String) {
     let mut house = House::new(&edge(&nats.url(), keys, LATER));
     let first = house.deliver(IN, sent).await;
@@ -64,7 +64,11 @@ async fn what_failed_at_a_worker_is_redelivered_from_github_and_acts_once() {
     std::fs::write(worker.path("go"), "").unwrap();
     let kept = house.sql("select ended_at || ' ' || keep_from from events");
 
-    assert_eq!(heard(&house.deliver(IN, &sent).await), (202, "accepted".into(), event.clone()), "as what is re-armed");
+    assert_eq!(
+        heard(&house.deliver(IN, &sent).await),
+        (202, "accepted".into(), event.clone()),
+        "the response of a re-armed event"
+    );
     until("it to be done at the worker", || worker.count("done") == 1).await;
     assert_eq!(worker.lines("lines"), ["tried", "tried"]);
     assert_eq!(worker.sql("select count(*) from events"), ["1"], "the same event there");
@@ -73,7 +77,7 @@ async fn what_failed_at_a_worker_is_redelivered_from_github_and_acts_once() {
 
     an_hour_passes(&mut house);
     assert_eq!(house.deliver(IN, &sent).await.word(), "accepted");
-    until("the worker to know it", || worker.log().contains("of=done")).await;
+    until("the worker to recognise it", || worker.log().contains("of=done")).await;
     house.quiet().await;
     assert_eq!(worker.lines("lines"), ["tried", "tried"], "done there: a duplicate");
     assert_eq!(message_ids(&nats).await, [event.clone(), format!("{event}.r1"), format!("{event}.r2")]);
@@ -88,11 +92,11 @@ async fn what_failed_at_a_worker_is_redelivered_from_github_and_acts_once() {
     assert_eq!(house.sql("select life || ' ' || state from events"), ["1 done"]);
     let back = "select (ended_at + 3600000000) || ' ' || (keep_from + 3600000000) from events";
     assert_eq!(house.sql(back), kept, "kept from its first end");
-    assert!(!house.sql("select headers from payloads").concat().contains("sha256="), "the signature went again");
+    assert!(!house.sql("select headers from payloads").concat().contains("sha256="), "the signature is removed again");
     told(&house, &event).await;
 }
 
-/// The same words everywhere.
+/// Checks that the API, the metrics, `show`, `check` and the log all report it.
 async fn told(house: &House, event: &str) {
     let shown = house.ask("GET", &format!("/api/events/{event}")).await.json();
     let again = &shown["published_again"];
@@ -128,7 +132,7 @@ async fn an_edge_killed_before_it_publishes_again_does_so_under_the_same_message
     let mut nats = stream().await;
     let sent = push("d-1", 1);
     let (mut house, event) = published(&nats, r#", timeout = "1s""#, &sent).await;
-    // Written, and not published: there is no server to publish to.
+    // Recorded, but not published: there is no server.
     nats.kill();
     assert_eq!(house.deliver(IN, &sent).await.word(), "accepted");
     house.kill();
@@ -189,7 +193,7 @@ async fn what_cannot_be_published_again_is_dead_until_the_next_redelivery() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_replay_and_without_its_body_it_is_published_again_with_what_arrives() {
+async fn after_a_replay_an_event_without_its_body_is_published_again_with_the_arriving_one() {
     let nats = stream().await;
     let sent = push("d-1", 1);
     let (mut house, event) = published(&nats, "", &sent).await;
@@ -207,7 +211,7 @@ async fn after_a_replay_and_without_its_body_it_is_published_again_with_what_arr
     assert_eq!(nats.messages("GITHUB").await[2].body, sent.body);
 }
 
-/// What a redelivery an hour later is answered, with these keys, and how many messages there are then.
+/// The response to a redelivery an hour later, with these keys, and the number of messages after it.
 async fn redelivered(publish: &str, route: &str) -> (String, u64) {
     let nats = stream().await;
     let sent = push("d-1", 1);
@@ -225,7 +229,7 @@ async fn github_is_published_again_by_default_and_nobody_else_and_not_without_a_
     assert_eq!(redelivered("", "").await, ("accepted".into(), 2));
     assert_eq!(redelivered("", r#"redelivery = "ignore""#).await, ("duplicate".into(), 1));
     assert_eq!(redelivered("", r#"redelivery = "retry""#).await, ("duplicate".into(), 1));
-    // The stream hears of it all the same; nobody says so.
+    // A stream stores messages of core NATS, too, but does not confirm that.
     assert_eq!(redelivered(", core = true", "").await, ("duplicate".into(), 1));
     assert_eq!(redelivered(", core = true", r#"redelivery = "again""#).await, ("accepted".into(), 2));
 }
@@ -254,7 +258,7 @@ once   = { per = ["delivery"], change = { of = ["repo"], to = ["n"], order = "n"
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sibling_of_the_delivery_publishes_nothing_again() {
+async fn an_equal_body_under_another_id_publishes_nothing_again() {
     let nats = stream().await;
     let sent = push("d-1", 1);
     let config =

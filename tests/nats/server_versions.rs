@@ -1,11 +1,11 @@
-//! Servers of several ages: what works with the oldest, and what needs a newer one and says so.
+//! Server versions: what works with the oldest, and what needs a newer one and reports that.
 
 use super::lossy_proxy::Proxy;
 use super::server::{Nats, until_async, version};
 use super::support::{House, until};
 use super::{IN, LONG, edge, message, push, worker};
 
-/// What makes a worker write a line for each event it acts on.
+/// The action of a worker that writes a line for each event it acts on.
 const LINES: &str = r#"run = { steps = ["echo \"$HOOKONCE_FIELD_N\" >> lines"] }"#;
 /// Two of the subjects of a stream.
 const TWO: &str = r#", create = true, subjects = ["github.push", "github.issues"]"#;
@@ -18,7 +18,7 @@ fn check_live(config: &str, well: bool, words: &str) {
     assert!(said.status.success() == well && text.contains(words), "expected {words:?}:\n{text}");
 }
 
-/// A server before 2.10 ignores such a filter and would hand out everything.
+/// A server before 2.10 ignores a filter of several subjects and would deliver all messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_of_several_subjects_takes_those_alone_or_is_not_made_by_an_old_server() {
     let nats = Nats::start();
@@ -27,7 +27,7 @@ async fn a_consumer_of_several_subjects_takes_those_alone_or_is_not_made_by_an_o
     let config = worker(&old.url, TWO, LINES);
     check_live(&config, false, TOO_OLD);
     let house = House::new(&config);
-    until("it to be told", || house.log().contains(TOO_OLD)).await;
+    until("the reason in the log", || house.log().contains(TOO_OLD)).await;
     assert!(nats.jetstream().await.get_stream("GITHUB").await.unwrap().consumer_info("hookonce").await.is_err());
     drop(house);
 
@@ -48,13 +48,13 @@ async fn a_consumer_of_several_subjects_takes_those_alone_or_is_not_made_by_an_o
     assert_eq!(lines, ["1", "3"]);
 }
 
-/// All subjects of the stream need no filter.
+/// A consumer of all subjects of its stream needs no filter.
 #[tokio::test(flavor = "multi_thread")]
-async fn create_makes_a_stream_of_several_subjects_on_an_old_server_too() {
+async fn create_makes_a_stream_of_several_subjects_even_on_an_old_server() {
     let nats = Nats::start();
     let old = Proxy::pretending(nats.port(), "2.9.10").await;
     let house = House::new(&worker(&old.url, TWO, LINES));
-    until("it to take", || house.log().contains("taking")).await;
+    until("the stream to be read", || house.log().contains("taking")).await;
     for (n, kind) in [(1, "push"), (2, "issues")] {
         let sent = push(&format!("d-{n}"), n);
         nats.put(&format!("github.{kind}"), &message(&sent), &sent.body).await;
@@ -63,7 +63,7 @@ async fn create_makes_a_stream_of_several_subjects_on_an_old_server_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_older_than_the_oldest_that_works_is_told_at_the_start_and_by_check() {
+async fn a_server_that_is_too_old_is_reported_at_start_and_by_check() {
     const NEEDED: &str = "the server is nats-server 2.8.4, but 2.9 or newer is required";
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
@@ -72,13 +72,13 @@ async fn a_server_older_than_the_oldest_that_works_is_told_at_the_start_and_by_c
     for config in [edge(&old.url, "", ""), worker(&old.url, "", LINES)] {
         check_live(&config, true, NEEDED);
         let house = House::new(&config);
-        until("it to be told", || house.log().contains(NEEDED)).await;
+        until("the warning in the log", || house.log().contains(NEEDED)).await;
     }
     let debians = Proxy::pretending(nats.port(), "2.9.10").await;
     let house = House::new(&edge(&debians.url, "", ""));
-    until("what it cannot be told to do", || house.log().contains("with nats-server 2.10 or newer; it is 2.9.10"))
+    until("the missing feature in the log", || house.log().contains("with nats-server 2.10 or newer; it is 2.9.10"))
         .await;
     house.deliver(IN, &push("d-1", 1)).await;
     until("it to be published", || house.count("done") == 1).await;
-    assert!(!house.log().contains("is needed"), "{}", house.log());
+    assert!(!house.log().contains("is required"), "{}", house.log());
 }

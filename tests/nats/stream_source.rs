@@ -1,11 +1,11 @@
-//! A stream as a source: what is taken, acknowledged, laid aside, and told.
+//! A stream as a source: which messages are read, acknowledged and quarantined, and what is logged.
 
 use super::server::{Nats, until_async};
 use super::support::{House, Sent, until};
 use super::{LONG, edge, message, push, worker};
 use std::time::Duration;
 
-/// What makes a worker write a line for each event it acts on.
+/// The action of a worker that writes a line for each event it acts on.
 const LINES: &str = r#"run = { steps = ["echo \"$HOOKONCE_FIELD_N\" >> lines"] }"#;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_message_is_verified_again_acted_on_once_and_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_ignored_or_stale_is_acknowledged_too() {
+async fn ignored_and_stale_messages_are_acknowledged_too() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
@@ -39,7 +39,7 @@ when     = 'n < 9'
 once     = { per = ["delivery"], change = { of = ["repo"], to = ["n"], order = "n" } }"#,
     );
     let worker = House::new(&config);
-    // New, older than it, the same again, and not for us.
+    // New, older, the same again, and not selected by `when`.
     for (id, n, word) in [("d-1", 2, "done"), ("d-2", 1, "stale"), ("d-1", 2, "duplicate"), ("d-4", 9, "ignored")] {
         nats.put("github.push", &message(&push(id, n)), &push(id, n).body).await;
         until(word, || worker.log().contains(word)).await;
@@ -49,12 +49,13 @@ once     = { per = ["delivery"], change = { of = ["repo"], to = ["n"], order = "
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_stream_or_consumer_is_told_with_its_command_and_taken_when_it_is_there() {
+async fn a_missing_stream_or_consumer_is_logged_with_its_command_and_used_once_it_exists() {
     let nats = Nats::start();
     let worker = House::new(&worker(&nats.url(), "", LINES));
-    until("the stream to be asked for", || worker.log().contains("nats stream add GITHUB --subjects")).await;
+    until("the command for the stream in the log", || worker.log().contains("nats stream add GITHUB --subjects")).await;
     nats.stream("GITHUB", LONG).await;
-    until("the consumer to be asked for", || worker.log().contains("nats consumer add GITHUB hookonce")).await;
+    until("the command for the consumer in the log", || worker.log().contains("nats consumer add GITHUB hookonce"))
+        .await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
     nats.put("github.push", &message(&push("d-1", 1)), &push("d-1", 1).body).await;
     until("the line", || worker.lines("lines") == ["1"]).await;
@@ -64,26 +65,26 @@ async fn a_missing_stream_or_consumer_is_told_with_its_command_and_taken_when_it
 async fn create_makes_the_stream_and_the_consumer() {
     let nats = Nats::start();
     let worker = House::new(&worker(&nats.url(), r#", create = true, subjects = ["github.>"]"#, LINES));
-    until("it to take", || worker.log().contains("taking")).await;
+    until("the stream to be read", || worker.log().contains("taking")).await;
     nats.put("github.push", &message(&push("d-1", 1)), &push("d-1", 1).body).await;
     until("the line", || worker.lines("lines") == ["1"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_connection_at_start_is_said_and_http_is_served_meanwhile() {
+async fn no_connection_at_start_is_logged_and_http_is_served_meanwhile() {
     let mut nats = Nats::absent("jetstream { store_dir: \"data\" }");
     let config = worker(&nats.url(), r#", create = true, subjects = ["github.>"]"#, LINES);
     let http = "[source.web]\npath = \"/web\"\nverify = { scheme = \"github\", secret = { env = \"SECRET\" } }\n";
     let worker = House::new(&format!("{config}{http}"));
-    until("it to be told", || worker.log().contains("not connected to nats://")).await;
+    until("the reason in the log", || worker.log().contains("not connected to nats://")).await;
     assert_eq!(worker.deliver("/web", &push("w", 1)).await.status, 202);
     assert!(nats.up());
-    until("it to take", || worker.log().contains("taking")).await;
+    until("the stream to be read", || worker.log().contains("taking")).await;
     nats.put("github.push", &message(&push("d-1", 1)), &push("d-1", 1).body).await;
     until("the line", || worker.lines("lines") == ["1"]).await;
 }
 
-/// Puts one message in, and expects it in quarantine for this reason.
+/// Puts one message into the stream, and expects it in quarantine for this reason.
 async fn check_aside(keys: &str, verify: &str, headers: &[(String, String)], body: &[u8], why: &str) {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
@@ -97,7 +98,7 @@ async fn check_aside(keys: &str, verify: &str, headers: &[(String, String)], bod
     assert_eq!(worker.sql("select count(*) from keys"), ["0"]);
     let lies = worker.sql("select why from quarantine");
     assert!(lies.len() == 1 && lies[0].contains(why), "{lies:?}");
-    until("it to be told", || worker.log().contains("quarantined")).await;
+    until("the quarantine in the log", || worker.log().contains("quarantined")).await;
     let listed = worker.ask("GET", "/api/quarantine").await.json();
     let message = listed["messages"][0]["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with(&format!("GITHUB:{sequence}@")), "{message}");
@@ -113,7 +114,7 @@ async fn a_malformed_envelope_lies_in_quarantine_and_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_limit_lies_in_quarantine_and_is_given_up() {
+async fn a_body_over_the_limit_is_quarantined_and_acknowledged() {
     let sent = Sent::github("push", "d-1", &format!(r#"{{"n":1,"x":"{}"}}"#, "x".repeat(3000)));
     check_aside("", "", &message(&sent), &sent.body, "at most 2048 are accepted (body_max)").await;
 }
@@ -135,7 +136,8 @@ async fn a_forged_delivery_suppresses_nothing() {
     let real = push("d-1", 1);
     let bad = format!("sha256={}", "0".repeat(64));
     let forged = real.clone().with("x-hub-signature-256", &bad);
-    // The same id with a bad signature, with none, and an old signed body under the id that is still to come.
+    // The same id with a bad signature, the same id without one, and an old signed body under the id of the real
+    // delivery that comes later.
     nats.put("github.push", &message(&forged), &forged.body).await;
     let bare: Vec<_> = message(&real).into_iter().filter(|(name, _)| !name.contains("Signature")).collect();
     nats.put("github.push", &bare, &real.body).await;
@@ -150,9 +152,9 @@ async fn a_forged_delivery_suppresses_nothing() {
     assert_eq!(worker.sql("select why from quarantine"), ["bad_signature", "bad_signature"]);
 }
 
-/// As docs/nats.md writes them: neither the edge nor the worker says what makes two deliveries the same.
+/// With the configs of docs/nats.md: neither the edge nor the worker configures what makes two deliveries the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_signed_body_under_five_ids_is_one_message_at_the_edge_and_one_line_at_a_worker() {
+async fn one_signed_body_under_five_ids_is_one_event_at_the_edge_and_one_line_at_a_worker() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
@@ -161,7 +163,7 @@ async fn one_signed_body_under_five_ids_is_one_message_at_the_edge_and_one_line_
     let sent = |id: &str| push(id, 1);
     for id in ["a", "b", "c", "d", "e"] {
         edge.deliver(super::IN, &sent(id)).await;
-        // Whoever can publish sends it past the edge.
+        // Any client that can publish may bypass the edge.
         nats.put("github.push", &message(&sent(id)), &sent(id).body).await;
     }
     nats.put("github.push", &message(&push("last", 2)), &push("last", 2).body).await;
@@ -175,19 +177,19 @@ async fn one_signed_body_under_five_ids_is_one_message_at_the_edge_and_one_line_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envelope_of_ours_is_verified_again_and_one_of_others_needs_none() {
+async fn an_envelope_from_the_edge_is_verified_again_and_a_foreign_one_needs_verify_none() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
     let edge = House::new(&edge(&nats.url(), r#", envelope = "patchwork""#, ""));
     let carried = House::new(&worker(&nats.url(), r#", envelope = "patchwork""#, LINES));
-    // Signed with the newline at its end.
+    // Signed including the newline at its end.
     let line = Sent::github("push", "d-1", "{\"n\":1,\"ref\":\"r\",\"after\":\"a\",\"commits\":[]}\n");
     edge.deliver(super::IN, &line).await;
     until("the line", || carried.lines("lines") == ["1"]).await;
-    // Written anew by somebody else: no signature fits any more.
+    // Serialised by another program: no signature matches it.
     nats.put("github.push", &[], br#"{"delivery_id":"d-2","event":"push","payload":{"n":2}}"#).await;
-    until("it to lie aside", || carried.sql("select why from quarantine") == ["bad_signature"]).await;
+    until("it to be quarantined", || carried.sql("select why from quarantine") == ["bad_signature"]).await;
     drop(carried);
     let config = worker(&nats.url(), r#", envelope = "patchwork""#, LINES);
     let scheme = r#"{ scheme = "carried", of = "github", secret = { env = "SECRET" } }"#;
@@ -210,7 +212,7 @@ async fn with_ack_done_a_message_is_in_progress_while_its_action_runs() {
     let worker = House::new(&config);
     nats.put("github.push", &message(&push("d-1", 1)), &push("d-1", 1).body).await;
     until("it to begin", || worker.lines("lines").len() == 1).await;
-    // Three times as long as a message may be unanswered.
+    // Three times as long as a message may stay unacknowledged.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(nats.left("GITHUB", "hookonce").await, (1, 0), "not acknowledged yet");
     std::fs::write(worker.path("go"), "").unwrap();
@@ -233,7 +235,7 @@ async fn drain_stops_pulling_finishes_what_runs_and_hands_the_rest_back() {
     until("the first line", || !worker.lines("lines").is_empty()).await;
     assert!(worker.stop().success());
     let before = worker.lines("lines").len();
-    // Far sooner than the five minutes after which an unanswered message comes again.
+    // Far sooner than the five minutes after which an unacknowledged message is redelivered.
     worker.start();
     until("all lines", || worker.lines("lines").len() >= 6).await;
     until_async("all to be acknowledged", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;
@@ -244,10 +246,10 @@ async fn drain_stops_pulling_finishes_what_runs_and_hands_the_rest_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_store_cannot_take_now_is_handed_back_and_taken_later() {
+async fn a_message_that_the_store_cannot_take_now_is_handed_back_and_taken_later() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
-    // Far longer than the test: what comes again came because it was handed back.
+    // Far longer than the test: a message that comes again was handed back.
     nats.consumer("GITHUB", Duration::from_mins(5)).await;
     let worker = House::new(&worker(&nats.url(), "", LINES));
     let db = rusqlite::Connection::open(worker.path("hookonce.db")).unwrap();
@@ -255,7 +257,7 @@ async fn what_the_store_cannot_take_now_is_handed_back_and_taken_later() {
     nats.put("github.push", &message(&push("d-1", 1)), &push("d-1", 1).body).await;
     nats.put("github.push", &[], b"no signature").await;
     until("the store to be out of reach", || worker.log().contains("the store is out of reach")).await;
-    assert_eq!(nats.left("GITHUB", "hookonce").await, (2, 0), "neither is acknowledged nor given up");
+    assert_eq!(nats.left("GITHUB", "hookonce").await, (2, 0), "neither is acknowledged");
     db.execute_batch("rollback").unwrap();
     until("the line", || worker.lines("lines") == ["1"]).await;
     until_async("both to be answered", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;

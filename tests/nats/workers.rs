@@ -1,6 +1,6 @@
-//! The row of the second user as they would run it: a delivery of GitHub's at the edge, a stream, three workers on one
-//! PostgreSQL. One consumer writes into the database in the commit of the event's end, a second one comments, which
-//! cannot be taken back. Deliveries come twice and forged, and a worker dies in the middle of a comment.
+//! Patchwork's setup as they would run it: GitHub's deliveries at the edge, a stream, and three workers on one
+//! PostgreSQL. One consumer writes into the database in the commit of the event's end; a second one posts comments,
+//! which cannot be undone. Deliveries come twice and forged, and a worker dies during a comment.
 
 use super::postgres::Server;
 use super::server::{Nats, until_async};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-/// A worker, which never ends its comment on the fatal one.
+/// The config of a worker whose comment on the number `fatal` never ends.
 fn worker(nats: &Nats, store: &str, comments: &Path, fatal: u64) -> String {
     let (url, comments) = (nats.url(), comments.display());
     format!(
@@ -65,7 +65,7 @@ async fn from_github_over_the_edge_and_the_stream_three_workers_write_once_and_c
 
     for n in 1..=all {
         let real = push(&format!("g-{n}"), n);
-        // Somebody who knows the id of a delivery, but no secret, comes first: at the edge, and past it.
+        // First comes a sender that knows the id of a delivery, but not the secret: at the edge, and bypassing it.
         let mut forged = push(&format!("g-{n}"), n).with("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
         forged.body = format!("{{\"n\":{}}}", n + all).into();
         if n % 10 == 1 {
@@ -76,12 +76,12 @@ async fn from_github_over_the_edge_and_the_stream_three_workers_write_once_and_c
         if n % 3 == 0 {
             assert_eq!(edge.deliver(IN, &real).await.word(), "duplicate");
         }
-        // And the same delivery once more, past the edge and the stream's own window.
+        // The same delivery once more, bypassing the edge and the stream's own deduplication.
         if n % 4 == 0 {
             nats.put("github.push", &message(&real), &real.body).await;
         }
     }
-    // The worker that comments on the fatal one dies, and comes back.
+    // The worker that comments on the fatal number is killed and started again.
     until("the fatal comment to begin", || !lines(folder.path(), "fatal").is_empty()).await;
     let guard = lines(folder.path(), "fatal")[0];
     let dies = workers.iter_mut().find(|worker| is_below(guard, worker.pid())).expect("one of them runs it");
@@ -101,7 +101,7 @@ async fn from_github_over_the_edge_and_the_stream_three_workers_write_once_and_c
     let rows = sql.query("select delivery, n, kind from pushes order by n", &[]).await.unwrap();
     let rows: Vec<(String, i64, String)> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
     let expected = (1..=all).map(|n| (format!("g-{n}"), i64::try_from(n).unwrap(), "push".to_owned()));
-    assert_eq!(rows, expected.collect::<Vec<_>>(), "one row for each delivery, and none of a forged one");
+    assert_eq!(rows, expected.collect::<Vec<_>>(), "one row for each delivery, and none for a forged one");
     let (begun, posted) = (lines(folder.path(), "begun"), lines(folder.path(), "posted"));
     assert_eq!(begun.len(), begun.iter().collect::<BTreeSet<_>>().len(), "no comment was begun twice");
     let query = "select fields->>'n' from events where source = 'bot' and state = 'dead' and cause = 'in_doubt'";
@@ -109,16 +109,16 @@ async fn from_github_over_the_edge_and_the_stream_three_workers_write_once_and_c
     let held: BTreeSet<u64> = held.iter().map(|row| row.get::<_, String>(0).parse().unwrap()).collect();
     assert!(held.contains(&fatal) && !posted.contains(&fatal), "{held:?}");
     let done = count("events where state = 'done'").await;
-    assert_eq!(done + held.len() as u64, 2 * all, "what is not done is held for a person, and nothing else");
+    assert_eq!(done + held.len() as u64, 2 * all, "every event that is not done is held for the operator");
     let known: BTreeSet<_> = posted.iter().copied().chain(held.iter().copied()).collect();
-    assert_eq!(known, (1..=all).collect(), "every comment was posted, or waits for a person");
+    assert_eq!(known, (1..=all).collect(), "every comment was posted, or is held for the operator");
     let forged = all.div_ceil(10);
     for source in ["index", "bot"] {
         let lie = count(&format!("quarantine where source = '{source}'")).await;
-        assert_eq!(lie, forged, "every forged message lies aside for {source}");
+        assert_eq!(lie, forged, "every forged message of {source} is quarantined");
     }
     println!(
-        "the whole row: N = {all} deliveries, {forged} forged before, {} repeated: {} rows, {} comments, {} held",
+        "the whole setup: N = {all} deliveries, {forged} forged before, {} repeated: {} rows, {} comments, {} held",
         all / 3 + all / 4,
         rows.len(),
         posted.len(),
@@ -126,7 +126,7 @@ async fn from_github_over_the_edge_and_the_stream_three_workers_write_once_and_c
     );
 }
 
-/// Is this process the other, or below it?
+/// Whether this process is the other or a descendant of it.
 fn is_below(mut pid: u64, of: rustix::process::Pid) -> bool {
     let of = u64::from(of.as_raw_nonzero().get().unsigned_abs());
     while pid > 1 {

@@ -1,9 +1,9 @@
-//! What is wrong with a statement is told at load, with its place.
+//! Errors of a statement in the config are reported at load, with their position.
 
 use crate::config;
 use crate::support::House;
 
-/// What `hookonce check` says of this route on this store.
+/// Whether `hookonce check` accepts this route on this store, and its output.
 fn check(store: &str, route: &str) -> (bool, String) {
     let house = House::empty(&config(store, "", route));
     let said = house.command(&["check"]).output().unwrap();
@@ -12,7 +12,7 @@ fn check(store: &str, route: &str) -> (bool, String) {
 
 fn wrong(store: &str, route: &str, words: &[&str]) {
     let (fine, said) = check(store, route);
-    assert!(!fine, "{route} is taken: {said}");
+    assert!(!fine, "{route} is accepted: {said}");
     for word in words {
         assert!(said.contains(word), "{route}: {said}");
     }
@@ -22,7 +22,7 @@ const SQLITE: &str = "sqlite:hookonce.db";
 const POSTGRES: &str = "postgres://u@127.0.0.1/d";
 
 #[test]
-fn a_name_that_is_no_field_is_an_error_at_its_place() {
+fn an_undeclared_name_is_an_error_at_its_position() {
     for store in [SQLITE, POSTGRES] {
         let said = ["`:txt` is not a declared field", "did you mean `text`?", "hookonce.toml:", "^^^^"];
         wrong(store, r#"sql = "insert into t values (:n, :txt)""#, &said);
@@ -45,7 +45,7 @@ fn transaction_control_and_several_statements_are_errors() {
 }
 
 #[test]
-fn a_store_that_is_no_database_runs_no_statement() {
+fn a_statement_needs_a_store_that_is_a_database() {
     for store in ["memory:", "redis://127.0.0.1:6379/0"] {
         wrong(store, r#"sql = "select 1""#, &["`sql` needs a store that is a database"]);
     }
@@ -72,7 +72,7 @@ fn times_that_do_not_fit_and_two_actions_are_errors() {
 }
 
 #[test]
-fn check_says_what_will_run() {
+fn check_prints_the_statement() {
     let (fine, said) = check(SQLITE, "sql = \"\"\"insert into t\n  values (:n, :body)\"\"\"");
     assert!(fine, "{said}");
     assert!(said.contains("sql        insert into t values (:n, :body), within 5s"), "{said}");

@@ -1,4 +1,4 @@
-//! Exactly so many rows, whatever dies: nodes at random under load, and connections at the commit.
+//! Exactly one row per event, whatever fails: nodes killed at random under load, and connections cut at the commit.
 
 use crate::cutter::Cutter;
 use crate::failing_pooler::FailingPooler;
@@ -11,17 +11,17 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-/// No key of its own: a row too many is a row too many.
+/// Without a key, so that a second row of an event is not refused but counted.
 const SINK: &str = "create table sink (delivery text, event uuid, n int)";
 const ROUTE: &str = "lease = \"3s\"\nretry = { attempts = 50, first = \"20ms\", longest = \"200ms\" }\n\
     sql = { statement = \"insert into sink values (:delivery, :event_id, :n)\", timeout = \"2s\" }";
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Sends to whoever answers until somebody takes it.
+/// Sends a delivery to one node after another until one accepts it.
 async fn send(client: &reqwest::Client, urls: &RwLock<Vec<String>>, delivery: &Sent, first: u64) {
     let until = Instant::now() + PATIENCE;
     for n in usize::try_from(first).unwrap().. {
-        assert!(Instant::now() < until, "nobody took it");
+        assert!(Instant::now() < until, "no node accepted it");
         let url = {
             let urls = urls.read().unwrap();
             urls[n % urls.len()].clone()
@@ -37,7 +37,7 @@ async fn send(client: &reqwest::Client, urls: &RwLock<Vec<String>>, delivery: &S
     }
 }
 
-/// Sends them all, from so many senders, each once or twice.
+/// Sends all deliveries from this many senders, every fifth one twice.
 async fn flood(urls: Arc<RwLock<Vec<String>>>, events: u64, senders: u64) {
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -59,7 +59,7 @@ async fn flood(urls: Arc<RwLock<Vec<String>>>, events: u64, senders: u64) {
     tasks.join_all().await;
 }
 
-/// Waits until all have ended, and counts.
+/// Waits until all events have ended, then counts events and rows.
 async fn exactly(db: &Client, events: u64, what: &str) {
     let start = Instant::now();
     let open = "select count(*) from events where ended_at is null";
@@ -131,6 +131,6 @@ async fn a_pooler_that_fails_at_the_commit_makes_exactly_one_row_for_each_event(
     flood(Arc::new(RwLock::new(vec![node.url(IN)])), events, 8).await;
     exactly(&db, events, "a pooler failed at the commit").await;
     let spoilt = pooler.spoilt.load(Ordering::SeqCst);
-    println!("{spoilt} commits answered with an error of the pooler's");
+    println!("{spoilt} commits answered with an error of the pooler");
     assert!(spoilt > events / 20, "{spoilt}");
 }

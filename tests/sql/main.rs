@@ -1,6 +1,6 @@
-//! `sql`: a statement and the event's end in one commit, on SQLite and PostgreSQL, from outside: real deliveries to the
-//! real binary, real servers, and nodes that are killed.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! `sql`: a statement and the event's end in one commit, on SQLite and PostgreSQL, tested from outside: real deliveries
+//! to the real binary, real servers, and nodes that are killed.
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 mod config;
 #[path = "../support/cutter.rs"]
@@ -21,11 +21,11 @@ mod support;
 
 use support::Sent;
 
-/// Where deliveries arrive.
+/// The path of deliveries.
 const IN: &str = "/in";
 
-/// A source of bodies such as `{"n":1,"text":"a"}` whose route has this statement, in a store at this address. Equal bodies
-/// under two ids are two events here: tests send few bodies and count rows.
+/// The config of a source with bodies such as `{"n":1,"text":"a"}` and a route with this action, in a store at this
+/// URL. Equal bodies under two ids are two events here: tests send few different bodies and count rows.
 fn config(store: &str, keys: &str, route: &str) -> String {
     format!(
         r#"store = "{store}"
@@ -48,7 +48,7 @@ fn number(id: &str, n: u64) -> Sent {
     Sent::github("push", id, &format!("{{\"n\":{n},\"text\":\"t{n}\",\"flag\":true}}"))
 }
 
-/// Values that would be more than values if anybody wrote them into a statement.
+/// Values that would inject SQL if they were written into a statement.
 const INJECTIONS: [&str; 12] = [
     "'; drop table sink; --",
     "' or '1'='1",

@@ -1,11 +1,11 @@
-//! PostgreSQL: the same promises on a server that many nodes share.
+//! `sql` on PostgreSQL: the same guarantees on a server that many nodes share.
 
 use crate::postgres::Server;
 use crate::support::{House, Sent, until};
 use crate::{IN, INJECTIONS, config, number};
 use tokio_postgres::Client;
 
-/// A server with these tables, a node on it whose route is this, and a way to look.
+/// A server with these tables, a node with this route, and a client that looks into the database.
 struct Bench {
     house: House,
     db: Client,
@@ -44,7 +44,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_effect_and_the_end_are_one_commit_and_every_type_takes_its_value() {
+async fn the_effect_and_the_end_are_one_commit_and_every_type_gets_its_value() {
     let tables = "create table sink (delivery text, n int, big numeric, flag boolean, j json, jb jsonb, raw bytea, t text, \
                   e uuid, a smallint, none timestamptz, nt text)";
     let insert = r#"sql = "insert into sink values (:delivery, :n, :n, :flag, :body, :body::jsonb, :body, :body, :event_id, :attempt, :none, :n)""#;
@@ -59,7 +59,7 @@ async fn the_effect_and_the_end_are_one_commit_and_every_type_takes_its_value() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_constraint_is_rejected_with_nothing_written_and_others_go_through() {
+async fn a_violated_constraint_rejects_its_event_alone_and_writes_nothing() {
     let tables = "create table p (id int primary key); insert into p select generate_series(0, 99); \
                   create table sink (n int references p deferrable initially deferred, delivery text unique)";
     let route = "retry = { attempts = 5, first = \"10ms\", longest = \"20ms\" }\n\
@@ -75,7 +75,7 @@ async fn a_constraint_is_rejected_with_nothing_written_and_others_go_through() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_that_takes_too_long_or_does_not_fit_fails_and_leaves_nothing() {
+async fn a_statement_that_takes_too_long_or_misses_its_table_fails_and_leaves_nothing() {
     let route = r#"sql = { statement = "with w as (insert into sink values (:n)) select pg_sleep(:n)", timeout = "2s" }
 retry = { attempts = 2, first = "10ms", longest = "20ms" }"#;
     let bench = Bench::new("create table sink (n int)", "", route).await;
@@ -91,7 +91,7 @@ retry = { attempts = 2, first = "10ms", longest = "20ms" }"#;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_get_in_the_way_of_is_run_again_and_what_ends_its_connection_is_not_for_ever() {
+async fn a_serialization_failure_is_retried_and_a_statement_that_ends_its_connection_not_for_ever() {
     let tables = "create table tries (n serial); create table sink (n int); create sequence calls; \
         create function f(n int) returns void language plpgsql as $$ begin \
         if n = 1 and nextval('calls') < 3 then raise exception 'in the way' using errcode = '40001'; end if; \
@@ -110,7 +110,7 @@ async fn what_others_get_in_the_way_of_is_run_again_and_what_ends_its_connection
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_stay_values() {
+async fn values_are_not_interpreted_as_sql() {
     let insert = r#"sql = "insert into sink values (:text)""#;
     let bench = Bench::new("create table sink (t text)", "respond = \"done\"", insert).await;
     for (n, text) in INJECTIONS.into_iter().enumerate() {
@@ -126,7 +126,7 @@ async fn values_stay_values() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_are_well_never_take_each_others_statements_for_lost() {
+async fn healthy_nodes_never_take_each_others_statements_for_lost() {
     let tables = "create table sink (n int); create sequence calls; \
         create function f(n int) returns void language plpgsql as $$ begin \
         perform pg_sleep(0.25); \
@@ -136,7 +136,7 @@ async fn nodes_that_are_well_never_take_each_others_statements_for_lost() {
         sql = { statement = \"select f(:n)\", timeout = \"2s\" }";
     let bench = Bench::new(tables, "", route).await;
     let other = House::new(&std::fs::read_to_string(bench.house.path("hookonce.toml")).unwrap());
-    // Four run at once on each node: the last ones wait for longer than their lease.
+    // Each node runs four at once: the last ones wait for longer than their lease.
     let all: Vec<_> = (0..72).map(|n| number(&format!("d{n}"), n)).collect();
     let deliver = |(n, sent)| if n % 2 == 0 { bench.house.deliver(IN, sent) } else { other.deliver(IN, sent) };
     futures_util::future::join_all(all.iter().enumerate().map(deliver)).await;

@@ -1,11 +1,11 @@
-//! SQLite: the statement runs on the only writing connection, in a transaction that it shares with nobody.
+//! `sql` on SQLite: the statement runs on the only writing connection, in a transaction of its own.
 
 use crate::support::{House, Sent, until};
 use crate::{IN, INJECTIONS, config, number};
 
 const STORE: &str = "sqlite:hookonce.db";
 
-/// A house whose database has these tables beside hookonce's own.
+/// A node whose database has these tables besides Hookonce's own.
 fn house(tables: &str, keys: &str, route: &str) -> House {
     let mut house = House::new(&config(STORE, keys, "when = 'n == 0'"));
     house.stop();
@@ -35,7 +35,7 @@ async fn the_effect_and_the_end_are_one_commit_and_duplicates_make_one_row() {
 }
 
 #[tokio::test]
-async fn a_constraint_is_rejected_with_nothing_written_and_others_go_through() {
+async fn a_violated_constraint_rejects_its_event_alone_and_writes_nothing() {
     let retry = "retry = { attempts = 5, first = \"10ms\", longest = \"20ms\" }";
     let house = house(SINK, "", &format!("{retry}\n{INSERT}"));
     let all: Vec<_> = (0..40).map(|n| number(&format!("d{n}"), if n % 4 == 0 { 500 + n } else { n })).collect();
@@ -48,7 +48,7 @@ async fn a_constraint_is_rejected_with_nothing_written_and_others_go_through() {
 }
 
 #[tokio::test]
-async fn what_is_deferred_to_the_commit_is_rejected_and_holds_nobody_up() {
+async fn a_constraint_that_fails_at_the_commit_rejects_its_event_alone() {
     let tables = "create table p (id integer primary key); insert into p values (1); \
                   create table sink (n int references p (id) deferrable initially deferred)";
     let house = house(tables, "", r#"sql = "insert into sink values (:n)""#);
@@ -70,12 +70,12 @@ retry = { attempts = 2, first = "10ms", longest = "20ms" }"#;
     assert_eq!(house.sql("select cause || attempt from events where state = 'dead'"), ["failed2"]);
     assert_eq!(house.sql("select count(*) from sink"), ["0"]);
     assert!(house.log().contains("longer than 200 ms"), "{}", house.log());
-    // The pen is free again, and nothing of it hangs on to the next one.
+    // The writing connection is free again, and the next statement is not affected.
     assert_eq!(house.deliver(IN, &number("quick", 1)).await.status, 202);
 }
 
 #[tokio::test]
-async fn a_statement_that_rolls_back_by_itself_takes_nobody_along() {
+async fn a_statement_that_rolls_back_the_transaction_affects_no_other_event() {
     let house = house(SINK, "", r#"sql = "insert or rollback into sink (delivery, n) values ('one', :n)""#);
     let all: Vec<_> = (0..20).map(|n| number(&format!("d{n}"), n)).collect();
     futures_util::future::join_all(all.iter().map(|sent| house.deliver(IN, sent))).await;
@@ -85,7 +85,7 @@ async fn a_statement_that_rolls_back_by_itself_takes_nobody_along() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_fails_until_it_is() {
+async fn a_missing_table_fails_until_it_exists() {
     let retry = "retry = { attempts = 50, first = \"50ms\", longest = \"100ms\" }";
     let house = house("", "", &format!("{retry}\nsql = \"insert into later values (:n)\""));
     house.deliver(IN, &number("a", 1)).await;
@@ -98,7 +98,7 @@ async fn a_table_that_is_not_there_fails_until_it_is() {
 }
 
 #[tokio::test]
-async fn values_stay_values() {
+async fn values_are_not_interpreted_as_sql() {
     let house = house(SINK, "respond = \"done\"", r#"sql = "insert into sink (delivery, body) values (:text, :body)""#);
     for (n, text) in INJECTIONS.into_iter().enumerate() {
         let body = serde_json::json!({ "n": n, "text": text }).to_string();
@@ -128,12 +128,12 @@ async fn a_node_that_is_killed_has_done_all_of_an_event_or_nothing_of_it() {
     assert_eq!(house.sql("select count(*) || '|' || count(distinct event) from sink"), [format!("{all}|{all}")]);
 }
 
-/// Counts to the time limit for `n = 1`.
+/// A statement that runs until its timeout if `n` is 1.
 const COUNTS: &str = "insert into sink (n) with recursive c (x) as (select 1 union all select x + 1 from c) \
     select count(*) from c where :n = 1 union all select :n";
 
 #[tokio::test]
-async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
+async fn statements_that_wait_for_the_writing_connection_do_not_delay_claims() {
     let route = format!("retry = {{ attempts = 1 }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"400ms\" }}");
     let house = house(SINK, "", &route);
     let slow: Vec<_> = (0..30).map(|n| number(&format!("d{n}"), 1)).collect();
@@ -142,8 +142,8 @@ async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
         assert_eq!(house.deliver(IN, &number(&format!("next{n}"), 0)).await.status, 202);
     }
     let over = house.count("dead");
-    assert!(over < 20, "they had to wait until {over} had ended");
-    // Who waits can be cancelled, and has then not run.
+    assert!(over < 20, "they waited until {over} statements had ended");
+    // A waiting statement can be cancelled, and has then not run.
     let waits = house.sql("select id from events where state = 'running' and delivery_id like 'd%' order by id desc");
     let cancelled = house.ask("POST", &format!("/api/events/{}/cancel", waits[0])).await;
     assert_eq!((cancelled.status, &cancelled.json()["cause"]), (200, &"cancelled".into()), "{cancelled:?}");
@@ -153,13 +153,13 @@ async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
 }
 
 #[tokio::test]
-async fn what_a_killed_node_was_at_was_not_done_and_is_never_in_doubt() {
+async fn a_statement_of_a_killed_node_was_not_run_and_is_never_in_doubt() {
     let route = format!(
         "retry = {{ attempts = 1, first = \"10ms\" }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"20s\" }}"
     );
     let mut house = house(SINK, "", &route);
     house.deliver(IN, &number("a", 1)).await;
-    // As often as a payload may end its node.
+    // As often as one payload may kill its node.
     for attempt in 1..=3 {
         let runs = format!("select count(*) from events where state = 'running' and attempt = {attempt}");
         until("the attempt", || house.sql(&runs) == ["1"]).await;
@@ -169,5 +169,5 @@ async fn what_a_killed_node_was_at_was_not_done_and_is_never_in_doubt() {
     house.quiet().await;
     assert_eq!(house.sql("select state || ' ' || cause || ' ' || doubts from events"), ["dead failed 3"]);
     assert_eq!(house.sql("select count(*) from sink"), ["0"]);
-    until("it to be told", || house.log().contains("its lease ran out: nothing was written")).await;
+    until("the reason in the log", || house.log().contains("its lease ran out: nothing was written")).await;
 }

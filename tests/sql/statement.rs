@@ -1,4 +1,4 @@
-//! Which `:names` stand in a statement, and which statements may not run.
+//! Parsing a statement: its `:names`, and the statements that are refused.
 
 use crate::seed::{self, Random};
 use hookonce::decide::limits;
@@ -11,7 +11,7 @@ fn parse(text: &str, dialect: SqlDialect) -> Result<SqlTemplate, SqlTemplateErro
     SqlTemplate::parse(text, dialect, Duration::from_secs(5))
 }
 
-/// The text as it is sent.
+/// The text of the statement as it is sent to the database.
 fn sent(text: &str, dialect: SqlDialect) -> String {
     parse(text, dialect).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}")).numbered.to_string()
 }
@@ -22,12 +22,12 @@ fn refused(text: &str, dialect: SqlDialect, title: &str) {
             assert!(wrong.title.contains(title), "{text}: {wrong:?}");
             assert!(text.get(wrong.at.clone()).is_some(), "{text}: {wrong:?}");
         }
-        Ok(read) => panic!("{dialect:?} takes {text}: {read:?}"),
+        Ok(read) => panic!("{dialect:?} accepts {text}: {read:?}"),
     }
 }
 
 #[test]
-fn a_name_is_numbered_wherever_it_stands_and_never_in_quotes_or_comments() {
+fn a_name_is_numbered_everywhere_but_in_quotes_and_comments() {
     for (text, expected) in [
         ("select f(:a, :b, :a)", "select f($1, $2, $3)"),
         ("select :body::json, ':a', \":a\", 1::int", "select $1::json, ':a', \":a\", 1::int"),
@@ -63,7 +63,7 @@ fn a_name_is_numbered_wherever_it_stands_and_never_in_quotes_or_comments() {
 }
 
 #[test]
-fn what_a_name_stands_for_is_known_at_load() {
+fn the_source_of_a_named_value_is_known_at_load() {
     let names = parse("select :body, :delivery, :event_id, :attempt, :tag", SqlDialect::Sqlite).unwrap().names;
     let what: Vec<_> = names.into_iter().map(|named| named.what).collect();
     let expected = [
@@ -76,7 +76,7 @@ fn what_a_name_stands_for_is_known_at_load() {
     assert_eq!(what, expected);
 }
 
-/// None of these may run: they would end, change or leave our transaction, or are not one statement.
+/// Statements that must be refused: they would end, change or leave our transaction, or are not one statement.
 const REFUSED: &[&str] = &[
     "begin",
     "BEGIN IMMEDIATE",
@@ -142,10 +142,10 @@ const REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn whatever_would_end_or_leave_the_transaction_is_refused() {
+fn a_statement_that_would_end_or_leave_the_transaction_is_refused() {
     for text in REFUSED {
         for dialect in BOTH {
-            assert!(parse(text, dialect).is_err(), "{dialect:?} takes {text}");
+            assert!(parse(text, dialect).is_err(), "{dialect:?} accepts {text}");
         }
     }
     assert!(REFUSED.len() >= 40);
@@ -184,7 +184,7 @@ fn several_statements_are_refused_however_they_hide() {
 }
 
 #[test]
-fn what_never_ends_and_parameters_without_a_name_are_refused() {
+fn unterminated_text_and_parameters_without_a_name_are_refused() {
     for text in ["select 'a", "select \"a", "select /* a", "select 'a''"] {
         for dialect in &BOTH {
             refused(text, *dialect, "never ends");
@@ -216,7 +216,7 @@ fn what_never_ends_and_parameters_without_a_name_are_refused() {
 }
 
 #[test]
-fn any_text_at_all_is_read_or_refused() {
+fn any_text_is_parsed_or_refused() {
     let pieces = [
         "'", "\"", "$", "$a$", "/*", "*/", "--", "\n", ":", "::", ":a", ";", "e'", "\\", "ü", "[", "]", "select ", "?",
         "`", "1",

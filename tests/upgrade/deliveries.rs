@@ -1,4 +1,4 @@
-//! The deliveries that filled the stores: what was sent, byte by byte, and what the first release answered.
+//! The deliveries that filled the stores, byte by byte, and the responses of the first release.
 
 use crate::folder;
 use crate::support::{Answer, Sent, payload, storm};
@@ -7,11 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// When everything was signed: 2026-11-15T00:00:00Z.
+/// The time of all signatures: 2026-11-15T00:00:00Z.
 const SIGNED_AT: u64 = 1_794_700_800;
 const SECRET: &str = "It's a Secret to Everybody";
 
-/// One delivery, its first answer and that of its repeat.
+/// One delivery, its first response and that to its repeat.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) path: String,
@@ -21,15 +21,15 @@ pub(crate) struct Kept {
     pub(crate) repeat: Told,
 }
 
-/// What of an answer is the same on every store.
+/// The part of a response that is the same on every store.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     status: u16,
-    /// Its `status` word, where it has one.
+    /// Its `status` member, if it has one.
     word: String,
-    /// The state of the event, where it is told.
+    /// The state of the event, if the response has it.
     pub(crate) state: String,
-    /// The body, where it is a kept answer given again.
+    /// The body, if it is a stored response.
     replayed: Option<String>,
 }
 
@@ -47,8 +47,8 @@ impl Kept {
         Sent { headers: self.headers.clone(), body: self.body.clone().into_bytes() }
     }
 
-    /// Whether an answer is that of a repeat, as the first release gave it. What waited may be over by now; what a
-    /// sender that waits hears of a dead event is this release's to say, as long as it is not a new event.
+    /// Checks that a response is that of a repeat, as the first release gave it. Events that waited may have ended by
+    /// now. How a waiting sender learns of a dead event may differ between releases, as long as it is not a new event.
     pub(crate) fn is_repeated_by(&self, answer: &Answer) {
         let told = Told::of(answer);
         match self.repeat.state.as_str() {
@@ -59,19 +59,19 @@ impl Kept {
     }
 }
 
-/// Everything that was sent, in order.
+/// All deliveries that were sent, in order.
 pub(crate) fn kept() -> Vec<Kept> {
     let text = std::fs::read_to_string(folder().join("deliveries.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Writes them down.
+/// Writes them into the fixtures.
 pub(crate) fn keep(all: &[Kept]) {
     let lines: String = all.iter().map(|kept| serde_json::to_string(kept).unwrap() + "\n").collect();
     std::fs::write(folder().join("deliveries.jsonl"), lines).unwrap();
 }
 
-/// What is sent to the first release, in order. What comes as a duplicate here leaves a sighting or an alias.
+/// The deliveries to send to the first release, in order. Duplicates among them leave a sighting or an alias.
 pub(crate) fn all() -> Vec<Kept> {
     let number = |n: u32| format!("{{\"n\":{n}}}");
     let number_of = |n: u32, of: &str| format!("{{\"n\":{n},\"of\":\"{of}\"}}");
@@ -95,13 +95,13 @@ pub(crate) fn all() -> Vec<Kept> {
         send("/sports", sports(n));
         send("/ci", upload(n));
     }
-    send("/github", Sent::github("push", "github-1-anew", &number(1))); // an equal body: there it acted again
+    send("/github", Sent::github("push", "github-1-anew", &number(1))); // an equal body: the first release acted on it again
     send("/version/1", storm("storm_latest.jsonl")[2].clone()); // its id was imported
     for (id, version, second) in [("package-1", 1, 50), ("package-1-again", 1, 51), ("package-2", 2, 52)] {
         send("/version/1", Sent::package(id, "latest", version, second));
     }
     for (id, n, of) in [("to-1", 1, "a"), ("to-2", 2, "a"), ("back-to-1", 1, "a "), ("b-to-1", 1, "b")] {
-        let body = number_of(n, of.trim()) + of.trim_start_matches(|c| c != ' '); // no two bodies are the same
+        let body = number_of(n, of.trim()) + of.trim_start_matches(|c| c != ' '); // a space makes the bodies differ
         send("/changes", Sent::github("push", id, &body));
     }
     for (who, key) in [("alice", "key-1"), ("bob", "key-1"), ("alice", "key-2")] {
@@ -132,19 +132,19 @@ fn json() -> Sent {
     Sent { headers: vec![("content-type".into(), "application/json".into())], body: Vec::new() }
 }
 
-/// A body that is signed, in a header of its own.
+/// A body with its signature in a header of its own.
 fn signed(body: &str) -> Sent {
     let signature = hex::encode(sign(SECRET.as_bytes(), body.as_bytes()));
     Sent { body: body.into(), ..json() }.with("x-signature", &signature)
 }
 
-/// A body that is signed with the time.
+/// A body that is signed together with the time.
 fn timed(body: &str) -> Sent {
     let signature = hex::encode(sign(SECRET.as_bytes(), format!("{SIGNED_AT}.{body}").as_bytes()));
     Sent { body: body.into(), ..json() }.with("x-time", &SIGNED_AT.to_string()).with("x-signature", &signature)
 }
 
-/// As Standard Webhooks does it: id, time and body.
+/// A delivery of Standard Webhooks: id, time and body are signed.
 fn standard(id: &str, body: &str) -> Sent {
     let signature = sign(b"A secret of twenty-four bytes", format!("{id}.{SIGNED_AT}.{body}").as_bytes());
     let sent = Sent { body: body.into(), ..json() }.with("webhook-id", id);

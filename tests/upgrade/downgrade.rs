@@ -1,4 +1,4 @@
-//! The first release's binary on stores of later versions: it starts exactly where it may work beside them.
+//! The first release's binary on stores of later versions: it starts if and only if it may work with them.
 
 use crate::node::UpgradedNode;
 use crate::server::StoreServer;
@@ -6,7 +6,7 @@ use crate::{FIRST_SCHEMA, first_release, fixtures};
 use hookonce::store::schema::{self, Migration};
 use std::path::Path;
 
-/// Says that the store went through this version, which only newer binaries know. Its tables stay as they are.
+/// Records that the store has this version, which only newer binaries know. Its tables stay as they are.
 async fn pretend(server: &StoreServer, version: u32) {
     let sql =
         format!("insert into schema_migrations (version, name, checksum, applied_at) values ({version}, 'x', 'x', 0)");
@@ -22,7 +22,7 @@ async fn pretend(server: &StoreServer, version: u32) {
     }
 }
 
-/// Does this binary start on the store? What it says if not.
+/// Starts this binary on the store and stops it. The error is its output if it does not start.
 fn starts(node: &mut UpgradedNode, binary: &Path) -> Result<(), String> {
     let command = node.command(binary, &["serve"]);
     node.house.try_start_by(command)?;
@@ -32,7 +32,7 @@ fn starts(node: &mut UpgradedNode, binary: &Path) -> Result<(), String> {
 
 async fn the_first_release_starts_on_each_later_version_that_lets_it(server: StoreServer, known: &[Migration]) {
     let Some(first) = first_release() else {
-        println!("skipped: HOOKONCE_FIRST_RELEASE names no binary; ./test --full builds one");
+        println!("skipped: HOOKONCE_FIRST_RELEASE is not set; ./test --full builds that binary");
         return;
     };
     fixtures::load(&server).await;
@@ -42,9 +42,9 @@ async fn the_first_release_starts_on_each_later_version_that_lets_it(server: Sto
         node.run(&["migrate", "up", "--to", &version.to_string()]);
         let came = starts(&mut node, &first);
         assert_eq!(came.is_ok(), schema::first_release_starts(*version), "{name}: {came:?}");
-        assert!(came.is_err() || *oldest <= of_first, "{name} is misread by the first release, which starts on it");
+        assert!(came.is_err() || *oldest <= of_first, "{name} is misread by the first release, but it starts");
     }
-    // Whatever comes next, it refuses.
+    // It refuses every version after these.
     pretend(&node.server, schema::latest(known) + 1).await;
     let said = starts(&mut node, &first).err().unwrap_or_default();
     assert!(said.contains("newer hookonce"), "{said}");
@@ -52,13 +52,13 @@ async fn the_first_release_starts_on_each_later_version_that_lets_it(server: Sto
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_release_starts_on_each_later_version_of_a_file_that_lets_it() {
+async fn the_first_release_starts_on_each_later_sqlite_schema_that_allows_it() {
     let known = schema::sqlite::MIGRATIONS;
     the_first_release_starts_on_each_later_version_that_lets_it(StoreServer::sqlite(), known).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_release_starts_on_each_later_version_of_a_postgres_that_lets_it() {
+async fn the_first_release_starts_on_each_later_postgres_schema_that_allows_it() {
     let known = schema::postgres::MIGRATIONS;
     the_first_release_starts_on_each_later_version_that_lets_it(StoreServer::postgres().await, known).await;
 }

@@ -1,4 +1,4 @@
-//! Fills a store through the first release's own interface: what it imports, what it receives, and a crash at the end.
+//! Fills a store through the first release's own interface: an import, deliveries, and a crash at the end.
 
 use crate::deliveries::{Kept, Told, all};
 use crate::node::UpgradedNode;
@@ -6,13 +6,13 @@ use crate::server::StoreServer;
 use crate::support::until;
 use std::path::Path;
 
-/// What steakpie had deployed before: the third delivery of the storm.
+/// The database of steakpie, with one deployment: the third delivery of the storm.
 const STEAKPIE: &str = "create table events (delivery_id text primary key, tag text not null, \
     version_id integer not null, sha text not null, timestamp datetime not null, repository text not null); \
     insert into events values ('f1e8cd20-0440-11f1-8e82-27c317883355', 'latest', 675688875, \
     'sha256:b97c4e077049470ac32d6b8c418eb536fb9856011ac1d6928b80f74926383aab', '2026-02-07 16:20:40+00:00', 'jamiec_ts');";
 
-/// An empty store, filled by this binary; and what was sent, with the answers.
+/// Fills an empty store with this binary, and returns it with the deliveries and their responses.
 pub(crate) async fn fill(server: StoreServer, binary: &Path) -> (StoreServer, Vec<Kept>) {
     let mut node = UpgradedNode::new(server).await;
     import(&node, binary);
@@ -22,13 +22,14 @@ pub(crate) async fn fill(server: StoreServer, binary: &Path) -> (StoreServer, Ve
         one.first = Told::of(&node.house.deliver(&one.path, &one.sent()).await);
     }
     let open = |state: &String| state == "waiting" || state == "running";
-    // Of those that wait, one fails now and then: it is seen to have done so.
-    until("all but what waits to end", || node.states().values().filter(|state| open(state)).count() == 4).await;
-    until("what waits to have failed", || node.house.log().contains("source=waits attempt=1")).await;
+    // A waiting event fails once in a while: its first failure must be recorded.
+    until("all but the waiting events to end", || node.states().values().filter(|state| open(state)).count() == 4)
+        .await;
+    until("a waiting event to fail", || node.house.log().contains("source=waits attempt=1")).await;
     for one in &mut kept {
         one.repeat = Told::of(&node.house.deliver(&one.path, &one.sent()).await);
         if one.repeat.state == "running" {
-            one.repeat.state = "waiting".into(); // one or the other, as it happens
+            one.repeat.state = "waiting".into(); // which of the two depends on timing
         }
     }
     node.house.kill();
@@ -36,7 +37,7 @@ pub(crate) async fn fill(server: StoreServer, binary: &Path) -> (StoreServer, Ve
     (server, kept)
 }
 
-/// Has the binary import what steakpie did: into a file, and from there to where the store is.
+/// Runs the import from steakpie into a file, and copies that into the store if it is not a file.
 fn import(node: &UpgradedNode, binary: &Path) {
     let run = |args: &[&str]| {
         let done = node.command(binary, args).env("TARGET", node.server.url()).output().unwrap();

@@ -1,4 +1,4 @@
-//! The stores as they lie in the fixtures: a database file, a dump of PostgreSQL, and the commands that fill a Redis.
+//! The stores in the fixtures: a database file, a dump of PostgreSQL, and the commands that fill a Redis.
 
 use crate::folder;
 use crate::postgres::program;
@@ -6,7 +6,7 @@ use crate::server::StoreServer;
 use redis::{Connection, Value};
 use std::process::{Command, Stdio};
 
-/// Bytes as text: each is the character of its number.
+/// Bytes as text: each becomes the character with its number.
 fn text(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
@@ -15,7 +15,7 @@ fn bytes(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).expect("a character is a byte")).collect()
 }
 
-/// Fills an empty store with what the fixtures hold.
+/// Fills an empty store from the fixtures.
 pub(crate) async fn load(server: &StoreServer) {
     match server {
         StoreServer::Sqlite(dir) => {
@@ -42,7 +42,7 @@ pub(crate) async fn load(server: &StoreServer) {
     }
 }
 
-/// Writes what a store holds into the fixtures.
+/// Writes a store into the fixtures.
 pub(crate) async fn dump(server: &StoreServer) {
     match server {
         StoreServer::Sqlite(dir) => {
@@ -58,7 +58,7 @@ pub(crate) async fn dump(server: &StoreServer) {
             let done = tokio::task::spawn_blocking(move || pg_dump.output().unwrap()).await.unwrap();
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             let lines = String::from_utf8(done.stdout).unwrap();
-            // They guard a dump that somebody else may have written; an older psql does not know them.
+            // These lines guard against dumps of untrusted origin; an older psql does not know them.
             let guards = |line: &&str| line.starts_with("\\restrict ") || line.starts_with("\\unrestrict ");
             let lines: Vec<_> = lines.lines().filter(|line| !guards(line)).collect();
             std::fs::write(folder().join("postgres.sql"), lines.join("\n") + "\n").unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn dump(server: &StoreServer) {
     }
 }
 
-/// The command that makes what is under this name.
+/// The command that creates this key with its value.
 fn line(client: &mut Connection, name: &[u8]) -> String {
     let kind: String = redis::cmd("TYPE").arg(name).query(client).unwrap();
     let (make, ask): (&str, &[&str]) = match kind.as_str() {
@@ -82,7 +82,7 @@ fn line(client: &mut Connection, name: &[u8]) -> String {
         "set" => ("SADD", &["SMEMBERS"]),
         "list" => ("RPUSH", &["LRANGE", "0", "-1"]),
         "zset" => ("ZADD", &["ZRANGE", "0", "-1", "WITHSCORES"]),
-        other => panic!("there is no way to write a {other} down yet"),
+        other => panic!("cannot dump a {other} yet"),
     };
     let mut command = redis::cmd(ask[0]);
     command.arg(name).arg(&ask[1..]);

@@ -1,12 +1,12 @@
-//! Stores that the first release wrote: today's node goes on with them, and nothing that was done is done again.
+//! Upgrades from the first release: today's node continues with its stores, and nothing that was done is done again.
 //!
-//! `tests/fixtures/first-release` holds one store of each kind, and the deliveries that filled them, byte by byte. Where
-//! `HOOKONCE_FIRST_RELEASE` names the first release's binary, as under `./test --full`, it fills new stores too, and is
-//! started again on what today's node left, after `migrate down`.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! `tests/fixtures/first-release` has one store of each kind, and the deliveries that filled them, byte by byte. If
+//! `HOOKONCE_FIRST_RELEASE` names the first release's binary, as under `./test --full`, that binary also fills new
+//! stores, and is started again on those that today's node has used, after `migrate down`.
+#![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 #[path = "../responses/backend.rs"]
-#[allow(dead_code, reason = "its other tests use the rest of it")]
+#[allow(dead_code, reason = "tests/responses uses the rest of it")]
 mod backend;
 #[path = "../support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
@@ -31,21 +31,21 @@ use server::StoreServer;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The schema of the first release, in SQLite and in PostgreSQL.
+/// The schema version of the first release, in SQLite and in PostgreSQL.
 const FIRST_SCHEMA: &str = "7";
-/// What waited, or ran when its node was killed: owed one run.
+/// The actions of the events that waited, or ran when their node was killed: each must run once.
 const OWED: [&str; 4] = ["runs 1", "waits 1", "waits 2", "waits 3"];
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/first-release")
 }
 
-/// The first release's binary, where there is one.
+/// The first release's binary, if given.
 fn first_release() -> Option<PathBuf> {
     std::env::var_os("HOOKONCE_FIRST_RELEASE").map(PathBuf::from)
 }
 
-/// Sends everything again: each delivery is answered as its event's repeat, and nothing acts.
+/// Sends everything again: each delivery is answered as a repeat of its event, and nothing acts.
 async fn nothing_acts_again(node: &UpgradedNode, all: &[Kept]) {
     let before = (node.acts(), node.called(), node.states());
     for kept in all {
@@ -57,7 +57,7 @@ async fn nothing_acts_again(node: &UpgradedNode, all: &[Kept]) {
     assert_eq!(states.keys().collect::<Vec<_>>(), before.2.keys().collect::<Vec<_>>(), "there is a new event");
 }
 
-/// What was waiting runs, once; everything else stays as it was.
+/// Checks that each waiting event runs once, and that everything else stays as it was.
 async fn what_is_owed_runs_once(node: &UpgradedNode) {
     let before = node.states();
     let open = |state: &str| state == "waiting" || state == "running";
@@ -73,12 +73,12 @@ async fn what_is_owed_runs_once(node: &UpgradedNode) {
     }
 }
 
-/// Today's node on a store of the first release; then the way back to its schema, and up again.
+/// Runs today's node on a store of the first release, then takes its schema down to the first release's and up again.
 async fn a_store_of_the_first_release_goes_on(server: StoreServer, all: Vec<Kept>) {
     let mut node = UpgradedNode::new(server).await;
     node.start();
     let log = node.house.log();
-    assert!(!log.contains("may act again"), "a recipe that only grew is no reason to worry: {log}");
+    assert!(!log.contains("may act again"), "a recipe that only grew needs no warning: {log}");
     nothing_acts_again(&node, &all).await;
     what_is_owed_runs_once(&node).await;
     nothing_acts_again(&node, &all).await;
@@ -102,7 +102,7 @@ async fn a_store_of_the_first_release_goes_on(server: StoreServer, all: Vec<Kept
     assert!(node.house.stop().success());
 }
 
-/// What arrives now is known by its bytes too, also after a restart.
+/// Checks that new deliveries are recognised by their bytes, too, also after a restart.
 async fn a_captured_delivery_acts_once(node: &mut UpgradedNode) {
     let sent = |id: &str| support::Sent::github("push", id, "{\"n\":99}");
     assert_eq!(node.house.deliver("/github", &sent("new-1")).await.word(), "accepted");
@@ -119,7 +119,7 @@ async fn a_captured_delivery_acts_once(node: &mut UpgradedNode) {
 
 async fn a_store_that_the_first_release_writes_now_goes_on(server: StoreServer) {
     let Some(first) = first_release() else {
-        println!("skipped: HOOKONCE_FIRST_RELEASE names no binary; ./test --full builds one");
+        println!("skipped: HOOKONCE_FIRST_RELEASE is not set; ./test --full builds that binary");
         return;
     };
     let (server, all) = fill(server, &first).await;
@@ -139,7 +139,7 @@ macro_rules! on_each {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn nothing_acts_again_when_a_first_release_of_today_is_replaced() {
+            async fn nothing_acts_again_after_an_upgrade_from_a_store_filled_now() {
                 a_store_that_the_first_release_writes_now_goes_on($start).await;
             }
         }
@@ -163,9 +163,9 @@ async fn nothing_that_the_first_release_kept_in_redis_acts_again_on_valkey() {
     a_store_of_the_first_release_goes_on(server, deliveries::kept()).await;
 }
 
-/// Not a test: `tests/fixtures/first-release/make` runs it, to make the stores anew.
+/// Not a test: `tests/fixtures/first-release/make` runs it to create the fixtures anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "makes the fixtures anew"]
+#[ignore = "creates the fixtures anew"]
 async fn make_the_stores() {
     let first = first_release().expect("HOOKONCE_FIRST_RELEASE names the binary that writes them");
     let mut written = Vec::new();
@@ -174,6 +174,6 @@ async fn make_the_stores() {
         fixtures::dump(&server).await;
         written.push(all);
     }
-    assert!(written.iter().all(|all| *all == written[0]), "the stores differ in what is answered: {written:?}");
+    assert!(written.iter().all(|all| *all == written[0]), "the responses differ between the stores: {written:?}");
     deliveries::keep(&written[0]);
 }

@@ -1,4 +1,4 @@
-//! A node with the config of the fixtures, by any binary.
+//! A node with the config of the fixtures, run by any binary.
 
 use crate::backend::{Backend, Does};
 use crate::folder;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the services behind the node answer.
+/// The response of the services behind the node.
 const ANSWER: &str = "{\"ingested\":12}";
 
 /// A node, its store, and the services it forwards to.
@@ -17,7 +17,7 @@ pub(crate) struct UpgradedNode {
     pub(crate) server: StoreServer,
     backend: Backend,
     hangs_up: Backend,
-    /// The binary that was started last: it understands the schema.
+    /// The binary that was started last: it can read the schema.
     binary: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl UpgradedNode {
         Self { house, server, backend, hangs_up, binary }
     }
 
-    /// This binary in the node's folder, with the environment of the fixtures.
+    /// A command of this binary in the node's folder, with the environment of the fixtures.
     pub(crate) fn command(&self, binary: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(binary);
         command.args(args).current_dir(self.house.dir.path()).env_remove("HOOKONCE_CONFIG");
@@ -58,7 +58,7 @@ impl UpgradedNode {
         self.house.try_start_by(command).unwrap_or_else(|said| panic!("the node did not start: {said}"));
     }
 
-    /// What today's binary says to this, which succeeds.
+    /// Runs today's binary with these arguments, which must succeed, and returns its output.
     pub(crate) fn run(&self, args: &[&str]) -> String {
         self.run_by(Path::new(env!("CARGO_BIN_EXE_hookonce")), args)
     }
@@ -73,17 +73,17 @@ impl UpgradedNode {
         !matches!(self.server, StoreServer::Redis(_))
     }
 
-    /// What commands did, in order.
+    /// What the commands did, in order.
     pub(crate) fn acts(&self) -> Vec<String> {
         self.house.lines("acts")
     }
 
-    /// How often a service was called.
+    /// The number of calls to the services.
     pub(crate) fn called(&self) -> usize {
         self.backend.calls().len() + self.hangs_up.calls().len()
     }
 
-    /// Lets commands succeed that wait for it.
+    /// Lets the waiting commands succeed.
     pub(crate) fn let_go(&self) {
         std::fs::write(self.house.path("go"), "").unwrap();
     }
@@ -100,7 +100,7 @@ impl UpgradedNode {
         listed["events"].as_array().unwrap().iter().map(state).collect()
     }
 
-    /// Waits until every event is over.
+    /// Waits until every event has ended.
     pub(crate) async fn quiet(&self) {
         until("every event to end", || self.states().values().all(|state| state.starts_with('d'))).await;
     }

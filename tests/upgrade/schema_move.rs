@@ -1,4 +1,4 @@
-//! A PostgreSQL store of the first release: it stays where it was found, until a person moves it to a schema of its own.
+//! A PostgreSQL store of the first release: it stays in its schema until an operator moves it to one of its own.
 
 use crate::node::UpgradedNode;
 use crate::server::StoreServer;
@@ -13,7 +13,7 @@ async fn relations(db: &Client, schema: &str) -> Vec<String> {
     db.query(sql, &[&schema]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// What this binary says to this, and whether it succeeds.
+/// Whether this binary succeeds with these arguments, and its output.
 fn say(node: &UpgradedNode, binary: &Path, args: &[&str]) -> (bool, String) {
     let done = node.command(binary, args).output().unwrap();
     (done.status.success(), String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned())
@@ -32,11 +32,11 @@ async fn a_store_of_the_first_release_stays_where_it_is_until_it_is_moved_and_no
     let mut node = UpgradedNode::new(server).await;
     node.start();
     nothing_acts_again(&node, &all).await;
-    assert_eq!(relations(&db, "hookonce").await, [""; 0], "it is left where it was found");
+    assert_eq!(relations(&db, "hookonce").await, [""; 0], "it stays in its schema");
     let before = relations(&db, "public").await;
     assert!(before.contains(&"events".to_owned()), "{before:?}");
 
-    // No node may run meanwhile, and nothing is begun beside it by a URL alone.
+    // The move is refused while a node runs, and a URL alone does not start a second store beside it.
     let up = ["migrate", "up", "--schema", "hookonce"];
     let (done, said) = say(&node, ours, &up);
     assert!(!done && said.contains("only while no node runs") && said.contains("127.0.0.1"), "{said}");
@@ -50,9 +50,9 @@ async fn a_store_of_the_first_release_stays_where_it_is_until_it_is_moved_and_no
     assert!(said.starts_with("moved from schema \"public\" to schema \"hookonce\"\n"), "{said}");
     assert_eq!(node.run(&up), "nothing to do\n");
     assert_eq!(relations(&db, "hookonce").await, before, "all of it is there");
-    assert_eq!(relations(&db, "public").await, ["schema_migrations"], "and a sign is left");
+    assert_eq!(relations(&db, "public").await, ["schema_migrations"], "only a marker is left");
 
-    // The first release does not begin an empty store where this one was.
+    // The first release does not create an empty store in the old schema.
     if let Some(first) = first_release() {
         let (started, said) = say(&node, &first, &["serve"]);
         assert!(!started && said.contains("use a newer hookonce"), "{said}");
@@ -64,7 +64,7 @@ async fn a_store_of_the_first_release_stays_where_it_is_until_it_is_moved_and_no
     nothing_acts_again(&node, &all).await;
     assert!(node.house.stop().success());
 
-    // What was moved is what a new store is.
+    // The moved store has the same tables as a new one.
     let done = node.command(ours, &["migrate", "up"]).env("STORE", &fresh_url).output().unwrap();
     assert!(done.status.success(), "{done:?}");
     let mut moved = relations(&db, "hookonce").await;

@@ -3,9 +3,9 @@
 use crate::{postgres, redis};
 use std::path::Path;
 
-/// Where the events of a test are kept.
+/// The store of a test.
 pub(crate) enum StoreServer {
-    /// A file in the node's own folder, or this one until there is a folder.
+    /// A file in this folder.
     Sqlite(tempfile::TempDir),
     Postgres(postgres::Server, String),
     Redis(redis::Server),
