@@ -38,7 +38,7 @@ impl ActionKind {
     }
 
     /// Whether such an action ends together with its node's process. The guard kills a command, the database rolls a
-    /// statement back, and a service in the process ends with it. A receiver goes on with what it was sent.
+    /// statement back, and a service in the process ends with it. A receiver continues with what it was sent.
     pub fn ends_with_its_node(self) -> bool {
         match self {
             Self::Run | Self::Sql | Self::Layer => true,

@@ -116,7 +116,7 @@ pub struct UnmarkedWrite {
     pub by: [u8; 16],
 }
 
-/// What a node knows of its store.
+/// A node's knowledge of its store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownStore {
     /// How far the store's history went.
@@ -172,7 +172,7 @@ impl KnownStore {
     }
 }
 
-/// What a store holds of what a node knows.
+/// The state of a store, as far as it is compared with a node's knowledge of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObservedStore {
     /// How far its history goes; `None` where there is no store at all.
@@ -194,7 +194,7 @@ impl ObservedStore {
     }
 }
 
-/// What a store has lost.
+/// A loss of data in a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreLoss {
     /// In which way.
@@ -218,12 +218,12 @@ pub enum LossKind {
     Behind,
     /// Its history goes as far, but without what this machine wrote.
     Overtaken,
-    /// The marks of this machine are gone with the table that held them, which was made again later. Whether anything
-    /// else is lost is not known.
+    /// The marks of this machine are gone with their table, which was created again later. Whether anything else is
+    /// lost is not known.
     MarksRemoved,
 }
 
-/// What the store has lost of what the node knew, if anything.
+/// Compares a store with a node's knowledge of it, and returns the loss, if any.
 pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
     let lost = |kind| Some(StoreLoss { kind, known: known.mark.clone(), found: found.mark.clone() });
     let Some(mark) = &found.mark else { return lost(LossKind::Gone) };
@@ -257,7 +257,7 @@ pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
 }
 
 impl fmt::Display for StoreLoss {
-    /// What happened, both marks, and what to do.
+    /// Writes what happened, both marks, and what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = &self.known;
         f.write_str(match self.kind {

@@ -274,7 +274,7 @@ impl Event {
     }
 
     /// Whether the only write between this event and `current` was the one for the sender's 202. Then the node that
-    /// runs it goes on: no other node has it.
+    /// runs it continues: no other node has it.
     pub fn was_only_accepted(&self, current: &Self) -> bool {
         (self.retrier, current.retrier) == (Retrier::Sender, Retrier::Node) && current.revision == self.revision.next()
     }

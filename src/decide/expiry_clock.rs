@@ -23,7 +23,7 @@ use super::time::{Duration, Timestamp};
 pub struct ExpiryTime(pub Timestamp);
 
 impl ExpiryTime {
-    /// The time that lies this long before.
+    /// This point in time, less `length`.
     pub fn minus(self, length: Duration) -> Timestamp {
         self.0 - length
     }

@@ -30,7 +30,7 @@ struct TrieBranch {
     to: usize,
 }
 
-/// What is needed of a node.
+/// The part of a node that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum PathInterest {
     /// Whether it is an object.
@@ -40,7 +40,7 @@ pub(super) enum PathInterest {
     Value,
 }
 
-/// What was found at a node.
+/// The match of a path in a text.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum JsonMatch<'j> {
     /// There is no such path in the text.

@@ -53,7 +53,7 @@ pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> 
     verify_and_judge(source, delivery, ids, |_| {})
 }
 
-/// The same; `believed` is called with the index of the secret that verified the delivery.
+/// Like [`judge`]; calls `believed` with the index of the secret that verified the delivery.
 pub fn verify_and_judge(
     source: &Source,
     delivery: &Delivery<'_>,

@@ -172,7 +172,7 @@ impl RunningClock {
         let passed = said.answered.saturating_sub(self.answered);
         (self.agreed, self.answered, self.needs) = (agreed, said.answered, None);
         let target = said.time + agreed.ahead;
-        // What this clock showed when the server read its clock is between these two.
+        // When the server read its clock, this clock showed a time between these two.
         let (least, most) = (self.at(said.asked), self.at(said.answered));
         if agreed.reached.since(target.max(most)) > limits::CLOCK_STEP {
             // Other nodes have seen a later time, and may have stopped since.

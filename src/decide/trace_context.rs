@@ -14,7 +14,7 @@ pub const STATE: &str = "tracestate";
 
 /// The flags we know: "sampled", and "the trace id is random". Others are not passed on.
 const KNOWN_FLAGS: u8 = 0b11;
-/// The flags of a trace that begins here: sampled, so that a receiver that records what it gets goes on doing so.
+/// The flags of a trace that begins here: sampled, so that a receiver that records what it gets continues to do so.
 const RECORDED: u8 = 0b01;
 
 /// A position in a trace: a parsed `traceparent`.

@@ -104,7 +104,7 @@ impl LeaseRenewer<'_> {
             }
             let mut done = None;
             let mut renewal = Box::pin(self.renew(event));
-            // The work goes on while the store is asked, and may end before it responds.
+            // The work continues while the store is asked, and may end before it responds.
             let renewed = loop {
                 tokio::select! {
                     renewed = &mut renewal => break Some(renewed),
@@ -166,7 +166,7 @@ impl LeaseRenewer<'_> {
     }
 }
 
-/// The event as it is now, if the only write since then recorded its sender's 202: its attempt goes on.
+/// The event as it is now, if the only write since then recorded its sender's 202: its attempt continues.
 pub(crate) async fn accepted(store: &dyn Store, event: &Event) -> Option<Event> {
     if event.retrier == Retrier::Node {
         return None;

@@ -1,4 +1,4 @@
-//! A node that is told to stop: what runs may end, nothing new begins.
+//! A node that gets a signal to stop: what runs may end, nothing new begins.
 
 use crate::nginx::Nginx;
 use crate::support::{House, until};

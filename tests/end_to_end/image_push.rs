@@ -140,7 +140,7 @@ async fn the_same_delivery_again_repairs_a_failed_deploy_and_its_siblings_do_not
     assert_eq!((answer.status, &*answer.word(), answer.event()), (202, "accepted", event.clone()), "{answer:?}");
     assert!(begun.elapsed() > Duration::from_secs(5), "re-armed after {:?}", begun.elapsed());
     house.quiet().await;
-    assert_eq!(house.lines("runs"), ["1", "2"], "the count of attempts goes on");
+    assert_eq!(house.lines("runs"), ["1", "2"], "the count of attempts continues");
     // What is done stays done.
     let answer = house.deliver(GHCR, &first).await;
     assert_eq!((answer.status, answer.json()["state"].as_str()), (200, Some("done")), "{answer:?}");

@@ -117,14 +117,14 @@ async fn a_replica_that_was_behind_and_became_the_primary_is_noticed_by_the_node
 async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
     let watched = Watched::start(0);
     let url = format!("{}&wait=1", watched.primary.url("a"));
-    // What was written and not confirmed belongs to the node until its lease is over.
+    // An unconfirmed write belongs to the node until its lease is over.
     let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
     start(&mut house, &url, &[]).unwrap();
     act(&house, "before").await;
     watched.cut_off();
     for key in ["new", "before"] {
         let answer = house.deliver("/in", &delivery(key)).await;
-        // What was confirmed before may be answered; nothing that was written since.
+        // An event that was confirmed before may be answered; nothing that was written since.
         assert!(answer.status == 503 || key == "before", "{key}: {answer:?}");
     }
     assert!(!house.lines("acted").contains(&"new".to_owned()), "it acted on a write that may be lost");
@@ -141,7 +141,7 @@ async fn a_server_that_no_longer_permits_wait_is_reported_and_nothing_acts_meanw
     let primary = &watched.primary;
     primary.order(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all"]);
     let url = primary.url("a").replace("://", "://app:hunter2@") + "&wait=1";
-    // What was written and not confirmed belongs to the node until its lease is over.
+    // An unconfirmed write belongs to the node until its lease is over.
     let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
     start(&mut house, &url, &[]).unwrap();
     act(&house, "before").await;

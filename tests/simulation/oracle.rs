@@ -91,7 +91,7 @@ pub(crate) enum Expect {
     Stale,
 }
 
-/// What was written, as the writer meant it.
+/// The intention of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Claim,
@@ -226,7 +226,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks the result of a claim and takes in what it wrote.
+    /// Checks the result of a claim and records what it wrote.
     pub(crate) fn claimed(
         &mut self,
         sent: &Sent,

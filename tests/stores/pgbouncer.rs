@@ -245,7 +245,7 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
     let others = "select count(*) from pg_class where relname = 'events' and relnamespace <> 'app'::regnamespace";
     assert_eq!(one(&db, others).await, "0", "another store was created");
 
-    // What the message says; and the server itself, which drops nothing.
+    // The settings that the message recommends; then the server itself, which drops nothing.
     db.batch_execute("alter role postgres set search_path = app").await.unwrap();
     let again = PgBouncer::before(&server, "pool_mode = session").await;
     drop(again.open(&database, "").await.unwrap());

@@ -206,18 +206,18 @@ impl FieldSet {
 }
 
 impl ExtractedFields {
-    /// What was found of this field.
+    /// The value of this field, or that it is missing.
     pub fn slot(&self, ix: FieldIndex) -> &ExtractedField {
         &self.slots[usize::from(ix.0)]
     }
 
-    /// Its value: what was there, or its default.
+    /// Its value in the delivery, or its default.
     pub fn value(&self, ix: FieldIndex) -> Option<&FieldValue> {
         self.slot(ix).value()
     }
 
-    /// The same as identities, changes and orders read it: a blank text is a missing field, for which its default
-    /// stands in. To everybody else it is the text that it is.
+    /// The fields as identities, changes and orders read them: a blank text counts as missing, and the field's default
+    /// is used. All other readers get the blank text.
     pub fn without_blanks(&self, set: &FieldSet) -> Cow<'_, Self> {
         let blank = |slot: &ExtractedField| matches!(slot, ExtractedField::Present(value) if value.is_blank());
         if !self.slots.iter().any(blank) {
@@ -228,17 +228,17 @@ impl ExtractedFields {
         Cow::Owned(Self { slots, kind: self.kind.clone(), ..*self })
     }
 
-    /// Does the body have the shape that its kind says? Where none is said, any will do.
+    /// Whether the body has an object at the path of the source's required kind. True if the source requires none.
     pub fn has_shape(&self) -> bool {
         self.shape
     }
 
-    /// Does the body have the shape of the kind that the header names? Where the kind is not used, any will do.
+    /// Checks that the body has the shape of the kind in the header. Always passes if the kind is not used.
     pub fn kind_fits(&self) -> Result<(), DeliveryRejection> {
         self.kind.clone().map_err(DeliveryRejection::KindMismatch)
     }
 
-    /// What an event keeps of it: every field that has a value.
+    /// The fields to store with the event: all that have a value.
     pub fn keep(&self, set: &FieldSet) -> Fields {
         let values = self.slots.iter().map(ExtractedField::value);
         let both = set.fields.iter().zip(values);

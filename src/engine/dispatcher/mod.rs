@@ -61,7 +61,7 @@ struct DispatcherState {
     ends: CompletionWaiters,
     output: broadcast::Sender<OutputChunk>,
     running: Mutex<RunningLeases>,
-    /// Events that this node may have started: the store's response was lost, and is asked for again.
+    /// Events that this node may have started: the store's response was lost, and the store is queried again.
     unsure_starts: Mutex<BTreeSet<EventId>>,
     /// The output of this node's attempts so far.
     writing: Mutex<BTreeMap<EventId, Arc<AttemptOutput>>>,
