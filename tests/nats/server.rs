@@ -248,7 +248,7 @@ impl Drop for Nats {
 pub(crate) async fn until_async<F: Future<Output = bool>>(what: &str, fact: impl Fn() -> F) {
     let start = Instant::now();
     while !fact().await {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

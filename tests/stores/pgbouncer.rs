@@ -107,7 +107,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     }
 }
 
-/// The minor version of PgBouncer.
+/// The minor version of the installed `pgbouncer`.
 fn minor() -> Option<u32> {
     let version = std::process::Command::new("pgbouncer").arg("--version").output().unwrap();
     String::from_utf8_lossy(&version.stdout).split('.').nth(1)?.parse().ok()
