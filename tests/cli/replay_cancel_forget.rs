@@ -76,7 +76,7 @@ async fn a_store_in_use_is_left_alone_and_the_node_can_be_asked() {
 }
 
 #[tokio::test]
-async fn what_a_person_forgets_acts_again() {
+async fn a_delivery_acts_again_after_an_operator_forgot_its_event() {
     let mut house = on_known_ports("");
     let event = delivered(&house, "mine", 1).await;
     run(&house, &["forget", "mine"]).check(1, "its next delivery will act again. Add --yes to go on");
