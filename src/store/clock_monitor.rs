@@ -64,7 +64,7 @@ impl ClockMonitor {
             (Some(before), Some(jump)) if before.since == jump.since => {}
             (_, Some(jump)) => say_waiting(&jump, would_forget.await.ok()),
             (Some(_), None) => {
-                let why = "the clock jump is over: events expire by the time the clock shows now";
+                let why = "the clock no longer jumps: events expire by the time it shows now";
                 info!(target: "hookonce", why, "expiry");
             }
             (None, None) => {}

@@ -8,8 +8,8 @@
 //! | [`Administer`] | operators: what the rules decide | the same |
 //! | [`Inspect`] | operators and set-up: what is read, and what no rule decides | by each store |
 //!
-//! A new store begins by making [`conformance`] pass. A store that decides one event after another, such as memory and
-//! SQLite, implements all four traits. A store that many nodes write at once implements
+//! A new store begins by making the suite `conformance` pass (a feature). A store that decides one event after another,
+//! such as memory and SQLite, implements all four traits. A store that many nodes write at once implements
 //! [`optimistic::VersionedBackend`] in place of [`Store`] and [`Administer`].
 
 pub mod batch;

@@ -33,7 +33,7 @@ pub enum CopyLockCheck {
 
 /// The error for a write to a marked store.
 pub(in crate::store) fn under_way() -> StoreError {
-    StoreError::Down("this store is being copied, or was; it is read-only".into())
+    StoreError::Down("it is being copied, or was; nothing can be written to it".into())
 }
 
 /// The role of a store in a copy.

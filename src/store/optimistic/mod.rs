@@ -1,12 +1,12 @@
 //! Optimistic concurrency, for a store that many nodes write at once.
 //!
-//! The rules are the ledger's, run over an [`OptimisticTxn`](txn::OptimisticTxn): copies of the records they ask for.
-//! The result is written only if every record is still as it was read; otherwise the rules run again. So a backend
-//! knows no rule at all: it is a [`VersionedBackend`] that reads and conditionally writes records, and gets [`Store`]
-//! and [`Administer`] from here.
+//! The rules are the ledger's, run over an [`OptimisticTxn`]: copies of the records they ask for. The result is written
+//! only if every record is still as it was read; otherwise the rules run again. So a backend knows no rule at all: it
+//! is a [`VersionedBackend`] that reads and conditionally writes records, and gets [`Store`] and [`Administer`] from
+//! here.
 //!
 //! ```text
-//! claim, advance, … ─▶ read cells ─▶ txn.rs (the rules) ─missing─▶ read those too
+//! claim, advance, … ─▶ read records ─▶ txn.rs (the rules) ─missing─▶ read those too
 //!                          ▲               │
 //!                          └─ changed ── write ─▶ answer
 //! ```

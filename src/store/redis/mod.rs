@@ -4,11 +4,11 @@
 //! records, lists     ─▶ one pipeline: TIME, the queries, the marks                      read.rs, list.rs
 //! conditional writes ─▶ one script call: check all, then write; PUBLISH a hint          script_args.rs, write.lua, notify.rs
 //!                       over one connection for all; the server is checked whenever
-//!                       it is made anew, and now and then                               client.rs, server_check.rs, sentinel.rs
+//!                       it is made, and periodically                                    client.rs, server_check.rs, sentinel.rs
 //! ```
 //!
 //! The rules are not here but in [`ledger`](crate::store::ledger), run over optimistic transactions (see
-//! [`optimistic`](super::optimistic)). No key has a TTL: the rules decide what may be forgotten, by the server's time.
+//! [`optimistic`]). No key has a TTL: the rules decide what may be forgotten, by the server's time.
 //!
 //! The whole store has one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of turns may
 //! span sources, and a script may only touch one slot. On a cluster it therefore lives on one of its nodes; several

@@ -241,7 +241,7 @@ fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -
     }
     if replica && access != RedisAccess::Read {
         return Err(StoreOpenError::Permanent(format!(
-            "{address} is a read-only replica; use the address of its primary (`redis-cli INFO replication` \
+            "{address} is a replica, which is read-only; use the address of its primary (`redis-cli INFO replication` \
              there shows it as master_host)"
         )));
     }

@@ -150,7 +150,7 @@ if any then
     redis.call('SET', KEYS[3], ARGV[3])
   end
   for hint in pairs(hinted) do
-    redis.pcall('PUBLISH', KEYS[4], hint) -- only a hint: one who may not publish still writes
+    redis.pcall('PUBLISH', KEYS[4], hint) -- only a hint: without the permission to publish, the write still succeeds
   end
 end
 return {'written', table.concat(written), count}

@@ -125,7 +125,7 @@ impl fmt::Display for MigrationRejection {
         match self {
             Self::Newer { store, oldest, ours } => write!(
                 f,
-                "its schema is version {store}, which needs a hookonce that knows at least version {oldest}; this hookonce \
+                "its schema is version {store}, which needs a hookonce that knows version {oldest}, and this hookonce \
                  knows version {ours}; use a newer hookonce, or go back with the newer one's `hookonce migrate down`"
             ),
             Self::Ahead { store, ours } => write!(
@@ -138,7 +138,7 @@ impl fmt::Display for MigrationRejection {
             ),
             Self::Drift { version, name } => write!(
                 f,
-                "its schema version {version} ({name}) differs from the one that this hookonce has; \
+                "its schema version {version} ({name}) was applied in another form than this hookonce knows; \
                  use the hookonce that applied it"
             ),
             Self::Unknown { version, latest } => {

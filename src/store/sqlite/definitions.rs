@@ -81,7 +81,7 @@ mod tests {
         db.pragma_update(None, "writable_schema", true).expect("a pragma");
         let sql = "update sqlite_schema set sql = replace(sql, ?2, ?3) where name = ?1";
         assert_eq!(db.execute(sql, [name, from, to]).expect("a change"), 1);
-        db.pragma_update(None, "writable_schema", "reset").expect("it is read anew");
+        db.pragma_update(None, "writable_schema", "reset").expect("the schema is parsed again");
     }
 
     #[test]
