@@ -1,6 +1,6 @@
 //! `/api/deliveries`: deliveries that made no event of their own, of this node and, through their admin ports, of its
-//! peers. A peer is asked for its own deliveries only, so requests do not go in circles; one that does not answer is
-//! named.
+//! peers. A peer is asked for its own deliveries only, so requests do not go in circles; a peer that does not
+//! respond is named.
 
 use super::openapi::{self, BadRequest, params, query, text, word};
 use super::query::{LIST_MAX, LIST_USUAL, QueryParams, TEXT_CHARS_MAX};
@@ -208,7 +208,8 @@ async fn ask(
         request = request.bearer_auth(String::from_utf8_lossy(token.expose()));
     }
     let words = |error: reqwest::Error| {
-        if error.is_timeout() { "it took too long" } else { "it cannot be reached, or its response broke off" }.to_owned()
+        if error.is_timeout() { "it took too long" } else { "it cannot be reached, or its response broke off" }
+            .to_owned()
     };
     let mut response = request.send().await.map_err(words)?;
     if !response.status().is_success() {

@@ -207,7 +207,7 @@ word_types! {
     DoneWord = HOWS;
     /// Why an event is dead.
     CauseWord = DeathCause::ALL.map(DeathCause::word);
-    /// What became of a delivery that made no event of its own.
+    /// The verdict on a delivery that made no event of its own.
     VerdictWord = super::deliveries::WITHOUT_EVENT.map(crate::observe::delivery_log::DeliveryVerdict::word);
     /// The outcome of an attempt.
     OutcomeWord = OUTCOMES;

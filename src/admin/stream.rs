@@ -102,7 +102,7 @@ params!(
 /// - `missed`: `{missed}`: this client fell behind, and the stream ends after it: read what is on the page again and
 ///   reconnect. Also sent first to a client that reconnects with `Last-Event-ID`.
 /// - `more`: `{}`: another node wrote something to the store that they share, at most once a second; or, with `few=1`,
-///   more happened in this second than was sent. The stream goes on: read what is on the page again.
+///   more happened in this second than was sent. The stream continues: load the page's data again.
 ///
 /// `id` is a time of the store in microseconds; `retry` is 2 s.
 #[utoipa::path(
