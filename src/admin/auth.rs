@@ -63,7 +63,7 @@ pub(super) async fn security_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// What the operator of a proxy in front can do about `cross_site`.
+/// The hint for the operator of a proxy in front about `cross_site`.
 const KEEP_HOST: &str = "the page's Origin is not the Host of its request; a proxy in front must pass on the name that \
                          the browser asked for, as nginx does with: proxy_set_header Host $http_host;";
 

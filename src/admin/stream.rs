@@ -39,7 +39,7 @@ const MOMENT: Duration = Duration::from_millis(250);
 /// How many events are remembered as events of the requested source, because output names only its event.
 const KNOWN_MAX: usize = 4096;
 
-/// What a stream leaves out, and how it treats a slow client.
+/// The mode of a stream: what it leaves out, and how it treats a slow client.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum StreamMode {
     /// For a page that can reload: `missed` ends the stream.
@@ -186,7 +186,7 @@ async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Res
     Ok((unbuffered, Sse::new(messages(stream)).keep_alive(KeepAlive::default())).into_response())
 }
 
-/// What a client has requested.
+/// The filter of a client.
 struct LiveFilter {
     source: Option<String>,
     event: Option<EventId>,
@@ -229,7 +229,7 @@ impl LiveFilter {
     }
 }
 
-/// What a stream sends next.
+/// The phase of a stream, which decides what it sends next.
 enum StreamPhase {
     /// The reconnection delay.
     Start,

@@ -306,7 +306,7 @@ pub enum StoredValue<T> {
     Forgotten,
 }
 
-/// What the response to a duplicate needs.
+/// How much a duplicate lookup must return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DuplicateLookup {
     /// The state of its event.

@@ -11,7 +11,7 @@ use crate::decide::time::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a store is opened for.
+/// The purpose of opening a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenPurpose {
     /// A node.

@@ -257,7 +257,7 @@ pub struct CopyTotals {
     pub retention: u64,
     /// Messages in quarantine.
     pub quarantined: u64,
-    /// Of everything.
+    /// The digest of everything.
     pub digest: Digest,
 }
 

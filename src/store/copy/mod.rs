@@ -123,7 +123,7 @@ pub struct CopyProgress {
     pub stage: CopyStage,
     /// Entries so far.
     pub done: u64,
-    /// Of about this many.
+    /// The approximate total.
     pub of: u64,
 }
 

@@ -22,7 +22,7 @@ pub trait ExportBackend: VersionedBackend + ExportStore + Inspect {
     fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool>;
 }
 
-/// What a copy writes besides versioned records.
+/// The data of a copy besides versioned records.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CopySideData {
     /// Recipes, replacing all that are there.

@@ -55,7 +55,7 @@ pub const PARKED_READ: usize = 8;
 /// Maximum number of turns taken at once.
 pub const TURNS_AT_ONCE: usize = 16_384;
 
-/// What a record must still be for a write to be applied.
+/// The expected state of a record, on which a conditional write depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExpectedVersion {
     /// Empty.

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Concurrent writes of one sweep, on a backend that takes only a few events in each.
 const LANES: usize = 4;
 
-/// What to delete.
+/// The target of a sweep: bodies or events.
 #[derive(Clone, Copy)]
 enum SweepTarget {
     Bodies,
     Events(Duration),
 }
 
-/// What a sweep has deleted so far. It counts even if the sweep fails later.
+/// The counts of what a sweep has deleted so far, which count even if the sweep fails later.
 #[derive(Default)]
 struct SweepTally {
     bodies: AtomicUsize,

@@ -39,7 +39,7 @@ pub(super) fn only_adds(swaps: &[ConditionalWrite], first: &BTreeMap<RecordId, E
     first.iter().all(new) && swaps.iter().flat_map(|swap| &swap.ops).all(adds)
 }
 
-/// What happens to an event's receipt.
+/// The change to an event's receipt.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) enum ReceiptWrite<'s> {
     /// It stays.

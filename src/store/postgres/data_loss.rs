@@ -71,7 +71,7 @@ const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) a
 /// The error for a connection whose server is no longer the primary.
 pub(super) const REPLACED: &str = "this connection leads to the former primary; another server has been promoted";
 
-/// What one process knows of its database.
+/// Detects lost data: holds what this process knows of its database.
 pub(super) struct PgDataLossDetector {
     name: [u8; 16],
     state: Mutex<PgDataLossState>,

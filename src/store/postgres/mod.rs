@@ -83,7 +83,7 @@ pub struct PostgresOptions {
     pub schema: SchemaMode,
 }
 
-/// What happens to a schema that is older than this binary.
+/// The treatment of a schema that is older than this binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchemaMode {
     /// It is migrated, and its indexes are built.

@@ -43,7 +43,7 @@ pub(super) const SESSION: &str = "set synchronous_commit = on; set statement_tim
     select set_config('idle_session_timeout', '0', false) where current_setting('idle_session_timeout', true) is not null";
 const READ_ONLY: &str = "set default_transaction_read_only = on";
 
-/// What a connection is used for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PgConnPurpose {
     /// Claims and transitions: a request waits for the response.

@@ -57,7 +57,7 @@ const SLOTS: &str = concat!(
 );
 const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.events where id = any($1)");
 
-/// What the rows of a query hold.
+/// The kind of record in the rows of a query.
 #[derive(Clone, Copy)]
 enum ReadRowKind {
     Clock,

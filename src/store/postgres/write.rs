@@ -149,7 +149,7 @@ pub(super) struct LockedRecords {
     slots: BTreeSet<Key>,
 }
 
-/// What a row of the first round trip holds.
+/// The kind of record in a row of the first round trip.
 #[derive(Clone, Copy)]
 enum LockRowKind {
     Nothing,

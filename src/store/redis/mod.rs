@@ -84,7 +84,7 @@ const SWEPT_AT_ONCE_MAX: usize = 500;
 /// How often the server is checked while the connection lasts: its settings may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the store is opened for.
+/// The purpose of opening a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RedisAccess {
     /// A node, or a command that writes: it creates the store if there is none.
@@ -100,7 +100,7 @@ pub enum RedisAccess {
 pub struct RedisOptions {
     /// The clock: [`StoreClock::server`], except in tests.
     pub clock: StoreClock,
-    /// What it is opened for.
+    /// The purpose.
     pub access: RedisAccess,
 }
 

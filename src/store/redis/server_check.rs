@@ -12,7 +12,7 @@ use ::redis::{Cmd, RedisError, Value, cmd};
 /// The oldest Redis that refuses scripts as a whole when memory or disk is full.
 const VERSION_MIN: u32 = 7;
 
-/// What a server reports about itself; `None` for what it does not let us query.
+/// A server's report about itself; `None` for what it does not let us query.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct RedisServerInfo {
     version: Option<String>,

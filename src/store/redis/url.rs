@@ -72,7 +72,7 @@ impl SentinelConfig {
     }
 }
 
-/// What the URL accepts.
+/// The durability problems that a URL accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct DurabilityWaivers {
     /// `durable=no`: acknowledged events may be lost.

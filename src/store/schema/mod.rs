@@ -50,7 +50,7 @@ pub struct AppliedMigration {
     pub version: u32,
     /// Its name.
     pub name: String,
-    /// Of the SQL that was run.
+    /// The checksum of the SQL that was run.
     pub checksum: String,
     /// When.
     pub applied_at: Timestamp,

@@ -41,7 +41,7 @@ pub(super) struct DuplicateTally {
     pub(super) first: Vec<DuplicateSighting>,
 }
 
-/// What else the transaction that takes notes does.
+/// The other content of the transaction that takes notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TxnContent {
     /// It writes.

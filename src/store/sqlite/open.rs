@@ -27,7 +27,7 @@ const WAL_BYTES_MAX: i64 = 64 << 20;
 /// The writer's page cache: a negative number is in KiB.
 const WRITER_CACHE: i64 = -(16 << 10);
 
-/// What the database is opened for.
+/// The purpose of opening a database, which decides its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SqliteAccess {
     /// A node: the only writer; it migrates the schema and ends the leases of its predecessor.
