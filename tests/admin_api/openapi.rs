@@ -1,4 +1,4 @@
-//! The OpenAPI document is true: by its own examples, by a node's responses, and by schemathesis.
+//! The `OpenAPI` document is true: by its own examples, by a node's responses, and by schemathesis.
 
 use crate::support::{House, Sent};
 use crate::{IN, number, numbers, request};
