@@ -344,7 +344,7 @@ async fn concurrent_nodes_share_no_key_strand_no_event_and_return_events_that_ex
                     }
                 }
                 Claim::Duplicate { event, .. } => {
-                    assert!(ids.contains(&event.id), "seed {seed}: a duplicate of no event")
+                    assert!(ids.contains(&event.id), "seed {seed}: a duplicate of no event");
                 }
                 other => panic!("{other:?}"),
             }
