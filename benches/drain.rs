@@ -1,4 +1,4 @@
-//! How fast a backlog is drained: one node, then two, four and eight, on PostgreSQL and on Redis.
+//! How fast a backlog is drained: by one node, then two, four and eight, on PostgreSQL and on Redis.
 //!
 //! ```text
 //! cargo bench --bench drain                            some minutes
@@ -6,14 +6,14 @@
 //! cargo bench --bench drain -- --quick                 only whether it still works; `cargo test --benches` does the same
 //! ```
 //!
-//! A round fills a store with events that wait, starts so many nodes (each with a store of its own, in this process),
-//! and counts until the last event is done. The action does nothing, so that starting and settling is all there is.
-//! Rounds of one, two, four and eight nodes follow each other, over and over: what the machine does beside it hits all
-//! alike. Only ratios of one run are worth comparing.
+//! A round fills a store with waiting events, starts the nodes (each with its own store, in this process), and measures
+//! until the last event is done. The action does nothing, so that only starting and settling is measured. Rounds of
+//! one, two, four and eight nodes alternate, so that other load on the machine affects all alike. Only ratios of one
+//! run are comparable.
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
 #[path = "../tests/support/postgres.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
+#[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod postgres;
 #[path = "../tests/support/redis.rs"]
 mod redis;
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nodes at work at once.
+/// Numbers of nodes.
 const NODES: [usize; 4] = [1, 2, 4, 8];
-/// Claims in a batch that fills.
+/// Claims per batch while filling.
 const FILL: usize = 256;
-/// Attempts of one node at once.
+/// Concurrent attempts of one node.
 const AT_ONCE: usize = 64;
 
 fn main() {
@@ -50,7 +50,7 @@ fn main() {
     let quick = args.iter().any(|arg| arg == "--quick") || !args.iter().any(|arg| arg == "--bench");
     let (events, rounds) = if quick { (200, 1) } else { (10_000, 5) };
     let (events, rounds) = (number("--events").unwrap_or(events), number("--rounds").unwrap_or(rounds));
-    // On the disk that the build is on: a folder in memory would make every sync free.
+    // On the disk of the build: on a file system in memory every sync would be free.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build().unwrap();
     let only = args.iter().skip_while(|arg| *arg != "--only").nth(1);
@@ -64,7 +64,7 @@ async fn measure(dir: &Path, events: usize, rounds: usize, only: Option<&str>) {
     let mut rates = vec![Vec::new(); NODES.len() * 2];
     for round in 0..rounds {
         for turn in 0..NODES.len() {
-            // Each is the first as often as the others: a server still tidies up after the one before.
+            // Each is the first equally often: a server still cleans up after the round before.
             let place = (round + turn) % NODES.len();
             let nodes = NODES[place];
             if only != Some("redis") {
@@ -86,7 +86,7 @@ async fn measure(dir: &Path, events: usize, rounds: usize, only: Option<&str>) {
     }
 }
 
-/// Events of this store done in a second, by so many nodes.
+/// Events of this store done per second, by this many nodes.
 async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
     let store = hookonce::store::open(url).await.unwrap();
     for from in (0..events).step_by(FILL) {
@@ -111,7 +111,7 @@ async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
     }
     let began = Instant::now();
     dispatchers.iter().for_each(Dispatcher::run);
-    // Few looks: whoever counts keeps the others from their work.
+    // Polled rarely: counting slows the nodes down.
     while counts.0.load(Ordering::SeqCst) < events || store.counts().await.unwrap().done < events as u64 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -123,7 +123,7 @@ async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
     events as f64 / took.as_secs_f64()
 }
 
-/// Does nothing, and counts how often.
+/// Does nothing, and counts its calls.
 #[derive(Default)]
 struct Counts(AtomicUsize);
 
@@ -138,7 +138,7 @@ impl Action for Counts {
     }
 }
 
-/// The source and the route of the events that the contract makes.
+/// The source and the route of the conformance suite's events.
 fn source() -> (Arc<Source>, Arc<Route>) {
     let config = "store = \"memory:\"\n[source.source]\nverify = \"none\"\ndelivery = \"header.x-id\"\n";
     let config = hookonce::internals::config::parse(config, "drain", Path::new("."), &|_| None).unwrap();

@@ -6,8 +6,8 @@
 //! cargo bench --bench forward -- --rounds 40 --calls 200
 //! ```
 //!
-//! One backend, one kind of client, the same body. A few calls through one are followed by a few through the next, over
-//! and over: what the machine does beside it hits all alike. Only ratios of one run are worth comparing.
+//! One backend, one kind of client, the same body. Calls directly, through nginx and through hookonce alternate, so
+//! that other load on the machine affects all alike. Only ratios of one run are comparable.
 
 #[path = "../tests/support/nginx.rs"]
 mod nginx;
@@ -25,11 +25,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const SECRET: &str = "a secret of the benchmark";
-/// As long as a small webhook.
+/// The size of a small webhook.
 const BODY_BYTES: usize = 2_000;
 /// How long the backend works on a call.
 const WORK: [Duration; 3] = [Duration::ZERO, Duration::from_millis(5), Duration::from_millis(20)];
-/// Clients at once.
+/// Numbers of concurrent clients.
 const CLIENTS: [usize; 2] = [1, 16];
 
 fn main() {
@@ -44,7 +44,7 @@ fn main() {
     let quick = args.iter().any(|arg| arg == "--quick") || !args.iter().any(|arg| arg == "--bench");
     let (rounds, calls) = if quick { (1, 5) } else { (20, 50) };
     let (rounds, calls) = (number("--rounds").unwrap_or(rounds), number("--calls").unwrap_or(calls));
-    // On the disk that the build is on: a folder in memory would make every sync free.
+    // On the disk of the build: on a file system in memory every sync would be free.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
     runtime.expect("a runtime").block_on(measure(dir.path(), rounds, calls));
@@ -80,7 +80,7 @@ fn median(mut waits: Vec<Duration>) -> Duration {
     waits[waits.len() / 2]
 }
 
-/// So many calls over one connection, each another delivery.
+/// This many calls over one connection, each a different delivery.
 async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
     let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
     let mut stream = TcpStream::connect(to).await.expect("it takes connections");
@@ -103,7 +103,7 @@ async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
     waits
 }
 
-/// A server that works for so long on each call, and answers 200.
+/// A server that works this long on each call, and responds with 200.
 async fn backend(work: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it has an address");
@@ -124,7 +124,7 @@ async fn backend(work: Duration) -> SocketAddr {
     address
 }
 
-/// Reads one message whole; brings its head.
+/// Reads one whole message; returns its head.
 async fn message(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::with_capacity(4096);
     loop {
@@ -151,7 +151,7 @@ fn proxy(backend: SocketAddr) -> Nginx {
     Nginx::start_beside(&kept, to)
 }
 
-/// The real binary, which answers when the event is done.
+/// The real binary, which responds when the event is done.
 struct Hookonce {
     address: SocketAddr,
     child: Child,

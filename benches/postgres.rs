@@ -1,10 +1,10 @@
-//! What the PostgreSQL store does, beside plain inserts of the same rows on the same server, turn by turn:
-//! `cargo test --release --bench postgres -- --ignored --nocapture`.
+//! The PostgreSQL store compared with plain inserts of the same rows on the same server, in turns: `cargo test
+//! --release --bench postgres -- --ignored --nocapture`.
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
 #[path = "../tests/support/postgres.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
+#[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod server;
 
 use hookonce::decide::claim::{Claim, NewEvent};
@@ -18,7 +18,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
-/// Batches under way at once.
+/// Batches in flight.
 const IN_FLIGHT: usize = 8;
 const ROUNDS: usize = 5;
 
@@ -32,7 +32,7 @@ fn batch(store: &dyn Store, from: usize, size: usize) -> Vec<Arc<NewEvent>> {
     (from..from + size).map(|n| one(n).into()).collect()
 }
 
-/// The same rows, written by whoever asks nobody whether they are new.
+/// The same rows, written without checking whether they are new.
 struct Plain {
     ids: Vec<String>,
     deliveries: Vec<String>,
@@ -150,7 +150,7 @@ async fn claims_beside_plain_inserts() {
         let database = server.database().await;
         let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
         let store = Arc::new(PostgresStore::open(&server.url(&database), options).await.unwrap());
-        // One round that nobody counts: connections, statements, pages.
+        // A warm-up round: connections, statements, pages.
         let all = |round: usize, half: usize| -> Vec<Vec<Arc<NewEvent>>> {
             let from = (round * 2 + half) * batches * size;
             (0..batches).map(|n| batch(&*store, from + n * size, size)).collect()

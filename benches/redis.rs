@@ -1,5 +1,5 @@
-//! What the Redis store alone does, in figures, against a server of its own on this disk:
-//! `cargo test --release --bench redis -- --ignored --nocapture`.
+//! Figures of the Redis store alone, against its own server on this disk: `cargo test --release --bench redis --
+//! --ignored --nocapture`.
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
@@ -23,7 +23,7 @@ const BODY: usize = 10_361;
 const TASKS: usize = 8;
 const BATCH: usize = 64;
 
-/// Bytes of which about a third is left when they are packed, as of a webhook's JSON.
+/// Bytes that compress to about a third, like a webhook's JSON.
 fn body(seed: usize) -> Vec<u8> {
     let mut body = Vec::with_capacity(BODY + 96);
     for part in 0_usize.. {

@@ -1,5 +1,5 @@
-//! What a store costs that keeps much: a claim beside one that keeps little, bytes per kept event, what people wait for
-//! who look at it, and what claims wait for while the sweep runs. See `docs/performance.md`.
+//! The cost of a large store: a claim compared with a small store, bytes per kept event, the latency of lists, and the
+//! latency of claims while the sweep runs. See `docs/performance.md`.
 //!
 //! ```text
 //! cargo bench --bench scale               10^4 and 10^6 kept events on SQLite, PostgreSQL and Redis
@@ -8,12 +8,12 @@
 //! cargo bench --bench scale -- --quick    only whether it still works; `cargo test --benches` does the same
 //! ```
 //!
-//! The kept events are claimed, as any other: two keys each, recorded, without a body. A round on the small store is
-//! followed by one on the large: what the machine does beside it hits both alike.
+//! The kept events are claimed like any other: two keys each, recorded, without a body. Rounds on the small and the
+//! large store alternate, so that other load on the machine affects both alike.
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
 #[path = "../tests/support/postgres.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
+#[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod postgres;
 #[path = "../tests/support/redis.rs"]
 mod redis;
@@ -29,15 +29,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::task::JoinSet;
 
-/// Kept events of the store that others are compared with.
+/// Kept events of the small store that others are compared with.
 const FEW: usize = 10_000;
-/// Claims in a batch that is timed.
+/// Claims in a timed batch.
 const BATCH: usize = 64;
-/// Claims in a batch that fills.
+/// Claims per batch while filling.
 const FILL: usize = 512;
-/// Batches under way at once while filling a server.
+/// Batches in flight while filling a server.
 const IN_FLIGHT: usize = 4;
-/// As the sweep of a node.
+/// As in a node's sweep.
 const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
 struct Plan {
@@ -48,7 +48,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// `cargo bench` says so; whoever else starts this wants to know whether it works.
+    /// `cargo bench` passes `--bench`; without it only a quick check runs.
     fn of(args: &[String]) -> Self {
         let has = |name: &str| args.iter().any(|arg| arg == name);
         let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// A store, and how many bytes it takes.
+/// A store, and its size in bytes.
 struct Place {
     store: Arc<dyn Inspect>,
     next: usize,
@@ -94,11 +94,11 @@ impl Servers {
         Place { store: hookonce::store::open(&url).await.unwrap(), next: 0, url }
     }
 
-    /// What it takes: on the disk, or of Redis's memory.
+    /// Its size: on disk, or in Redis's memory.
     async fn bytes(&self, place: &Place) -> f64 {
         match place.url.split_once(':').unwrap() {
             ("sqlite", path) => {
-                // As its readers see it: with what is still in its log.
+                // As its readers see it: including the WAL.
                 let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
                 let db = rusqlite::Connection::open_with_flags(path, flags).unwrap();
                 let sql = "select page_count * page_size from pragma_page_count(), pragma_page_size()";
@@ -130,7 +130,7 @@ impl Servers {
 }
 
 impl Place {
-    /// The next so many claims, each new, of this source.
+    /// The next claims, each new, of this source.
     fn batch(&mut self, source: &str, size: usize) -> Vec<NewEvent> {
         self.next += size;
         self.at(source, self.next - size, size)
@@ -158,7 +158,7 @@ impl Place {
             left -= batch.len();
             let store = self.store.clone();
             tasks.spawn(async move {
-                // A server that is held up by its disk is asked again: the same claim is new again.
+                // If the server is delayed by its disk, the same claim is made again.
                 let claims = loop {
                     match store.claim(batch.clone()).await {
                         Err(StoreError::Down(_) | StoreError::Unsure(_)) => {}
@@ -183,7 +183,7 @@ impl Place {
         took
     }
 
-    /// How long batches of new claims wait, in milliseconds: half of them at most, and all but one in a hundred.
+    /// The latency of batches of new claims, in milliseconds: median and 99th percentile.
     async fn waits(&mut self, batches: usize) -> (f64, f64) {
         let mut waits = Vec::new();
         for _ in 0..batches {
@@ -200,12 +200,12 @@ fn middle(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Claims of the large store beside the small one, in turn.
+/// Claims of the large store compared with the small one, in turns.
 async fn compare(rounds: usize, (few, kept_few): (&mut Place, usize), (many, kept_many): (&mut Place, usize)) {
     for new in [true, false] {
         let (mut small, mut large, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds + 2 {
-            // Repeats are of keys all over what is kept.
+            // Duplicates of keys spread over everything that is kept.
             let place = |kept: usize| round * 7919 * BATCH % (kept - BATCH);
             let one = if new { few.batch("source", BATCH) } else { few.at("kept", place(kept_few), BATCH) };
             let other = if new { many.batch("source", BATCH) } else { many.at("kept", place(kept_many), BATCH) };
@@ -226,7 +226,7 @@ async fn compare(rounds: usize, (few, kept_few): (&mut Place, usize), (many, kep
     }
 }
 
-/// What claims wait for, alone and while what was kept is forgotten.
+/// The latency of claims, alone and during a sweep.
 async fn sweep(rounds: usize, many: &mut Place) {
     let alone = many.waits(rounds * 5).await;
     let kept = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
@@ -256,7 +256,7 @@ async fn sweep(rounds: usize, many: &mut Place) {
     assert!(forgotten.load(Ordering::SeqCst) > 0);
 }
 
-/// What people wait for: pages of 100 that an index leads to, that are looked for, and the count of all.
+/// The latency of lists: pages of 100 with an index, without one, and the count of all.
 async fn look(rounds: usize, many: &Place) {
     let listing = || EventQuery { limit: 100, ..EventQuery::default() };
     let word = |word: &str| Some(word.to_owned());

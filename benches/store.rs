@@ -1,4 +1,4 @@
-//! What the SQLite store alone does, in figures: `cargo test --release --bench store -- --ignored --nocapture`.
+//! Figures of the SQLite store alone: `cargo test --release --bench store -- --ignored --nocapture`.
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
@@ -56,7 +56,7 @@ async fn claims_per_second() {
     }
 }
 
-/// One claim each, from 32 tasks that wait for their answer: batches form by themselves.
+/// One claim each, from 32 tasks that wait for the result: batches form automatically.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
 async fn claims_from_many_at_once() {
@@ -83,7 +83,7 @@ async fn claims_from_many_at_once() {
     }
 }
 
-/// How long one batch waits while others are written before and after it: the log is moved now and then.
+/// The latency of one batch while others are written before and after it; includes WAL checkpoints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
 async fn how_long_a_batch_waits() {
@@ -123,7 +123,8 @@ async fn many_events() {
     }
 }
 
-/// What it costs to tell a repeat, with its kept answer, beside the claims: `RECALLS` under callgrind for instructions.
+/// The cost of looking up a duplicate with its stored response, without a claim: run it with `RECALLS` under callgrind
+/// to count instructions.
 #[tokio::test]
 #[ignore = "prints figures; RECALLS is how many"]
 async fn recalls_per_second() {

@@ -3,9 +3,9 @@
 #
 #   ./test --bare [ARGUMENT...]   the arguments are those of the ./test inside
 #
-# debootstrap makes the root: the suite of this machine, from the mirror that apt uses here. Into it go the toolchain
-# that runs here (no registry, no cargo-nextest), the settings of apt, pip, cargo and git, and a clone of HEAD. What is
-# not committed is not tested. Mounts and processes live in namespaces of their own and end with them.
+# debootstrap makes the root: the suite of this machine, from the mirror that apt uses here. It gets the toolchain of this
+# machine (no registry, no cargo-nextest), the settings of apt, pip, cargo and git, and a clone of HEAD. Uncommitted changes
+# are not tested. Mounts and processes are in their own namespaces, and end with them.
 #
 # Needs root, some 15 GB under TMPDIR (/var/tmp), and the network. Exit code: that of the ./test inside, or 2.
 set -euo pipefail
@@ -15,7 +15,7 @@ root="" inside=""
 
 main() {
     ((EUID == 0)) || cannot "a bare root needs root: run it with sudo"
-    [[ -z $(git status --porcelain) ]] || echo "There are changes that are not committed. They are not tested."
+    [[ -z $(git status --porcelain) ]] || echo "There are uncommitted changes. They are not tested."
     need_programs
     trap clean_up EXIT
     trap 'exit 130' INT
@@ -47,7 +47,7 @@ need_programs() {
         cannot "apt-get could not install debootstrap"
 }
 
-# The suite of this machine, from where apt has it.
+# The suite of this machine, from apt's mirror.
 make_root() {
     local suite mirror
     suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
@@ -59,14 +59,14 @@ make_root() {
         tail -n 20 "$root.log"
         cannot "debootstrap could not make the root"
     }
-    # Only what apt has here.
+    # Only the repositories of this machine.
     rm -f "$root/etc/apt/sources.list"
     # No package starts a server.
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"
 }
 
-# How apt, pip, cargo and git reach their servers from here, and whom they trust.
+# The network settings and trusted certificates of apt, pip, cargo and git.
 copy_settings() {
     local cargo=${CARGO_HOME:-$HOME/.cargo} path name
     for path in /etc/apt /usr/share/keyrings /usr/local/share/ca-certificates /etc/ssl/certs/ca-certificates.crt \
@@ -91,7 +91,7 @@ settings() {
         grep -v _TOKEN
 }
 
-# Copies a file or a folder into the root, if it is here. Links are followed: their ends may be elsewhere.
+# Copies a file or a folder into the root, if it exists. Links are followed: their targets may be elsewhere.
 copy() {
     [[ -e $1 ]] || return 0
     mkdir -p "$root${2%/*}"
@@ -104,7 +104,7 @@ copy() {
     fi
 }
 
-# The toolchain that runs here, without rustup and without whatever else was installed with cargo.
+# The toolchain of this machine, without rustup and without programs installed with cargo.
 copy_rust() {
     local sysroot
     sysroot=$(rustc --print sysroot) || cannot "there is no Rust here to copy"
@@ -113,7 +113,7 @@ copy_rust() {
     [[ ! -d $sysroot/libexec ]] || cp -a "$sysroot/libexec" "$root/usr/local/"
 }
 
-# In the background, so that a signal is heard at once. The end of `unshare` ends all that runs inside.
+# In the background, so that signals are handled at once. The end of `unshare` ends all processes inside.
 run_inside() {
     local name pass=()
     while read -r name; do
@@ -143,7 +143,7 @@ clean_up() {
         wait "$inside" 2>/dev/null || true
     fi
     [[ $root ]] || exit "$code"
-    # Mounts of this machine, made by debootstrap perhaps. What is still one is left alone.
+    # Mounts of this machine, perhaps made by debootstrap. If one remains, nothing is removed.
     local mounted
     for mounted in $(mounts | sort -r); do
         umount "$mounted" || true
@@ -151,7 +151,7 @@ clean_up() {
     if [[ $(mounts) ]]; then
         printf 'Still mounted, so nothing is removed: %s\n' "$(mounts | tr '\n' ' ')" >&2
     else
-        # What runs inside may take a moment to end.
+        # The processes inside may take a moment to end.
         local try
         for try in 1 2 3 4 5; do
             rm -rf --one-file-system "$root" "$root.log" 2>/dev/null && break
@@ -162,7 +162,7 @@ clean_up() {
     exit "$code"
 }
 
-# What is mounted in the root or below.
+# The mounts in the root or below.
 mounts() {
     awk -v root="$root" '$2 == root || index($2, root "/") == 1 { print $2 }' /proc/self/mounts
 }

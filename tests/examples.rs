@@ -1,5 +1,5 @@
-//! Every example: its config starts the real binary, its script sends, and what is said is what its page shows.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! Every example: its config starts the real binary, its script sends, and the output is what its page shows.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -25,12 +25,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A port that nobody uses now.
+/// A port that is free now.
 fn free_port() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// Runs an example as its page says; what its script printed, and the house it happened in.
+/// Runs an example as its page says; returns the output of its script, and its folder.
 fn run(name: &str) -> (String, House) {
     let config = std::fs::read_to_string(examples().join(name).join("hookonce.toml")).unwrap();
     let port = free_port();
@@ -45,7 +45,7 @@ fn run(name: &str) -> (String, House) {
     (String::from_utf8(output.stdout).unwrap(), house)
 }
 
-/// What its page says would be printed.
+/// The output that its page shows.
 fn shown(name: &str) -> String {
     let page = std::fs::read_to_string(examples().join(name).join("README.md")).unwrap();
     let block = page.split("$ sh send.sh\n").nth(1).unwrap().split("```").next().unwrap();
@@ -61,7 +61,7 @@ fn events(printed: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What was printed is what is shown, with ids and states that differ from run to run as the page names them.
+/// The output is what the page shows, with ids and states that differ from run to run replaced as on the page.
 fn check(name: &str, printed: &str, named: &str) {
     let mut told = String::new();
     for (line, event) in printed.lines().zip(events(printed)) {
@@ -126,7 +126,7 @@ fn every_example_is_run() {
     for entry in std::fs::read_dir(examples()).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        // Two configs and a server of its own: tests/nats runs that one.
+        // It has two configs and its own server: tests/nats runs it.
         if entry.path().is_dir() && name != "nats-workers" {
             assert!(ours.contains(&format!("run(\"{name}\")")), "{name} is not run");
             for file in ["hookonce.toml", "send.sh", "README.md"] {

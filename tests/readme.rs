@@ -1,5 +1,5 @@
-//! The documents, kept true: every command in them is understood by the binary, and the picture shows what `demo` prints.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The docs are true: the binary understands every command in them, and the picture shows what `demo` prints.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,12 +27,12 @@ fn commands(document: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_in_the_documents_is_one() {
+fn every_command_in_the_docs_exists() {
     let folder = tempfile::tempdir().unwrap();
     let mut seen = 0;
     for document in DOCUMENTS {
         for words in commands(document) {
-            // Its own `--help` behind everything else: the arguments are read, and nothing is done.
+            // With `--help` at the end: the arguments are parsed, and nothing is done.
             let args: Vec<_> = words.iter().map(String::as_str).chain(["--help"]).collect();
             let asked = run(folder.path(), &args);
             assert!(asked.status.success(), "{document}: hookonce {}\n{}", words.join(" "), text(&asked.stderr));
@@ -43,11 +43,11 @@ fn every_command_in_the_documents_is_one() {
 }
 
 #[test]
-fn the_first_ten_minutes_go_as_they_are_told() {
+fn the_commands_of_the_first_ten_minutes_work() {
     let folder = tempfile::tempdir().unwrap();
     for words in commands("docs/start.md") {
         let args: Vec<_> = words.iter().map(String::as_str).collect();
-        // What runs on and what needs it is tested in tests/cli; here is what stands alone.
+        // Long-running commands and those that need them are tested in tests/cli; these work alone.
         if ["demo", "init", "check"].contains(&args[0]) {
             let done = run(folder.path(), &args);
             let said = format!("{}{}", text(&done.stdout), text(&done.stderr));
@@ -71,14 +71,14 @@ fn code(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// The texts in quotes that directly follow one of these.
+/// The string literals that directly follow one of these.
 fn after<'c>(text: &'c str, before: &str) -> Vec<&'c str> {
     text.split(before).skip(1).filter_map(|rest| rest.strip_prefix('"')?.split('"').next()).collect()
 }
 
-/// Whoever reads a word in the log finds it in the document, whether it is new or old.
+/// Every word of the log is in the docs, whether it is new or old.
 #[test]
-fn every_word_of_the_log_is_in_the_document() {
+fn every_log_word_is_in_the_troubleshooting_docs() {
     let mut all = Vec::new();
     code(&root().join("src"), &mut all);
     // `tests/interface` keeps this list true.
@@ -124,14 +124,14 @@ fn every_word_of_the_log_is_in_the_document() {
     assert!(missing.is_empty(), "docs/troubleshooting.md does not have {missing:?}");
 }
 
-/// The lines to type of a console block, without what follows a `#`; what stands for a secret is one.
+/// The typed lines of a console block, without what follows a `#`; placeholders for a secret get one.
 fn typed(block: &str) -> Vec<String> {
     let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
     lines.map(|line| line.split(" #").next().unwrap().trim().replace('…', "secret")).collect()
 }
 
 #[test]
-fn the_first_config_of_the_readme_is_checked_as_it_is_typed_there() {
+fn the_first_config_of_the_readme_passes_check() {
     let folder = tempfile::tempdir().unwrap();
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let config = readme.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap();
@@ -142,7 +142,7 @@ fn the_first_config_of_the_readme_is_checked_as_it_is_typed_there() {
     let before_serve = lines.iter().filter(ours).take_while(|line| !line.contains("hookonce serve"));
     let before_serve: Vec<_> = before_serve.map(String::as_str).collect();
     assert!(before_serve.contains(&"hookonce check"), "{lines:?}");
-    assert_eq!(lines.last().map(String::as_str), Some("hookonce serve"), "all that it needs is said before");
+    assert_eq!(lines.last().map(String::as_str), Some("hookonce serve"), "everything it needs comes before");
     let bin = Path::new(env!("CARGO_BIN_EXE_hookonce")).parent().unwrap().display().to_string();
     let script = before_serve.join("\n");
     let mut shell = Command::new("sh");
@@ -155,7 +155,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What `demo` prints, with what differs each time made the same.
+/// The output of `demo`, with varying parts replaced.
 fn demo() -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let played = run(folder.path(), &["demo"]);
@@ -207,5 +207,5 @@ fn the_picture_shows_what_demo_prints() {
         std::fs::write(root().join(PICTURE), &drawn).unwrap();
     }
     let kept = std::fs::read_to_string(root().join(PICTURE)).unwrap_or_default();
-    assert!(kept == drawn, "{PICTURE} is out of date: HOOKONCE_BLESS=1 cargo test --test readme draws it anew");
+    assert!(kept == drawn, "{PICTURE} is out of date: HOOKONCE_BLESS=1 cargo test --test readme redraws it");
 }

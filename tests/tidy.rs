@@ -1,10 +1,10 @@
-//! Rules that can be tests: the direction of `use`, no clock where none belongs, files of one idea, words that are true.
+//! Rules that can be tests: the direction of `use`, no clock where none belongs, files of one idea, true comments.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::path::{Path, PathBuf};
 
-/// Who may know whom: a part, and the parts it may name.
+/// The allowed dependencies: a part, and the parts it may name.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("decide", &["decide"]),
     ("observe", &["decide", "observe"]),
@@ -20,7 +20,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("node", &["decide", "store", "action", "observe", "engine", "config", "ingress", "admin", "node"]),
 ];
 
-/// A file is one idea. Longer than this, look for the second one in it.
+/// A longer file probably has a second idea in it.
 const LINES_MAX: usize = 600;
 
 fn root() -> PathBuf {
@@ -59,7 +59,7 @@ fn code(text: &str) -> String {
 }
 
 #[test]
-fn every_part_knows_only_whom_it_may() {
+fn every_part_depends_only_on_allowed_parts() {
     let mut named = 0;
     for (file, part, text) in sources() {
         let Some((_, may)) = DIRECTION.iter().find(|(of, _)| *of == part) else { continue };
@@ -67,12 +67,12 @@ fn every_part_knows_only_whom_it_may() {
             let other: String = text[at + 7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             named += 1;
             if other == "seed" {
-                continue; // of tests alone, wherever they stand
+                continue; // only in tests
             }
-            assert!(may.contains(&&*other), "{file} names `{other}`, which `{part}` may not know");
+            assert!(may.contains(&&*other), "{file} names `{other}`, which `{part}` must not depend on");
         }
     }
-    assert!(named > 100, "the test looks at nothing");
+    assert!(named > 100, "the test checks nothing");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn decide_has_no_clock_no_randomness_no_io_and_does_not_wait() {
 }
 
 #[test]
-fn nobody_unwraps_in_src() {
+fn no_unwrap_in_src() {
     for (file, _, text) in sources() {
         let tests = file.ends_with("tests.rs") || file.contains("/tests/");
         assert!(tests || !code(&text).contains(".unwrap()"), "{file} unwraps");
@@ -96,15 +96,15 @@ fn nobody_unwraps_in_src() {
 }
 
 #[test]
-fn only_a_step_moves_an_event() {
-    // A store's queue says that an event is parked whose row cannot be read; a test builds events as it needs them.
+fn only_a_step_changes_an_events_state() {
+    // A store's queue may say that an event is parked whose row cannot be read; a test builds events as it needs them.
     let reads = |file: &str| file == "store/optimistic/txn.rs" || file.starts_with("store/conformance/");
     let mut steps = 0;
     for (file, part, text) in sources() {
         let code = code(&text);
         for word in [".state = EventState", ".queue_state = ", ".attempt += ", ".attempt -= ", ".life += "] {
             let count = code.matches(word).count();
-            let shown = part == "admin" && word == ".queue_state = "; // what waits without a route is shown as such
+            let shown = part == "admin" && word == ".queue_state = "; // an event without a route is shown as suspended
             if file == "decide/event_step.rs" {
                 steps += count;
             } else {
@@ -112,11 +112,11 @@ fn only_a_step_moves_an_event() {
             }
         }
     }
-    assert!(steps > 10, "the test looks at nothing");
+    assert!(steps > 10, "the test checks nothing");
 }
 
 #[test]
-fn only_explain_takes_a_delivery_on_trust() {
+fn only_explain_skips_verification() {
     let who: Vec<_> = sources()
         .into_iter()
         .filter(|(_, _, text)| code(text).contains("assume_verified"))
@@ -136,7 +136,7 @@ fn no_node_runs_on_a_config_without_its_secrets() {
     }
 }
 
-/// What is not reachable from here is `pub(crate)`: rustc's `unreachable_pub` sees to it.
+/// What is not reachable from here is `pub(crate)`: rustc's lint `unreachable_pub` enforces it.
 #[test]
 fn the_public_interface_is_the_layer_the_store_and_the_rules() {
     let lib = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
@@ -146,14 +146,14 @@ fn the_public_interface_is_the_layer_the_store_and_the_rules() {
     assert!(std::fs::read_to_string(root().join("Cargo.toml")).unwrap().contains("unreachable_pub = \"warn\""));
 }
 
-/// The same idea in several folders may have the same file name in each; anything else may not.
+/// The same idea in several folders may have the same file name in each; other files may not.
 #[test]
 fn a_file_name_means_one_thing() {
     const IDEAS: &[(&str, &str)] = &[
         ("columns.rs", "declared fields as columns of a database"),
-        ("data_loss.rs", "how a store that lost data is noticed"),
+        ("data_loss.rs", "detection of lost data"),
         ("error.rs", "the errors of that part"),
-        ("export.rs", "a store as one that can be copied"),
+        ("export.rs", "reading a whole store to copy it"),
         ("github.rs", "GitHub's signature"),
         ("hmac.rs", "a described HMAC signature"),
         ("list.rs", "lists of events"),
@@ -162,7 +162,7 @@ fn a_file_name_means_one_thing() {
         ("notify.rs", "hints between nodes"),
         ("open.rs", "opening a store"),
         ("postgres.rs", "migrations of PostgreSQL"),
-        ("queries.rs", "what people ask of a store"),
+        ("queries.rs", "reads of a store"),
         ("read.rs", "how records are read"),
         ("retention.rs", "how long events are kept"),
         ("rows.rs", "an event as rows of a database"),
@@ -171,11 +171,11 @@ fn a_file_name_means_one_thing() {
         ("sql.rs", "the action `sql`"),
         ("standard.rs", "the signature of Standard Webhooks"),
         ("start_due.rs", "starting due events"),
-        ("tail.rs", "what happens, as it happens"),
+        ("tail.rs", "the live stream"),
         ("tests.rs", "tests of the folder"),
-        ("url.rs", "the address of a store"),
-        ("vacuum.rs", "giving back the room of an SQLite file"),
-        ("view.rs", "what is shown, as JSON"),
+        ("url.rs", "the URL of a store"),
+        ("vacuum.rs", "returning free space of an SQLite file"),
+        ("view.rs", "JSON documents"),
     ];
     let mut folders = std::collections::BTreeMap::<String, Vec<String>>::new();
     for (file, ..) in sources() {
@@ -189,7 +189,7 @@ fn a_file_name_means_one_thing() {
     assert!(twice.is_empty(), "{twice:#?}");
 }
 
-/// The types that a file defines at the level of a module, its tests among them.
+/// The types that a file defines at module level, including its tests.
 fn types(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -201,7 +201,7 @@ fn types(text: &str) -> Vec<String> {
         let kind = words.next().unwrap_or_default();
         // An indented `type` belongs to a trait or an impl.
         if matches!(kind, "struct" | "enum" | "trait") || (kind == "type" && indent == 0) {
-            // A macro's `$name` is none.
+            // A macro's `$name` is not a type.
             let Some(name) = words.next().filter(|name| !name.starts_with('$')) else { continue };
             found.push(name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
@@ -217,7 +217,7 @@ fn no_two_types_share_a_name() {
             by_name.entry(name).or_default().push(file.clone());
         }
     }
-    assert!(by_name.len() > 500, "the test looks at nothing");
+    assert!(by_name.len() > 500, "the test checks nothing");
     // A span is one of two types, with and without the feature `otel`.
     by_name.remove("TraceSpan");
     let shared: Vec<_> = by_name.into_iter().filter(|(_, files)| files.len() > 1).collect();
@@ -238,10 +238,10 @@ fn errors_are_called_errors_or_rejections() {
             assert!(name.ends_with("Error") || name.ends_with("Rejection"), "{file}: {name}");
         }
     }
-    assert!(seen > 5, "the test looks at nothing");
+    assert!(seen > 5, "the test checks nothing");
 }
 
-/// What stands before the name of a table in a statement.
+/// What precedes the name of a table in a statement.
 const BEFORE_A_TABLE: [&str; 7] = ["from ", "into ", "update ", "join ", "table ", " on ", "nextval('"];
 
 #[test]
@@ -295,7 +295,7 @@ fn every_dependency_has_its_reason() {
     }
 }
 
-/// What somebody who only wants the layer does not want to build: a command line, a server, a client.
+/// Dependencies that a user of only the layer does not want to build: a command line, a server, a client.
 const NOT_IN_A_LAYER: [&str; 9] = ["axum", "clap", "h2", "hyper", "hyper-util", "reqwest", "rustls", "toml", "tower"];
 
 #[test]
@@ -311,7 +311,7 @@ fn the_layer_brings_no_command_line_no_server_and_no_client() {
     };
     for features in ["layer", "layer,sqlite"] {
         let names = tree(features);
-        assert!(names.iter().any(|name| name == "tower-service"), "the test looks at nothing: {names:?}");
+        assert!(names.iter().any(|name| name == "tower-service"), "the test checks nothing: {names:?}");
         let strange: Vec<_> = names.iter().filter(|name| NOT_IN_A_LAYER.contains(&name.as_str())).collect();
         assert!(strange.is_empty(), "{features} brings {strange:?}");
     }
@@ -345,7 +345,7 @@ fn the_configs_in_the_documents_are_right() {
 }
 
 #[test]
-fn comments_name_only_files_that_are_beside_them() {
+fn comments_name_only_existing_files() {
     let mut named = 0;
     for (file, _, text) in sources() {
         let path = root().join("src").join(&file);
@@ -360,11 +360,11 @@ fn comments_name_only_files_that_are_beside_them() {
             }
         }
     }
-    assert!(named > 20, "the test looks at nothing");
+    assert!(named > 20, "the test checks nothing");
 }
 
 #[test]
-fn the_documents_name_only_files_that_are_there() {
+fn the_docs_name_only_existing_files() {
     for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
         let text = std::fs::read_to_string(root().join(document)).unwrap();
         let linked = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -377,7 +377,7 @@ fn the_documents_name_only_files_that_are_there() {
 }
 
 #[test]
-fn every_promise_names_tests_that_are_there() {
+fn every_promise_names_existing_tests() {
     let read = |document| std::fs::read_to_string(root().join(document)).unwrap();
     let (text, commands) = (read("docs/guarantees.md"), read("docs/run.md"));
     let is_test = |word: &&str| {
@@ -394,7 +394,7 @@ fn every_promise_names_tests_that_are_there() {
         let begins = format!("fn {name}(");
         assert!(tests.iter().any(|text| text.contains(&begins)), "no test is called {name}");
     }
-    // Every line of a table that promises something has its test.
+    // Every row of a table of promises has its test.
     let promises = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("shown by |"));
     for line in promises {
         let shown = line.trim_end_matches('|').rsplit('|').next().unwrap();

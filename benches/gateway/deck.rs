@@ -1,7 +1,7 @@
-//! The deliveries: one real body, made distinct by a number in it, signed before anything is measured.
+//! The deliveries: one real body, made distinct by a number in it, signed before the measurement.
 //!
-//! Whole requests would take gigabytes; the numbers and signatures are kept, and put into a connection's own copy of
-//! the request just before it is sent.
+//! Whole requests would take gigabytes; only the numbers and signatures are kept, and written into a connection's own
+//! copy of the request just before it is sent.
 
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
@@ -9,15 +9,15 @@ use std::path::Path;
 
 /// The secret of the only source.
 pub const SECRET: &str = "It's a Secret to Everybody";
-/// The length of the body, as a check that it is the one the figures are told of.
+/// The length of the body, to check that it is the one in the docs.
 pub const BODY_BYTES: usize = 10_361;
-/// Digits of a number where they stand in the body: one of its version ids.
+/// Digits of the number in the body: one of its version ids.
 const DIGITS: usize = 9;
 const VERSION: &[u8] = b"675688875";
-/// How far back a repeat reaches, in distinct deliveries.
+/// How far back a duplicate reaches, in distinct deliveries.
 pub const REACH: u64 = 1_000;
 
-/// All there is to send.
+/// All deliveries.
 pub struct Deck {
     request: Request,
     signatures: Vec<[u8; 64]>,
@@ -33,13 +33,13 @@ pub struct Request {
     numbers: Vec<usize>,
 }
 
-/// How many of the deliveries are repeats.
+/// The share of duplicates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Repeats {
     pub percent: u64,
     /// One in this many is new; 0: all are.
     one_in: u64,
-    /// All are of so many that were sent before; 0: they are not.
+    /// All are duplicates of this many sent before; 0: they are not.
     known: u64,
 }
 
@@ -71,7 +71,7 @@ impl Repeats {
     }
 }
 
-/// Any number out of another, the same each time.
+/// A pseudo-random number derived from another.
 fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ (mixed >> 29)
@@ -96,12 +96,12 @@ impl Deck {
         self.signatures.len()
     }
 
-    /// A request of one's own, to be filled before each use.
+    /// A copy of the request, to be filled before each use.
     pub fn request(&self) -> Request {
         self.request.clone()
     }
 
-    /// Makes it the delivery of this number.
+    /// Fills in the delivery of this number.
     pub fn fill(&self, request: &mut Request, number: u64) {
         request.number(number);
         let signature = &self.signatures[usize::try_from(number).expect("a number of this deck")];
@@ -132,7 +132,7 @@ impl Request {
         let digits = format!("{number:012}");
         self.bytes[self.delivery..][..12].copy_from_slice(digits.as_bytes());
         for at in &self.numbers {
-            // A JSON number does not begin with a nought.
+            // A JSON number does not begin with a zero.
             self.bytes[*at..][..DIGITS].copy_from_slice(&digits.as_bytes()[12 - DIGITS..]);
             self.bytes[*at] = b'6';
         }

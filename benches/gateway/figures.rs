@@ -1,4 +1,4 @@
-//! Figures: the middle of several rounds, and how far they lie apart.
+//! Figures: the median of several rounds, and their spread.
 
 use crate::load::Came;
 use crate::server::Kind;
@@ -21,7 +21,7 @@ impl Sample {
     }
 }
 
-/// The rounds of all servers that were measured in turn.
+/// The rounds of all servers that were measured in turns.
 #[derive(Default)]
 pub struct Figures(Vec<(Kind, Vec<Sample>)>);
 
@@ -37,7 +37,7 @@ impl Figures {
         self.0.iter().find(|(known, _)| *known == kind).map_or(&[], |(_, samples)| samples)
     }
 
-    /// How the rates of one compare with those of another, round by round.
+    /// The ratio of the rates of one to those of another, round by round.
     fn ratio(&self, kind: Kind, to: Kind) -> String {
         let both = self.of(kind).iter().zip(self.of(to));
         spread(both.map(|(one, other)| one.rate / other.rate).collect(), 2)
@@ -87,7 +87,7 @@ fn middle(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The middle of these, and from where to where they reach.
+/// The median of these, and their range.
 pub fn spread(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     match values[..] {
@@ -99,7 +99,7 @@ pub fn spread(mut values: Vec<f64>, digits: usize) -> String {
     }
 }
 
-/// The kind of file system a folder is on.
+/// The type of the file system of a folder.
 pub fn file_system(dir: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let holding = mounts.lines().filter_map(|line| {

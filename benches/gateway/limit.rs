@@ -1,4 +1,4 @@
-//! What SQLite itself can do on this disk: the rows of a claim and nothing around them, 64 to a commit.
+//! The limit of SQLite on this disk: the rows of a claim and nothing else, 64 to a commit.
 
 use crate::deck::BODY_BYTES;
 use rusqlite::{Connection, params};
@@ -14,7 +14,7 @@ const TABLES: &str = "
     create table payloads (event blob not null primary key, body blob not null);
 ";
 
-/// Claims a second: a row, two keys and a body each.
+/// Claims per second: a row, two keys and a body each.
 pub fn claims_per_second(path: &Path, lasts: Duration) -> f64 {
     write(path, lasts).expect("SQLite writes")
 }

@@ -1,4 +1,4 @@
-//! The load: a closed loop over kept connections. Each sends, waits for its answer, and sends the next.
+//! The load: a closed loop over kept connections. Each sends, waits for its response, and sends the next.
 
 use crate::deck::{Deck, Repeats};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Connections at once.
+/// Concurrent connections.
 pub const CONNECTIONS: usize = 32;
 
 /// What to send.
@@ -18,21 +18,21 @@ pub struct Round {
     pub repeats: Repeats,
     /// The number of the first delivery.
     pub from: u64,
-    /// Distinct deliveries there may be.
+    /// Maximum number of distinct deliveries.
     pub room: u64,
     pub lasts: Duration,
 }
 
-/// What came of it.
+/// The result of a round.
 #[derive(Default)]
 pub struct Came {
-    /// Answers by status: 200, 202, any other.
+    /// Responses by status: 200, 202, any other.
     pub fine: u64,
     pub accepted: u64,
     pub other: u64,
     /// How many distinct deliveries were sent.
     pub distinct: u64,
-    /// Each answer's wait, in microseconds, in order.
+    /// The latency of each response, in microseconds, sorted.
     pub waits: Vec<u32>,
     pub took: Duration,
 }
@@ -46,7 +46,7 @@ impl Came {
         self.answers() as f64 / self.took.as_secs_f64()
     }
 
-    /// The wait that this share of the answers did not exceed, in milliseconds.
+    /// The latency that this share of the responses did not exceed, in milliseconds.
     pub fn wait(&self, share: f64) -> f64 {
         let at = (self.waits.len() as f64 * share) as usize;
         self.waits.get(at.min(self.waits.len().saturating_sub(1))).map_or(0.0, |wait| f64::from(*wait) / 1000.0)
@@ -135,7 +135,7 @@ pub async fn storm(deck: &Arc<Deck>, to: SocketAddr, from: u64, distinct: u64, c
     all
 }
 
-/// Reads one whole answer.
+/// Reads one whole response.
 async fn status(stream: &mut TcpStream, buffer: &mut [u8]) -> u16 {
     let mut filled = 0;
     loop {

@@ -1,4 +1,4 @@
-//! What the gateway costs, against what it is built on. See `docs/performance.md`.
+//! The cost of the gateway, compared with what it is built on. See `docs/performance.md`.
 //!
 //! ```text
 //! cargo bench                     all of it, in under three minutes
@@ -8,11 +8,11 @@
 //! cargo bench -- --only Whole     this one beside the bare handler, without repeats: to look at it with a profiler
 //! ```
 //!
-//! A round of one is followed by a round of the next, over and over: what the machine does beside it hits all alike.
-//! Only ratios of one run are worth comparing.
+//! Rounds of the servers alternate, so that other load on the machine affects all alike. Only ratios of one run are
+//! comparable.
 #![expect(unreachable_pub, reason = "the parts of one program")]
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
-#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "places in a list of waits")]
+#![expect(clippy::cast_precision_loss, reason = "figures are only printed")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "indexes into a list of latencies")]
 
 #[path = "../../tests/support/bare_handler.rs"]
 mod bare_handler;
@@ -33,9 +33,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// More than any server takes in a second.
+/// More than any server handles in a second.
 const RATE_MAX: f64 = 45_000.0;
-/// The storm: so many deliveries, so many copies of each.
+/// The burst: this many deliveries, this many copies of each.
 const STORM: (u64, u64) = (20, 200);
 
 struct Plan {
@@ -49,7 +49,7 @@ impl Plan {
     const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150), only: None, page: false };
     const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500), only: None, page: false };
 
-    /// `cargo bench` says so; whoever else starts this wants to know whether it works.
+    /// `cargo bench` passes `--bench`; without it only a quick check runs.
     fn of(args: &[String]) -> Self {
         let has = |name: &str| args.iter().any(|arg| arg == name);
         let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1);
@@ -80,7 +80,7 @@ fn main() {
         return;
     }
     let plan = Plan::of(&args);
-    // On the disk that the build is on: a folder in memory would make every sync free.
+    // On the disk of the build: on a file system in memory every sync would be free.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
     runtime.expect("a runtime").block_on(measure(&plan, dir.path()));
@@ -124,7 +124,7 @@ async fn measure(plan: &Plan, dir: &Path) {
     }
 }
 
-/// Fresh servers, one round of each in turn. All that was sent must have been answered, and each event made once.
+/// Fresh servers, one round of each in turn. Every request must be answered, and each event made once.
 async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Kind], dir: &Path) -> Figures {
     let mut servers: Vec<_> =
         kinds.iter().map(|kind| (Server::start(*kind, &dir.join(format!("{kind:?}"))), 0_u64)).collect();
@@ -138,7 +138,7 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
             let came = load::run(deck, round).await;
             drop(watching);
             let cpu = server.cpu().saturating_sub(before);
-            // The bare handler tells nothing apart, and may be sent the same ones again.
+            // The bare handler does not deduplicate, and may get the same ones again.
             let new = if server.kind == Kind::Bare { 0 } else { came.distinct };
             *used += new;
             assert_eq!((came.other, came.accepted), (0, new), "{:?}: of {} answers", server.kind, came.answers());
@@ -155,7 +155,7 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
     figures
 }
 
-/// A repeat that is answered from its receipt, beside a delivery that is filtered out: what it costs more.
+/// The extra cost of a duplicate that is answered from its receipt, compared with a delivery that is filtered out.
 async fn again(plan: &Plan, deck: &Arc<Deck>, dir: &Path) {
     let receiver = Server::start(Kind::Bare, &dir.join("receiver"));
     let start = |kind: Kind| Server::start_before(kind, &dir.join(format!("{kind:?}")), Some(&receiver));

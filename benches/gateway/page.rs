@@ -1,5 +1,5 @@
-//! Somebody looks on: asks what the dashboard's overview asks, and follows what happens, as the page does. It reads
-//! and throws away; what a browser does with it is the browser's own time, on its own machine.
+//! An open dashboard: requests what the overview requests, and follows the live stream, as the page does. It reads and
+//! discards the data; what a browser does with it costs time on the client's machine.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// The page draws no more often.
+/// How often the page renders at most.
 const LOOKS: Duration = Duration::from_secs(2);
-/// How long it waits before it follows again, when more happened than could be told.
+/// How long it waits before it reconnects after a `missed` event.
 const WAIT: Duration = Duration::from_millis(500);
 
 /// A page that is open until it is dropped.
@@ -25,7 +25,7 @@ impl Page {
         });
         let looks = tokio::spawn(async move {
             loop {
-                assert!(ask(admin, "/api/overview?window=1h").await > 1000, "the overview is whole");
+                assert!(ask(admin, "/api/overview?window=1h").await > 1000, "the overview is complete");
                 tokio::time::sleep(LOOKS).await;
             }
         });
@@ -39,7 +39,7 @@ impl Drop for Page {
     }
 }
 
-/// Reads until the answer ends; how long it was.
+/// Reads until the response ends; returns its length.
 async fn ask(admin: SocketAddr, path: &str) -> usize {
     let mut stream = TcpStream::connect(admin).await.expect("the admin port takes connections");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! SQLite without its batches: every claim is a commit of its own. What grouping is worth shows against it.
+//! SQLite without batches: every claim is its own commit. Shows the benefit of group commit.
 
 use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Receipt};
@@ -13,7 +13,7 @@ use hookonce::store::{
 };
 use std::sync::Arc;
 
-/// Asks for one claim at a time.
+/// Makes one claim at a time.
 pub struct PerRow(pub Arc<SqliteStore>);
 
 impl StoreBackend for PerRow {

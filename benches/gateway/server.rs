@@ -1,4 +1,4 @@
-//! The servers: each a process of its own, this very program started again, so that its time and memory can be read.
+//! The servers: each a separate process of this same program, so that its CPU time and memory can be read.
 
 use crate::bare_handler::bare;
 use crate::deck::SECRET;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// What is served.
+/// The kinds of servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Our accept loop, and a handler that only reads the body.
@@ -45,9 +45,9 @@ pub enum Kind {
     Watched,
     /// On SQLite, with a commit for each claim.
     PerRow,
-    /// The filter lets nothing through.
+    /// The filter rejects everything.
     Ignored,
-    /// On `memory:`, and the sender waits for a receiver's answer.
+    /// On `memory:`, and the sender waits for a receiver's response.
     AgainMemory,
     /// The same on SQLite.
     Again,
@@ -57,7 +57,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::Watched, Self::PerRow];
 
-    /// What a repeat costs that is answered from its receipt, beside what costs least.
+    /// The cost of a duplicate that is answered from its receipt, next to the cheapest case.
     pub const ANSWERS: [Self; 3] = [Self::Ignored, Self::AgainMemory, Self::Again];
 
     /// By its name in this file.
@@ -116,11 +116,11 @@ name = "recorded"
     }
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     pub kind: Kind,
     pub address: SocketAddr,
-    /// Its port for people, if it has one.
+    /// Its admin port, if it has one.
     pub admin: Option<SocketAddr>,
     child: Child,
     said: BufReader<ChildStdout>,
@@ -155,7 +155,7 @@ impl Server {
         line(&mut self.said).parse().expect("it says a number")
     }
 
-    /// Processor time taken so far by all its threads.
+    /// CPU time used so far by all its threads.
     pub fn cpu(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
         let time = |task: std::fs::DirEntry| {
@@ -165,7 +165,7 @@ impl Server {
         Duration::from_nanos(tasks.flatten().map(time).sum())
     }
 
-    /// Memory it has for itself, and its share of what it shares, in MiB.
+    /// Its private memory, and its share of shared memory, in MiB.
     pub fn memory(&self) -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap_or_default();
         let pss = text.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -253,7 +253,7 @@ where
     address
 }
 
-/// A node put together by hand, whose store is asked for one claim at a time.
+/// A node assembled by hand, whose store gets one claim at a time.
 async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Inspect>>) {
     let StoreAddress::Sqlite(path) = &config.store else { panic!("a commit per claim is SQLite's") };
     let sqlite = Arc::new(SqliteStore::open(path, SqliteAccess::Node).expect("the store opens"));

@@ -1,12 +1,12 @@
 //! Authentication and authorization of the admin port, login and logout, and the security headers of every response.
 //!
-//! On loopback without tokens: clients on this machine, and no other site's page. With tokens: clients that present one,
-//! in a header or once at the login, which gives a session in a cookie (`session.rs`). A wrong token is counted, logged
-//! and refused after a delay, in a header and at the login alike.
+//! On loopback without tokens: clients on this machine, but no other site's page. With tokens: clients that present
+//! one, in a header or once at the login, which starts a session with a cookie (`session.rs`). A wrong token is
+//! counted, logged and refused after a delay, in a header and at the login alike.
 //!
-//! CSRF: a browser sends the cookie with any site's request. A request that changes something and comes with a cookie
-//! must therefore also carry an `Origin` equal to its `Host`, and a header that no form of another site can set. Whether
-//! a proxy in front uses TLS is not known here (any client can send `X-Forwarded-Proto`), so the cookie is not marked
+//! CSRF: a browser sends the cookie with any site's request. A request that changes something and has a cookie must
+//! therefore also have an `Origin` equal to its `Host`, and a header that no form of another site can set. Whether a
+//! proxy in front uses TLS is not known here (any client can send `X-Forwarded-Proto`), so the cookie is not marked
 //! `Secure`.
 
 use super::dashboard;
@@ -63,7 +63,7 @@ pub(super) async fn security_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// What the operator of a proxy in front can do about `cross_site`.
+/// The hint for the operator of a proxy in front about `cross_site`.
 const KEEP_HOST: &str = "the page's Origin is not the Host of its request; a proxy in front must pass on the name that \
                          the browser asked for, as nginx does with: proxy_set_header Host $http_host;";
 
@@ -92,7 +92,7 @@ enum AuthResult {
     WrongToken,
 }
 
-/// Lets a request through if its client may make it.
+/// Passes a request on if its client is allowed to make it.
 pub(super) async fn authorize(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let (who, headers) = match identify(&state, request.headers()) {
         Ok(who) => (who, request.headers()),
@@ -473,7 +473,7 @@ async fn reject_token(
     }
 }
 
-/// The network that a client counts as: an IPv6 client has a whole /64 at will.
+/// The network that a client counts as: an IPv6 client can use a whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -481,7 +481,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Closes the connection without an answer, by a body that fails before its first byte.
+/// Closes the connection without a response, by a body that fails before its first byte.
 fn drop_connection() -> Response {
     let broken = stream::iter([Err::<&[u8], _>(io::Error::other("too many wrong tokens"))]);
     Response::new(Body::from_stream(broken))
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_by_its_loopback_names_and_its_own_pages_are_let_in() {
+    fn only_this_machine_by_its_loopback_names_and_its_own_pages_are_allowed() {
         for host in ["127.0.0.1:3143", "localhost:3143", "localhost", "[::1]:3143"] {
             check(Some(host), None, true);
             check(Some(host), Some("http://localhost:3143"), true);
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_page_has_its_browser_fetch_without_an_origin_is_known_too() {
+    fn a_cross_site_fetch_without_an_origin_is_recognised() {
         let site = HeaderName::from_static("sec-fetch-site");
         for (said, expected) in [("none", true), ("same-origin", true), ("cross-site", false), ("same-site", false)] {
             let headers = headers(&[(header::HOST, Some("localhost:3143")), (site.clone(), Some(said))]);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_address_is_another_page() {
+    fn a_page_of_another_origin_is_refused() {
         let same = |host: Option<&str>, origin: Option<&str>, needed| {
             same_origin(&headers(&[(header::HOST, host), (header::ORIGIN, origin)]), needed)
         };
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_found_among_others_by_the_port_that_was_asked_for() {
+    fn a_cookie_is_found_among_others_by_the_port_of_the_request() {
         let given = "a=b; hookonce=ab12 ; c=d; hookonce-3143=cd34; hookonce-3144=ef56; nothookonce-80=1";
         for (host, expected) in [
             (Some("hooks.example"), Some("ab12")),

@@ -1,4 +1,5 @@
-//! Replays all events that match. They are counted first: the count identifies the set, and only that set is replayed.
+//! Replay of all events that match. They are counted first: the count identifies the set, and only that set is
+//! replayed.
 
 use super::events::replay_event;
 use super::openapi::{self, BadRequest, SetChanged, StoreDown, params, query, text, word};
@@ -15,29 +16,29 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Pages that are read for one set.
+/// Maximum number of pages read for one set.
 const PAGES_MAX: usize = 200;
-/// Refusals that are listed.
+/// Maximum number of refusals listed.
 const REFUSALS_MAX: usize = 100;
 
-/// What came of a bulk replay.
+/// The result of a bulk replay.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum BulkReplayView {
     /// With `dry=1`: the size of the set.
     Counted {
-        /// How many events match and are over.
+        /// How many ended events match.
         count: usize,
-        /// There are more; one call replays no more than this.
+        /// There are more; one call replays at most this many.
         capped: bool,
         /// Identifies this set; pass it to replay the set.
         guard: String,
     },
     /// Without: what was replayed.
     Replayed {
-        /// How many events run again.
+        /// How many events are replayed.
         replayed: usize,
-        /// Events that do not, and why; at most 100.
+        /// Events that are not, and why; at most 100.
         refused: Vec<ReplayRefusal>,
     },
 }
@@ -88,7 +89,7 @@ pub(super) async fn replay(
     let limit = params.limit(limits::REPLAY_MAX, limits::REPLAY_MAX)?;
     params.finish()?;
     if matches!(filter.state.as_deref(), Some("waiting" | "running")) {
-        return Err(refuse(StatusCode::BAD_REQUEST, "only what is done or dead can be replayed"));
+        return Err(refuse(StatusCode::BAD_REQUEST, "only done or dead events can be replayed"));
     }
     if !dry && guard.is_none() {
         return Err(refuse(StatusCode::BAD_REQUEST, "guard is missing: count with dry=1 first"));
@@ -103,7 +104,7 @@ pub(super) async fn replay(
         return Err(refuse(StatusCode::CONFLICT, "changed"));
     }
     let (mut replayed, mut refused) = (0, Vec::new());
-    // The oldest first, so that of several changes of one subject the newest is the last again.
+    // The oldest first, so that of several changes of one subject the newest is again the last.
     for event in events.iter().rev() {
         match replay_event(&state, event).await {
             Ok(_) => replayed += 1,
@@ -112,14 +113,14 @@ pub(super) async fn replay(
             }
             Err(Ok(_)) => {}
             Err(Err(error)) => {
-                return Err(unavailable_response(&format!("{error}; {replayed} were replayed before that")));
+                return Err(unavailable_response(&format!("{error}; {replayed} events were replayed before that")));
             }
         }
     }
     Ok(Json(BulkReplayView::Replayed { replayed, refused }))
 }
 
-/// The events that match and are over, newest first, and whether there are more.
+/// The ended events that match, newest first, and whether there are more.
 async fn matching_events(
     state: &AdminState,
     filter: EventQuery,

@@ -12,7 +12,7 @@ use axum::routing::get;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// The pages that the script draws; each is the same document.
+/// The pages that the script renders; all have the same document.
 const PAGES: [&str; 7] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain"];
 /// The page that is part of the API's description, because programs log in there, too.
 const LOGIN: &str = "/login";
@@ -58,14 +58,14 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     PAGES.iter().fold(files, |router, page| router.route(page, get(document)))
 }
 
-/// Whether the client wants a page to read.
+/// Whether the client wants a page for a browser.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     accepts.contains("text/html")
 }
 
-/// The document for a browser that asks for a page that does not exist; it says so. `None`: the client is a program. A
-/// trailing slash after a page's address redirects to the page.
+/// The document for a browser that requests a page that does not exist; it says so. `None` for a program. A trailing
+/// slash after a page's address redirects to the page.
 pub(super) fn nowhere(request: &Request) -> Option<Response> {
     let path = request.uri().path();
     let programs = path == "/api" || path.starts_with("/api/") || path.starts_with("/assets/");
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_that_is_named_is_inside_and_every_file_inside_is_named() {
+    fn every_file_that_is_referenced_is_embedded_and_every_embedded_file_is_referenced() {
         let named = |path: &str| INDEX.contains(&format!("{{assets}}/{path}"));
         for (path, _) in FILES {
             let name = path.rsplit('/').next().expect("a last part");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_parses_text_as_markup_or_code_or_names_another_place() {
+    fn no_file_parses_text_as_markup_or_code_or_refers_to_another_origin() {
         let strange = [
             "innerHTML",
             "outerHTML",
@@ -181,7 +181,7 @@ mod tests {
                 assert!(!text.contains(word), "{path} has `{word}`");
             }
             let elsewhere = text.replace("http://www.w3.org/2000/svg", "").contains("http://");
-            assert!(!elsewhere, "{path} names another place");
+            assert!(!elsewhere, "{path} refers to another origin");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `/api/deliveries`: deliveries that made no event of their own, of this node and, through their admin ports, of its
-//! peers. A peer is asked for its own deliveries only, so requests do not go in circles; one that does not answer is
-//! named.
+//! peers. A peer is asked for its own deliveries only, so requests do not go in circles; a peer that does not
+//! respond is named.
 
 use super::openapi::{self, BadRequest, params, query, text, word};
 use super::query::{LIST_MAX, LIST_USUAL, QueryParams, TEXT_CHARS_MAX};
@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn, ParameterStyle};
 use utoipa::openapi::schema::ArrayBuilder;
 
-/// Characters of a name in a peer's answer.
+/// Maximum characters of a name in a peer's response.
 const NAME_CHARS_MAX: usize = 200;
 
 /// The verdicts of deliveries that made no event of their own.
@@ -32,7 +32,7 @@ pub(super) const WITHOUT_EVENT: [DeliveryVerdict; 5] = [
     DeliveryVerdict::Unavailable,
 ];
 
-/// The verdicts of deliveries that nothing came of.
+/// The verdicts of deliveries without any effect.
 const TURNED_AWAY: [DeliveryVerdict; 2] = [DeliveryVerdict::Refused, DeliveryVerdict::Ignored];
 
 /// Deliveries that made no event of their own.
@@ -194,7 +194,7 @@ async fn query_nodes(
     Ok(DeliveryList { deliveries: all.iter().map(|(record, node)| view::delivery(record, node)).collect(), nodes })
 }
 
-/// A peer's name and its deliveries, or why it gave none.
+/// A peer's name and its deliveries, or why there are none.
 async fn ask(
     client: &Client,
     admin: &AdminConfig,
@@ -208,23 +208,24 @@ async fn ask(
         request = request.bearer_auth(String::from_utf8_lossy(token.expose()));
     }
     let words = |error: reqwest::Error| {
-        if error.is_timeout() { "it took too long" } else { "it cannot be reached, or its answer broke off" }.to_owned()
+        if error.is_timeout() { "it took too long" } else { "it cannot be reached, or its response broke off" }
+            .to_owned()
     };
     let mut response = request.send().await.map_err(words)?;
     if !response.status().is_success() {
-        return Err(format!("it answered {}", response.status().as_u16()));
+        return Err(format!("it responded with {}", response.status().as_u16()));
     }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(words)? {
         if body.len() + chunk.len() > limits::PEER_BYTES_MAX {
-            return Err("its answer is too long".into());
+            return Err("its response is too long".into());
         }
         body.extend_from_slice(&chunk);
     }
-    parse_answer(&body).ok_or_else(|| "its answer is not that of a hookonce node".to_owned())
+    parse_answer(&body).ok_or_else(|| "its response is not that of a hookonce node".to_owned())
 }
 
-/// A peer's answer, if it has the shape of a node's answer.
+/// Parses a peer's response, if it has the right shape.
 fn parse_answer(body: &[u8]) -> Option<(String, Vec<DeliveryRecord>)> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let name = answer["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
@@ -232,7 +233,8 @@ fn parse_answer(body: &[u8]) -> Option<(String, Vec<DeliveryRecord>)> {
     Some((name.to_owned(), records))
 }
 
-/// A delivery as a peer reports it. The peer is trusted about what it saw, not about the type and length of a value.
+/// Parses a delivery reported by a peer. The peer is trusted about what it saw, not about the type and length of a
+/// value.
 fn parse_record(shown: &Value) -> Option<DeliveryRecord> {
     let text = |name: &str| shown[name].as_str().map(str::to_owned);
     let number = |name: &str| shown[name].as_u64();

@@ -1,4 +1,4 @@
-//! Events: list, look at, replay, cancel and forget them; and the messages that never became one.
+//! Events: list, show, replay, cancel and forget them; and the messages that never became one.
 
 use super::openapi::{
     self, BadRequest, BodyGone, Conflict, StoreDown, UnknownEvent, event_example, params, query, word,
@@ -24,8 +24,8 @@ use utoipa::ToSchema;
 pub(super) struct EventList {
     /// Newest first.
     events: Vec<EventView>,
-    /// Pass it as `before` to go on; null: there are no more. A page may be short, or empty, and still have a next: a
-    /// search that no index serves looks through 20,000 events at a time.
+    /// Pass it as `before` to continue; null: there are no more. A page may be short, or empty, and still have a next:
+    /// a search without an index scans 20,000 events at a time.
     #[schema(required)]
     next: Option<EventId>,
 }
@@ -81,7 +81,7 @@ pub(super) struct QuarantineList {
     path = "/api/quarantine",
     operation_id = "quarantine",
     responses(
-        (status = 200, description = "Messages that were taken from a stream and given up.", body = QuarantineList,
+        (status = 200, description = "Messages that were read from a stream and rejected.", body = QuarantineList,
          example = json!({ "messages": [{
             "source": "builds", "message": "BUILDS 17 2026-02-07T15:20:40Z", "subject": "builds.done",
             "at": "2026-02-07T15:20:41.000000Z", "why": "bad_signature", "bytes": 12, "head": "{\"ok\": false",
@@ -94,7 +94,7 @@ pub(super) async fn quarantine(State(state): State<AdminState>) -> Result<Json<Q
     Ok(Json(QuarantineList { messages: messages.iter().map(view::quarantined).collect() }))
 }
 
-/// The one event of this name, or the refusal.
+/// The single event with this name, or the refusal.
 async fn find_event(state: &AdminState, name: String) -> Result<Event, Response> {
     let mut events = state.store.resolve(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
     if events.len() > 1 {
@@ -108,16 +108,16 @@ fn unknown_event() -> Response {
     refuse(StatusCode::NOT_FOUND, "unknown_event")
 }
 
-/// All that is known of one event, and its identities as the source is configured now.
+/// All that the store knows of one event, and its identities by the current config.
 #[derive(Serialize, ToSchema)]
 pub(super) struct EventPageView {
     #[serde(flatten)]
     details: EventDetailsView,
-    /// The identities in words, as the source is configured now.
+    /// The identities as sentences, by the current config.
     identities_in_words: Vec<IdentityView>,
 }
 
-/// An identity in words.
+/// An identity as a sentence.
 #[derive(Serialize, ToSchema)]
 struct IdentityView {
     /// One of identities.
@@ -126,7 +126,7 @@ struct IdentityView {
     words: String,
 }
 
-/// Shows all that is known of one event.
+/// Shows all that the store knows of one event.
 #[utoipa::path(
     get,
     path = "/api/events/{event}",
@@ -176,7 +176,7 @@ pub(super) async fn show(
     Ok(Json(EventPageView { details, identities_in_words }))
 }
 
-/// Headers and body of the one event of this name, or the refusal.
+/// Headers and body of the single event with this name, or the refusal.
 async fn payload(state: &AdminState, name: String) -> Result<(Event, Payload), Response> {
     let event = find_event(state, name).await?;
     match state.store.payload(event.id).await {
@@ -187,7 +187,7 @@ async fn payload(state: &AdminState, name: String) -> Result<(Event, Payload), R
     }
 }
 
-/// Shows an event's body, as it came.
+/// Shows an event's body, unchanged.
 #[utoipa::path(
     get,
     path = "/api/events/{event}/body",
@@ -204,18 +204,18 @@ pub(super) async fn body(
     EventNameParam(name): EventNameParam,
 ) -> Result<Response, Response> {
     let (_, payload) = payload(&state, name).await?;
-    // Copied: shared, it would count among the bodies in flight until a slow client has read it.
+    // Copied: a shared body would count as in flight until a slow client has read it.
     let body = payload.body.to_vec();
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }
 
-/// The headers that are kept with an event's body.
+/// The headers that are stored with an event's body.
 #[derive(Serialize, ToSchema)]
 pub(super) struct HeaderList {
     headers: Vec<HeaderView>,
 }
 
-/// A header that is kept.
+/// A stored header.
 #[derive(Serialize, ToSchema)]
 struct HeaderView {
     name: String,
@@ -223,7 +223,7 @@ struct HeaderView {
     value: String,
 }
 
-/// Shows the headers that are kept with an event's body.
+/// Shows the headers that are stored with an event's body.
 #[utoipa::path(
     get,
     path = "/api/events/{event}/headers",
@@ -250,7 +250,7 @@ pub(super) async fn headers(
     Ok(Json(HeaderList { headers: kept.collect() }))
 }
 
-/// Replays one event: it runs again, in another life, with the body it came with.
+/// Replays one event: it runs again, in another life, with its original body.
 #[utoipa::path(
     post,
     path = "/api/events/{event}/replay",
@@ -273,7 +273,7 @@ pub(super) async fn replay(
     }
 }
 
-/// Gives an event another life; or a refusal, or the store's error.
+/// Starts another life of an event; or returns a refusal, or the store's error.
 pub(super) async fn replay_event(
     state: &AdminState,
     event: &Event,

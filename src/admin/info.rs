@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use utoipa::ToSchema;
 
-/// The most bytes of a request to explain a delivery: its body in base64, and as much again for escapes.
+/// Maximum size of a request to explain a delivery: its body in base64, and as much again for escapes.
 const EXPLAIN_BYTES_MAX: usize = 2 * limits::BODY_BYTES_MAX;
 
 /// The sources of a node.
@@ -40,7 +40,7 @@ pub(super) struct SourceList {
     warnings: Vec<String>,
 }
 
-/// A source as a node has it.
+/// A source of a node.
 #[derive(Serialize, ToSchema)]
 struct ConfiguredSource {
     #[serde(flatten)]
@@ -48,11 +48,11 @@ struct ConfiguredSource {
     /// Where it listens on this node; null on a node that only acts.
     #[schema(required)]
     url: Option<String>,
-    /// What makes two deliveries the same event, in words.
+    /// What makes two deliveries the same event, as sentences.
     identities_in_words: Vec<String>,
 }
 
-/// The sources of a node; made once, since a config is read once.
+/// The sources of a node; computed once, because the config is read once.
 pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> SourceList {
     let one = |source: &Source| ConfiguredSource {
         source: configured::source(config, source),
@@ -82,28 +82,28 @@ pub(super) async fn configured(State(state): State<AdminState>) -> Response {
 #[derive(Deserialize, ToSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 struct ExplainRequest {
-    /// A whole delivery as one text: an HTTP request, a list of headers and a body, or a JSON document that has them.
+    /// A whole delivery as one text: an HTTP request, a list of headers and a body, or a JSON document with both.
     raw: Option<String>,
     /// An event whose delivery is to be evaluated again.
     event: Option<String>,
-    /// The source it is for; else the one that has its path, or the only one.
+    /// The source it is for; otherwise the one with its path, or the only one.
     source: Option<String>,
     path: Option<String>,
     query: Option<String>,
     headers: BTreeMap<String, String>,
     /// As text.
     body: Option<String>,
-    /// As base64, in place of body.
+    /// As base64, instead of body.
     body_base64: Option<String>,
 }
 
-/// What would become of each delivery.
+/// What would happen to each delivery.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ExplainedList {
     deliveries: Vec<ExplainedText>,
 }
 
-/// What would become of a delivery.
+/// What would happen to a delivery.
 #[derive(Serialize, ToSchema)]
 struct ExplainedText {
     #[serde(flatten)]
@@ -117,7 +117,7 @@ impl ExplainRequest {
     fn deliveries(self) -> Result<Vec<SavedDelivery>, String> {
         let parts = self.path.is_some() || self.query.is_some() || !self.headers.is_empty();
         let body = match (self.body, self.body_base64) {
-            (Some(_), Some(_)) => return Err("body and body_base64 are both given; give one of them".into()),
+            (Some(_), Some(_)) => return Err("body and body_base64 are both given; send only one of them".into()),
             (body, None) => body.map(String::into_bytes),
             (None, Some(coded)) => {
                 let read = base64::engine::general_purpose::STANDARD.decode(coded);
@@ -129,7 +129,7 @@ impl ExplainRequest {
             (Some(_), None) if parts => Err("raw is a whole delivery; leave out path, query and headers".into()),
             (Some(raw), None) if raw.trim().is_empty() => Err("raw is empty".into()),
             (Some(raw), None) => deliveries("pasted", raw.into_bytes()),
-            (None, None) => Err("there is nothing to explain: give raw, event, or a body".into()),
+            (None, None) => Err("there is nothing to explain: send raw, event, or a body".into()),
             (None, Some(body)) => {
                 let header = |(name, value): (String, String)| (name.to_ascii_lowercase(), value.into_bytes());
                 Ok(vec![SavedDelivery {
@@ -146,7 +146,7 @@ impl ExplainRequest {
     }
 }
 
-/// Evaluates a delivery step by step, and shows what would become of it. Nothing is verified and nothing is written.
+/// Evaluates a delivery step by step, and shows what would happen to it. Nothing is verified and nothing is written.
 #[utoipa::path(
     post,
     path = "/api/explain",

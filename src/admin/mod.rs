@@ -1,7 +1,8 @@
-//! The admin port: its router and its state. Operators and their tools look at events there, replay, forget and watch
-//! them. It is a port of its own, on loopback by default.
+//! The admin port: its router and its state. Operators and their tools view, replay, forget and watch events there. It
+//! is a separate port, on loopback by default.
 //!
-//! `auth.rs` decides which client may do what. The handlers describe themselves, and `openapi.rs` makes a document of it.
+//! `auth.rs` decides which client may do what. The handlers describe themselves, and `openapi.rs` makes a document of
+//! that.
 pub(crate) mod auth;
 pub(crate) mod bulk_replay;
 pub(crate) mod dashboard;
@@ -51,13 +52,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use view::{OkView, RefusalView, UnavailableView};
 
-/// Events listed where one name means several.
+/// Maximum number of events listed where one name means several.
 pub(crate) const NAMESAKES_MAX: usize = 10;
 
 /// The state of the admin port, shared by all handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AdminState {
-    /// What this node counts.
+    /// The node's metrics.
     metrics: Arc<Metrics>,
     /// The store.
     pub store: Arc<dyn Inspect>,
@@ -68,7 +69,7 @@ pub(crate) struct AdminState {
     /// Whether the node is ready.
     pub health: Readiness,
     /// Cancelled when the port is about to close: later than the node begins to drain, so that clients of the live
-    /// stream see what still runs end.
+    /// stream see running events end.
     pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
     shown: Arc<SourceList>,
@@ -194,7 +195,7 @@ async fn healthz() -> Response {
     plain(&response::healthy())
 }
 
-/// Does its store answer, can it be written, and is the node not about to stop?
+/// Does its store respond, can it be written, and is the node not about to stop?
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -205,7 +206,7 @@ async fn readyz(State(state): State<AdminState>) -> Response {
     plain(&state.health.ready().await)
 }
 
-/// The response where there is no route: a page for people, a refusal for programs.
+/// The response for an unknown path: a page for browsers, a refusal for programs.
 async fn not_found(request: Request) -> Response {
     dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
 }

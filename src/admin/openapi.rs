@@ -1,7 +1,7 @@
-//! The `OpenAPI` document, made of the handlers' own descriptions and of the types that they return.
+//! The `OpenAPI` document, generated from the handlers' own descriptions and the types that they return.
 //!
-//! A handler's `#[utoipa::path]` is its route, too: `mod.rs` adds routes with `routes!` only, so one without a
-//! description does not compile. What every guarded handler may answer (401 and 403) is added here.
+//! A handler's `#[utoipa::path]` is its route, too: `mod.rs` adds routes with `routes!` only, so a route without a
+//! description does not compile. The responses that every guarded handler may give (401 and 403) are added here.
 
 use super::query::{HOWS, STATES};
 use super::view::{RefusalView, UnavailableView};
@@ -207,7 +207,7 @@ word_types! {
     DoneWord = HOWS;
     /// Why an event is dead.
     CauseWord = DeathCause::ALL.map(DeathCause::word);
-    /// What became of a delivery that made no event of its own.
+    /// The verdict on a delivery that made no event of its own.
     VerdictWord = super::deliveries::WITHOUT_EVENT.map(crate::observe::delivery_log::DeliveryVerdict::word);
     /// The outcome of an attempt.
     OutcomeWord = OUTCOMES;
@@ -227,7 +227,7 @@ word_types! {
     OkWord = ["ok"];
 }
 
-/// The responses of handlers that did not do what they were asked to.
+/// The error responses of handlers.
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident: $status:literal $word:literal $reason:literal, $description:literal;)*) => { $(
         $(#[$doc])*
@@ -267,12 +267,12 @@ refusals! {
     /// 415.
     WrongMediaType: "415" "refused" "content_type", "The body is neither a form nor JSON.";
     /// 503 of the store.
-    StoreDown: "503" "unavailable" "the store is out of reach: …", "The store does not answer.";
+    StoreDown: "503" "unavailable" "the store is out of reach: …", "The store does not respond.";
     /// 503 of the stream.
     TooManyStreams: "503" "unavailable" "too many live streams are open (limit 64)", "Too many live streams are open.";
     /// 503 of the node.
     NotReady: "503" "unavailable" "store_not_writable",
-        "The store does not answer (`store_unreachable`) or cannot be written (`store_not_writable`), or the node is \
+        "The store does not respond (`store_unreachable`) or cannot be written (`store_not_writable`), or the node is \
          about to stop (`draining`).";
 }
 
@@ -295,7 +295,7 @@ pub(super) fn event_example() -> Value {
 
 #[cfg(test)]
 mod tests {
-    /// `routes!` takes described handlers only. What the page is made of is not part of the API.
+    /// `routes!` accepts described handlers only. The dashboard's files are not part of the API.
     #[test]
     fn no_route_of_the_api_is_added_without_its_description() {
         let router = include_str!("mod.rs");

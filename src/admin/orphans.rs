@@ -47,21 +47,22 @@ impl OrphanCountCache {
     }
 }
 
-/// How many events these are together.
+/// The total number of events.
 pub(super) fn total(orphaned: &[OrphanedSource]) -> u64 {
     orphaned.iter().map(|one| one.count.events).sum()
 }
 
-/// A source that the store has events of and no node has.
+/// A source with events in the store that no node has configured.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OrphanView {
     /// Its name.
     source: String,
-    /// How many events the store has of it.
+    /// How many events it has in the store.
     events: u64,
-    /// There may be more.
+    /// The count is a lower bound.
     capped: bool,
-    /// How long they are kept, as a node that had the source wrote it: a duration, or `forever`. null: no node did, and
+    /// Their retention, as written by a node that had the source: a duration, or `forever`. null: no node wrote one,
+    /// and they are not forgotten.
     /// they are not forgotten.
     #[schema(required)]
     keep: Option<String>,
@@ -89,15 +90,15 @@ pub(super) fn shown(one: &OrphanedSource) -> OrphanView {
     }
 }
 
-/// What was forgotten of a source.
+/// The result of forgetting a source.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ForgottenSourceView {
     source: String,
-    /// Events that are gone, with their keys.
+    /// Deleted events, with their keys.
     forgotten: u64,
     /// How many of these were waiting, and ended without acting.
     ended: u64,
-    /// Events that are still there, because an attempt runs or its lease has not ended.
+    /// Events that remain, because an attempt runs or its lease has not ended.
     running: u64,
 }
 
@@ -110,7 +111,7 @@ pub(crate) struct ForgottenSourceView {
     operation_id = "forgetSource",
     params(("source" = String, Path, description = "The source's name.", min_length = 1, example = "old")),
     responses(
-        (status = 200, description = "What is gone.", body = ForgottenSourceView,
+        (status = 200, description = "The result.", body = ForgottenSourceView,
          example = json!({ "source": "old", "forgotten": 1200, "ended": 3, "running": 0 })),
         BadRequest, UnknownSource, SourceInUse, StoreDown
     )
@@ -141,7 +142,7 @@ async fn runs_elsewhere(state: &AdminState, source: &str) -> Result<bool, Respon
 /// Why the events of a source cannot be forgotten all at once.
 pub(crate) const SOURCE_IN_USE: &str = "a running node has this source";
 
-/// What was forgotten of this source.
+/// The response about a forgotten source.
 pub(crate) fn document(source: &str, forgotten: ForgetSourceCounts) -> ForgottenSourceView {
     let ForgetSourceCounts { events, ended, running } = forgotten;
     ForgottenSourceView { source: source.to_owned(), forgotten: events, ended, running }

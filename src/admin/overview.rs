@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 const COUNT_STANDS: Duration = Duration::from_secs(1);
 /// How long the store may take to count.
 const COUNT_TIME: Duration = Duration::from_secs(2);
-/// The most events that are read back from the store at the start, for the series.
+/// Maximum number of events read back from the store at the start, for the series.
 const READ_BACK_MAX: usize = 20_000;
 /// How far back.
 const READ_BACK: Duration = Duration::from_hours(24);
@@ -59,7 +59,7 @@ impl EventCountCache {
         let asked = Instant::now();
         let census = match timeout(COUNT_TIME, store.counts()).await {
             Ok(census) => census.map(Arc::new).map_err(|error: StoreError| error.to_string()),
-            Err(_) => Err("the store took too long".to_owned()),
+            Err(_) => Err("the store did not respond in time".to_owned()),
         };
         let took = asked.elapsed();
         meter.store_call(StoreOp::Look, took, census.is_ok());
@@ -68,8 +68,8 @@ impl EventCountCache {
     }
 }
 
-/// Samples the counters every second. First reads back the events of the last day from the store: those that were made
-/// and that ended. Deliveries that made no event are not counted again after a restart.
+/// Samples the counters every second. First reads back the events of the last day from the store: new ones and those
+/// that ended. Deliveries that made no event are not counted again after a restart.
 pub(crate) async fn record_series(state: AdminState) {
     let read = timeout(READ_BACK_TIME, restore_series(&state)).await;
     if let Ok(Ok(since)) = read {
@@ -144,8 +144,8 @@ pub(super) struct OverviewView {
     /// The event that has waited longest.
     #[schema(required)]
     oldest_waiting: Option<EventView>,
-    /// Sources that the store has events of and no node has: at most 100, in the order of their names. A source of
-    /// another node counts as long as that node wrote within five minutes that it has it.
+    /// Sources with events in the store that no node has configured: at most 100, sorted by name. A source of another
+    /// node counts as configured if that node wrote so within five minutes.
     orphaned: Vec<OrphanView>,
     sweep: SweepView,
 }
@@ -226,7 +226,7 @@ struct SourceCountsView {
 struct SavedView {
     /// Duplicates and stale deliveries of this node in the window.
     window: u64,
-    /// Those of all events that are still kept, from the store; null: the store does not count them.
+    /// Those of all events that are still stored; null: the store does not count them.
     #[schema(required)]
     kept: Option<u64>,
 }
@@ -235,7 +235,7 @@ struct SavedView {
 #[derive(Serialize, ToSchema)]
 struct StoreView {
     kind: StoreWord,
-    /// It answers.
+    /// It responds.
     ok: bool,
     /// If not, why.
     #[schema(required)]
@@ -267,7 +267,7 @@ struct EventCountsView {
     running: u64,
     done: u64,
     dead: u64,
-    /// A number is the least there are: this store does not count further.
+    /// The numbers are lower bounds: this store does not count further.
     capped: bool,
 }
 
@@ -429,7 +429,8 @@ pub(super) async fn overview(
     }))
 }
 
-/// How far the store's clock is from this machine's, the time by which events expire, and what that waits for.
+/// How far the store's clock is from this machine's, the time by which events expire, and the jump that expiry waits
+/// on.
 async fn clock(state: &AdminState) -> ClockView {
     let expiry = state.store.expiry();
     let mut waiting = expiry.waiting.as_ref().map(view::waiting);
@@ -532,7 +533,7 @@ impl WindowCounts<'_> {
         all
     }
 
-    /// Deliveries of one source over time, whatever came of them.
+    /// Deliveries of one source over time, with any verdict.
     fn each(&self, source: usize) -> Vec<u64> {
         let all = |counts: &Vec<u64>| {
             DeliveryVerdict::ALL

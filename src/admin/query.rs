@@ -1,4 +1,4 @@
-//! Query parameters. One that is unknown, repeated or unreadable is refused by name: a misspelt filter must not list
+//! Query parameters. An unknown, repeated or unreadable one is refused by name: a misspelt filter must not list
 //! everything.
 
 use super::openapi::{self, text};
@@ -17,11 +17,11 @@ use utoipa::openapi::Required;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn, ParameterStyle};
 use utoipa::openapi::schema::ObjectBuilder;
 
-/// The most entries in one response.
+/// Maximum number of entries in one response.
 pub(crate) const LIST_MAX: usize = 500;
-/// Events in one response without `limit`.
+/// The default number of events in one response.
 pub(super) const LIST_USUAL: usize = 100;
-/// The most characters of a search text.
+/// Maximum number of characters of a search text.
 pub(super) const TEXT_CHARS_MAX: usize = 200;
 /// The states of an event.
 pub(super) const STATES: [&str; 4] = ["waiting", "running", "done", "dead"];
@@ -111,7 +111,7 @@ impl QueryParams {
         self.parsed(name, |given| given.split(',').map(find).collect())
     }
 
-    /// Takes a flag, which is there as `1` or not at all.
+    /// Takes a flag, which is `1` or absent.
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, QueryRejection> {
         self.word(name, &["1"]).map(|flag| flag.is_some())
     }
@@ -143,7 +143,7 @@ impl QueryParams {
         self.parsed(name, short)
     }
 
-    /// Refuses what was not taken.
+    /// Refuses parameters that were not taken.
     pub(super) fn finish(self) -> Result<(), QueryRejection> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(misread(name)))
     }

@@ -6,8 +6,9 @@
 //! ends + id ────┴─▶ ends | id | HMAC-SHA256     8, 16 and 32 bytes, as hexadecimal
 //! ```
 //!
-//! So every node that has the token accepts the session, also one that starts later. A session may do what its token may on
-//! the node that is asked, and ends when the token is removed. A node keeps a list only of the sessions that logged out.
+//! So every node that has the token accepts the session, including one that starts later. A session has the permission
+//! that its token has on the node that is asked, and ends when the token is removed. A node keeps a list only of the
+//! sessions that logged out.
 
 use crate::config::AdminPermission;
 use crate::decide::limits;
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_what_its_token_is_where_it_is_shown_and_ends_with_its_time() {
+    fn a_session_has_the_permission_of_its_token_on_that_node_and_ends_on_time() {
         let here = sessions(&[("one", AdminPermission::All), ("two", AdminPermission::Read)]);
         let (cookie, session) = here.open(1, NOW);
         assert_eq!((here.find(&cookie, NOW), session.may), (Some(session), AdminPermission::Read));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_logged_out_stays_so_and_what_is_not_ours_takes_no_place() {
+    fn a_logged_out_session_stays_so_and_a_foreign_cookie_is_not_remembered() {
         let (sessions, strange) =
             (sessions(&[("one", AdminPermission::All)]), sessions(&[("two", AdminPermission::All)]));
         let (first, _) = sessions.open(0, NOW);

@@ -1,7 +1,7 @@
-//! `/api/live`: what happens, as it happens, as server-sent events.
+//! `/api/live`: a live stream of server-sent events.
 //!
-//! A client that falls behind gets a `missed` event and is disconnected: what it shows is old, and it knows where to read
-//! it again. `hookonce tail` shows no page that could be read again, so with `tail=1` the client stays connected.
+//! A client that falls behind gets a `missed` event and is disconnected: its page is outdated, and it can load it
+//! again. `hookonce tail` has no page to load again, so with `tail=1` the client stays connected.
 
 use super::openapi::{self, BadRequest, TooManyStreams, params, query, text, word};
 use super::query::{QueryParams, QueryRejection};
@@ -34,19 +34,19 @@ const RETRY: Duration = Duration::from_secs(2);
 const FEW: u32 = 40;
 /// The second of [`FEW`]; also the least time between two `more` events.
 const PACE: Duration = Duration::from_secs(1);
-/// The delay between a write of another node and `more`: what became due has started by then.
+/// The delay between a write of another node and `more`: due events have started by then.
 const MOMENT: Duration = Duration::from_millis(250);
-/// Events that are remembered as events of the wanted source, because output names only its event.
+/// How many events are remembered as events of the requested source, because output names only its event.
 const KNOWN_MAX: usize = 4096;
 
-/// What a stream leaves out, and how it treats a slow client.
+/// The mode of a stream: what it leaves out, and how it treats a slow client.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum StreamMode {
-    /// For a page that reads itself again: `missed` ends the stream.
+    /// For a page that can reload: `missed` ends the stream.
     #[default]
     Page,
-    /// For a terminal: a waiting or dead event says `why`, an accepted delivery shows only as its event, there is no
-    /// `more` for what other nodes write, and `missed` does not end the stream.
+    /// For a terminal: a waiting or dead event has `why`, an accepted delivery shows only as its event, writes of other
+    /// nodes cause no `more`, and `missed` does not end the stream.
     Tail,
 }
 
@@ -102,7 +102,7 @@ params!(
 /// - `missed`: `{missed}`: this client fell behind, and the stream ends after it: read what is on the page again and
 ///   reconnect. Also sent first to a client that reconnects with `Last-Event-ID`.
 /// - `more`: `{}`: another node wrote something to the store that they share, at most once a second; or, with `few=1`,
-///   more happened in this second than was sent. The stream goes on: read what is on the page again.
+///   more happened in this second than was sent. The stream continues: load the page's data again.
 ///
 /// `id` is a time of the store in microseconds; `retry` is 2 s.
 #[utoipa::path(
@@ -152,7 +152,7 @@ async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Res
         None => (None, state.dispatcher.output()),
     };
     let mut filter = LiveFilter { source, event, output: !no_output, known: HashSet::new() };
-    // Events that run already write output too.
+    // Events that are already running write output, too.
     if let (Some(source), true) = (&filter.source, filter.output) {
         let running = EventQuery {
             source: Some(source.clone()),
@@ -186,7 +186,7 @@ async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Res
     Ok((unbuffered, Sse::new(messages(stream)).keep_alive(KeepAlive::default())).into_response())
 }
 
-/// What a client wants to receive.
+/// The filter of a client.
 struct LiveFilter {
     source: Option<String>,
     event: Option<EventId>,
@@ -219,7 +219,7 @@ impl LiveFilter {
             && self.event.is_none_or(|wanted| wanted == chunk.event)
     }
 
-    /// Whether a hint may be about something wanted.
+    /// Whether a hint may concern a requested event.
     fn hint(&self, hint: &ChangeHint) -> bool {
         match hint {
             ChangeHint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
@@ -229,23 +229,23 @@ impl LiveFilter {
     }
 }
 
-/// What a stream sends next.
+/// The phase of a stream, which decides what it sends next.
 enum StreamPhase {
     /// The reconnection delay.
     Start,
     /// `missed`, because the client was connected before.
     Missed,
-    /// What happens.
+    /// The events.
     Events,
     /// Nothing: the stream is over.
     End,
 }
 
-/// One client's subscription to everything that happens on this node.
+/// One client's subscription to the events of this node.
 struct EventStream {
     state: AdminState,
     changes: Receiver<Event>,
-    /// What the wanted event's attempt has written before the client connected; sent first.
+    /// What the requested event's attempt has written before the client connected; sent first.
     so_far: Option<Vec<u8>>,
     output: Receiver<OutputChunk>,
     deliveries: Receiver<DeliveryRecord>,
@@ -257,8 +257,8 @@ struct EventStream {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The messages sent in this second to a client that asked for few. A page that reads its numbers once a second does not
-/// cost a busy node a message for each delivery.
+/// The messages sent in this second to a client that asked for few. A page that loads its numbers once a second does
+/// not cost a busy node a message for each delivery.
 #[derive(Default)]
 struct StreamRateLimit {
     since: Option<Instant>,
@@ -280,7 +280,7 @@ impl StreamRateLimit {
     }
 }
 
-/// Writes of other nodes, where the store reports them: not what they wrote, only that there is a reason to read again.
+/// Writes of other nodes, if the store reports them: not what they wrote, only that there is a reason to load again.
 #[derive(Default)]
 struct PeerChanges {
     /// The store's hints; `None` while `more` is due.
@@ -292,7 +292,7 @@ struct PeerChanges {
 }
 
 impl PeerChanges {
-    /// Waits until `more` is due; for ever where the store reports nothing.
+    /// Waits until `more` is due; for ever if the store reports nothing.
     async fn changed(&mut self, filter: &LiveFilter) {
         if self.due.is_none() {
             self.hint(filter).await;
@@ -326,7 +326,7 @@ fn messages(stream: EventStream) -> impl Stream<Item = Result<sse::Event, Infall
             StreamPhase::Events => {
                 let closing = stream.state.closing.clone();
                 tokio::select! {
-                    // What has happened is sent before the port closes.
+                    // Pending messages are sent before the port closes.
                     biased;
                     message = stream.next() => message?,
                     () = closing.cancelled() => return None,
@@ -341,7 +341,7 @@ fn messages(stream: EventStream) -> impl Stream<Item = Result<sse::Event, Infall
 }
 
 impl EventStream {
-    /// The next message; `None`: the node has stopped.
+    /// The next message; `None` when the node has stopped.
     async fn next(&mut self) -> Option<sse::Event> {
         if let (Some(text), Some(event)) = (self.so_far.take(), self.filter.event) {
             let mut chunk = view::chunk(&OutputChunk { event, bytes: text.into() });
@@ -404,7 +404,7 @@ impl EventStream {
         change
     }
 
-    /// Unsubscribes until then, so that nothing is prepared for a client that must not get it.
+    /// Unsubscribes until then, so that no messages are prepared for a client that must not get them.
     async fn pause(&mut self, until: Instant) -> sse::Event {
         (self.changes, self.deliveries, self.peers.hints) = (channel(1).1, channel(1).1, None);
         tokio::time::sleep_until(until).await;
@@ -414,7 +414,7 @@ impl EventStream {
         self.more()
     }
 
-    /// `more`: there is something to read again. What is written from now on is another reason.
+    /// `more`: there is something to load again. Later writes cause another one.
     fn more(&mut self) -> sse::Event {
         self.peers = PeerChanges { hints: self.state.store.hints(), due: None, sent: Some(Instant::now()) };
         self.message("more", &json!({}))
@@ -439,7 +439,7 @@ struct StateChange {
     why: Option<String>,
 }
 
-/// The details as they were at this revision of the event: it may have moved on since.
+/// The details at this revision of the event: it may have moved on since.
 fn at_event(event: Event, details: EventDetails) -> EventDetails {
     let mut attempts = details.attempts;
     attempts.retain(|attempt| (attempt.life, attempt.attempt) <= (event.life, event.attempt));

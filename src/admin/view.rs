@@ -1,5 +1,5 @@
-//! The JSON documents of the admin API about events and deliveries. The CLI prints the same. Bodies and secrets are not
-//! in them.
+//! The JSON documents of the admin API about events and deliveries. The CLI prints the same. They contain no bodies or
+//! secrets.
 
 use super::openapi::{
     CauseWord, DoneWord, FieldScalar, OkWord, OutcomeWord, RefusedWord, StateWord, UnavailableWord, VerdictWord,
@@ -21,14 +21,14 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// Events that an event took the place of, as they are listed.
+/// Maximum number of superseded events that are listed.
 const SUPERSEDES_MAX: usize = 16;
 
 /// The request was refused, and nothing was done.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RefusalView {
     status: RefusedWord,
-    /// A word, or a sentence for people.
+    /// A code, or a sentence.
     reason: String,
     /// `several_events`: the events that the name may mean.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ impl RefusalView {
     }
 }
 
-/// The store does not answer, or the node has no room; try again.
+/// The store does not respond, or the node is at a limit; try again.
 #[derive(Serialize, ToSchema)]
 pub(super) struct UnavailableView {
     status: UnavailableWord,
@@ -69,7 +69,7 @@ impl UnavailableView {
     }
 }
 
-/// It worked, and there is nothing more to say.
+/// Success without further content.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OkView {
     status: OkWord,
@@ -84,18 +84,18 @@ impl OkView {
 /// A message of a stream that never became an event. Nothing in it was verified.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QuarantinedMessageView {
-    /// The source that could not take it.
+    /// The source that rejected it.
     source: String,
-    /// The message: its stream, its number there and when it was stored.
+    /// The message's identity: its stream, its sequence number and when the stream stored it.
     message: String,
     subject: String,
     /// When it was quarantined.
     at: Timestamp,
     /// Why.
     why: String,
-    /// Its length.
+    /// Its full length.
     bytes: u64,
-    /// How it begins; what is not UTF-8 is replaced.
+    /// Its first bytes; invalid UTF-8 is replaced.
     head: String,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn quarantined(message: &QuarantinedMessage) -> QuarantinedMessageVie
     }
 }
 
-/// What was forgotten.
+/// The result of forgetting.
 #[derive(Serialize, ToSchema, Default)]
 pub(crate) struct ForgottenView {
     /// Events with their keys.
@@ -130,7 +130,7 @@ pub(crate) struct ForgottenView {
     waiting: Option<ClockWaitingView>,
 }
 
-/// What a sweep forgot, and what it waits for.
+/// The result of a sweep, and the clock jump it waits on.
 pub(crate) fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Inspect) -> ForgottenView {
     let waiting = store.expiry().waiting.as_ref().map(waiting);
     ForgottenView { forgotten: events, bodies: Some(bodies), event: None, waiting }
@@ -141,39 +141,39 @@ pub(crate) fn forgotten_event(event: EventId) -> ForgottenView {
     ForgottenView { forgotten: 1, event: Some(event), ..ForgottenView::default() }
 }
 
-/// A jump of the clock that expiry waits for: it counts once it has lasted for ten minutes. Left out, or null, while
-/// there is none.
+/// A clock jump that expiry waits on: it counts once it has lasted for ten minutes. Left out, or null, while there is
+/// none.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ClockWaitingView {
     /// What the clock showed when the jump was first seen.
     since: Timestamp,
-    /// Seconds by which it is ahead of the time that counts.
+    /// Seconds by which it is ahead of the time used for expiry.
     jump: u64,
     /// Seconds that it still has to last.
     left: u64,
-    /// Events that it would forget, at most 10000; null: the store did not say.
+    /// Events that it would forget, at most 10000; null: the store did not respond.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     #[expect(clippy::option_option, reason = "left out, null, or a value")]
     pub(super) would_forget: Option<Option<u64>>,
 }
 
-/// A jump of the clock that expiry waits for.
+/// A clock jump that expiry waits on.
 pub(crate) fn waiting(jump: &PendingClockJump) -> ClockWaitingView {
     ClockWaitingView { since: jump.since, jump: jump.jump.as_secs(), left: jump.left.as_secs(), would_forget: None }
 }
 
-/// What happened, and is acted on once.
+/// An event, which is acted on once.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EventView {
-    /// Its id. People see the last eight digits.
+    /// Its id. The dashboard shows the last eight digits.
     event: EventId,
     source: String,
     route: String,
     /// The sender's id of the delivery that made it.
     #[schema(required)]
     delivery: Option<String>,
-    /// The declared fields that were there. A number that readers of JSON would round is a string.
+    /// The declared fields that were present. A number that JSON readers would round is a string.
     #[schema(value_type = BTreeMap<String, FieldScalar>)]
     fields: Map<String, Value>,
     state: StateWord,
@@ -183,7 +183,7 @@ pub(crate) struct EventView {
     life: u32,
     /// Attempts begun in this life.
     attempt: u32,
-    /// Attempts of this life whose outcome is not known.
+    /// Attempts of this life with an unknown outcome.
     doubts: u32,
     /// waiting: when it may start; null: it is parked until its group's slot is handed to it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,11 +206,11 @@ pub(crate) struct EventView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     cause: Option<CauseWord>,
-    /// done or dead: since when. An event that was published again ended when it first did.
+    /// done or dead: since when. For an event that was published again: its first end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     ended_at: Option<Timestamp>,
-    /// done, superseded: the event that took its place.
+    /// done, superseded: the event that superseded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     superseded_by: Option<EventId>,
@@ -219,12 +219,12 @@ pub(crate) struct EventView {
     published_again: Option<PublishedAgainView>,
 }
 
-/// The messages of this life that were published after the first one, because its delivery came again.
+/// The messages of this life that were published after the first one, because its delivery was repeated.
 #[derive(Serialize, ToSchema)]
 struct PublishedAgainView {
     /// How many.
     times: u32,
-    /// When the last one, or the first message, came to its end.
+    /// When the last of its messages was published, counting the first.
     last_at: Timestamp,
     /// The message id of the last one.
     message: String,
@@ -272,11 +272,11 @@ pub(crate) fn event(event: &Event) -> EventView {
     shown
 }
 
-/// The largest integer that is exact as a number of JavaScript and of many readers of JSON.
+/// The largest integer that is exact as a number in JavaScript and in many JSON readers.
 const EXACT_MAX: i64 = (1 << 53) - 1;
 
-/// A field's value. A number that a usual reader of JSON would give back in another spelling is text: it is an id, not
-/// an amount.
+/// A field's value. A number that a usual JSON reader would print in another spelling is text: it is an id, not an
+/// amount.
 fn field(value: &Field) -> Value {
     match value {
         Field::Text(text) => (**text).into(),
@@ -285,18 +285,18 @@ fn field(value: &Field) -> Value {
     }
 }
 
-/// The number that readers of JSON print exactly so.
+/// The number, if JSON readers print it exactly like this.
 fn exact(raw: &str) -> Option<Value> {
     let read = serde_json::from_str::<Value>(raw).ok().filter(|number| *number.to_string() == *raw)?;
     let exact = match read.as_i64() {
         Some(whole) => (-EXACT_MAX..=EXACT_MAX).contains(&whole),
-        // Exponents, and a fraction of zero, are written differently by each.
+        // Exponents, and a fraction of zero, are printed differently by each.
         None => read.is_f64() && !raw.contains('e') && !raw.ends_with(".0"),
     };
     exact.then_some(read)
 }
 
-/// All that is known of one event.
+/// All that the store knows of one event.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EventDetailsView {
     #[serde(flatten)]
@@ -315,20 +315,20 @@ pub(crate) struct EventDetailsView {
     deliveries: Vec<SightingView>,
     /// Attempts that ended, oldest first.
     attempts: Vec<AttemptView>,
-    /// Whether its body is still kept: without it there is no replay.
+    /// Whether its body is still stored: without it there is no replay.
     has_body: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     receipt: Option<ReceiptView>,
-    /// The headers that are kept until it ends, to be passed on. Their values are not shown.
+    /// The headers that are stored until it ends, to be passed on. Their values are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<BTreeMap<String, String>>)]
     headers: Option<Map<String, Value>>,
-    /// Events that this one took the place of; the newest 16.
+    /// Events that this one superseded; the newest 16.
     supersedes: Vec<EventId>,
 }
 
-/// A duplicate that was seen.
+/// A duplicate that was received.
 #[derive(Serialize, ToSchema)]
 struct SightingView {
     /// When.
@@ -350,13 +350,13 @@ struct AttemptView {
     /// When it ended.
     ended_at: Timestamp,
     outcome: OutcomeWord,
-    /// In a sentence; empty where there is nothing to say.
+    /// The reason as a sentence; may be empty.
     why: String,
-    /// What the command wrote, with its colours; at most 1 MiB, the head and the tail.
+    /// The command's output, with its colours; at most 1 MiB, the head and the tail.
     output: String,
 }
 
-/// What the action answered, while it is kept.
+/// The action's response, while it is stored.
 #[derive(Serialize, ToSchema)]
 struct ReceiptView {
     /// The HTTP status.
@@ -369,7 +369,7 @@ struct ReceiptView {
     cut: bool,
 }
 
-/// All that is known of one event, with the names of the headers that are kept to be passed on.
+/// All that the store knows of one event, with the names of its transient headers.
 pub(crate) async fn event_details(store: &dyn Inspect, details: &EventDetails) -> Result<EventDetailsView, StoreError> {
     let mut headers = None;
     if details.event.state.ended().is_none()
@@ -423,7 +423,7 @@ pub(super) fn identities(details: &EventDetails) -> Vec<MatchedBy> {
     details.identities.iter().cloned().chain(change).collect()
 }
 
-/// What is shown in place of a value that must not be seen.
+/// Shown in place of a value that must not be seen.
 pub(crate) const MASKED: &str = "•••";
 
 /// Whether the value of this kept header may be shown: only if it is needed to read the body, or if a field is read from
@@ -435,7 +435,7 @@ pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     !secret && (matches!(name, "content-type" | "traceparent") || source.is_some_and(read))
 }
 
-/// A delivery and what became of it. Its body is not kept.
+/// A delivery and its verdict. Its body is not stored.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeliveryView {
     /// When it arrived, by the store's clock.
@@ -461,7 +461,7 @@ pub(crate) struct DeliveryView {
     delivery: Option<String>,
     /// The length of its body; 0 also where it was not read.
     bytes: usize,
-    /// The event that it repeats, or the newer change of its subject.
+    /// The event that it duplicates, or the newer change of its subject.
     #[schema(required)]
     event: Option<EventId>,
     /// The identity by which it is a duplicate.
@@ -469,7 +469,7 @@ pub(crate) struct DeliveryView {
     same: Option<String>,
 }
 
-/// A delivery, whatever became of it.
+/// A delivery with any verdict.
 pub(crate) fn delivery(record: &DeliveryRecord, node: &str) -> DeliveryView {
     DeliveryView {
         at: record.at,
@@ -507,7 +507,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_readers_would_spell_otherwise_is_text() {
+    fn a_number_that_json_readers_would_print_differently_is_text() {
         for same in ["0", "-7", "9007199254740991", "-9007199254740991", "1.5", "-0.25", "123456.789"] {
             let shown = field(&Field::Number(same.into()));
             assert!(shown.is_number() && *shown.to_string() == *same, "{same} is {shown}");

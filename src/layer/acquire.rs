@@ -62,7 +62,7 @@ pub(super) struct ScopeRules {
 pub(super) enum KeyAcquisition {
     /// The caller makes this attempt.
     Ours(LeasedAttempt),
-    /// It is over.
+    /// It has ended.
     Over(Arc<EndedEvent>),
     /// It ended with a failure while the caller waited for it.
     Failed(Arc<EndedEvent>),
@@ -155,7 +155,7 @@ impl OnceEngine {
         }
     }
 
-    /// `Ok`: it is new, and ours. `Err`: by which event its key is held.
+    /// `Ok` if it is new, and ours; `Err` with the event that owns its key.
     async fn claim(
         self: &Arc<Self>,
         new: &Arc<NewEvent>,
@@ -163,8 +163,8 @@ impl OnceEngine {
     ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
-        // Registered before anything is woken: a repeat finds it held, and if the caller is gone, it is released at
-        // once.
+        // Registered before any waiter is woken: a duplicate finds it leased, and if the caller is gone, it is released
+        // at once.
         let then = move |event: Event| {
             if event.revision == Revision::FIRST && event.is_running_on(&engine.node) {
                 drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
@@ -182,7 +182,7 @@ impl OnceEngine {
         }
     }
 
-    /// `None`: the event is gone.
+    /// `None` if the event is gone.
     async fn take_over(
         self: &Arc<Self>,
         mut event: Event,
@@ -387,7 +387,7 @@ pub(super) fn kept(keys: Duration, body: Duration) -> Retention {
     Retention { keys: Keep::For(keys), body }
 }
 
-/// The outcome of an attempt that failed and may be repeated.
+/// The outcome of a failed attempt that may be repeated.
 pub(super) fn failed(why: &str, receipt: Option<Receipt>) -> Outcome {
     Outcome::Failed { why: why.to_owned(), retry_after: None, receipt }
 }
@@ -403,7 +403,7 @@ mod tests {
     use crate::store::sqlite::{SqliteAccess, SqliteStore};
     use std::io::Write;
 
-    /// The lines of the log.
+    /// Captures the log.
     #[derive(Clone, Default)]
     struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_sweep_that_fails_says_why() {
+    async fn a_sweep_that_fails_logs_why() {
         let lines = CapturedLog::default();
         Logger::start(LogFormat::Text, Box::new(lines.clone()));
         let dir = tempfile::tempdir().expect("a folder");
@@ -431,7 +431,7 @@ mod tests {
         engine.sweep(&mut ClockMonitor::default()).await;
         Logger::flush();
         let log = String::from_utf8(lock(&lines.0).clone()).expect("text");
-        let says = |word: &str| log.lines().any(|line| line.contains(word) && line.contains("opened only to read"));
+        let says = |word: &str| log.lines().any(|line| line.contains(word) && line.contains("opened read-only"));
         assert!(says("WARN sweep") && says("WARN store"), "{log}");
     }
 }

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// How long a result that the store does not take is offered again.
+/// How long writing a result is retried while the store is unavailable.
 const OFFER_MAX: Duration = Duration::from_hours(1);
 
 /// An ended event and its kept response.
@@ -55,7 +55,7 @@ impl LeasedAttempt {
         self.0.as_ref().expect("an attempt is there until it is settled")
     }
 
-    /// Runs the work and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
+    /// Runs the work, renewing the lease meanwhile. `None` if the lease was lost, and with it the result.
     pub(super) async fn act<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let attempt = self.0.as_mut().expect("an attempt is there until it is settled");
         let LeasedAttemptState { engine, rules, event, lease, .. } = attempt;
@@ -93,7 +93,7 @@ impl LeasedAttempt {
 impl Drop for LeasedAttempt {
     fn drop(&mut self) {
         let Some(attempt) = self.0.take() else { return };
-        let outcome = failed("it ended without an answer", None);
+        let outcome = failed("it ended without a response", None);
         // Outside of a runtime, the lease simply expires.
         if let (Ok(runtime), Some(change)) = (tokio::runtime::Handle::try_current(), attempt.change(&outcome)) {
             runtime.spawn(attempt.insist(change, outcome));

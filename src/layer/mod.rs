@@ -154,7 +154,7 @@ struct OnceSettings {
     fails: Arc<dyn Fn(StatusCode) -> bool + Send + Sync>,
 }
 
-/// What happens to a request without a key.
+/// The policy for requests without a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum MissingKeyPolicy {
     Refused,

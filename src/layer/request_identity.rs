@@ -53,7 +53,7 @@ pub fn query(name: &str) -> RequestIdentity {
 pub fn json(path: &str) -> RequestIdentity {
     let place = FieldLocation::parse(&format!("body.{path}"));
     RequestIdentity(vec![IdentityPiece::At(
-        place.unwrap_or_else(|why| panic!("`{path}` is no place in a body: {why}")),
+        place.unwrap_or_else(|why| panic!("`{path}` is not a path in a body: {why}")),
     )])
 }
 
@@ -68,7 +68,7 @@ pub fn body() -> RequestIdentity {
 /// If it is empty.
 pub fn fields(all: impl IntoIterator<Item = RequestIdentity>) -> RequestIdentity {
     let pieces: Vec<_> = all.into_iter().flat_map(|identity| identity.0).collect();
-    assert!(!pieces.is_empty(), "an identity is made of at least one field");
+    assert!(!pieces.is_empty(), "an identity needs at least one field");
     RequestIdentity(pieces)
 }
 
@@ -225,7 +225,7 @@ fn made(identity: &RequestIdentity, fields: &mut Vec<Field>) -> ResolvedIdentity
         }
         IdentityPiece::At(FieldLocation::Header(name)) if SECRET.contains(&name.as_str()) => {
             names.push(format!("header.{name}"));
-            ResolvedPiece::Raw(HeaderName::try_from(name).expect("it was the name of a header when it was given"))
+            ResolvedPiece::Raw(HeaderName::try_from(name).expect("the name was checked by `header`"))
         }
         IdentityPiece::At(place) => {
             let name: Arc<str> = place.to_string().into();
@@ -246,7 +246,7 @@ fn index(fields: &mut Vec<Field>, place: &FieldLocation, name: &Arc<str>) -> Fie
         fields.push(Field { name: name.clone(), at: place.clone(), trim: true, after: None, default: None });
         fields.len() - 1
     });
-    FieldIndex(u16::try_from(at).expect("nobody names 65,536 places"))
+    FieldIndex(u16::try_from(at).expect("fewer than 65,536 locations"))
 }
 
 /// The source of a key's parts.

@@ -57,7 +57,7 @@ impl OnceRejection {
         let what = refusal.detail().map(|(_, what)| what).unwrap_or_default();
         match refusal {
             DeliveryRejection::MissingField(name) => {
-                Self::MissingKey(format!("`{name}` is what makes a request the same; send it"))
+                Self::MissingKey(format!("`{name}` identifies the request; send it"))
             }
             DeliveryRejection::FieldTooLong(name) => Self::Malformed(format!("`{name}` is too long")),
             DeliveryRejection::ContentType => Self::Malformed("the body is not JSON".into()),
@@ -87,7 +87,7 @@ impl OnceRejection {
             Self::OtherBody(_) => (StatusCode::UNPROCESSABLE_ENTITY, 9, "The key was used with another body"),
             Self::Running(_) => (StatusCode::CONFLICT, 10, "The first request under this key is still running"),
             Self::Failed(_) => (StatusCode::BAD_GATEWAY, 10, "The request under this key failed"),
-            Self::NotKept(..) => (StatusCode::OK, 6, "It was done, and its answer is not kept"),
+            Self::NotKept(..) => (StatusCode::OK, 6, "It was done, but its response is not kept"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, 14, "The store is out of reach"),
         }
     }
@@ -96,14 +96,14 @@ impl OnceRejection {
         match self {
             Self::MissingKey(what) | Self::Malformed(what) => what.clone(),
             Self::TooLarge(most) => format!("at most {most} bytes are read"),
-            Self::OtherBody(_) => "send the same body again, or a key of its own for this one".into(),
-            Self::Running(_) => "come again later with the same key, to get its answer".into(),
-            Self::Failed(_) => "nothing was kept of it: the same request with the same key is tried again".into(),
+            Self::OtherBody(_) => "send the same body again, or a new key for this one".into(),
+            Self::Running(_) => "repeat the request later with the same key to get its response".into(),
+            Self::Failed(_) => "nothing was kept: the same request with the same key runs again".into(),
             Self::NotKept(_, why) => match *why {
-                "too_large" => "the first answer was larger than what is kept".into(),
-                _ => "the first answer is forgotten by now".into(),
+                "too_large" => "the first response was too large to keep".into(),
+                _ => "the first response has expired".into(),
             },
-            Self::Unavailable => "nothing was done; come again later".into(),
+            Self::Unavailable => "nothing was done; try again later".into(),
         }
     }
 

@@ -67,8 +67,8 @@ impl<E: fmt::Display> fmt::Display for OnceError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Work(error) => write!(f, "the work failed: {error}"),
-            Self::Running => f.write_str("somebody else is still at it; come again later"),
-            Self::NotKept => f.write_str("it was done before, and what it came to is not kept"),
+            Self::Running => f.write_str("another caller is still running the work; try again later"),
+            Self::NotKept => f.write_str("the work was done before, but its result is not kept"),
             Self::Store(error) => error.fmt(f),
         }
     }

@@ -163,7 +163,7 @@ where
     match tokio::spawn(walk(once, inner, asked)).await {
         Ok(answer) => answer,
         Err(error) => match error.try_into_panic() {
-            // As without the layer.
+            // A panic propagates, as without the layer.
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Ok(OnceRejection::Unavailable.response(speaks)),
         },
@@ -245,14 +245,14 @@ fn outcome<B: Body>(once: &ResolvedOnce, parts: &http::response::Parts, body: &B
     let whole = match body {
         BodyReadResult::Whole(body, trailers) => Some((body, trailers.as_ref())),
         BodyReadResult::Longer(_) => None,
-        BodyReadResult::Broken(_) => return failed("its answer broke off", None),
+        BodyReadResult::Broken(_) => return failed("its response broke off", None),
     };
     let settings = &once.settings;
     let receipt = response::receipt(parts.status, &parts.headers, &settings.kept_headers, whole);
     let trailers: Option<&HeaderMap> = whole.and_then(|(_, trailers)| trailers);
     let fails = (settings.fails)(parts.status) || response::grpc_failed(&parts.headers, trailers);
     if fails && !settings.keep_failures {
-        failed(&format!("the service answered {}", parts.status.as_u16()), Some(receipt))
+        failed(&format!("the service responded with {}", parts.status.as_u16()), Some(receipt))
     } else {
         Outcome::Delivered(Some(receipt))
     }

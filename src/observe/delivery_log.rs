@@ -1,4 +1,5 @@
-//! What came of one delivery, for people: told to who listens, and remembered for a while if it made no event.
+//! Records of recent deliveries and their verdicts: sent to listeners, and remembered for a while if they made no
+//! event.
 
 use crate::decide::id::EventId;
 use crate::decide::limits;
@@ -6,29 +7,29 @@ use crate::decide::time::Timestamp;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What came of a delivery.
+/// The verdict about a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeliveryVerdict {
-    /// It is a new event, or gives a dead one another attempt.
+    /// It made a new event, or gives a dead one another attempt.
     Accepted,
-    /// Its event is claimed.
+    /// Its event was claimed before.
     Duplicate,
     /// Its subject was changed by something newer.
     Stale,
-    /// It is believed, and not for us.
+    /// It is verified, but no route wants it.
     Ignored,
-    /// It is not believed, or cannot be read.
+    /// It failed verification, or cannot be read.
     Refused,
-    /// The store or the node could not take it.
+    /// The store or the node could not accept it.
     Unavailable,
 }
 
 impl DeliveryVerdict {
-    /// Each of them, in the order in which they are counted.
+    /// All of them, in the order of their counters.
     pub const ALL: [Self; 6] =
         [Self::Accepted, Self::Duplicate, Self::Stale, Self::Ignored, Self::Refused, Self::Unavailable];
 
-    /// The word for it.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -40,30 +41,30 @@ impl DeliveryVerdict {
         }
     }
 
-    /// What this word says.
+    /// The verdict with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.word() == word)
     }
 }
 
-/// One delivery and what came of it. Its body, its signature and its other headers are not here.
+/// One delivery and its verdict. Its body, signature and other headers are not included.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryRecord {
     /// When it arrived, by the store's clock.
     pub at: Timestamp,
-    /// The source it was for; `None`: nobody listens on its path.
+    /// The source it was for; `None` if no source has its path.
     pub source: Option<Arc<str>>,
-    /// Its path, where nobody listens on it.
+    /// Its path, if no source has it.
     pub path: Option<String>,
-    /// What came of it.
+    /// The verdict.
     pub verdict: DeliveryVerdict,
-    /// What the sender was answered.
+    /// The status of the response.
     pub status: u16,
     /// The event it made or repeated.
     pub event: Option<EventId>,
     /// The identity by which it is a duplicate.
     pub same: Option<String>,
-    /// The word for why it was turned away.
+    /// The code of the reason for a rejection.
     pub reason: Option<String>,
     /// Why, in a sentence.
     pub why: Option<String>,
@@ -74,13 +75,13 @@ pub struct DeliveryRecord {
 }
 
 impl DeliveryRecord {
-    /// Of a delivery to this source, without more.
+    /// A delivery to this source, without details.
     pub fn new(source: Option<Arc<str>>, verdict: DeliveryVerdict, at: Timestamp) -> Self {
         let (path, event, same, reason, why, delivery) = (None, None, None, None, None, None);
         Self { at, source, path, verdict, status: 0, event, same, reason, why, delivery, bytes: 0 }
     }
 
-    /// The same with long texts cut: senders choose them.
+    /// The same with long texts truncated: senders choose them.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         let Self { path, same, reason, why, delivery, .. } = &mut self;
@@ -94,8 +95,8 @@ impl DeliveryRecord {
     }
 }
 
-/// The last few deliveries that made no event. Each kind has room of its own: who forges signatures must not push out
-/// what was ignored.
+/// The last few deliveries that made no event. Each kind has its own limit: forged signatures must not evict ignored
+/// deliveries.
 #[derive(Debug, Default)]
 pub(super) struct RecentDeliveries(Mutex<DeliveryRings>);
 
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_few_are_remembered_and_long_texts_are_cut() {
+    fn only_the_last_few_are_remembered_and_long_texts_are_truncated() {
         let ring = RecentDeliveries::default();
         for n in 0..200 {
             let why = Some("é".repeat(n * 100));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_does_not_push_out_what_was_ignored_or_repeated() {
+    fn refused_deliveries_do_not_evict_ignored_or_duplicate_ones() {
         let ring = RecentDeliveries::default();
         for verdict in [DeliveryVerdict::Ignored, DeliveryVerdict::Duplicate, DeliveryVerdict::Stale] {
             ring.push(DeliveryRecord::new(None, verdict, Timestamp(1)));

@@ -1,7 +1,7 @@
-//! `/metrics`: what a node counts, encoded by `prometheus-client`. The names of all metrics are here.
+//! `/metrics`: the node's metrics, encoded by `prometheus-client`. The names of all metrics are here.
 //!
-//! To count is one addition in memory (`metrics.rs`); a request for `/metrics` reads the counters into a registry of its
-//! own. Every sample has the label `node`, which is the same after a restart.
+//! Counting is one addition in memory (`metrics.rs`); a request for `/metrics` reads the counters into a registry of
+//! its own. Every sample has the label `node`, which is the same after a restart.
 
 use super::delivery_log::DeliveryVerdict;
 use super::histogram::HistogramSnapshot;
@@ -39,7 +39,7 @@ impl MetricsFormat {
     }
 }
 
-/// Values that are read when `/metrics` is asked for.
+/// Values that are read when `/metrics` is requested.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Gauges {
     /// Bytes of request bodies in flight.
@@ -243,7 +243,7 @@ fn sweeps(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
     gauge(own, "expiry_behind_seconds", help, Some(behind.as_secs_f64()));
 }
 
-/// The metrics that every process has, under the names that other programs use.
+/// The standard metrics of a process, under their usual names.
 fn process(all: &mut Registry, stats: &ProcessStats) {
     let cpu = stats.cpu.map(|cpu| cpu.as_secs_f64());
     let cpu = Samples::FloatCounter(cpu.into_iter().map(|cpu| (Labels::new(), cpu)).collect());
@@ -277,13 +277,14 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// The same number without a fraction, if it has none.
+/// The number as an integer, if it has no fraction.
 #[expect(clippy::cast_possible_truncation, reason = "far below where that matters")]
 fn whole(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < 1e15).then_some(value as i64)
 }
 
-/// `OpenMetrics` as Prometheus' own text format: the name of a counter ends in `_total` where it is described, too.
+/// Converts `OpenMetrics` to Prometheus' text format, where the name of a counter ends in `_total` in its description,
+/// too.
 fn text_format(openmetrics: &str) -> String {
     let (mut page, mut help) = (String::with_capacity(openmetrics.len()), "");
     for line in openmetrics.lines() {
@@ -305,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sample_has_the_node_and_the_page_is_whole_in_both_formats() {
+    fn every_sample_has_the_node_and_the_page_is_complete_in_both_formats() {
         let gauges = Gauges { events: Some([3, 2, 1]), ..Gauges::default() };
         let page = |format| exposition(&Metrics::default(), ("web \"1\"", "a1"), &gauges, format);
         let (text, open) = (page(MetricsFormat::Text), page(MetricsFormat::OpenMetrics));
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn openmetrics_is_for_those_who_ask_for_it() {
+    fn openmetrics_is_sent_only_on_request() {
         let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
         assert_eq!(MetricsFormat::accepted(accept), MetricsFormat::OpenMetrics);
         assert_eq!(MetricsFormat::accepted("*/*"), MetricsFormat::Text);

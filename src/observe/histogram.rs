@@ -3,13 +3,13 @@
 use crate::decide::time::Duration;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many are claimed together.
+/// The bounds of batch sizes.
 pub(super) const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-/// In microseconds: times of store calls and of requests.
+/// The bounds of store calls and requests, in microseconds.
 pub(super) const TIMES: [u64; 14] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000];
 
-/// In microseconds: times of attempts and of whole events, from a millisecond to a day.
+/// The bounds of attempts and whole events, in microseconds: from a millisecond to a day.
 pub(super) const LONG_TIMES: [u64; 15] = [
     1_000,
     5_000,
@@ -28,7 +28,7 @@ pub(super) const LONG_TIMES: [u64; 15] = [
     86_400_000_000,
 ];
 
-/// How many values were at most each bound: sizes, or times in microseconds.
+/// A histogram: how many values were at most each bound; sizes, or times in microseconds.
 #[derive(Debug)]
 pub(super) struct Histogram<const N: usize> {
     bounds: [u64; N],
@@ -59,7 +59,7 @@ impl<const N: usize> Histogram<N> {
         self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// How many were at most each bound, how many there were, and what they add up to.
+    /// How many were at most each bound, how many there were, and their sum.
     fn read(&self) -> (Vec<u64>, u64, u64) {
         let mut below = 0;
         let each = self.counts.iter().map(|count| {
@@ -70,13 +70,13 @@ impl<const N: usize> Histogram<N> {
         (each, self.all.load(Ordering::Relaxed).max(below), self.sum.load(Ordering::Relaxed))
     }
 
-    /// What it holds now.
+    /// Its current values.
     #[cfg(feature = "node")]
     pub(super) fn snapshot(&self) -> HistogramSnapshot {
         self.scaled(1.0)
     }
 
-    /// What it holds now, in seconds.
+    /// Its current values, in seconds.
     #[cfg(feature = "node")]
     pub(super) fn seconds(&self) -> HistogramSnapshot {
         self.scaled(1e6)
@@ -93,10 +93,10 @@ impl<const N: usize> Histogram<N> {
         HistogramSnapshot { sum: self.sum.load(Ordering::Relaxed) as f64 / unit, count, buckets }
     }
 
-    /// The bound below which this share of them was.
+    /// The bound below which this share of the values is.
     pub(super) fn quantile(&self, share: f64) -> Option<u64> {
         let (each, all, _) = self.read();
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        #[expect(clippy::cast_precision_loss, reason = "only displayed")]
         let at = each.iter().position(|below| all > 0 && *below as f64 >= share * all as f64);
         at.map(|at| self.bounds[at])
     }
@@ -106,7 +106,7 @@ impl<const N: usize> Histogram<N> {
 #[cfg(feature = "node")]
 #[derive(Debug)]
 pub(super) struct HistogramSnapshot {
-    /// All values together.
+    /// The sum of all values.
     pub(super) sum: f64,
     /// How many there were.
     pub(super) count: u64,

@@ -1,13 +1,13 @@
-//! Log lines, as events of `tracing` with the target `hookonce`: the message is the word, such as `done` or `duplicate`.
-//! A service that uses the layer gets them in its own subscriber; `log_layer.rs` is the binary's.
+//! Log lines, as `tracing` events with the target `hookonce`: the message is the log word, such as `done` or
+//! `duplicate`. A service that uses the layer gets them in its own subscriber; `log_layer.rs` is the binary's.
 //!
 //! ```text
 //! 2026-11-15 09:12:04.118 INFO running   event=3fa9c01e source=ghcr package=jamiec_ts tag=latest attempt=1
 //! 2026-11-15 09:12:04.951 INFO done      event=3fa9c01e source=ghcr attempt=1 took=829ms
 //! ```
 //!
-//! Bodies, secrets and signatures are never logged. Names of fields are static; those that a source declares are one
-//! field, `fields`. A name's ending tells its unit: `took_ms` is `took=829ms` in a line of text, `age_seconds` is
+//! Bodies, secrets and signatures are never logged. Names of fields are static; those that a source declares are in one
+//! field, `fields`. A suffix of the name is its unit: `took_ms` is `took=829ms` in a line of text, `age_seconds` is
 //! `age=1.1s`.
 
 use crate::decide::event::{DoneReason, Event, EventState};
@@ -19,10 +19,10 @@ use std::time::Instant;
 use tracing::field::display;
 use tracing::{error, info, warn};
 
-/// The most characters of a value in a log line.
+/// Maximum number of characters of a value in a log line.
 pub(super) const VALUE_CHARS_MAX: usize = 400;
 
-/// The name under which an event's declared fields are one field.
+/// The name of the field that holds an event's declared fields.
 #[cfg(feature = "node")]
 pub(super) const FIELDS: &str = "fields";
 
@@ -46,7 +46,7 @@ impl fmt::Debug for EventFields<'_> {
     }
 }
 
-/// Writes `name=value`, quoted where it must be, so that nothing in it can end the line, and cut where it is too long.
+/// Writes `name=value`, quoted if necessary, so that no value can end the line, and truncated if it is too long.
 pub(super) fn write_field(to: &mut dyn Write, name: &str, value: &str, chars_max: usize) -> fmt::Result {
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
     let quotable = || value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
@@ -60,7 +60,7 @@ pub(super) fn write_field(to: &mut dyn Write, name: &str, value: &str, chars_max
     }
 }
 
-/// One field as a line of text has it.
+/// One field as in a line of text.
 #[cfg(feature = "node")]
 pub(crate) fn text_field(name: &str, value: &str) -> String {
     let mut text = String::new();
@@ -76,7 +76,7 @@ pub(super) fn cut(text: &str, chars_max: usize) -> &str {
     text.char_indices().nth(chars_max).map_or(text, |(end, _)| &text[..end])
 }
 
-/// What a state's line tells beside the event.
+/// Details of a state's log line besides the event.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct StateDetails<'a> {
     /// How long the attempt took.
@@ -87,12 +87,12 @@ pub(crate) struct StateDetails<'a> {
     pub why: Option<&'a str>,
 }
 
-/// A time for a field whose name ends in `_ms`.
+/// The value of a field whose name ends in `_ms`.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Logs the state that an event has come to.
+/// Logs the new state of an event.
 pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
     let begins = match event.state {
         EventState::Waiting { .. } => event.attempt == 0,
@@ -136,27 +136,27 @@ pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
     }
 }
 
-/// How long the same line is held back after it was logged.
+/// How long the same line is suppressed after it was logged.
 const HELD: Duration = Duration::from_secs(10);
-/// How many lines are told apart; the one that was logged longest ago makes room for the next.
+/// How many different lines are tracked; the one logged longest ago makes room for the next.
 const LINES_KEPT_MAX: usize = 16;
 
 static LOGGED: Mutex<LogRateLimiter> = Mutex::new(LogRateLimiter(Vec::new()));
 
-/// Logs an error of the store, the same one only every few seconds.
+/// Logs an error of the store, the same one at most every few seconds.
 pub(crate) fn store_error(error: &dyn fmt::Display) {
     let why = error.to_string();
     rate_limited("store", &why, |times| error!(target: "hookonce", why, times, "store"));
 }
 
-/// Logs what the store could not do, where that is tried again anyway; the same only every few seconds.
+/// Logs a store error that is retried anyway, the same one at most every few seconds.
 pub(crate) fn store_warning(error: &dyn fmt::Display) {
     let why = error.to_string();
     rate_limited("store", &why, |times| warn!(target: "hookonce", why, times, "store"));
 }
 
-/// Calls `log` unless the same was logged within the last few seconds, with how often it has come since, if more than
-/// once.
+/// Calls `log` unless the same line was logged within the last few seconds, with how often it occurred since, if more
+/// than once.
 pub(crate) fn rate_limited(word: &str, same: &str, log: impl FnOnce(Option<u64>)) {
     let line = format!("{word} {same}");
     let times = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).should_log(&line, Instant::now());
@@ -165,11 +165,11 @@ pub(crate) fn rate_limited(word: &str, same: &str, log: impl FnOnce(Option<u64>)
     }
 }
 
-/// Lines that were logged, when, and how often each has come since.
+/// The tracked lines: when each was logged, and how often it occurred since.
 struct LogRateLimiter(Vec<(String, Instant, u64)>);
 
 impl LogRateLimiter {
-    /// How often this line has come since it was last logged, with this time; `None`: it is held back.
+    /// How often this line occurred since it was last logged, including now; `None` if it is suppressed.
     fn should_log(&mut self, line: &str, now: Instant) -> Option<u64> {
         if let Some((_, at, since)) = self.0.iter_mut().find(|(logged, ..)| logged == line) {
             *since += 1;
@@ -193,17 +193,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_logged_at_once_and_then_every_few_seconds_with_how_often_it_came() {
+    fn a_line_is_logged_at_once_and_then_every_few_seconds_with_its_count() {
         let (mut lines, begun) = (LogRateLimiter(Vec::new()), Instant::now());
         assert_eq!(lines.should_log("away", begun), Some(1));
         assert!((0..5_000).all(|n| lines.should_log("away", begun + Duration::from_millis(n)).is_none()));
-        assert_eq!(lines.should_log("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
+        assert_eq!(lines.should_log("full", begun + Duration::from_secs(6)), Some(1), "another line is not suppressed");
         assert_eq!(lines.should_log("away", begun + HELD), Some(5_001));
         assert_eq!(lines.should_log("away", begun + HELD + HELD), Some(1));
     }
 
     #[test]
-    fn only_the_last_few_lines_are_told_apart() {
+    fn only_the_last_few_lines_are_tracked() {
         let (mut lines, begun) = (LogRateLimiter(Vec::new()), Instant::now());
         for n in 0..1_000 {
             assert_eq!(lines.should_log(&n.to_string(), begun + Duration::from_millis(n)), Some(1));

@@ -1,7 +1,7 @@
-//! The binary's log: events of `tracing` with our target as lines of text or of JSON, on standard error.
+//! The binary's log: `tracing` events with our target as lines of text or JSON, on standard error.
 //!
-//! Values from outside are cut and escaped: one event, one line. A thread of its own writes the lines, so that a slow
-//! terminal delays nothing else; lines that do not fit into its queue are dropped and counted.
+//! Values from outside are truncated and escaped: one event, one line. A separate thread writes the lines, so that a
+//! slow terminal delays nothing else; lines that do not fit into its queue are dropped and counted.
 
 use super::log::{FIELDS, VALUE_CHARS_MAX, cut, write_field};
 use super::otlp;
@@ -18,7 +18,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-/// How lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
     /// Text, with the time of the day.
@@ -31,7 +31,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// The format of this name in the config and the environment.
+    /// The format with this name in the config and the environment.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
@@ -41,14 +41,14 @@ impl LogFormat {
     }
 }
 
-/// The target of the events that are lines of commands' output.
+/// The target of `tracing` events that are lines of commands' output.
 pub(crate) const OUTPUT_TARGET: &str = "hookonce::output";
 
-/// Lines that wait for the writer; one more is dropped and counted.
+/// Maximum number of lines waiting for the writer; further ones are dropped and counted.
 const LINES_WAITING_MAX: usize = 8192;
-/// How many of these may be output of commands, so that lines of the node always have room.
+/// How many of these may be output of commands, so that the node's own lines always have room.
 const OUTPUT_LINES_WAITING_MAX: usize = LINES_WAITING_MAX / 2;
-/// How long lines gather after some were written: to wake the writer for each costs more than to write it.
+/// How long lines are collected after a write: waking the writer for each costs more than writing it.
 const LINES_GATHER: Duration = Duration::from_millis(2);
 
 /// The log of this process.
@@ -65,7 +65,7 @@ enum LogMessage {
 
 static LINES: OnceLock<LineQueue> = OnceLock::new();
 
-/// What the layer and the writer share.
+/// The state shared by the layer and the writer.
 #[derive(Debug)]
 struct LineQueue {
     to: SyncSender<LogMessage>,
@@ -75,7 +75,7 @@ struct LineQueue {
 }
 
 impl Logger {
-    /// Writes the log to `out` from now on, for the whole process. Only the first call does anything.
+    /// Writes the log to `out` from now on, for the whole process. Only the first call has an effect.
     pub fn start(format: LogFormat, out: Box<dyn Write + Send>) {
         let (to, from) = sync_channel(LINES_WAITING_MAX);
         let queue = LineQueue { to, dropped: AtomicU64::new(0), output_waiting: AtomicUsize::new(0) };
@@ -88,7 +88,7 @@ impl Logger {
         let traces = otlp::layer();
         let log = LogLayer { format, queue, spans: traces.is_some() };
         let subscriber = tracing_subscriber::registry().with(log).with(traces);
-        // An embedder that has set a subscriber before keeps it, and gets our events there.
+        // An embedder that has already set a subscriber keeps it, and gets our events there.
         tracing::subscriber::set_global_default(subscriber).ok();
     }
 
@@ -103,7 +103,7 @@ impl Logger {
     }
 }
 
-/// Whether another line of a command's output has room now.
+/// Whether there is room for another line of a command's output.
 pub(crate) fn has_room_for_output() -> bool {
     LINES.get().is_none_or(|queue| queue.output_waiting.load(Ordering::Relaxed) < OUTPUT_LINES_WAITING_MAX)
 }
@@ -137,7 +137,7 @@ fn write_lines(from: &Receiver<LogMessage>, out: Box<dyn Write + Send>, queue: &
 }
 
 fn lost_lines(format: LogFormat, lost: u64) -> String {
-    let why = "lines were not written: the log is too slow";
+    let why = "lines were dropped: the log is too slow";
     if format != LogFormat::Json {
         return format!("{lost} {why}\n");
     }
@@ -230,7 +230,7 @@ impl TextLine {
 
 /// The name of a field in a line of text, without its unit.
 fn text_name(name: &str) -> &str {
-    // `message` is the word of the line.
+    // `message` is the log word itself.
     let name = if name == "message_id" { "message" } else { name };
     name.strip_suffix("_ms").or_else(|| name.strip_suffix("_seconds")).unwrap_or(name)
 }
@@ -324,7 +324,8 @@ impl Visit for JsonLine {
     }
 }
 
-/// The same JSON without characters that a terminal obeys: C1 controls, and those that turn the direction of writing.
+/// The same JSON with characters escaped that a terminal interprets: C1 controls, and those that change the text
+/// direction.
 fn escaped(json: String) -> String {
     let turns =
         |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -336,7 +337,7 @@ fn escaped(json: String) -> String {
     json.chars().map(escape).collect()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a line shows the wall's time; it decides nothing")]
+#[expect(clippy::disallowed_methods, reason = "a log line shows the wall clock; nothing depends on it")]
 fn wall() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
@@ -408,13 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_lost_are_counted_in_the_form_of_the_others() {
-        assert_eq!(lost_lines(LogFormat::Text, 3), "3 lines were not written: the log is too slow\n");
+    fn dropped_lines_are_counted_in_the_format_of_the_others() {
+        assert_eq!(lost_lines(LogFormat::Text, 3), "3 lines were dropped: the log is too slow\n");
         let line: serde_json::Value = serde_json::from_str(&lost_lines(LogFormat::Json, 3)).expect("JSON");
         assert_eq!((&line["message"], &line["lines"]), (&"log".into(), &3.into()));
     }
 
-    /// The line as it was made before it was an event of `tracing`: details as texts, each one formatted by itself.
+    /// The line as it was formatted before `tracing`: details as texts, each formatted separately.
     fn former(word: &str, details: &[(&str, &str)]) -> String {
         let mut line = format!("{} INFO {word:<9}", wall().strftime("%H:%M:%S%.3f"));
         for (name, value) in details {

@@ -1,5 +1,5 @@
-//! What is counted while running. To count costs one addition in memory; what is counted over time is worked out from
-//! that by who looks (`time_series.rs`). Every label is a name of the config or a word of the design, so there are few.
+//! The node's counters. Counting is one addition in memory; time series are sampled from them (`time_series.rs`). Every
+//! label is a name of the config or one of a fixed set, so there are few.
 
 use super::delivery_log::{DeliveryRecord, DeliveryVerdict, RecentDeliveries};
 use super::histogram::{Histogram, LONG_TIMES, SIZES, TIMES};
@@ -17,34 +17,34 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// Outcomes of an attempt, in the order in which they are counted.
+/// The outcomes of an attempt, in the order of their counters.
 pub(crate) const OUTCOMES: [&str; 4] = ["delivered", "failed", "rejected", "unknown"];
 
-/// Deliveries that a listener may fall behind by.
+/// How many deliveries a listener may fall behind by.
 const HEARD_MAX: usize = 1024;
-/// Delivery ids that are remembered to notice one with another body.
+/// How many delivery ids are remembered, to notice one with another body.
 const IDS_REMEMBERED: usize = 8192;
 
-/// What is counted of one source, by its place in the list of counts.
+/// A counter of one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceCounter {
     /// Deliveries of this verdict.
     Delivery(DeliveryVerdict),
-    /// Events that came to be done.
+    /// Events that became done.
     Done,
-    /// Events that came to be dead.
+    /// Events that became dead.
     Dead,
-    /// Attempts of this outcome, by its place in [`OUTCOMES`].
+    /// Attempts with this outcome, by its index in [`OUTCOMES`].
     Attempt(usize),
-    /// Duplicates by this identity, by its place among the source's.
+    /// Duplicates by this identity, by its index among the source's.
     Same(usize),
 }
 
-/// Counts before those of the source's own identities.
+/// The number of counters before those of the source's own identities.
 const OWN: usize = 12;
 
 impl SourceCounter {
-    /// Its place in a list of counts.
+    /// Its index in the list of counters.
     pub fn index(self) -> usize {
         match self {
             Self::Delivery(verdict) => verdict as usize,
@@ -56,20 +56,20 @@ impl SourceCounter {
     }
 }
 
-/// What is counted of one source.
+/// The counters of one source.
 #[derive(Debug)]
 pub struct SourceMetrics {
     /// Its name.
     pub name: Arc<str>,
-    /// The words of its identities; the last stands for others, such as those of an older config.
+    /// The names of its identities; the last counts all others, such as those of an older config.
     pub same: Vec<String>,
     pub(super) counts: Box<[AtomicU64]>,
     pub(super) last_at: AtomicI64,
     pub(super) conflicts: AtomicU64,
-    /// Events that a redelivery had published again.
+    /// Events published again because of a redelivery.
     pub(super) published_again: AtomicU64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
-    /// Events that came to wait, and to run.
+    /// Events that became waiting, and running.
     waiting: AtomicU64,
     running: AtomicU64,
     /// From a request to its response.
@@ -80,11 +80,11 @@ pub struct SourceMetrics {
     remembered: RecentDeliveries,
 }
 
-/// What is counted of one route.
+/// The counters of one route.
 #[derive(Debug)]
 pub(super) struct RouteMetrics {
     pub(super) name: Arc<str>,
-    /// By place in [`OUTCOMES`].
+    /// By index in [`OUTCOMES`].
     pub(super) outcomes: [AtomicU64; 4],
     /// How long attempts took.
     pub(super) took: Histogram<15>,
@@ -129,12 +129,12 @@ impl SourceMetrics {
         }
     }
 
-    /// How often.
+    /// The value of a counter.
     pub fn count(&self, count: SourceCounter) -> u64 {
         self.counts.get(count.index()).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// How many events came to each state on this node: waiting, running, done, dead.
+    /// How many events reached each state on this node: waiting, running, done, dead.
     #[cfg(feature = "node")]
     pub(super) fn state_counts(&self) -> [u64; 4] {
         let [waiting, running] = [&self.waiting, &self.running].map(|count| count.load(Ordering::Relaxed));
@@ -152,32 +152,32 @@ impl SourceMetrics {
         self.last_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
-    /// Its last delivery, whatever came of it.
+    /// Its last delivery, with any verdict.
     pub fn last_at(&self) -> Option<Timestamp> {
         Some(Timestamp(self.last_at.load(Ordering::Relaxed))).filter(|at| at.0 != i64::MIN)
     }
 }
 
-/// What the store is asked.
+/// A kind of store call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreOp {
-    /// To claim a batch.
+    /// Claim a batch.
     Claim,
-    /// To write a batch of changes.
+    /// Write a batch of transitions.
     Advance,
-    /// What is due.
+    /// Read due events.
     Due,
-    /// A body.
+    /// Read a body.
     Payload,
-    /// What people want to see.
+    /// Read for operators.
     Look,
 }
 
 impl StoreOp {
-    /// Each of them.
+    /// All of them.
     pub const ALL: [Self; 5] = [Self::Claim, Self::Advance, Self::Due, Self::Payload, Self::Look];
 
-    /// The word for it.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Claim => "claim",
@@ -189,10 +189,10 @@ impl StoreOp {
     }
 }
 
-/// All that one node counts.
+/// All counters of one node.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Its sources, in the order of the config, and last one that stands for those it does not have.
+    /// Its sources, in the order of the config, and a last one for all others.
     pub sources: Vec<SourceMetrics>,
     by_name: HashMap<Arc<str>, usize>,
     nowhere: RecentDeliveries,
@@ -205,9 +205,9 @@ pub struct Metrics {
     pub(super) lost: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) admin_refused: [AtomicU64; 2],
-    /// What the sweep has freed.
+    /// What the sweep has deleted.
     pub sweeps: SweepMetrics,
-    /// What was counted, over time.
+    /// The counters over time.
     pub series: CounterSeries,
 }
 
@@ -218,7 +218,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A meter for these sources.
+    /// The counters for these sources.
     pub fn new(sources: &[Arc<Source>]) -> Self {
         let mut meters: Vec<_> = sources.iter().map(|source| SourceMetrics::new(source)).collect();
         meters.push(SourceMetrics::of("".into(), Vec::new(), Vec::new()));
@@ -241,7 +241,7 @@ impl Metrics {
         }
     }
 
-    /// The place of a source among [`Metrics::sources`].
+    /// The index of a source in [`Metrics::sources`].
     pub fn place(&self, name: &str) -> usize {
         self.by_name.get(name).copied().unwrap_or(self.sources.len() - 1)
     }
@@ -250,14 +250,14 @@ impl Metrics {
         &self.sources[self.place(name)]
     }
 
-    /// A delivery was believed because of this secret.
+    /// Counts a delivery verified with this secret.
     pub fn secret_used(&self, source: &str, secret: usize) {
         if let Some(secret) = self.source(source).secrets.get(secret) {
             secret.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a delivery, and remembers it if it was turned away.
+    /// Counts a rejected or ignored delivery, and remembers it.
     pub fn turned_away(&self, heard: DeliveryRecord) {
         let heard = heard.truncated();
         self.broadcast(|| heard.clone());
@@ -267,7 +267,7 @@ impl Metrics {
         source.remembered.push(heard);
     }
 
-    /// Counts a delivery that came to be claimed, and remembers it unless it made an event: then the store does.
+    /// Counts a delivery that was claimed, and remembers it unless it made an event: that is in the store.
     pub fn delivery(
         &self,
         source: &str,
@@ -299,12 +299,12 @@ impl Metrics {
 
     fn broadcast(&self, heard: impl FnOnce() -> DeliveryRecord) {
         if self.heard.receiver_count() > 0 {
-            // Who stopped listening meanwhile misses nothing.
+            // If the last listener is gone, nothing is missed.
             self.heard.send(heard().truncated()).map(drop).unwrap_or_default();
         }
     }
 
-    /// Deliveries, as they are heard.
+    /// Subscribes to deliveries as they arrive.
     pub fn subscribe(&self) -> broadcast::Receiver<DeliveryRecord> {
         self.heard.subscribe()
     }
@@ -317,8 +317,8 @@ impl Metrics {
         all
     }
 
-    /// Notices a delivery id that came with another body lately, on this node. Where the signature does not cover the
-    /// id, that is another event; either way somebody should know.
+    /// Notices a delivery id that came with another body recently, on this node. If the signature does not cover the
+    /// id, that is another event; either way the operator should know.
     pub fn check_id_conflict(&self, source: &str, id: &str, body: &Digest) {
         let hash = self.hasher.hash_one((source, id));
         let [a, b, c, d, ..] = body.0;
@@ -330,18 +330,18 @@ impl Metrics {
         }
     }
 
-    /// A delivery id that the signature covers came with another body than its event has.
+    /// Counts a delivery id, covered by the signature, with another body than its event has.
     pub fn conflict(&self, source: &str) {
         self.source(source).conflicts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An event has come to this state.
+    /// Counts an event that has reached this state.
     pub fn state(&self, event: &Event) {
         let source = self.source(&event.source);
         match event.state {
             EventState::Done { at, .. } => {
                 source.add(SourceCounter::Done);
-                // A replay's time would be that until a person asked for it.
+                // A replay's duration would include the time until the operator requested it.
                 if event.life == 1 {
                     source.done.add_time(at.since(event.received_at));
                 }
@@ -352,7 +352,7 @@ impl Metrics {
         }
     }
 
-    /// An attempt came to this outcome, after this time.
+    /// Counts an attempt with this outcome and duration.
     pub fn attempt(&self, event: &Event, outcome: &str, took: Option<Duration>) {
         let source = self.source(&event.source);
         let at = OUTCOMES.iter().position(|word| *word == outcome).unwrap_or(3);
@@ -365,27 +365,27 @@ impl Metrics {
         }
     }
 
-    /// A request to this source was answered after this time.
+    /// Records the duration of a request to this source.
     pub fn ingest(&self, source: &str, took: Duration) {
         self.source(source).ingest.add_time(took);
     }
 
-    /// This node lost a lease: somebody else wrote first.
+    /// Counts a lost lease: another process wrote first.
     pub fn lost(&self, _: EventId) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A lease ran out, and this node wrote so.
+    /// Counts an expired lease that this node recorded.
     pub fn expired(&self) {
         self.expired.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The admin port refused a wrong token: in a header, or at the login.
+    /// Counts a wrong token at the admin port: in a header, or at the login.
     pub fn admin_refused(&self, login: bool) {
         self.admin_refused[usize::from(login)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The store was asked, with so many at once, and took so long.
+    /// Records a store call and its duration.
     pub fn store_call(&self, call: StoreOp, took: Duration, answered: bool) {
         self.calls[call as usize].add_time(took);
         if !answered {
@@ -393,19 +393,19 @@ impl Metrics {
         }
     }
 
-    /// So many were claimed together.
+    /// Records the size of a batch of claims.
     pub fn batch(&self, size: usize) {
         self.batches.add(size as u64);
     }
 
-    /// Below what time, in milliseconds, this share of the claims was answered.
+    /// The time, in milliseconds, within which this share of the claims was answered.
     pub fn claim_latency_quantile(&self, share: f64) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        #[expect(clippy::cast_precision_loss, reason = "only displayed")]
         self.calls[StoreOp::Claim as usize].quantile(share).map(|micros| micros as f64 / 1000.0)
     }
 }
 
-/// The counters of the sweep, since the node started, and how the last sweeps went.
+/// The counters of the sweep since the node started, and the last sweeps.
 #[derive(Debug, Default)]
 pub struct SweepMetrics {
     events: AtomicU64,
@@ -414,25 +414,25 @@ pub struct SweepMetrics {
     last: Mutex<LastSweeps>,
 }
 
-/// How the last sweeps of a node went.
+/// The results of a node's last sweeps.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LastSweeps {
-    /// The last sweep that got to its end: when, and how long it took.
+    /// The last complete sweep: when, and how long it took.
     pub finished: Option<(Timestamp, Duration)>,
-    /// The last sweep that freed something: when, how many events, and how many bodies.
+    /// The last sweep that deleted something: when, how many events, and how many bodies.
     pub freed: Option<(Timestamp, u64, u64)>,
     /// The last sweep that failed: when, and why.
     pub failed: Option<(Timestamp, String)>,
 }
 
 impl SweepMetrics {
-    /// Counts what one batch has freed.
+    /// Counts what one batch has deleted.
     pub fn freed(&self, events: u64, bodies: u64) {
         self.events.fetch_add(events, Ordering::Relaxed);
         self.bodies.fetch_add(bodies, Ordering::Relaxed);
     }
 
-    /// Notes a sweep that came to its end, or failed with `why`, after it freed so much.
+    /// Records a sweep that was completed, or failed with `why`, and what it deleted.
     pub fn ended(&self, at: Timestamp, took: Duration, (events, bodies): (u64, u64), failed: Option<String>) {
         let mut last = self.lock();
         if events + bodies > 0 {
@@ -447,14 +447,14 @@ impl SweepMetrics {
         }
     }
 
-    /// Events and bodies that were freed, and sweeps that failed, since the node started.
+    /// Deleted events and bodies, and failed sweeps, since the node started.
     pub fn totals(&self) -> (u64, u64, u64) {
         let [events, bodies, failures] =
             [&self.events, &self.bodies, &self.failures].map(|count| count.load(Ordering::Relaxed));
         (events, bodies, failures)
     }
 
-    /// How the last sweeps went.
+    /// The last sweeps.
     pub fn last(&self) -> LastSweeps {
         self.lock().clone()
     }
@@ -469,7 +469,7 @@ mod sweeps_tests {
     use super::*;
 
     #[test]
-    fn a_failure_stays_to_be_seen_after_a_sweep_that_works_and_an_empty_one_hides_nothing() {
+    fn a_failure_stays_visible_after_a_successful_sweep_and_an_empty_sweep_hides_nothing() {
         let (meter, second) = (SweepMetrics::default(), Duration::from_secs(1));
         meter.freed(5, 2);
         meter.ended(Timestamp(1), second, (5, 2), Some("it is away".into()));
@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_comes_with_another_body_is_counted_and_a_repeat_is_not() {
+    fn an_id_with_another_body_is_counted_and_a_duplicate_is_not() {
         let meter = Metrics::default();
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
         let conflicts = || meter.sources[0].conflicts.load(Ordering::Relaxed);
@@ -498,11 +498,11 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_source_of_ours_is_counted_as_others() {
+    fn an_unknown_source_is_counted_under_others() {
         let meter = Metrics::default();
         let at = Timestamp(5);
         meter.delivery("gone", DeliveryVerdict::Stale, at, || DeliveryRecord::new(None, DeliveryVerdict::Stale, at));
-        meter.delivery("gone", DeliveryVerdict::Accepted, at, || unreachable!("nobody listens"));
+        meter.delivery("gone", DeliveryVerdict::Accepted, at, || unreachable!("there is no listener"));
         assert_eq!(meter.last(), [DeliveryRecord::new(None, DeliveryVerdict::Stale, at)]);
         meter.duplicate("gone", &MatchedBy::Change);
         let other = &meter.sources[0];

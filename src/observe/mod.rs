@@ -15,7 +15,7 @@ pub(crate) mod otlp;
 mod process_stats;
 pub(crate) mod time_series;
 
-/// The name of a node in metrics and traces, which is the same after a restart: the host, and the port for people.
+/// The name of a node in metrics and traces, the same after a restart: the host and the admin port.
 #[cfg(feature = "node")]
 pub(crate) fn node_name(admin: std::net::SocketAddr) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -1,8 +1,8 @@
-//! Traces: `receive`, `claim` and `attempt` as spans of `tracing`, in the trace of the sender's W3C context.
+//! Traces: `receive`, `claim` and `attempt` as `tracing` spans, in the trace of the sender's W3C context.
 //!
-//! With the feature `otel`, and where the environment names a collector, `tracing-opentelemetry` makes them spans of
-//! OpenTelemetry, which a thread of its own sends in batches as OTLP over HTTP. A span that finds no room is dropped and
-//! counted, so that a collector that is slow or away delays nothing.
+//! With the feature `otel`, and if the environment names a collector, `tracing-opentelemetry` turns them into
+//! OpenTelemetry spans, which a separate thread sends in batches as OTLP over HTTP. Spans that do not fit into the
+//! queue are dropped and counted, so that a slow or unreachable collector delays nothing.
 
 use super::log::{VALUE_CHARS_MAX, cut};
 use crate::decide::trace_context::TraceContext;
@@ -14,7 +14,7 @@ pub(crate) use off::{dropped, layer};
 #[cfg(feature = "otel")]
 pub(crate) use on::{dropped, flush, layer, start};
 
-/// Something that takes time, as a part of a trace. It ends when it is dropped.
+/// A span of a trace. It ends on drop.
 #[derive(Debug)]
 pub(crate) struct TraceSpan {
     span: Span,
@@ -42,7 +42,7 @@ macro_rules! span {
 }
 
 impl TraceSpan {
-    /// Begins a span within `parent`, or a trace. If the sender does not sample the trace, nothing is recorded.
+    /// Begins a span within `parent`, or a new trace. If the sender does not sample the trace, nothing is recorded.
     pub(crate) fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
         let span = match name {
             "receive" => span!("receive", "server"),
@@ -56,7 +56,7 @@ impl TraceSpan {
         Self { span, parent }
     }
 
-    /// Adds an attribute, `hookonce.` and this name.
+    /// Adds the attribute `hookonce.` plus this name.
     pub(crate) fn tell(&mut self, name: &'static str, value: &str) {
         if !self.span.is_disabled() {
             self.span.record(&*format!("hookonce.{name}"), cut(value, VALUE_CHARS_MAX));
@@ -69,14 +69,14 @@ impl TraceSpan {
         self.span.record("otel.status_description", cut(why, VALUE_CHARS_MAX));
     }
 
-    /// The context of what begins within it; `None`: it is not recorded.
+    /// The context for spans within it; `None` if it is not recorded.
     #[cfg(feature = "otel")]
     pub fn context(&self) -> Option<TraceContext> {
         let (trace, span) = on::ids(&self.span)?;
         Some(self.parent.map_or_else(|| TraceContext::begins(trace, span), |parent| parent.child(span)))
     }
 
-    /// The context of what begins within it: without the feature `otel` nothing is recorded.
+    /// The context for spans within it: without the feature `otel` nothing is recorded.
     #[cfg(not(feature = "otel"))]
     pub(crate) fn context(&self) -> Option<TraceContext> {
         self.parent.filter(|_| false)
@@ -118,20 +118,20 @@ mod on {
     use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
     use tracing_subscriber::registry::LookupSpan;
 
-    /// Spans in one request.
+    /// Spans per request.
     const BATCH: usize = 512;
-    /// How long spans gather.
+    /// How long spans are collected.
     const GATHER: Duration = Duration::from_millis(200);
-    /// How long a collector may take.
+    /// Timeout of the collector.
     const SEND_TIME: Duration = Duration::from_secs(5);
 
     static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
     static WAITING: AtomicUsize = AtomicUsize::new(0);
     static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-    /// Sends spans to the collector that the environment names, from the time at which [`layer`] is part of the
-    /// subscriber: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or `OTEL_EXPORTER_OTLP_ENDPOINT` and the usual path. Returns the
-    /// address without its password; `None`: the environment names none.
+    /// Sends spans to the collector that the environment names, once [`layer`] is part of the subscriber:
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or `OTEL_EXPORTER_OTLP_ENDPOINT` and the usual path. Returns the address
+    /// without its password; `None` if the environment names none.
     pub(crate) fn start(env: &dyn Fn(&str) -> Option<String>, node: &str) -> Option<Result<String, String>> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
@@ -144,7 +144,7 @@ mod on {
             .build();
         let exporter = match exporter {
             Ok(exporter) => CountingExporter(exporter),
-            Err(error) => return Some(Err(format!("no traces are sent to {}: {error}", shown(&url)))),
+            Err(error) => return Some(Err(format!("cannot send traces to {}: {error}", shown(&url)))),
         };
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(SPANS_WAITING_MAX + BATCH)
@@ -164,10 +164,10 @@ mod on {
         Some(Ok(shown(&url)))
     }
 
-    /// An address without its name and password.
+    /// An address without user name and password.
     fn shown(url: &str) -> String {
-        let Ok(mut url) = reqwest::Url::parse(url) else { return "an address that cannot be read".into() };
-        // An address that cannot have a name and a password has none to show.
+        let Ok(mut url) = reqwest::Url::parse(url) else { return "an invalid address".into() };
+        // An address that cannot have credentials has none to remove.
         url.set_password(None).unwrap_or_default();
         url.set_username("").unwrap_or_default();
         url.to_string()
@@ -183,10 +183,10 @@ mod on {
         Some(layer.with_location(false).with_threads(false).with_tracked_inactivity(false).with_target(false))
     }
 
-    /// Waits until the spans that have ended are sent, or given up.
+    /// Waits until the ended spans are sent, or dropped.
     pub(crate) fn flush() {
         if let Some(provider) = PROVIDER.get() {
-            // What could not be sent is counted.
+            // Spans that could not be sent are counted.
             provider.force_flush().unwrap_or_default();
         }
     }
@@ -196,7 +196,7 @@ mod on {
         DROPPED.load(Ordering::Relaxed)
     }
 
-    /// Makes a span that has just begun part of the sender's trace.
+    /// Makes a new span part of the sender's trace.
     pub(super) fn set_parent(span: &tracing::Span, parent: TraceContext) {
         let flags = if parent.is_recorded() { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let trace = TraceId::from_bytes(parent.trace.to_be_bytes());
@@ -214,7 +214,7 @@ mod on {
         context.is_sampled().then(|| (u128::from_be_bytes(trace), u64::from_be_bytes(span)))
     }
 
-    /// A processor that counts the spans it drops because too many wait.
+    /// A processor that counts the spans it drops because the queue is full.
     #[derive(Debug)]
     struct BoundedProcessor(BatchSpanProcessor);
 

@@ -1,11 +1,11 @@
-//! What the system says about this process, for the metrics that every process has.
+//! Statistics of this process from the system, for the standard process metrics.
 
 use crate::decide::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
-/// What is known of this process now; `None`: the system does not say.
+/// The statistics now; `None` for what the system does not report.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct ProcessStats {
     /// CPU time used.
@@ -16,7 +16,7 @@ pub(super) struct ProcessStats {
     pub virtual_bytes: Option<u64>,
     /// Open file descriptors.
     pub open_files: Option<u64>,
-    /// The most that may be open.
+    /// The limit of open files.
     pub files_max: Option<u64>,
     /// Threads.
     pub threads: Option<u64>,
@@ -47,10 +47,10 @@ impl ProcessStats {
     }
 }
 
-/// When the process started: the time of the boot, and the ticks from there.
+/// When the process started: the boot time, plus the ticks since then.
 fn started() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program is between parentheses and may have any character.
+    // The program's name is in parentheses and may contain any character.
     let ticks: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
     let system = fs::read_to_string("/proc/stat").ok()?;
     let boot: f64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_says_everything_about_this_process() {
+    fn linux_reports_every_statistic_of_this_process() {
         let stats = ProcessStats::read();
         let counts = [stats.resident_bytes, stats.virtual_bytes, stats.open_files, stats.threads];
         assert!(counts.iter().all(|count| count.is_some_and(|count| count > 0)), "{stats:?}");

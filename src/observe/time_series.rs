@@ -1,6 +1,7 @@
-//! What was counted, over time: by the minute for a day, by the quarter of an hour for a week, in this node's memory.
+//! Time series of the counters: per minute for a day, per quarter of an hour for a week, in this node's memory.
 //!
-//! Nobody who counts comes here: who looks takes what was counted since the last look, and a task looks every second.
+//! Counting does not touch them: a task samples the counters every second, and adds what was counted since the last
+//! sample.
 
 use super::metrics::{Metrics, SourceCounter};
 use crate::decide::time::{Duration, Timestamp};
@@ -10,25 +11,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// In microseconds.
 const MINUTE: i64 = 60_000_000;
-/// Minutes after which a quarter of an hour is all that is known.
+/// Minutes after which only quarters of an hour are kept.
 const MINUTES_KEPT: i64 = 25 * 60;
-/// Minutes after which nothing is.
+/// Minutes after which nothing is kept.
 const ALL_KEPT: i64 = 8 * 24 * 60;
-/// Minutes.
+/// In minutes.
 const QUARTER: i64 = 15;
 
-/// What was counted of each source in a stretch of time.
+/// The counts of one source in one interval.
 type CounterValues = Box<[u64]>;
 
-/// What was counted, over time.
+/// The time series of all sources.
 #[derive(Debug)]
 pub struct CounterSeries(Mutex<Vec<SourceSeries>>);
 
 #[derive(Debug, Default)]
 struct SourceSeries {
-    /// What had been counted at the last look.
+    /// The counts at the last sample.
     seen: Vec<u64>,
-    /// By the first minute of the stretch.
+    /// By the first minute of the interval.
     points: BTreeMap<i64, CounterValues>,
 }
 
@@ -43,7 +44,7 @@ impl CounterSeries {
 }
 
 impl Metrics {
-    /// Takes what was counted since the last look.
+    /// Adds what was counted since the last sample.
     pub fn sample(&self, now: Timestamp) {
         let minute = now.0.div_euclid(MINUTE);
         for (of, source) in self.series.lock().iter_mut().zip(&self.sources) {
@@ -60,14 +61,14 @@ impl Metrics {
         }
     }
 
-    /// Adds what is known of a time before this node was there.
+    /// Adds events from before this node started.
     pub fn backfill(&self, source: &str, count: SourceCounter, at: Timestamp) {
         let place = self.place(source);
         let len = self.sources[place].counts.len();
         add(&mut self.series.lock()[place].points, at.0.div_euclid(MINUTE), len, count.index(), 1);
     }
 
-    /// What was counted of a source between two times: the sums of `points` stretches, each `step` long.
+    /// The counts of a source over time: the sums of `points` intervals from `from`, each `step` long.
     pub fn counted(&self, source: usize, from: Timestamp, step: Duration, points: usize) -> Vec<Vec<u64>> {
         let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX).max(1);
         let len = self.sources[source].counts.len();
@@ -89,7 +90,7 @@ fn add(points: &mut BTreeMap<i64, CounterValues>, minute: i64, len: usize, place
     }
 }
 
-/// Joins old minutes to quarters of an hour, and drops what is older than anybody asks.
+/// Merges old minutes into quarters of an hour, and drops points that are too old to be shown.
 fn downsample(points: &mut BTreeMap<i64, CounterValues>, now: i64) {
     while points.first_key_value().is_some_and(|(minute, _)| *minute < now - ALL_KEPT) {
         points.pop_first();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_stands_in_its_minute_and_later_in_its_quarter_of_an_hour() {
+    fn a_count_is_in_its_minute_and_later_in_its_quarter_of_an_hour() {
         let meter = Metrics::default();
         let start = 1_000 * QUARTER;
         for minute in start..start + 30 {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_is_added_and_does_not_count_as_new() {
+    fn backfilled_counts_are_added_and_do_not_count_as_new() {
         let meter = Metrics::default();
         meter.backfill("", SourceCounter::Delivery(DeliveryVerdict::Accepted), minutes(60));
         meter.sample(minutes(61));

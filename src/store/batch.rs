@@ -1,8 +1,8 @@
-//! The batcher: one feeder for every store. It takes what is there, up to a limit, and makes one call of it; the next
-//! batch forms while the store is busy with the last. There is no timer.
+//! The batcher in front of every store. It takes the queued calls, up to a limit, and makes one store call of them; the
+//! next batch forms while the store is busy with the last. There is no timer.
 //!
-//! A claim that is committed is handed over to whoever acts on it *before* the request that brought it is woken: a
-//! client that hangs up never leaves an event nobody runs.
+//! A committed claim is passed to its [`CommitCallback`] *before* the request that brought it is woken: a client that
+//! disconnects never leaves an event that no node runs.
 
 use super::{AdvanceResult, Store, StoreError, StoreFuture};
 use crate::decide::claim::{Claim, NewEvent};
@@ -17,22 +17,23 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-/// What happens to a new event once it is committed.
+/// Called with a new event once it is committed.
 pub type CommitCallback = Box<dyn FnOnce(Event) + Send>;
 
-/// How often a batch whose answer was lost is asked again.
+/// How often a batch whose response was lost is sent.
 const ASKS: usize = 3;
-/// The wait before that.
+/// The wait before sending it again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// How often claims whose answers were lost are looked up while the store is away, and how long after it is back: what was
-/// under way there when the connection broke is written by then, or never.
+/// How often claims whose responses were lost are looked up while the store is unreachable, for how long at most, and
+/// how many times once it is back: by then, what the store was doing when the connection broke is written, or never
+/// will be.
 const LOOK_UP_EVERY: Duration = Duration::from_millis(250);
 const LOOK_UP_TIME: Duration = Duration::from_mins(2);
 const LOOK_UPS_ONCE_BACK: usize = 20;
-/// Batches of such claims that are looked up at once.
+/// Maximum number of batches of such claims being looked up at once.
 const LOST_BATCHES_MAX: usize = 16;
 
-/// Feeds a store. Cheap to clone.
+/// Batches the calls to a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Batcher {
     claims: mpsc::Sender<BatchJob<Arc<NewEvent>, Claim>>,
@@ -40,17 +41,17 @@ pub struct Batcher {
     last_write: LastWriteStatus,
 }
 
-/// Whether the last write failed, and none has succeeded since. Cheap to clone.
+/// Whether the last write failed with none succeeding since. Cheap to clone.
 #[derive(Clone, Default, Debug)]
 pub struct LastWriteStatus(Arc<AtomicBool>);
 
 impl LastWriteStatus {
-    /// Did it fail?
+    /// Did the last write fail?
     pub fn failed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes how a write went.
+    /// Records the result of a write.
     pub fn record(&self, succeeded: bool) {
         self.0.store(!succeeded, Ordering::Relaxed);
     }
@@ -62,14 +63,14 @@ struct BatchJob<In, Out> {
     reply: oneshot::Sender<Result<Out, StoreError>>,
 }
 
-/// What is to be done, for whichever feeder is free.
+/// The queued jobs, shared by all feeders.
 type BatchQueue<In, Out> = Arc<Mutex<mpsc::Receiver<BatchJob<In, Out>>>>;
 
-/// Who acts on a new event, and who waits for the answer.
+/// The callback for a new event, and the sender of the claim's result.
 type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<Claim, StoreError>>);
 
 impl Batcher {
-    /// Starts feeding this store, and counts the calls in these metrics. It ends when the last clone is dropped.
+    /// Starts batching for this store, counting the calls in these metrics. It ends when the last clone is dropped.
     pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
@@ -90,13 +91,13 @@ impl Batcher {
         Self { claims, advances, last_write }
     }
 
-    /// How the last write went.
+    /// The status of the last write.
     pub fn last_write(&self) -> LastWriteStatus {
         self.last_write.clone()
     }
 
-    /// Claims one event. `then` is called with it if it is new, before this returns. When too many claims already
-    /// wait, the store counts as down.
+    /// Claims one event. `then` is called with it if it is new, before this returns. Fails with [`StoreError::Down`] if
+    /// too many claims are queued.
     pub async fn claim(&self, new: Arc<NewEvent>, then: CommitCallback) -> Result<Claim, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = BatchJob { input: new, then: Some(then), reply };
@@ -104,7 +105,7 @@ impl Batcher {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Writes one change.
+    /// Writes one transition.
     pub async fn advance(&self, change: Transition) -> Result<AdvanceResult, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = BatchJob { input: change, then: None, reply };
@@ -132,7 +133,7 @@ async fn feed_claims(
             let (answers, was_lost) = ask(|| store.claim(inputs.clone())).await;
             meter.batch(size);
             meter.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
-            // What is a repeat wrote nothing, and tells nothing.
+            // A batch of duplicates wrote nothing, so it says nothing about writes.
             match &answers {
                 Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.record(true),
                 Ok(_) => {}
@@ -178,7 +179,7 @@ async fn feed_advances(
                 }
             }
             Err(error) => {
-                // One that succeeds says nothing of claims: a full Redis still ends what it has.
+                // A success says nothing about claims: a full Redis can still end events.
                 last_write.record(false);
                 for reply in replies {
                     reply.send(Err(error.clone())).unwrap_or_default();
@@ -188,13 +189,13 @@ async fn feed_advances(
     }
 }
 
-/// Waits for a job, and takes what else is there, up to the limits. `None`: nobody will bring any more.
+/// Waits for a job, then takes those that are queued, up to the limits. `None` if no more can come.
 async fn gather<In, Out>(jobs: &BatchQueue<In, Out>, size: impl Fn(&In) -> usize) -> Option<Vec<BatchJob<In, Out>>> {
     let mut jobs = jobs.lock().await;
     let first = jobs.recv().await?;
     let mut bytes = size(&first.input);
     let mut batch = vec![first];
-    // Others who are about to bring something do so first: what ends together is written together.
+    // Let other tasks queue their jobs first: what ends together is written together.
     tokio::task::yield_now().await;
     while batch.len() < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX {
         let Ok(job) = jobs.try_recv() else { break };
@@ -204,8 +205,8 @@ async fn gather<In, Out>(jobs: &BatchQueue<In, Out>, size: impl Fn(&In) -> usize
     Some(batch)
 }
 
-/// Asks the store, and again with the same ids if it did not say whether it wrote: a claim is idempotent by them. Says also
-/// whether an answer was lost.
+/// Calls the store, and again with the same ids while it does not confirm the write: claims are idempotent by id. Also
+/// returns whether a response was lost.
 async fn ask<'a, T>(call: impl Fn() -> StoreFuture<'a, T>) -> (Result<T, StoreError>, bool) {
     let mut lost = false;
     for _ in 1..ASKS {
@@ -220,8 +221,9 @@ async fn ask<'a, T>(call: impl Fn() -> StoreFuture<'a, T>) -> (Result<T, StoreEr
     (answer, lost)
 }
 
-/// Looks up claims whose answers were lost, and hands over those that were written after all: otherwise an event would run
-/// on a node that does not know of it. Their senders were told that the store is away, so nothing is claimed again here.
+/// Looks up claims whose responses were lost, and runs the callbacks of those that were written after all: otherwise an
+/// event would be leased to a node that does not know of it. Their senders got an error, so nothing is claimed again
+/// here.
 async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, CommitCallback)>, _permit: OwnedSemaphorePermit) {
     let (until, mut looks) = (Instant::now() + LOOK_UP_TIME, 0);
     while !claims.is_empty() && looks < LOOK_UPS_ONCE_BACK && Instant::now() < until {
@@ -241,7 +243,7 @@ async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, CommitCallbac
     }
 }
 
-/// Hands over what is new, then wakes the requests. Gives back those that must be claimed again.
+/// Runs the callbacks of new events, then wakes the requests. Returns the claims that must be made again.
 fn settle(
     inputs: Vec<Arc<NewEvent>>,
     waiting: Vec<WaitingClaim>,
@@ -271,8 +273,8 @@ fn settle(
             }
             Claim::Duplicate { .. } | Claim::Imported { .. } | Claim::Stale { .. } => {}
         }
-        drop(input); // the request is then its only holder
-        // The request may be gone; its event is not.
+        drop(input); // the request then holds the only reference
+        // The client may be gone; its event is not.
         reply.send(Ok(claim)).unwrap_or_default();
     }
     (again, still_waiting)

@@ -1,13 +1,12 @@
 //! The clocks of a store.
 //!
-//! Its own ([`StoreClock::now`]) orders things and ends leases, and never runs backwards. Of a store that lives in this
-//! process it is the wall's time, moving on even while the wall's clock is set back; of one behind a server it is the
-//! server's time, as it was last told, brought forward by what the store's nodes have agreed on
-//! ([`decide`](crate::decide::store_clock)).
+//! [`StoreClock::now`] orders events and ends leases, and never runs backwards. For a store in this process it is the
+//! wall clock, and it moves on even while that is set back. For a store behind a server it is the server's time as last
+//! reported, brought forward by what the store's nodes agreed on ([`store_clock`](crate::decide::store_clock)).
 //!
-//! Beside it is the time by which events expire ([`StoreClock::expiry`], worked out in [`decide`](crate::decide::expiry_clock)),
-//! which follows the wall's or the server's clock wherever it is set, but not into a jump; and the wall's clock itself
-//! ([`StoreClock::wall_time`]), by which the age of a signature is measured.
+//! [`StoreClock::expiry`] is the time by which events expire. It follows the wall clock or the server's wherever it is
+//! set, but not into a jump ([`expiry_clock`](crate::decide::expiry_clock)). [`StoreClock::wall_time`] is the wall
+//! clock itself, by which the age of a signature is measured.
 
 use super::ClockSnapshot;
 use crate::decide::expiry_clock::{ClockReading, ExpiryClock, ExpiryStatus, ExpiryTime};
@@ -18,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Where a store's time comes from.
+/// The clock of a store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct StoreClock {
     kind: ClockKind,
@@ -38,21 +37,21 @@ struct WallClockState {
     at: Instant,
 }
 
-/// What a server said, and what was made of it.
+/// A server's clock, as this process knows it.
 #[derive(Clone, Copy, Debug)]
 struct ServerClockState {
     clock: NodeStoreClock,
-    /// As it said it, also where it had said more before.
+    /// The server's last reported time, even if it had reported a later one before.
     said: ClockReading,
-    /// When the nodes were last asked to agree on something.
+    /// When an agreement was last proposed to the other nodes.
     proposed: Option<Duration>,
 }
 
-/// When a server was asked for its time, by this machine's uptime.
+/// When the server was asked for its time, by this machine's uptime.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockRequestTime(Duration);
 
-/// A clock that is moved by hand.
+/// A clock that is moved by hand, for tests.
 #[derive(Clone, Copy, Debug)]
 struct ManualClockState {
     shown: Timestamp,
@@ -60,16 +59,16 @@ struct ManualClockState {
     trust: ManualClockTrust,
 }
 
-/// What a clock that is moved by hand shows when a store is opened.
+/// Whether a manual clock counts as right when a store is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ManualClockTrust {
-    /// It is right, whatever the store last saw.
+    /// It is right, even if the store last saw another time.
     Right,
     /// It may be wrong.
     Doubted,
 }
 
-/// The time by which events expire, once somebody asked for it, and what is written of it.
+/// The expiry clock, from its first use, and what was written of it.
 #[derive(Debug, Default)]
 struct ExpiryClockState {
     clock: Option<ExpiryClock>,
@@ -78,7 +77,7 @@ struct ExpiryClockState {
 }
 
 impl ExpiryClockState {
-    /// The clock, after this reading.
+    /// The clock after this reading.
     fn observed(&mut self, reading: ClockReading) -> &mut ExpiryClock {
         let clock = self.clock.get_or_insert_with(|| ExpiryClock::begin(reading.wall, reading));
         clock.observe(reading);
@@ -91,8 +90,8 @@ impl StoreClock {
         Self { kind, expiry: Arc::default() }
     }
 
-    /// A server's time, which [`StoreClock::observe_server_time`] tells; between two answers it moves on by itself. No clock of this
-    /// machine counts.
+    /// A server's clock, set by [`StoreClock::observe_server_time`]; between two readings it advances by this machine's
+    /// uptime. The wall clock of this machine does not count.
     pub fn server() -> Self {
         let said = ClockReading { wall: Timestamp::default(), uptime: uptime() };
         Self::of(ClockKind::Server(Arc::new(Mutex::new(ServerClockState {
@@ -102,13 +101,13 @@ impl StoreClock {
         }))))
     }
 
-    /// A server is asked for its time from now on.
+    /// Notes when a server is asked for its time: now.
     pub fn asks() -> ClockRequestTime {
         ClockRequestTime(uptime())
     }
 
-    /// The server says that it is so late, and this is what the nodes have agreed on. What counts now; where time is given
-    /// by hand, that.
+    /// Takes the server's time and what the nodes have agreed on, and returns the store's time. Any other kind of clock
+    /// ignores them.
     pub fn observe_server_time(
         &self,
         ClockRequestTime(asked): ClockRequestTime,
@@ -120,7 +119,7 @@ impl StoreClock {
         let (now, reading) = {
             let mut told = lock(told);
             let now = told.clock.tell(said, agreed);
-            // One that was asked before the last answer came may be older than that.
+            // A response to a request made before the last response came may be older than that one.
             if told.said.uptime <= asked {
                 told.said = ClockReading { wall: time, uptime: said.answered };
             }
@@ -132,7 +131,7 @@ impl StoreClock {
         now
     }
 
-    /// When a lease ends that was written as ending then: later, for a while after a server's clock was set forward.
+    /// When a lease written to end at `until` really ends: later for a while after a server's clock was set forward.
     pub fn lease_end(&self, until: Timestamp) -> Timestamp {
         match &self.kind {
             ClockKind::Server(told) => lock(told).clock.lease_end(until, uptime()),
@@ -140,7 +139,7 @@ impl StoreClock {
         }
     }
 
-    /// What the nodes are to agree on, in place of what: at most once in a while.
+    /// The agreement to replace and the one to propose, at most once per interval.
     pub fn to_agree(&self) -> Option<(AgreedClock, AgreedClock)> {
         let ClockKind::Server(told) = &self.kind else { return None };
         let (mut told, uptime) = (lock(told), uptime());
@@ -150,28 +149,28 @@ impl StoreClock {
         Some(agree)
     }
 
-    /// Is what the nodes have agreed on plausible to one who has just come?
+    /// Is the agreement of the nodes plausible to a node that has just started?
     pub fn is_settled(&self) -> bool {
         !matches!(&self.kind, ClockKind::Server(told) if !lock(told).clock.is_settled())
     }
 
-    /// Has the server said nothing for this long?
+    /// Has the server reported no time for this long?
     pub fn is_silent(&self, length: Duration) -> bool {
         let ClockKind::Server(told) = &self.kind else { return false };
         lock(told).clock.silent_for(uptime()).is_none_or(|silent| silent >= length)
     }
 
-    /// The wall's time, from `floor` on: the latest time the store already holds.
+    /// The wall clock, starting at `floor` at least: the latest time in the store.
     pub fn wall(floor: Timestamp) -> Self {
         Self::of(ClockKind::Wall(Arc::new(Mutex::new(WallClockState { shown: floor, at: Instant::now() }))))
     }
 
-    /// A time that moves only when told to, and is right.
+    /// A clock that moves only by [`StoreClock::advance`] and [`StoreClock::set`], and counts as right.
     pub fn manual(start: Timestamp) -> Self {
         Self::by_hand(start, ManualClockTrust::Right)
     }
 
-    /// The same, which is not taken for right when a store is opened that last saw another time.
+    /// The same, but in doubt when a store is opened that last saw another time.
     pub fn doubted(start: Timestamp) -> Self {
         Self::by_hand(start, ManualClockTrust::Doubted)
     }
@@ -181,7 +180,7 @@ impl StoreClock {
         Self::of(ClockKind::Manual(Arc::new(Mutex::new(ManualClockState { shown: start, reading, trust }))))
     }
 
-    /// What it shows: it never runs backwards.
+    /// The store's time. It never runs backwards.
     pub fn now(&self) -> Timestamp {
         match &self.kind {
             ClockKind::Server(told) => lock(told).clock.now(uptime()),
@@ -195,7 +194,7 @@ impl StoreClock {
         }
     }
 
-    /// What this machine's clock on the wall shows, wherever it was set.
+    /// This machine's wall clock, which may be set at any time.
     pub fn wall_time(&self) -> Timestamp {
         match &self.kind {
             ClockKind::Server(_) | ClockKind::Wall(_) => wall(),
@@ -203,7 +202,7 @@ impl StoreClock {
         }
     }
 
-    /// The clock by which events expire, and one that cannot be set.
+    /// The wall clock or server's clock that expiry follows, with the uptime, which cannot be set.
     fn reading(&self) -> ClockReading {
         match &self.kind {
             ClockKind::Server(told) => {
@@ -215,7 +214,7 @@ impl StoreClock {
         }
     }
 
-    /// The store that goes by this clock last saw this time; one that does not know holds nothing later than `newest`.
+    /// Sets the time that the store last saw; if it did not record one, nothing in it is later than `newest`.
     pub fn last_seen(&self, seen: Option<Timestamp>, newest: Option<Timestamp>) {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
@@ -232,23 +231,23 @@ impl StoreClock {
         lock(&self.expiry).observed(reading).expiry(reading)
     }
 
-    /// The store's clock and the time by which events expire.
+    /// The store's time together with the expiry time.
     pub fn moment(&self) -> ClockSnapshot {
         ClockSnapshot { now: self.now(), expiry: self.expiry().time }
     }
 
-    /// The time by which events would expire if a jump of the clock counted at once.
+    /// The expiry time if a jump of the clock counted at once.
     pub fn jumped(&self) -> ExpiryTime {
         ExpiryTime(self.reading().wall)
     }
 
-    /// A person says that the clock is right.
+    /// Accepts the clock as right, because an operator confirmed it.
     pub fn confirm(&self) {
         let reading = self.reading();
         lock(&self.expiry).observed(reading).confirm(reading);
     }
 
-    /// What the store is to remember as last seen, where it remembers another time: what that is, and the new one.
+    /// The last-seen time recorded in the store and the one to replace it with, if they differ.
     pub fn to_write(&self) -> Option<(Option<Timestamp>, Timestamp)> {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
@@ -256,12 +255,12 @@ impl StoreClock {
         kept.observed(reading).to_write(written, reading).map(|time| (written, time))
     }
 
-    /// The store remembers this.
+    /// Notes that the store has recorded this time.
     pub fn written(&self, time: Timestamp) {
         lock(&self.expiry).written = Some(time);
     }
 
-    /// The store remembers this; another node may have written it.
+    /// Notes what the store has recorded, perhaps by another node.
     pub fn observe_last_seen(&self, seen: Option<Timestamp>) {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
@@ -271,7 +270,7 @@ impl StoreClock {
         }
     }
 
-    /// Is it time to look at what the store remembers? At most once in a while, and seldom while nothing is waited for
+    /// Is it time to read the store's last-seen time? At most once per interval, and rarely while no jump is pending
     /// and nothing is to be written.
     pub fn is_to_be_looked_at(&self, every: Duration) -> bool {
         let waits = self.expiry().waiting.is_some();
@@ -286,17 +285,17 @@ impl StoreClock {
         looks
     }
 
-    /// Moves a manual clock on; the wall's moves by itself.
+    /// Advances a manual clock; the wall clock advances on its own.
     pub fn advance(&self, by: Duration) {
         if let ClockKind::Manual(hand) = &self.kind {
-            self.expiry(); // what it is set to later is later
+            self.expiry(); // so that a later `set` counts as a jump
             let mut hand = lock(hand);
             let reading = ClockReading { wall: hand.reading.wall + by, uptime: hand.reading.uptime + by };
             *hand = ManualClockState { shown: (hand.shown + by).max(reading.wall), reading, ..*hand };
         }
     }
 
-    /// Sets a manual clock, while no time passes.
+    /// Sets a manual clock without any uptime passing.
     pub fn set(&self, wall: Timestamp) {
         if let ClockKind::Manual(hand) = &self.kind {
             self.expiry();
@@ -325,7 +324,7 @@ fn wall() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// How long this machine has run, suspend included: nobody can set it.
+/// How long this machine has been up, including suspend. It cannot be set.
 fn uptime() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
@@ -342,34 +341,34 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_the_wall_forwards_and_moves_on_by_itself_when_the_wall_is_set_back() {
+    fn the_clock_follows_the_wall_clock_forwards_and_moves_on_when_that_is_set_back() {
         check(1_500, 100, 1_500);
         check(1_050, 100, 1_100);
         check(-9_000, 100, 1_100);
     }
 
     #[test]
-    fn it_begins_at_its_floor_and_never_shows_less() {
+    fn the_clock_starts_at_its_floor_and_never_shows_less() {
         let floor = wall() + Duration::from_hours(1);
         let clock = StoreClock::wall(floor);
         let (first, second) = (clock.now(), clock.now());
         assert!(floor <= first && first <= second);
     }
 
-    /// The server says this, at once, and nothing was agreed on.
+    /// The server reports this time at once, and nothing was agreed on.
     fn told(clock: &StoreClock, time: Timestamp) -> Timestamp {
         clock.observe_server_time(StoreClock::asks(), time, AgreedClock::default())
     }
 
     #[test]
-    fn a_servers_clock_shows_what_it_was_told_and_never_less() {
+    fn a_server_clock_shows_the_reported_time_and_never_runs_backwards() {
         let clock = StoreClock::server();
         assert!(clock.is_silent(Duration::ZERO) && clock.is_settled());
         let late = Timestamp(9_000_000_000_000_000);
         let first = told(&clock, late);
         assert!(first >= late && first < late + Duration::from_hours(1));
-        assert!(told(&clock, Timestamp(5)) >= first, "it does not run backwards");
-        assert!(clock.now() < late + Duration::from_hours(1), "and does not jump either");
+        assert!(told(&clock, Timestamp(5)) >= first, "the clock does not run backwards");
+        assert!(clock.now() < late + Duration::from_hours(1), "and does not jump");
         assert!(clock.to_agree().is_some_and(|(_, agreed)| agreed.ahead > Duration::from_hours(1)));
         assert_eq!(clock.to_agree(), None, "not again at once");
         let manual = StoreClock::manual(Timestamp(7));
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_asked_for_before_the_last_one_came_tells_nothing() {
+    fn a_response_to_a_request_older_than_the_last_response_is_ignored() {
         let (clock, early) = (StoreClock::server(), StoreClock::asks());
         let start = Timestamp(1_750_000_000_000_000);
         told(&clock, start);
@@ -407,12 +406,16 @@ mod tests {
         assert_eq!(clock.moment(), ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) });
         assert_eq!(clock.wall_time(), now + 31 * DAY);
         clock.set(now);
-        assert_eq!(clock.moment(), ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) }, "the first stays");
-        assert_eq!(clock.wall_time(), now, "the wall does not");
+        assert_eq!(
+            clock.moment(),
+            ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) },
+            "the store's clock stays"
+        );
+        assert_eq!(clock.wall_time(), now, "the wall clock does not");
     }
 
     #[test]
-    fn a_server_that_jumps_is_waited_for_and_one_that_is_set_back_is_followed() {
+    fn expiry_waits_for_a_server_clock_that_jumps_and_follows_one_that_is_set_back() {
         let clock = StoreClock::server();
         let start = Timestamp(1_750_000_000_000_000);
         told(&clock, start);
@@ -429,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_last_saw_is_its_newest_event_where_it_wrote_nothing_down() {
+    fn a_store_that_recorded_no_time_last_saw_its_newest_event() {
         let start = Timestamp(1_750_000_000_000_000);
         let opened = |seen, newest| {
             let clock = StoreClock::doubted(start + 31 * DAY);

@@ -1,5 +1,4 @@
-//! Says in the log when a store's clocks are not what they should be: a jump that expiry waits for, and a store's clock
-//! that is far from this machine's.
+//! Logs problems with a store's clocks: a jump that expiry is waiting on, and a store clock far from this machine's.
 
 use super::{Store, StoreError};
 use crate::decide::expiry_clock::PendingClockJump;
@@ -7,12 +6,12 @@ use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp, approximate_duration};
 use tracing::{info, warn};
 
-/// By how much the store's clock is ahead of this machine's clock on the wall.
+/// How far the store's clock is ahead of this machine's wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockSkew(i64);
 
 impl ClockSkew {
-    /// As the two show it now.
+    /// The skew now.
     pub fn of(store: &dyn Store) -> Self {
         Self::between(store.now(), store.wall_time())
     }
@@ -21,8 +20,8 @@ impl ClockSkew {
         Self(store.0.saturating_sub(wall.0))
     }
 
-    /// In seconds; less than none where the store's clock is behind.
-    #[expect(clippy::cast_precision_loss, reason = "nobody needs the microseconds of years")]
+    /// In seconds; negative if the store's clock is behind.
+    #[expect(clippy::cast_precision_loss, reason = "microseconds do not matter over years")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1_000_000.0
     }
@@ -36,7 +35,7 @@ impl ClockSkew {
     }
 }
 
-/// What was last said of a store's clocks.
+/// Logs changes in the state of a store's clocks.
 #[derive(Debug, Default)]
 pub struct ClockMonitor {
     far: ClockSkewState,
@@ -45,19 +44,20 @@ pub struct ClockMonitor {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ClockSkewState {
-    /// They are not far apart.
+    /// The clocks are close.
     #[default]
     No,
-    /// They were when they were last looked at. A machine that slept hears from its server a moment later.
+    /// They were far apart at the last check. Not logged yet: a machine that slept gets its server's time a moment
+    /// later.
     Once,
-    /// It was said that they are.
+    /// It was logged that they are far apart.
     Said,
 }
 
 impl ClockMonitor {
-    /// Looks at the clocks, and says what is new. How many events a jump would forget is only counted when there is one.
+    /// Checks the clocks and logs what changed. `would_forget` is only awaited if a jump is pending.
     pub async fn look(&mut self, store: &dyn Store, would_forget: impl Future<Output = Result<u64, StoreError>>) {
-        // What fails is asked again by the next look, and said by those who need the answer.
+        // A failure is retried by the next check, and reported by the calls that need the clock.
         store.look_at_clock().await.ok();
         let waiting = store.expiry().waiting;
         match (self.waiting, waiting) {
@@ -89,14 +89,14 @@ impl ClockMonitor {
 
 fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
     let many = would.map_or_else(
-        || "it is not known how many".to_owned(),
+        || "an unknown number of".to_owned(),
         |would| {
             let more = if would >= limits::WOULD_FORGET_MAX as u64 { " or more" } else { "" };
             format!("{would}{more}")
         },
     );
     let why = format!(
-        "the clock is {} ahead of the time this store last saw; it counts for expiry once it has stood for {}, in {}. \
+        "the clock is {} ahead of the time this store last saw; expiry ignores the jump until it has lasted {}, in {}. \
          It would forget {many} events. If it is right, `hookonce forget --now` makes it count at once",
         approximate_duration(jump.jump, 2),
         approximate_duration(limits::CLOCK_JUMP_STANDS_FOR, 2),
@@ -108,7 +108,7 @@ fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
 fn say_far(ahead: ClockSkew) {
     let why = format!(
         "the store's clock is {} {} this machine's; leases and the order of events go by the store's, the age of \
-         signatures by this machine's; check which of them is wrong. If none is, the store's was once ahead and goes on \
+         signatures by this machine's; check which of them is wrong. If neither is, the store's was once ahead and continues \
          from there",
         approximate_duration(ahead.length(), 2),
         if ahead.0 > 0 { "ahead of" } else { "behind" },

@@ -1,5 +1,5 @@
-//! What operators and the set-up of a node ask of a store: lists of events, counts, details, and a few changes. What a
-//! filter of events means is written here once, for every store.
+//! Reads and changes of a store for operators and for setting up a node: lists of events, counts, details. The meaning
+//! of an event filter is defined here once, for every store.
 
 use super::{DeclaredFields, EventDetails, ImportCounts, RemovalResult, SourceCount, Store, StoreError, StoreFuture};
 use crate::decide::claim::{Claim, NewEvent};
@@ -16,10 +16,10 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What an operator does or previews, and the rules decide.
+/// Changes and previews for operators that the rules decide.
 pub trait Administer: Store {
-    /// Forgets these events now, each for itself and with all its keys: the same delivery then acts again. Only what is
-    /// over can be forgotten; a register whose current event it was goes with it.
+    /// Deletes these events now, each on its own and with all its keys: the same delivery then acts again. Only ended
+    /// events can be deleted; a register whose current event is deleted goes with it.
     fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>>;
 
     /// The same for one event.
@@ -27,25 +27,25 @@ pub trait Administer: Store {
         Box::pin(async move { Ok(self.remove_all(vec![id]).await?.pop().unwrap_or(RemovalResult::Unknown)) })
     }
 
-    /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
+    /// Records for ever that these keys were handled before this store existed. Idempotent.
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts>;
 
-    /// What each of these would come to if it were claimed now, alone. Writes nothing.
+    /// The result that each of these would get if it were claimed now, alone. Writes nothing.
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
 
-    /// Accepts the clock as it is, because an operator says that it is right: what it has jumped counts from now on.
+    /// Accepts the clock as it is, because an operator confirmed it: a pending jump counts from now on.
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
-/// What operators and the set-up of a node ask of a store, and no rule decides. Each store implements it directly.
+/// Reads and set-up of a store that no rule decides. Each store implements it directly.
 pub trait Inspect: Administer {
     /// Events, newest first.
     fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>>;
 
-    /// The same, a page at a time, looking through a bounded number of events. Unless a store knows better, it lists
-    /// by what it can and the rest is looked for here.
+    /// The same, one page at a time, scanning a bounded number of events. By default the store lists by the criteria it
+    /// can, and the rest are filtered here.
     fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
         Box::pin(listing.page(self))
     }
@@ -55,13 +55,14 @@ pub trait Inspect: Administer {
         EventCounts::listed(self)
     }
 
-    /// All that is known of one event.
+    /// All that the store knows of one event.
     fn details(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
 
-    /// The events of this name: an id, a suffix of one, or a delivery id. At most `limit`.
+    /// The events matching this name: an id, a suffix of one, or a delivery id. At most `limit`.
     fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
 
-    /// The events that a person means by this name. A whole id means its event alone, whatever senders call theirs.
+    /// The events an operator means by this name. A complete id means that event alone, even if it is also a delivery
+    /// id.
     fn resolve(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         Box::pin(async move {
             let whole = match name.parse() {
@@ -78,117 +79,117 @@ pub trait Inspect: Administer {
     /// The messages in quarantine, the newest first: at most `limit`.
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>>;
 
-    /// How many events there are of each source but these, in the order of the names. At most
+    /// How many events there are of each source not in `known`, sorted by name. At most
     /// [`OTHER_SOURCES_MAX`](crate::decide::limits::OTHER_SOURCES_MAX) sources.
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>>;
 
-    /// What each scope's identities were made of, when a node last said so.
+    /// What each scope's identities are made of, as last written by a node.
     fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>>;
 
-    /// Remembers these instead.
+    /// Replaces the recipes.
     fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
 
-    /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
-    /// cannot be.
+    /// Adds columns named after the fields that sources declare, in stores that have columns. Returns messages about
+    /// those that cannot be added.
     fn declare(&self, _: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// What this process knows of the store's history, for its state file. It may leave a mark in the store first.
-    /// `None`: it has written nothing yet, or the store needs no fence.
+    /// What this process knows of the store's history, for its state file. It may write a mark to the store first.
+    /// `None` if it has written nothing yet, or if the store needs no fence.
     fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Begins to guard against lost data: compares the store with what earlier processes knew of it, and leaves a first
-    /// mark in it. From then on a server that lacks any of this is not used.
+    /// Starts guarding against lost data: compares the store with what earlier processes knew of it, and writes a first
+    /// mark. From then on a server that lacks any of this is not used.
     fn begin_fence(&self, _: Vec<KnownStore>) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// What the store holds of what is known of it; with nothing known, how far its history goes. `None`: the store
-    /// needs no fence.
+    /// How much of what is known of the store it still holds; with nothing known, how far its history goes. `None` if
+    /// the store needs no fence.
     fn compare_history(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
 
-/// Which events to list. What is left out does not matter.
+/// Criteria for listing events. Omitted ones match everything.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventQuery {
     /// Of this source.
     pub source: Option<String>,
     /// On this route.
     pub route: Option<String>,
-    /// In this state, by its word.
+    /// In this state, by its name.
     pub state: Option<String>,
-    /// Dead of this cause, or done in this way, by its word.
+    /// Dead for this cause, or done in this way, by its name.
     pub cause: Option<String>,
     /// Claimed at this time or later.
     pub since: Option<Timestamp>,
     /// Claimed before this time.
     pub until: Option<Timestamp>,
-    /// With these fields, each of this value as people write it.
+    /// With these fields, each with this value as text.
     pub fields: Vec<(String, String)>,
-    /// With this in its delivery id or a field, in any letter case, or at the end of its id.
+    /// With this text in the delivery id or a field, ignoring case, or at the end of the id.
     pub text: Option<String>,
-    /// Whose place this event took.
+    /// Superseded by this event.
     pub superseded_by: Option<EventId>,
     /// Older than this one.
     pub before: Option<EventId>,
-    /// The most events of one page.
+    /// Maximum number of events per page.
     pub limit: usize,
 }
 
-/// Some events, newest first, and where to go on.
+/// A page of events, newest first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventPage {
     /// The events.
     pub events: Vec<Event>,
-    /// Go on before this one; `None`: there are no more.
+    /// Continue before this event; `None` if there are no more.
     pub next: Option<EventId>,
 }
 
-/// What one question for a page found.
+/// The result of one query for a page.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) struct EventPageScan {
-    /// The newest first, and one more than fit if there are more.
+    /// The newest first; one more than fits if there are more.
     pub(super) found: Vec<Event>,
-    /// Where it stopped looking, if that was before the end.
+    /// Where the scan stopped, if that was before the end.
     pub(super) stopped: Option<EventId>,
 }
 
-/// How many events there are, for people.
+/// The number of events by state.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventCounts {
-    /// In this state.
+    /// Events in this state.
     pub waiting: u64,
-    /// In this state.
+    /// Events in this state.
     pub running: u64,
-    /// In this state.
+    /// Events in this state.
     pub done: u64,
-    /// In this state.
+    /// Events in this state.
     pub dead: u64,
-    /// Duplicates of the events that are kept; `None`: this store does not add them up.
+    /// Duplicates of the kept events; `None` if this store does not count them.
     pub duplicates: Option<u64>,
-    /// The one that waits longest.
+    /// The event that has waited longest.
     pub oldest: Option<Event>,
-    /// Not all were counted: there may be more, or about as many as is said.
+    /// The counts are lower bounds or estimates: not every event was counted.
     pub capped: bool,
 }
 
-/// Events looked through for one page, where no index leads to those that match.
+/// Maximum number of events scanned for one page where no index helps.
 pub const LOOKED_THROUGH_MAX: usize = 20_000;
-/// Events read at once by a store that cannot tell which match.
+/// Events read at a time by a store that cannot filter.
 const CHUNK: usize = 500;
-/// As far as a store counts that can only list.
+/// Maximum count in a store that can only list.
 const COUNTED_MAX: usize = 1_000;
-/// How far the clock of a node that made an id may be from the store's, for a list by time. Nothing else goes by an
-/// id's time.
+/// How far the clock of the node that made an id may be from the store's, for a list by time. Nothing else relies on
+/// the time in an id.
 const CLOCKS_APART: Duration = Duration::from_hours(1);
 
 impl EventQuery {
-    /// Is this event asked for?
+    /// Does this event match?
     pub fn finds(&self, event: &Event) -> bool {
         let is = |wanted: &Option<String>, word: &str| wanted.as_deref().is_none_or(|wanted| wanted == word);
         let (cause, by) = match &event.state {
@@ -208,20 +209,20 @@ impl EventQuery {
             && self.finds_inside(event)
     }
 
-    /// Does it have the fields and the text?
+    /// Do its fields and text match?
     pub fn finds_inside(&self, event: &Event) -> bool {
         let has = |(name, wanted): &(String, String)| event.fields.get(name).is_some_and(|value| said(value) == wanted);
         self.fields.iter().all(has) && self.text.as_deref().is_none_or(|text| holds(event, text))
     }
 
-    /// The ids between which events of this time are: from the first, before the second.
+    /// The range of ids of the requested times: from the first, before the second.
     pub fn ids(&self) -> (Option<EventId>, Option<EventId>) {
         let least = self.since.map(|since| earliest(since - CLOCKS_APART));
         let most = self.until.map(|until| earliest(until + CLOCKS_APART));
         (least, [self.before, most].into_iter().flatten().min())
     }
 
-    /// Can only dead events be meant?
+    /// Can only dead events match?
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
     pub(super) fn means_dead(&self) -> bool {
         match &self.state {
@@ -230,8 +231,8 @@ impl EventQuery {
         }
     }
 
-    /// The page that these looks come to: each through events of its own, or the same. A look that found more than it
-    /// should, by what is decided here, knows nothing of what is behind the last of them.
+    /// The page made of these scans, whether they cover different events or the same. Nothing is known of the events
+    /// behind the last one of a scan that came back full but was thinned out by the filter here.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(super) fn gathered(&self, looks: Vec<EventPageScan>) -> EventPage {
         let (mut all, mut stopped) = (Vec::new(), None::<EventId>);
@@ -252,7 +253,7 @@ impl EventQuery {
         EventPage { events: all, next }
     }
 
-    /// One page of a store that lists by some of this, or by all of it.
+    /// One page of a store that filters by some of the criteria, or by all.
     pub(super) async fn page(mut self, store: &(impl Inspect + ?Sized)) -> Result<EventPage, StoreError> {
         let (wanted, mut page, mut looked) = (self.clone(), EventPage::default(), 0);
         self.limit = wanted.limit.max(CHUNK);
@@ -280,7 +281,7 @@ impl EventQuery {
 }
 
 impl EventCounts {
-    /// Of a store that can only list.
+    /// The counts of a store that can only list.
     pub(super) fn listed(store: &(impl Inspect + ?Sized)) -> StoreFuture<'_, Self> {
         Box::pin(async move {
             let mut census = Self::default();
@@ -301,7 +302,7 @@ impl EventCounts {
     }
 }
 
-/// A field's value, as people write it.
+/// A field's value as text.
 fn said(value: &FieldValue) -> &str {
     match value {
         FieldValue::Text(text) | FieldValue::Number(text) => text,
@@ -318,7 +319,7 @@ fn holds(event: &Event, text: &str) -> bool {
         || event.id.to_string().ends_with(&wanted)
 }
 
-/// The first id that is made at this time.
+/// The smallest id that can be made at this time.
 fn earliest(at: Timestamp) -> EventId {
     let millis = u64::try_from(at.0.div_euclid(1000)).unwrap_or(0).to_be_bytes();
     let mut id = [0; 16];
@@ -326,26 +327,26 @@ fn earliest(at: Timestamp) -> EventId {
     EventId(id)
 }
 
-/// One such message.
+/// A message in quarantine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QuarantinedMessage {
-    /// The source that could not take it.
+    /// The source that rejected it.
     pub source: Arc<str>,
-    /// The message: its stream, its number there and when it was stored. A source lays the same one here once.
+    /// The message's identity: its stream, its sequence number and when the stream stored it. Unique per source.
     pub message: String,
     /// Its subject.
     pub subject: String,
-    /// When it was laid here, by the store's clock.
+    /// When it was put here, by the store's clock.
     pub at: Timestamp,
     /// Why.
     pub why: String,
-    /// How long it was.
+    /// Its full length.
     pub bytes: u64,
-    /// Its beginning: at most [`limits::QUARANTINE_BODY_BYTES_MAX`]. Nothing in it was verified.
+    /// Its first bytes, at most [`limits::QUARANTINE_BODY_BYTES_MAX`]. Unverified.
     pub head: Bytes,
 }
 
-/// The beginning of a message, as much as is kept.
+/// The first bytes of a message, as many as are kept.
 pub fn head(body: &[u8]) -> Bytes {
     Bytes::copy_from_slice(&body[..body.len().min(limits::QUARANTINE_BODY_BYTES_MAX)])
 }

@@ -1,5 +1,5 @@
-//! The store that forgets everything when its process ends: for tests, for trying out, and as the plainest reading
-//! of the rules.
+//! The in-memory store: for tests, for trying out, and as the plainest implementation of the rules. Its contents end
+//! with its process.
 
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
@@ -58,7 +58,7 @@ impl MemoryStore {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does one thing with the books, at this moment.
+    /// Runs one operation on the tables at the current time.
     fn with<T>(
         &self,
         act: impl FnOnce(&mut MemoryTables, ClockSnapshot) -> Result<T, Infallible>,
@@ -263,7 +263,7 @@ impl Inspect for MemoryStore {
 }
 
 impl MemoryTables {
-    /// Where an event is looked for besides its id: when it wakes, and where it is parked.
+    /// Indexes an event by when it wakes and where it is parked.
     fn index(&mut self, event: &Event) {
         if let Some(at) = event.state.wake_at() {
             self.wakes.insert((at, event.id));
@@ -282,14 +282,14 @@ impl MemoryTables {
         }
     }
 
-    /// Who is parked in this group, in the order of their turns.
+    /// The events parked in this group, in the order of their turns.
     #[cfg(test)]
     pub(super) fn queue(&self, group: &Key) -> Vec<(QueueTurn, EventId)> {
         let of_group = self.parked.iter().filter(|(of, ..)| of == group);
         of_group.map(|(_, turn, id)| (*turn, *id)).collect()
     }
 
-    /// Writes how many duplicates of an event there were, and the first few of them.
+    /// Sets how many duplicates an event had, and the first few of them.
     #[cfg(test)]
     pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<DuplicateSighting>) {
         self.sightings.insert(id, (count, seen));

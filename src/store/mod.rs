@@ -1,5 +1,5 @@
-//! The store: keys, registers, slots and events, and no policy. What `decide` worked out is written here, all of it
-//! or nothing, and is durable when the call returns.
+//! The store: keys, registers, slots and events. It holds no policy: what `decide` worked out is written here, all of
+//! it or nothing, and is durable when the call returns.
 //!
 //! | trait | for | implemented |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //! | [`Administer`] | operators: what the rules decide | the same |
 //! | [`Inspect`] | operators and set-up: what is read, and what no rule decides | by each store |
 //!
-//! A new store begins by making [`conformance`] green. One that decides one event after another, such as memory and
-//! SQLite, implements all four; one that many nodes write at once implements [`optimistic::VersionedBackend`] in place
-//! of the two that the rules decide.
+//! A new store begins by making the suite `conformance` pass (a feature). A store that decides one event after another,
+//! such as memory and SQLite, implements all four traits. A store that many nodes write at once implements
+//! [`optimistic::VersionedBackend`] in place of [`Store`] and [`Administer`].
 
 pub mod batch;
 pub mod clock;
@@ -66,63 +66,63 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
 
-/// What a store answers, later. Stores are chosen at run time, so the future is boxed.
+/// The future of a store call. Boxed, because stores are chosen at run time.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// What a store does for the engine without deciding anything: its clock, payloads, receipts, notes, hints and health.
-/// Each store implements it directly.
+/// The part of a store that the engine needs and that involves no rule: clock, payloads, receipts, notes, hints and
+/// health. Each store implements it directly.
 pub trait StoreBackend: Send + Sync + 'static {
     /// The store's clock.
     fn clock(&self) -> &StoreClock;
 
-    /// The store's time, for leases and for the order of things: it never runs backwards.
+    /// The store's time, for leases and ordering. It never runs backwards.
     fn now(&self) -> Timestamp {
         self.clock().now()
     }
 
-    /// The end, by the store's clock, of a lease that was written as ending then: later, for a while after a server's
-    /// clock was set forward, so that its holder can renew it.
+    /// When a lease written to end at `until` really ends, by the store's clock: later than `until` for a while after
+    /// the server's clock was set forward, so that its holder can renew it.
     fn lease_end(&self, until: Timestamp) -> Timestamp {
         self.clock().lease_end(until)
     }
 
-    /// Is a lease over that was written as ending then?
+    /// Has a lease written to end at `until` expired?
     fn is_lease_over(&self, until: Timestamp) -> bool {
         self.lease_end(until) <= self.now()
     }
 
-    /// The time of this machine's wall clock, wherever it was set: the age of a signature is measured by it.
+    /// This machine's wall clock, which may be set at any time. The age of a signature is measured by it.
     fn wall_time(&self) -> Timestamp {
         self.clock().wall_time()
     }
 
-    /// The time by which events expire, for claims, look-ups and the sweep alike, and what it waits for.
+    /// The time by which events expire, for claims, lookups and the sweep alike, and the clock jump it is waiting on,
+    /// if any.
     fn expiry(&self) -> ExpiryStatus {
         self.clock().expiry()
     }
 
-    /// Headers and body, compared with the event's digest.
+    /// Headers and body, checked against the event's digest.
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>>;
 
-    /// The kept answer.
+    /// The stored response of an event.
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>>;
 
-    /// Starts what is due, many events in one write: those whose own row decides that they start. Nodes that do the
-    /// same at the same time get other events. A store that one node writes can do it
-    /// [by steps](StartDueRequest::by_steps).
+    /// Starts due events, many in one write: those that can start by their own row alone. Nodes that call it at the
+    /// same time get different events. A store that only one node writes can use [`StartDueRequest::by_steps`].
     fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult>;
 
-    /// Notes sightings of duplicates. Not durable: written with the next batch.
+    /// Records sightings of duplicates. Not durable: written with the next batch.
     fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
 
-    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message of the
-    /// same source again changes nothing.
+    /// Puts a message that can never become an event into quarantine. Durable when it returns; repeating it for the
+    /// same message and source changes nothing.
     fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()>;
 
-    /// How long each source's events are kept, as the nodes that have the source wrote it, in the order of the names.
+    /// The retention of each source, as last written by the nodes that have the source, sorted by name.
     fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>>;
 
-    /// Writes this for these sources, in place of what was there. Rows of other sources stay.
+    /// Replaces the retention of these sources. Rows of other sources stay.
     fn set_retention(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
 
     /// The pace of the sweep.
@@ -130,39 +130,40 @@ pub trait StoreBackend: Send + Sync + 'static {
         SweepPace::default()
     }
 
-    /// Waits for a permit to run a statement: there are few.
+    /// Waits for a permit to run a SQL statement; the number of permits is small.
     fn sql_permit(&self) -> SqlPermitFuture<'_> {
         SqlPermit::anywhere()
     }
 
-    /// Finds out whether the store can be written. What it keeps is the same afterwards.
+    /// Checks whether the store can be written. Leaves its contents unchanged.
     fn probe(&self, _: WriteProbe) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Holds a sentence once the store has stopped for good. Most never do.
+    /// Holds the reason once the store has stopped for good. Most stores never do.
     fn failed(&self) -> watch::Receiver<Option<String>> {
         watch::Sender::new(None).subscribe()
     }
 
-    /// What other nodes write, where the store can tell. A hint may be missed: only a look at the store is certain.
+    /// Hints about the writes of other nodes, where the store has them. A hint may be missed: only reading the store is
+    /// certain.
     fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         None
     }
 }
 
-/// What the engine asks of a store and the rules decide. A store that one node writes implements it over a
-/// [ledger](ledger::Ledger); one that many nodes write has it through [`optimistic::VersionedBackend`].
+/// The part of a store that the engine needs and that the rules decide. A store that one node writes implements it over
+/// a [`ledger::Ledger`]; a store that many nodes write gets it through [`optimistic::VersionedBackend`].
 pub trait Store: StoreBackend {
-    /// Claims each of these, as if one after another: all of one event or nothing of it. Durable when it returns,
-    /// and idempotent by event id, so that after a lost answer the same claim is simply made again.
+    /// Claims these events as if one after another, each wholly or not at all. Durable when it returns, and idempotent
+    /// by event id: after a lost response the same claim can be made again.
     fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>>;
 
-    /// Writes these changes: each swaps revision n-1 for n, or is lost.
+    /// Writes these transitions: each is a compare-and-swap of revision n-1 for n, and may lose.
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;
 
-    /// Writes one change and runs a statement, in this order and in one transaction of their own: both or neither. For
-    /// stores that are databases; the config lets no other come here.
+    /// Writes one transition, then runs a SQL statement, in one transaction of their own: both or neither. Only for
+    /// stores that are databases; the config rejects `sql` with any other.
     fn advance_with_sql<'a>(
         &'a self,
         _: Transition,
@@ -173,91 +174,92 @@ pub trait Store: StoreBackend {
         Box::pin(std::future::ready(Ok(SqlOutcome::Refused(Outcome::Rejected { why, receipt: None }))))
     }
 
-    /// The hot row alone.
+    /// The event's row, without payload or history.
     fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>>;
 
-    /// What a repeat would be told if it were claimed now, where that claim would write nothing. Read beside the
-    /// claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
+    /// The result of claiming this duplicate now, if that claim would write nothing. It is a read, so that the claim is
+    /// not needed. `None` means that only a claim can tell; always returning it is correct.
     fn find_duplicate(&self, _new: &NewEvent, _needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// What must be looked at now, oldest first. One route's backlog never hides another's.
+    /// Events that need attention now, oldest first. One route's backlog never hides another's.
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents>;
 
-    /// Frees the space of what may be forgotten of these sources, a little at a time: at most `limit` events. Nothing
-    /// freed means that nothing was left, also beside others who forget the same.
+    /// Deletes expired events of these sources, at most `limit` at a time. A count of zero means that nothing was left,
+    /// even while other nodes sweep the same events.
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError>;
 
-    /// How many events the sweep would forget if a jump of the clock that is waited for counted now: at most `limit`.
+    /// How many events, up to `limit`, the sweep would delete if the pending clock jump counted now.
     fn would_forget(&self, _: Arc<RetentionPolicies>, _limit: usize) -> StoreFuture<'_, u64> {
         Box::pin(std::future::ready(Ok(0)))
     }
 
-    /// Reads the clock of the store's server, where it has one, writes down what the nodes should know of it, and reads
-    /// what other nodes wrote. Each node does so once a second.
+    /// Reads the clock of the store's server, if it has one, and exchanges with the other nodes what was seen of it.
+    /// Each node calls this once a second.
     fn look_at_clock(&self) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// How many batches of claims, and as many of changes, it takes at once. A store that writes one after another
-    /// anyway takes one: the next forms meanwhile.
+    /// How many batches of claims, and as many of transitions, may be in progress at once. One for a store that writes
+    /// one after another anyway: the next batch forms meanwhile.
     fn batches_at_once(&self) -> usize {
         1
     }
 }
 
-/// How it is found out whether a store can be written.
+/// How to check whether a store can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteProbe {
-    /// By looking, where that tells and costs nothing.
+    /// By reading, where that is enough and cheap.
     Look,
-    /// By writing as much as a body of usual size takes, and taking it back: after a write has failed.
+    /// By writing as much as a body of usual size takes, then undoing it. Used after a write has failed.
     Write,
 }
 
-/// Something that another node has written. It may come late, twice or not at all.
+/// A hint that another node wrote something. It may be late, duplicated or lost.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum ChangeHint {
-    /// An event of this source waits on this route.
+    /// An event of this source is waiting on this route.
     Due {
         /// The source.
         source: Arc<str>,
         /// The route.
         route: Arc<str>,
     },
-    /// This event is over.
+    /// This event has ended.
     Ended(EventId),
-    /// More than fits into a hint.
+    /// There were too many changes for a hint.
     Missed,
 }
 
-/// What came of a change with a statement.
+/// The result of writing a transition together with a SQL statement.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum SqlOutcome {
-    /// Both are written, or somebody else wrote first and neither is.
+    /// Both are written, or the compare-and-swap was lost and neither is.
     Advanced(AdvanceResult),
-    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
+    /// The statement conflicted with other transactions, for this reason; an immediate retry may succeed. Neither is
+    /// written.
     Again(String),
-    /// The statement could not run, and neither is written: this is what the attempt came to.
+    /// The statement could not run and neither is written. This is the attempt's outcome.
     Refused(Outcome),
 }
 
-/// What a store brings, or why it does not.
+/// The result of a store call.
 #[cfg(feature = "redis")]
 type StoreResult<T> = Result<T, StoreError>;
 
-/// Why a store did not answer.
+/// Why a store call failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was written; it may work later.
     Down(String),
-    /// It may have been written: the same claim, or a look at the event, tells.
+    /// It may have been written. Making the same claim again, or reading the event, will tell.
     Unsure(String),
-    /// Going on would do harm.
+    /// Continuing would do harm.
     Broken(String),
 }
 
@@ -265,7 +267,7 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Down(why) => write!(f, "the store is out of reach: {why}"),
-            Self::Unsure(why) => write!(f, "the store did not say whether it wrote: {why}"),
+            Self::Unsure(why) => write!(f, "the store did not confirm the write: {why}"),
             Self::Broken(why) => write!(f, "the store is broken: {why}"),
         }
     }
@@ -273,13 +275,13 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// Why a store could not be opened, in sentences for people.
+/// Why a store could not be opened, in sentences for operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StoreOpenError {
-    /// It may work later: nothing answers, or it is too busy.
+    /// It may work later: the server does not respond, or is too busy.
     Temporary(String),
-    /// Somebody must do something first.
+    /// An operator must do something first.
     Permanent(String),
 }
 
@@ -293,7 +295,7 @@ impl fmt::Display for StoreOpenError {
 
 impl std::error::Error for StoreOpenError {}
 
-/// Something that was stored and may not be there any more, or not as it was.
+/// A stored value, which may have expired or been damaged since it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoredValue<T> {
     /// As it was written.
@@ -304,38 +306,39 @@ pub enum StoredValue<T> {
     Forgotten,
 }
 
-/// What a repeat is answered with.
+/// How much a duplicate lookup must return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DuplicateLookup {
-    /// How things stand with its event.
+    /// The state of its event.
     Standing,
-    /// That, and the kept answer of one that is over.
+    /// The state, and the stored response if the event has ended.
     Receipt,
 }
 
 impl DuplicateLookup {
-    /// Is the kept answer of this event needed? One that goes on may have an answer too, of a try that failed.
+    /// Is this event's stored response needed? An event that has not ended may have one too, from a failed attempt.
     fn receipt_of(self, event: &Event) -> bool {
         self == Self::Receipt && event.state.ended().is_some()
     }
 }
 
-/// Where to look for what is due.
+/// Which due events to look for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum DueQuery {
-    /// Among the waiting events of this source and route.
+    /// Waiting events of this source and route.
     Route(Arc<str>, Arc<str>),
-    /// The same, but only what is for these of the route's receivers: one that is down does not hide the others'.
+    /// The same, for these receivers of the route only, so that a receiver that is down does not hide the others'
+    /// events.
     Receiver(Arc<str>, Arc<str>, RangeInclusive<u16>),
-    /// Among the running ones, for leases that have ended.
+    /// Running events whose lease has expired.
     Leases,
-    /// Among the waiting ones of any other source and route than these.
+    /// Waiting events of any source and route but these.
     Orphans(Arc<[(Arc<str>, Arc<str>)]>),
 }
 
 impl DueQuery {
-    /// Is this event looked for here?
+    /// Does this event match, apart from being due?
     pub fn finds(&self, event: &Event) -> bool {
         let waits = matches!(event.state, EventState::Waiting { .. });
         match self {
@@ -349,16 +352,16 @@ impl DueQuery {
     }
 }
 
-/// What must be looked at now.
+/// The result of a [`DueQuery`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DueEvents {
-    /// These, the one that waits longest first.
+    /// The due events, the longest waiting first.
     pub events: Vec<Event>,
-    /// When the next one after these will be, if any.
+    /// When the next event after these is due, if any.
     pub next: Option<Timestamp>,
 }
 
-/// All that is known of one event, for people.
+/// All that the store knows of one event, for the API and the command line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EventDetails {
     /// The event.
@@ -371,15 +374,15 @@ pub struct EventDetails {
     pub duplicates: u64,
     /// Attempts that ended.
     pub attempts: Vec<AttemptRecord>,
-    /// The kept answer.
+    /// The stored response.
     pub receipt: Option<Receipt>,
-    /// Whether its body is still there.
+    /// Whether its body is still stored.
     pub has_body: bool,
-    /// Who holds its group's slot, while it is parked.
+    /// The event that holds its group's slot, while this one is parked.
     pub behind: Option<EventId>,
 }
 
-/// A duplicate that was seen.
+/// One duplicate that was received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DuplicateSighting {
     /// When.
@@ -390,33 +393,33 @@ pub struct DuplicateSighting {
     pub same: MatchedBy,
 }
 
-/// Something to be noted beside an event.
+/// A duplicate to be recorded with its event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DuplicateNote {
     /// The event.
     pub event: EventId,
-    /// A duplicate of it.
+    /// The duplicate.
     pub sighting: DuplicateSighting,
 }
 
 impl DuplicateNote {
-    /// A note that `arriving` repeats this event.
+    /// Records that `arriving` is a duplicate of this event.
     pub(crate) fn new(event: &Event, same: &MatchedBy, arriving: &NewEvent, at: Timestamp) -> Self {
         let delivery_id = arriving.event.delivery_id.clone();
         Self { event: event.id, sighting: DuplicateSighting { at, delivery_id, same: same.clone() } }
     }
 }
 
-/// The fields of one source.
+/// The declared fields of one source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeclaredFields {
     /// The source's name.
     pub source: Arc<str>,
-    /// Its fields, and whether an identity is made of them.
+    /// Its fields, each with whether an identity uses it.
     pub fields: Vec<(String, bool)>,
 }
 
-/// Is this the name of a column that the table of events has of its own?
+/// Is this the name of a built-in column of `events`?
 #[cfg(feature = "node")]
 pub(crate) fn is_event_column(name: &str) -> bool {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]

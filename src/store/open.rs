@@ -1,4 +1,4 @@
-//! Opening a store by its address.
+//! Opening a store by its URL.
 
 use super::clock::StoreClock;
 use super::copy::{CopySide, CopyStore};
@@ -11,30 +11,30 @@ use crate::decide::time::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a store is opened for.
+/// The purpose of opening a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenPurpose {
-    /// By a node.
+    /// A node.
     Node(MigrationMode),
-    /// By a command that writes.
+    /// A command that writes.
     Tool,
-    /// By a command that only looks.
+    /// A command that only reads.
     Look,
-    /// By a copy, from it or into it.
+    /// A copy, as its source or target.
     Copy(CopySide),
 }
 
-/// Who brings an older schema up to date.
+/// Which process migrates an older schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MigrationMode {
     /// The first node that starts.
     #[default]
     Auto,
-    /// A person, with `hookonce migrate up`; until then no node starts.
+    /// An operator, with `hookonce migrate up`; until then no node starts.
     Manual,
 }
 
-/// Opens a store to copy from it, or into it. A source must be there; a target is made if it is not.
+/// Opens a store as the source or target of a copy. The source must exist; the target is created if it does not.
 pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn CopyStore>, StoreOpenError> {
     match address {
         #[cfg(feature = "sqlite")]
@@ -42,7 +42,7 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
             use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
             let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(error.to_string());
             if side == CopySide::Source {
-                drop(open_file(path, SqliteAccess::Read).map_err(cannot)?); // what is not there is not made, nor its lock
+                drop(open_file(path, SqliteAccess::Read).map_err(cannot)?); // fail before a missing file or its lock is created
             }
             Ok(Box::new(SqliteStore::open(path, SqliteAccess::Copy).map_err(cannot)?))
         }
@@ -61,12 +61,12 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
             "a store in memory cannot be the {side} of a copy: it ends with its node. Expected sqlite:PATH, \
              postgres://HOST/DATABASE or redis://HOST"
         ))),
-        #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
+        #[allow(unreachable_patterns, reason = "unreachable with every feature on")]
         _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
-/// A store that is part of a copy is not used. One that was copied away may still be looked at.
+/// Refuses a store that is part of a copy. The source of a finished copy may still be read.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 async fn whole(
     shelf: impl VersionedBackend + Inspect,
@@ -118,8 +118,7 @@ async fn redis(
     RedisStore::open(url.expose(), RedisOptions { clock: StoreClock::server(), access }).await
 }
 
-/// What tells a store from others, whoever connects to it: where it is, and what it is called there. `None` for one that
-/// needs no fence.
+/// The server and the store's name on it, independent of how a client connects. `None` for a store that needs no fence.
 pub fn identity(address: &StoreUrl) -> Result<Option<(String, String)>, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
@@ -130,7 +129,7 @@ pub fn identity(address: &StoreUrl) -> Result<Option<(String, String)>, StoreOpe
     }
 }
 
-/// Does the server at this address answer, and hold nothing of a store?
+/// Does the server at this address respond, and hold no store?
 pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
@@ -144,8 +143,8 @@ pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
     }
 }
 
-/// Opens the store at this address: `memory:`, `sqlite:PATH`, `postgres://…` or `redis://…`, as far as the features
-/// of that name are on. An older schema is brought up to date.
+/// Opens the store at this address: `memory:`, `sqlite:PATH`, `postgres://…` or `redis://…`, as far as the features of
+/// that name are enabled. An older schema is migrated.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -161,17 +160,17 @@ pub async fn open(address: &str) -> Result<Arc<dyn Inspect>, StoreOpenError> {
             Ok(store)
         }
         Err(no_address) => {
-            // The kind alone is said: what follows it may hold a password.
+            // Only the scheme is printed: the rest may hold a password.
             let kind = address.split_once(':').map_or("", |(kind, _)| kind);
-            Err(StoreOpenError::Permanent(format!("no store is known by an address of kind `{kind}:`; {no_address}")))
+            Err(StoreOpenError::Permanent(format!("there is no store with the URL scheme `{kind}:`; {no_address}")))
         }
     }
 }
 
-/// Opens the store at this address for this use.
+/// Opens the store at this address for this purpose.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
-    expect(unused_variables, reason = "memory is the same for every use")
+    expect(unused_variables, reason = "memory ignores the purpose")
 )]
 pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     match address {
@@ -182,7 +181,7 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Ins
         StoreUrl::Postgres(url) => whole(postgres(url, to).await?, address, to).await,
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => whole(redis(url, to).await?, address, to).await,
-        #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
+        #[allow(unreachable_patterns, reason = "unreachable with every feature on")]
         _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
     }
 }
@@ -214,7 +213,7 @@ async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreO
     }
 }
 
-/// An old schema that nobody may bring up to date by starting a node.
+/// An older schema that a node must not migrate.
 pub fn older(what: &str) -> StoreOpenError {
     StoreOpenError::Permanent(format!(
         "{what} is older than this hookonce, and the config says migrate = \"manual\"\n\
@@ -232,19 +231,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_none_is_told_what_one_is_and_keeps_its_password() {
+    async fn a_bad_store_url_is_refused_with_the_valid_forms_and_without_its_password() {
         assert!(open("memory:").await.is_ok());
         check("", "expected memory:, sqlite:PATH").await;
         check("sqlite:", "expected memory:").await;
         check("sqlite://x", "expected memory:").await;
-        check("oracle://u:secret@h", "kind `oracle:`").await;
+        check("oracle://u:secret@h", "scheme `oracle:`").await;
         let why = open("oracle://u:secret@h").await.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(!why.contains("secret"), "{why}");
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
-    async fn a_file_is_opened_once() {
+    async fn a_file_that_is_open_is_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let address = format!("sqlite:{}", dir.path().join("once.db").display());
         let store = open(&address).await.expect("a store");

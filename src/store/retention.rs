@@ -1,7 +1,7 @@
 //! Retention: how long each source's events are kept.
 //!
-//! A node knows this from its config, for the sources that it has, and writes it into the store. For every other source
-//! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
+//! A node takes it from its config for the sources it has, and writes it to the store. For every other source it uses
+//! what the store holds. Without either, nothing is forgotten: another node may have promised any retention.
 
 use super::url::StoreUrl;
 use super::{
@@ -22,7 +22,7 @@ impl RetentionPolicies {
         self.sources.iter().map(row).collect()
     }
 
-    /// The same for every source of the store: of those that are not here, as nodes that have them wrote it there.
+    /// The same for every source in the store: sources missing here are taken from what other nodes wrote.
     pub async fn with_stored(&self, store: &dyn Store) -> Result<Self, StoreError> {
         let mut all = self.clone();
         for SourceRetention { source, kept, .. } in store.retention().await? {
@@ -32,7 +32,7 @@ impl RetentionPolicies {
     }
 }
 
-/// How long one source's events are kept, as a node that has the source wrote it into the store.
+/// The retention of one source, as written by a node that has the source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceRetention {
     /// The source's name.
@@ -43,7 +43,7 @@ pub struct SourceRetention {
     pub seen_at: Timestamp,
 }
 
-/// A row as numbers: `keep` and `keep_body` in microseconds, and `seen_at`. No `keep` means for ever.
+/// A row as numbers: `keep` and `keep_body` in microseconds, and `seen_at`. A missing `keep` means for ever.
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 impl SourceRetention {
     pub(super) fn numbers(&self) -> (Option<i64>, i64, i64) {
@@ -55,7 +55,7 @@ impl SourceRetention {
         (keep, micros(self.kept.body), self.seen_at.0)
     }
 
-    /// A number that is none of ours is read as the longest there is: nothing goes because a row has rotted.
+    /// Reads an invalid number as the longest duration: a damaged row deletes nothing.
     pub(super) fn of_numbers(source: &str, (keep, body, seen_at): (Option<i64>, i64, i64)) -> Self {
         let length = |micros: i64| u64::try_from(micros).map_or(Duration::MAX, Duration::from_micros);
         let keys = keep.map_or(Keep::Forever, |micros| Keep::For(length(micros)));
@@ -68,47 +68,47 @@ impl SourceRetention {
 pub struct SourceCount {
     /// The source's name.
     pub source: Arc<str>,
-    /// So many.
+    /// The count.
     pub events: u64,
-    /// There may be more.
+    /// The count is a lower bound.
     pub capped: bool,
 }
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl SourceCount {
-    /// So many events, where at most `limit` and one were counted.
+    /// A count that stopped at `limit` plus one.
     pub(super) fn up_to(source: &str, events: u64, limit: usize) -> Self {
         let limit = limit as u64;
         Self { source: source.into(), events: events.min(limit), capped: events > limit }
     }
 }
 
-/// A source that the store holds events of and no node has.
+/// A source that has events in the store but is in no node's config.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OrphanedSource {
-    /// The source, and how many events it has.
+    /// The source and its number of events.
     pub count: SourceCount,
-    /// How long they are kept; none: nodes do not forget them.
+    /// Their retention; `None` means that no node forgets them.
     pub retention: Option<SourceRetention>,
 }
 
-/// Which nodes a store may have.
+/// How many nodes may use a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeTopology {
-    /// Only the one that asks.
+    /// Only this one.
     One,
     /// Others too: each writes every minute which sources it has.
     Many,
 }
 
 impl NodeTopology {
-    /// Of the store at this address.
+    /// For the store at this address.
     pub fn of(store: &StoreUrl) -> Self {
         if store.is_shared() { Self::Many } else { Self::One }
     }
 }
 
-/// The sources that no node has, of a node that has these itself.
+/// The sources that no node has, from the view of a node that has those in `mine`.
 pub async fn orphaned(
     store: &dyn Inspect,
     own: &RetentionPolicies,
@@ -124,31 +124,31 @@ pub async fn orphaned(
     Ok(counts.into_iter().map(|count| OrphanedSource { retention: retention(&count), count }).collect())
 }
 
-/// Has a node written lately that it has this source? A node that runs writes it every minute, by the same clock: what
-/// stands there as of a time that is far ahead was written by none of them.
+/// Has a node written recently that it has this source? A running node writes it every minute, by the same clock, so a
+/// time far in the future was written by none of them.
 fn is_had(row: &SourceRetention, now: Timestamp) -> bool {
     now.since(row.seen_at).max(row.seen_at.since(now)) < limits::SOURCE_UNSEEN_AFTER
 }
 
-/// Does another node than the one that asks have this source?
+/// Does a node other than the caller have this source?
 pub async fn is_elsewhere(store: &dyn Store, source: &str) -> Result<bool, StoreError> {
     let (rows, now) = (store.retention().await?, store.now());
     Ok(rows.iter().any(|row| *row.source == *source && is_had(row, now)))
 }
 
-/// What came of forgetting a whole source.
+/// The result of forgetting a whole source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ForgetSourceCounts {
-    /// Events that are gone, with their keys.
+    /// Events that were deleted, with their keys.
     pub events: u64,
     /// How many of these were still waiting, and ended without acting.
     pub ended: u64,
-    /// Events that are still there: an attempt runs, or its lease has not ended.
+    /// Events that remain: an attempt runs, or its lease has not ended.
     pub running: u64,
 }
 
-/// Forgets all events of a source with their keys, whatever `keep` says, because a person says so. What waits ends
-/// without acting. What runs is called off, and stays until its lease has ended.
+/// Deletes all events of a source with their keys, whatever `keep` says, on an operator's request. Waiting events end
+/// without acting. Running events are cancelled, and remain until their lease has ended.
 pub async fn forget_source(store: &dyn Inspect, source: &str) -> Result<ForgetSourceCounts, StoreError> {
     let mut listing =
         EventQuery { source: Some(source.to_owned()), limit: limits::FORGET_BATCH, ..EventQuery::default() };
@@ -178,7 +178,7 @@ pub async fn forget_source(store: &dyn Inspect, source: &str) -> Result<ForgetSo
     }
 }
 
-/// Ends these, as far as they can be; brings those that are over now.
+/// Ends these events where possible; returns those that have now ended.
 async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreError> {
     let now = store.now();
     let step = |event: &Event| event.cancelled_from_outside(|until| store.is_lease_over(until));
@@ -197,38 +197,38 @@ async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreErro
 /// How fast a store is swept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SweepPace {
-    /// The most that is freed in one batch, while the sweep is behind.
+    /// Maximum batch size, while the sweep is behind.
     pub batch_max: usize,
     /// The pause between two full batches, so that claims go first.
     pub pause: Duration,
 }
 
 impl Default for SweepPace {
-    /// Of a store where claims wait until a batch is written.
+    /// For a store where claims wait while a batch is written.
     fn default() -> Self {
         Self { batch_max: limits::FORGET_BATCH, pause: limits::SWEEP_PAUSE }
     }
 }
 
 impl SweepPace {
-    /// Of a store where a batch is many short writes, and claims come in between.
+    /// For a store where a batch is many short writes, with claims in between.
     pub const SHORT_WRITES: Self = Self { batch_max: limits::FORGET_BATCH_BEHIND, pause: Duration::ZERO };
 
-    /// How many to free next, after a full batch of so many: four times as many, up to the most.
+    /// The next batch size after a full batch: four times as many, up to the maximum.
     pub fn next(self, batch: usize) -> usize {
         batch.saturating_mul(4).min(self.batch_max)
     }
 }
 
 impl ForgetCounts {
-    /// Did a batch of so many free as much as it could? Then more may be left.
+    /// Was this batch full, so that more may be left?
     pub fn fills(&self, batch: usize) -> bool {
         self.events.max(self.bodies) >= batch as u64
     }
 }
 
-/// Frees everything of these sources that may be forgotten when it is asked, and says how much that was. What another
-/// sweep frees meanwhile is its to count.
+/// Deletes everything of these sources that may be forgotten now, and returns the counts. What another sweep deletes
+/// meanwhile is not counted.
 pub async fn sweep_all(store: &dyn Store, keeps: &Arc<RetentionPolicies>) -> Result<ForgetCounts, SweepError> {
     let mut all = ForgetCounts::default();
     for _ in 0..limits::FORGET_BATCHES_MAX {
@@ -244,10 +244,10 @@ pub async fn sweep_all(store: &dyn Store, keeps: &Arc<RetentionPolicies>) -> Res
     Ok(all)
 }
 
-/// Why a sweep did not get to its end, and what it had freed by then.
+/// Why a sweep stopped early, and what it had deleted by then.
 #[derive(Clone, Debug)]
 pub struct SweepError {
-    /// What is gone all the same.
+    /// What was deleted all the same.
     pub freed: ForgetCounts,
     /// Why it stopped.
     pub error: StoreError,
@@ -258,7 +258,7 @@ impl fmt::Display for SweepError {
         let Self { freed: ForgetCounts { events, bodies }, error } = self;
         match events + bodies {
             0 => error.fmt(f),
-            _ => write!(f, "{error}; {events} events and {bodies} bodies had been forgotten before that"),
+            _ => write!(f, "{error}; {events} events and {bodies} bodies were forgotten before that"),
         }
     }
 }
@@ -279,7 +279,7 @@ impl From<SweepError> for StoreError {
 }
 
 impl ForgetCounts {
-    /// Counts more of it.
+    /// Adds to the counts.
     pub fn add(&mut self, more: Self) {
         self.events += more.events;
         self.bodies += more.bodies;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_is_nobodys_once_its_nodes_were_silent_for_long_and_at_once_where_one_node_is_all() {
+    async fn a_source_is_orphaned_once_its_nodes_have_long_been_silent_and_at_once_with_a_single_node() {
         let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
         let store = MemoryStore::new(clock.clone());
         for name in ["ours", "theirs", "unknown"] {
@@ -324,7 +324,7 @@ mod tests {
             store.set_retention(keeps("theirs").rows(store.now() + ahead)).await.unwrap();
             is_elsewhere(&store, "theirs").await.unwrap()
         };
-        assert!(written(Duration::from_secs(2)).await, "by a node that is a moment ahead");
-        assert!(!written(31 * DAY).await, "as of a time that no node shows");
+        assert!(written(Duration::from_secs(2)).await, "by a node whose clock is slightly ahead");
+        assert!(!written(31 * DAY).await, "at a time that no node's clock shows");
     }
 }

@@ -1,7 +1,7 @@
-//! An event as cells of a row, and back.
+//! Encoding and decoding of an event as the cells of a row.
 //!
-//! What is read may have rotted: a cell that is not what was written never panics and never passes for something
-//! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
+//! A stored cell may be damaged. A damaged cell never panics and is never taken for another value: its event is read as
+//! dead of `damaged`, with whatever else could still be read.
 
 use super::ledger::EventRow;
 use crate::decide::action_kind::ActionKind;
@@ -30,13 +30,13 @@ pub(in crate::store) enum CellValue<'r> {
     Text(&'r str),
     /// Bytes.
     Bytes(&'r [u8]),
-    /// Something that no cell of ours holds.
+    /// A value of a type that no column has.
     Other,
 }
 
-/// A row as it is read: cells by their place.
+/// A row being read, by column index.
 pub(in crate::store) trait StoredRow {
-    /// The cell at this place.
+    /// The cell at this index.
     fn cell(&self, place: usize) -> CellValue<'_>;
 }
 
@@ -54,7 +54,7 @@ pub(in crate::store) enum EventCell<'r> {
 }
 
 impl EventCell<'_> {
-    /// The cell as it is read again.
+    /// The cell as it will be read back.
     pub(in crate::store) fn value(&self) -> CellValue<'_> {
         match self {
             Self::Null => CellValue::Null,
@@ -92,7 +92,7 @@ impl<'r, T: Into<EventCell<'r>>> From<Option<T>> for EventCell<'r> {
     }
 }
 
-/// An event as its row is written.
+/// An event's row to be written.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct RowToWrite<'r> {
     /// The event.
@@ -128,33 +128,32 @@ pub(in crate::store) struct EventColumn {
     pub(in crate::store) name: &'static str,
     /// Its type in PostgreSQL.
     pub(in crate::store) pg_type: &'static str,
-    /// When it is written again.
+    /// When it is rewritten.
     pub(in crate::store) rewritten: ColumnRewritten,
-    /// What a row says that was written before there was this column; `None` for those of the first release.
+    /// The value in rows written before this column existed; `None` for the columns of the first release.
     pub(in crate::store) absent: Option<CellValue<'static>>,
-    /// Its cell.
+    /// Encodes its cell.
     pub(in crate::store) cell: for<'r> fn(RowToWrite<'r>) -> EventCell<'r>,
 }
 
-/// When a column of an event that is there already is written again.
+/// When a column of an existing event is rewritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::store) enum ColumnRewritten {
     /// Never.
     Never,
     /// With every step of the event.
     Step,
-    /// When another body takes the place of its own.
+    /// When the body is replaced.
     Body,
 }
 
-/// The columns that are written again then.
+/// The columns rewritten at that time.
 pub(in crate::store) fn rewritten(when: ColumnRewritten) -> impl Iterator<Item = &'static EventColumn> {
     EVENT_COLUMNS.iter().filter(move |column| column.rewritten == when)
 }
 
-/// The table of an event's columns, as every store has them and [`read`] takes them: name, type in PostgreSQL, when it is
-/// rewritten, and the cell. A new column is one line at its end, the line of [`read`] that gives it to the event, and a
-/// migration.
+/// The table of an event's columns, the same for every store and read by [`read`]: name, PostgreSQL type, when it is
+/// rewritten, and its cell. A new column is one line at its end, one line in [`read`], and a migration.
 macro_rules! event_table {
     ($use:ident) => {
         $crate::store::row::$use! { row;
@@ -228,26 +227,26 @@ use column_definitions;
 /// The columns of an event.
 pub(in crate::store) const EVENT_COLUMNS: &[EventColumn] = event_table!(column_definitions);
 
-/// An event as it was found.
+/// A decoded event.
 #[derive(Debug)]
 pub(in crate::store) enum DecodedRow {
     /// As it was written.
     Whole(EventRow),
-    /// What is left of one that cannot be read any more.
+    /// What is left of an event that cannot be read any more.
     Damaged(EventRow, DamageRecorded),
 }
 
-/// Whether an event that cannot be read is known to be damaged.
+/// Whether the store already records an unreadable event as damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::store) enum DamageRecorded {
-    /// It is written down as dead: nothing waits for it.
+    /// It is recorded as dead: nothing waits for it.
     Yes,
     /// It still looks alive, or done.
     No,
 }
 
 impl DecodedRow {
-    /// The event, for those who only look.
+    /// The event, for reads that do not act on damage.
     pub(in crate::store) fn event(self) -> Event {
         match self {
             Self::Whole(row) | Self::Damaged(row, _) => row.event,
@@ -299,7 +298,7 @@ fn passed_cell(passed: QueueState) -> i64 {
     }
 }
 
-/// The messages that were published after the first one, as a cell.
+/// The re-published messages, as a cell.
 fn published_again_cell(event: &Event) -> Option<String> {
     let RepublishState { times, last_at, first_ended_at, attempts_before } = event.published_again?;
     let (last_at, first_ended_at) = (last_at.0, first_ended_at.0);
@@ -361,7 +360,8 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         _ => None,
     };
     let again = cells.maybe(CellReader::text).map(published_again);
-    // A word of a later version is none of ours: that lease runs out by the clock. So does one that was begun without it.
+    // An unknown kind, from a later version, is ignored: that lease expires by the clock. So does one written without
+    // it.
     let action = cells.maybe(CellReader::text).and_then(ActionKind::parse);
     debug_assert_eq!(cells.next, EVENT_COLUMNS.len(), "every column is read");
     let change = match (subject, value) {
@@ -439,7 +439,7 @@ fn state(
     }
 }
 
-/// Takes one cell after another, and remembers whether all of them were what they should be.
+/// Reads one cell after another, and remembers whether all of them were valid.
 struct CellReader<'r, S> {
     row: &'r S,
     next: usize,
@@ -489,7 +489,7 @@ impl<'r, S: StoredRow> CellReader<'r, S> {
     }
 }
 
-/// An array has no default of its own beyond 32 places, and not for every length.
+/// Arrays implement `Default` only up to length 32, and not for a generic length.
 struct ByteArray<const N: usize>([u8; N]);
 
 impl<const N: usize> Default for ByteArray<N> {
@@ -503,7 +503,7 @@ pub(in crate::store) fn headers_cell(headers: &[(String, String)]) -> String {
     serde_json::to_string(headers).expect("pairs of texts are JSON")
 }
 
-/// The cell without what was only kept to be passed on; `None` if there is nothing of it in there.
+/// The headers cell without its transient headers; `None` if it has none.
 pub(in crate::store) fn shed(cell: &str) -> Option<String> {
     let mut payload = Payload { headers: headers(cell)?, ..Payload::default() };
     let before = payload.headers.len();
@@ -511,12 +511,12 @@ pub(in crate::store) fn shed(cell: &str) -> Option<String> {
     (payload.headers.len() < before).then(|| headers_cell(&payload.headers))
 }
 
-/// Headers from their cell; `None` if it is something else.
+/// Headers from their cell; `None` if it is invalid.
 pub(in crate::store) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
     serde_json::from_str(cell).ok()
 }
 
-/// What a receipt is compared with when it is read.
+/// The digest that a receipt is checked against when it is read.
 pub(in crate::store) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
     key::value(&[
         KeyPart::bytes("status", &status.to_be_bytes()),

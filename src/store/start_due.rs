@@ -1,5 +1,5 @@
-//! Starting due events, many in one write. Nodes that drain one backlog together each get other events: what one of them
-//! is starting, the others pass over.
+//! Starting due events, many in one write. Nodes that drain the same backlog get different events: each skips those
+//! that another node is starting.
 
 use super::ledger::EventRow;
 use super::{AdvanceResult, DueQuery, Store, StoreError, StoredValue};
@@ -12,45 +12,45 @@ use crate::decide::transition::Transition;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Which due events are to be started, and how.
+/// Which due events to start, and how.
 #[derive(Clone, Debug)]
 pub struct StartDueRequest {
     /// Of this source.
     pub source: Arc<str>,
     /// On this route.
     pub route: Arc<Route>,
-    /// For this of its receivers.
+    /// For this receiver of the route.
     pub part: u16,
-    /// By this step, a [`EventStep::Start`].
+    /// With this step, an [`EventStep::Start`].
     pub step: EventStep,
-    /// The first so many that are due. Of those, whatever needs an ordinary step is left as it is.
+    /// How many due events to consider, from the first. Those that need an ordinary step are left as they are.
     pub limit: usize,
 }
 
-/// What came of it.
+/// The result of a [`StartDueRequest`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StartDueResult {
-    /// These are started.
+    /// The started events.
     pub events: Vec<Event>,
     /// Payloads of started events that the store read along with them. The others are read one by one.
     pub payloads: HashMap<EventId, StoredValue<Payload>>,
-    /// Of these nobody knows whether they are: the store did not say. As they were before.
+    /// Events that may have been started: the store did not confirm the write. As they were before.
     pub unsure: Vec<Event>,
 }
 
 impl StartDueRequest {
-    /// Where the events are found.
+    /// The query that finds the events.
     pub fn look(&self) -> DueQuery {
         DueQuery::Receiver(self.source.clone(), self.route.name.clone(), self.part..=self.part)
     }
 
-    /// The change that starts this event, if it is one of these and its own row decides.
+    /// The transition that starts this event, if it matches and can be decided by its own row alone.
     pub fn change(&self, event: &Event, now: Timestamp) -> Option<Transition> {
         let due = self.look().finds(event) && event.state.wake_at().is_some_and(|at| at <= now);
         if due { event.start_alone(&self.step, &self.route, now) } else { None }
     }
 
-    /// The row of an event once it is started, for a store that keeps others from the row meanwhile: what
+    /// The row of the started event, for a store that has the row locked meanwhile: what
     /// [`ledger::advance`](super::ledger::advance) would write.
     pub fn row(&self, row: &EventRow, now: Timestamp) -> Option<EventRow> {
         let change = self.change(&row.event, now)?;

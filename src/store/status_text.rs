@@ -1,4 +1,4 @@
-//! Why an event stands where it stands, in one sentence for people.
+//! The reason for an event's state, in one sentence for operators.
 
 use super::{EventDetails, EventQuery};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState};
@@ -8,20 +8,27 @@ use crate::decide::transition::AttemptRecord;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Events that wait and are looked at for a route that is gone.
+/// Maximum number of waiting events checked for missing routes.
 const WAITING_LOOKED_AT: usize = 500;
 
-/// One sentence that begins with the state's own word.
+/// One sentence that begins with the name of the state.
 pub fn status_text(story: &EventDetails, now: Timestamp) -> String {
     let event = &story.event;
     let why = match &event.state {
         EventState::Waiting { due } => waiting(story, *due, now),
         EventState::Running { until, .. } if *until <= now => {
-            format!("attempt {} lost its node {} ago; the next one to look decides", event.attempt, rough(now, *until))
+            format!(
+                "attempt {} lost its node {} ago; the next node to check decides",
+                event.attempt,
+                rough(now, *until)
+            )
         }
         EventState::Running { until, .. } if event.is_called_off() => {
             let rest = rough(*until, now);
-            format!("a person cancelled it; the node at attempt {} ends it, in {rest} at the latest", event.attempt)
+            format!(
+                "an operator cancelled it; the node running attempt {} ends it, in {rest} at the latest",
+                event.attempt
+            )
         }
         EventState::Running { by, .. } => format!("attempt {}, by node {by}", event.attempt),
         EventState::Done { how: DoneReason::Acted, .. } => match last(story) {
@@ -37,7 +44,7 @@ pub fn status_text(story: &EventDetails, now: Timestamp) -> String {
     format!("{}: {why}{}{}", event.state.word(), tried_again(story), published_again(event, now))
 }
 
-/// How many attempts of this life may have acted, and were followed by another one.
+/// How many attempts of this life may have acted and were followed by another one.
 fn tried_again(story: &EventDetails) -> String {
     let Event { life, attempt, .. } = story.event;
     let in_doubt = |tried: &&AttemptRecord| tried.outcome == "unknown" && tried.life == life && tried.attempt < attempt;
@@ -48,13 +55,13 @@ fn tried_again(story: &EventDetails) -> String {
     }
 }
 
-/// The message that was published again, or is about to be, if there is one.
+/// A note about re-published messages, if there are any.
 fn published_again(event: &Event, now: Timestamp) -> String {
     let Some(again) = event.published_again else { return String::new() };
     let message = event.idempotency_key();
     match event.state {
         EventState::Waiting { .. } | EventState::Running { .. } => {
-            format!("; it is to be published again, as message {message}")
+            format!("; it will be published again, as message {message}")
         }
         EventState::Done { .. } => {
             let times = if again.times == 1 { "once".to_owned() } else { format!("{} times", again.times) };
@@ -73,12 +80,12 @@ pub fn has_route(sources: &[Arc<Source>], event: &Event) -> bool {
     source.is_some_and(|source| source.routes.iter().any(|route| route.name == event.route))
 }
 
-/// The newest that wait, of which [`stranded`] tells.
+/// A query for the newest waiting events, as input of [`stranded`].
 pub fn those_that_wait() -> EventQuery {
     EventQuery { state: Some("waiting".into()), limit: WAITING_LOOKED_AT, ..EventQuery::default() }
 }
 
-/// How many of these wait for each route that is not configured, in sentences for who configures.
+/// How many of these wait for each route that is not configured, in sentences for operators.
 pub fn stranded(waiting: &[Event], sources: &[Arc<Source>]) -> Vec<String> {
     let mut gone: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for event in waiting.iter().filter(|event| !has_route(sources, event)) {
@@ -106,7 +113,7 @@ fn waiting(story: &EventDetails, due: Option<Timestamp>, now: Timestamp) -> Stri
             format!("{}; attempt {next} is due in {}", attempt_text(tried), rough(due, now))
         }
         (Some(due), ..) if due > now => format!("attempt {next} is due in {}", rough(due, now)),
-        (Some(_), ..) => format!("attempt {next} is due, and starts when a node has a free place"),
+        (Some(_), ..) => format!("attempt {next} is due, and starts when a node has a free slot"),
     }
 }
 
@@ -119,13 +126,13 @@ fn dead(story: &EventDetails, cause: DeathCause) -> String {
             format!("it failed {failed} times, the last time because {why}")
         }
         (DeathCause::Failed, Some(why)) => format!("it failed because {why}"),
-        (DeathCause::Failed, None) => "it failed as often as it may".into(),
+        (DeathCause::Failed, None) => "it failed and has no attempts left".into(),
         (DeathCause::Rejected, Some(why)) => format!("it was rejected because {why}"),
         (DeathCause::Rejected, None) => "it was rejected".into(),
-        (DeathCause::InDoubt, Some(why)) => format!("nobody knows whether it acted: {why}"),
-        (DeathCause::InDoubt, None) => "nobody knows whether it acted: its node was gone".into(),
+        (DeathCause::InDoubt, Some(why)) => format!("it is unknown whether it acted: {why}"),
+        (DeathCause::InDoubt, None) => "it is unknown whether it acted: its node was gone".into(),
         (DeathCause::Damaged, _) => "what is stored is not what was received".into(),
-        (DeathCause::Cancelled, _) => "a person cancelled it".into(),
+        (DeathCause::Cancelled, _) => "an operator cancelled it".into(),
     }
 }
 
@@ -186,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_told_with_its_reason() {
+    fn every_state_has_its_reason() {
         let dead = |cause| EventState::Dead { cause, at: NOW };
         let no = (1, "failed", "step 2 exited with 1");
         check(
@@ -195,17 +202,17 @@ mod tests {
             "dead: it failed 2 times, the last time because step 2 exited with 1",
         );
         check(dead(DeathCause::Failed), &[(0, "failed", "old"), no], "dead: it failed because step 2 exited with 1");
-        check(dead(DeathCause::Failed), &[], "dead: it failed as often as it may");
+        check(dead(DeathCause::Failed), &[], "dead: it failed and has no attempts left");
         check(dead(DeathCause::Rejected), &[(1, "rejected", "410")], "dead: it was rejected because 410");
         check(dead(DeathCause::Rejected), &[], "dead: it was rejected");
         check(
             dead(DeathCause::InDoubt),
             &[(1, "unknown", "it timed out")],
-            "dead: nobody knows whether it acted: it timed out",
+            "dead: it is unknown whether it acted: it timed out",
         );
-        check(dead(DeathCause::InDoubt), &[], "dead: nobody knows whether it acted: its node was gone");
+        check(dead(DeathCause::InDoubt), &[], "dead: it is unknown whether it acted: its node was gone");
         check(dead(DeathCause::Damaged), &[], "dead: what is stored is not what was received");
-        check(dead(DeathCause::Cancelled), &[], "dead: a person cancelled it");
+        check(dead(DeathCause::Cancelled), &[], "dead: an operator cancelled it");
         let done = |how| EventState::Done { how, at: NOW };
         check(done(DoneReason::Acted), &[(1, "delivered", "")], "done: attempt 1 acted");
         check(done(DoneReason::Acted), &[], "done: it acted");
@@ -216,19 +223,19 @@ mod tests {
         let by = Node("n1".into());
         let running = |until| EventState::Running { until, by: by.clone(), action: None };
         check(running(NOW + Duration::from_secs(9)), &[(1, "failed", "")], "running: attempt 1, by node n1");
-        let late = "running: attempt 0 lost its node 3m ago; the next one to look decides";
+        let late = "running: attempt 0 lost its node 3m ago; the next node to check decides";
         check(running(NOW - Duration::from_mins(3)), &[], late);
     }
 
     #[test]
-    fn what_waits_says_for_what() {
+    fn a_waiting_event_says_what_it_waits_for() {
         let due = |due| EventState::Waiting { due };
         let soon = Some(NOW + Duration::from_secs(5));
         check(due(soon), &[], "waiting: attempt 1 is due in 5s");
         let failed = "waiting: attempt 1 failed because no; attempt 2 is due in 5s";
         check(due(soon), &[(1, "failed", "no")], failed);
         check(due(soon), &[(1, "unknown", "")], "waiting: attempt 1 may have acted; attempt 2 is due in 5s");
-        check(due(Some(NOW)), &[], "waiting: attempt 1 is due, and starts when a node has a free place");
+        check(due(Some(NOW)), &[], "waiting: attempt 1 is due, and starts when a node has a free slot");
         check(due(None), &[], "waiting: for its turn in its group");
         let mut parked = story(due(None), &[]);
         parked.behind = Some(EventId([0xcd; 16]));

@@ -1,13 +1,13 @@
-//! Where a store is: `memory:`, `sqlite:PATH`, `postgres://…`, `redis://…`.
+//! The URL of a store: `memory:`, `sqlite:PATH`, `postgres://…`, `redis://…`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where events are kept.
+/// The parsed URL of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StoreUrl {
-    /// In memory: forgotten when the node ends.
+    /// In memory: lost when the node ends.
     Memory,
     /// In this file.
     Sqlite(PathBuf),
@@ -17,7 +17,7 @@ pub enum StoreUrl {
     Redis(ServerUrl),
 }
 
-/// What is not an address of a store.
+/// The text is not the URL of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreUrlError;
 
@@ -28,7 +28,7 @@ impl fmt::Display for StoreUrlError {
 }
 
 impl StoreUrl {
-    /// The address that this text is; a path is taken from `base`.
+    /// Parses a URL; a relative path is resolved against `base`.
     pub fn parse(text: &str, base: &Path) -> Result<Self, StoreUrlError> {
         let (kind, rest) = text.split_once(':').ok_or(StoreUrlError)?;
         let server = || {
@@ -63,32 +63,32 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// A server's URL. It may hold a password, so it is shown without it.
+/// A server's URL. It may hold a password, which is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// All of it: for connecting, never for showing.
+    /// The whole URL, for connecting; never display it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Scheme, user and the rest up to the query; the password and the query are left out. `None`: a `?` or `#` stands
-    /// before an `@`, and nobody can tell a password that was not written as `%3F` from a query.
+    /// Scheme, user, and host and path; without the password and the query. `None` if a `?` or `#` comes before an `@`:
+    /// then a password whose `?` is not escaped as `%3F` cannot be told from a query.
     fn parts(&self) -> Option<(&str, Option<&str>, &str)> {
         let (scheme, all) = self.0.split_once("://").unwrap_or_default();
         let rest = all.split(['?', '#']).next().unwrap_or_default();
         if all[rest.len()..].contains('@') {
             return None;
         }
-        // A password may hold an `@` of its own: the host begins after the last one.
+        // A password may contain an `@`: the host begins after the last one.
         Some(match rest.rsplit_once('@') {
             Some((who, host)) => (scheme, who.split(':').next(), host),
             None => (scheme, None, rest),
         })
     }
 
-    /// Whether a password stands in it, or may.
+    /// Whether it contains a password, or may contain one.
     pub fn has_password(&self) -> bool {
         if self.parts().is_none() {
             return true;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_known_and_nothing_else() {
+    fn every_store_url_is_parsed_and_nothing_else_is() {
         assert_eq!(parse("memory:"), Ok(StoreUrl::Memory));
         assert_eq!(parse("sqlite:a.db"), Ok(StoreUrl::Sqlite("/base/a.db".into())));
         assert_eq!(parse("sqlite:/a.db"), Ok(StoreUrl::Sqlite("/a.db".into())));

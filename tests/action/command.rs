@@ -1,4 +1,4 @@
-//! What a command gets, and what its end means.
+//! The input of a command, and the meaning of its exit.
 
 use super::*;
 use hookonce::decide::limits::{BODY_BYTES_MAX, OUTPUT_BYTES_MAX};
@@ -12,7 +12,7 @@ async fn check(step: CommandLine, word: &str, why: &str) {
 }
 
 #[tokio::test]
-async fn an_exit_code_means_what_a_shell_means_by_it() {
+async fn an_exit_code_has_the_meaning_of_a_shell() {
     check(sh("exit 0"), "delivered", "").await;
     check(sh("exit 1"), "failed", "step 1 of block 1 exited with 1: exit 1").await;
     check(sh("exit 255"), "failed", "step 1 of block 1 exited with 255: exit 255").await;
@@ -23,7 +23,7 @@ async fn an_exit_code_means_what_a_shell_means_by_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_rejected() {
+async fn a_step_that_cannot_be_started_is_rejected() {
     let why =
         "step 1 of block 1 could not be started, No such file or directory (os error 2): [\"no-such-program\", \"x\"]";
     check(argv(["no-such-program", "x"]), "rejected", why).await;
@@ -44,7 +44,7 @@ async fn a_guard_that_cannot_be_started_is_a_failure_since_nothing_happened() {
     for program in ["/no/such/guard", "/bin/false"] {
         let environment = ActionEnvironment { guard: GuardProgram(program.into()), ..environment(&[], &[]) };
         bench.lease.extend(boottime() + PATIENCE);
-        // More than a socket holds, so that a guard that is gone is noticed while it is sent.
+        // More than a socket buffer holds, so that a guard that is gone is noticed during the write.
         let bench = Bench { payload: Payload { headers: vec![], body: vec![0; 4 << 20].into() }, ..Bench::new() };
         let plan = ActionPlan::Run(vec![bench.block([sh("exit 0")])]);
         let outcome = bench.act(&*build_action(plan, &environment).unwrap()).await;
@@ -69,7 +69,7 @@ async fn a_step_runs_only_if_the_one_before_succeeded_and_blocks_do_not_depend_o
     assert_eq!(bench.blocks.blocks(), SucceededBlocks(0b010));
     bench.blocks.changed().await;
 
-    // A retry runs only what has not succeeded, each block from its first step.
+    // A retry runs only the blocks that have not succeeded, each from its first step.
     bench.event.blocks = bench.blocks.blocks();
     std::fs::write(bench.path("good"), "").unwrap();
     let outcome = bench.act(&*run(blocks[..2].to_vec())).await;
@@ -79,7 +79,7 @@ async fn a_step_runs_only_if_the_one_before_succeeded_and_blocks_do_not_depend_o
 }
 
 #[tokio::test]
-async fn the_body_is_the_input_as_it_came_up_to_its_limit() {
+async fn the_body_is_the_unchanged_input_up_to_its_limit() {
     let bench = Bench::body(&b"\0\xff{\"a\": 1}\r\n"[..]);
     assert_eq!(bench.sh("cat > copy").await.word(), "delivered");
     assert_eq!(std::fs::read(bench.path("copy")).unwrap(), bench.payload.body);
@@ -250,7 +250,7 @@ async fn the_head_and_the_tail_of_what_a_command_wrote_are_kept() {
 }
 
 #[tokio::test]
-async fn what_is_written_to_output_and_to_error_stands_in_the_order_of_a_terminal() {
+async fn stdout_and_stderr_are_kept_in_the_order_of_a_terminal() {
     let bench = Bench::new();
     let text = "n=0; while test $n -lt 200; do echo out $n; echo error $n >&2; n=$((n + 1)); done";
     assert_eq!(bench.sh(text).await.word(), "delivered");
@@ -259,7 +259,7 @@ async fn what_is_written_to_output_and_to_error_stands_in_the_order_of_a_termina
 }
 
 #[tokio::test]
-async fn who_looks_on_sees_output_while_the_command_runs() {
+async fn a_live_stream_shows_output_while_the_command_runs() {
     let mut bench = Bench::new();
     let action = run(vec![bench.block([sh("echo now; until test -e go; do sleep 0.01; done; echo then")])]);
     let mut live = std::mem::replace(&mut bench.live, broadcast::channel(1).1);
@@ -275,7 +275,7 @@ async fn who_looks_on_sees_output_while_the_command_runs() {
 }
 
 #[tokio::test]
-async fn a_command_is_told_which_trace_it_is_part_of() {
+async fn a_command_gets_its_trace_context() {
     let mut bench = Bench::new();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     bench.payload.headers =

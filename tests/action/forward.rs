@@ -1,4 +1,4 @@
-//! Every way a receiver can behave, and the class of each.
+//! Every behaviour of a receiver, and the outcome of each.
 
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
@@ -8,7 +8,7 @@ use hookonce::decide::response::outcome_for_waiting_sender;
 use hookonce::decide::source::ResponseMode;
 use hookonce::internals::action::plan::ReceiverPlan;
 
-/// Long enough for every answer that comes, short enough to wait for those that do not.
+/// Long enough for every response that comes, short enough to wait for those that do not.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
 fn forward(url: &str) -> Arc<dyn Action> {
@@ -62,7 +62,7 @@ async fn a_status_has_one_class() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_asks_for_time_gets_it() {
+async fn retry_after_of_a_receiver_is_respected() {
     let date = "Date: Sat, 07 Feb 2026 15:20:40 GMT\r\n";
     for (headers, seconds) in [
         ("Retry-After: 7\r\n".to_owned(), Some(7)),
@@ -83,7 +83,7 @@ async fn a_receiver_that_asks_for_time_gets_it() {
 }
 
 #[tokio::test]
-async fn what_breaks_before_there_is_a_status_is_unknown() {
+async fn a_connection_that_breaks_before_the_status_is_unknown() {
     for (name, script) in [
         ("reset before the answer", vec![Do::Reset]),
         ("closed before the answer", vec![Do::Close]),
@@ -104,7 +104,7 @@ async fn what_breaks_before_there_is_a_status_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
+async fn a_status_counts_even_if_the_rest_of_the_response_breaks_off() {
     let head = "Content-Type: text/plain\r\nContent-Length: 9\r\n\r\nfive!";
     let ok = || write(&format!("HTTP/1.1 200 OK\r\n{head}"));
     for (name, script) in
@@ -122,7 +122,7 @@ async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
         let waits = ResponseMode::WhenDone { within: TIMEOUT };
         assert!(
             matches!(outcome_for_waiting_sender(outcome.clone(), waits), Outcome::TimedOut { .. }),
-            "{name}: who waits has no answer"
+            "{name}: a waiting client gets no response"
         );
         let outcome = outcome_for_waiting_sender(outcome, ResponseMode::Accepted);
         assert_eq!((outcome.word(), receipt(&outcome).truncated), ("delivered", true), "{name}");
@@ -133,7 +133,7 @@ async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
 }
 
 #[tokio::test]
-async fn a_receipt_keeps_what_may_be_given_again() {
+async fn a_receipt_keeps_what_may_be_replayed() {
     let headers =
         "Content-Type: application/json\r\nX-Request-Id: 7\r\nSet-Cookie: a=b\r\nServer: x\r\nConnection: close\r\n";
     let script = vec![write("HTTP/1.1 100 Continue\r\n\r\n")];
@@ -149,7 +149,7 @@ async fn a_receipt_keeps_what_may_be_given_again() {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_up_to_its_limit() {
+async fn a_response_is_kept_up_to_its_limit() {
     for (extra, cut) in [(0, false), (1, true), (1 << 20, true)] {
         let length = RECEIPT_BYTES_MAX + extra;
         let body = Do::Write(vec![b'x'; length]);
@@ -160,7 +160,7 @@ async fn an_answer_is_kept_up_to_its_limit() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_has_not_acted() {
+async fn an_unreachable_receiver_has_not_acted() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let plain = Fixture::serve(vec![status("200 OK", "")]).await;
     for (url, why) in [
@@ -176,8 +176,8 @@ async fn who_cannot_be_reached_has_not_acted() {
 }
 
 #[tokio::test]
-async fn a_connection_that_never_comes_is_told_from_an_answer_that_never_comes() {
-    // A listener that accepts nothing, with its queue full: the next connection gets no answer to its first packet.
+async fn a_connect_timeout_is_distinguished_from_a_response_timeout() {
+    // A listener that accepts nothing, with its queue full: the next connection gets no reply to its first packet.
     let full = tokio::net::TcpSocket::new_v4().unwrap();
     full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = full.listen(1).unwrap();
@@ -191,7 +191,7 @@ async fn a_connection_that_never_comes_is_told_from_an_answer_that_never_comes()
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_is_closed_before_the_answer_leaves_a_doubt_and_nothing_is_sent_again() {
+async fn a_reused_connection_that_closes_before_the_response_is_in_doubt_and_nothing_is_resent() {
     let fixture = Fixture::serve(vec![status("200 OK", ""), vec![Do::Close], status("200 OK", "")]).await;
     let action = forward(&fixture.url());
     assert_eq!(Bench::body("1").act(&*action).await.word(), "delivered");
@@ -204,7 +204,7 @@ async fn a_kept_connection_that_is_closed_before_the_answer_leaves_a_doubt_and_n
 }
 
 #[tokio::test]
-async fn nothing_goes_out_but_the_body_its_type_and_our_own_headers() {
+async fn only_the_body_its_type_and_our_own_headers_are_sent() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let mut bench = Bench::body(&b"payload=%7B%7D\0\xff"[..]);
     (bench.event.life, bench.event.attempt) = (2, 3);
@@ -248,7 +248,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_over_ends_the_waiting() {
+async fn an_expired_lease_ends_the_wait() {
     let fixture = Fixture::serve(vec![vec![Do::Hang]]).await;
     let bench = Bench { lease: Lease::until(boottime() + PATIENCE), ..Bench::body("{}") };
     let action = to(ReceiverPlan::new(fixture.url().as_str().into(), PATIENCE));

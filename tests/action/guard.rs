@@ -1,4 +1,4 @@
-//! The guard alone, as a node sees it: words on a socket.
+//! The guard alone, driven over its socket as a node does.
 
 use super::*;
 use std::io::{BufRead, BufReader, Write};
@@ -51,22 +51,22 @@ fn nanoseconds(lasts: Duration) -> u64 {
     u64::try_from((boottime() + lasts).0.as_nanos()).unwrap()
 }
 
-/// Long enough to be started on a busy machine.
+/// Long enough to start on a busy machine.
 const SOON: Duration = Duration::from_secs(3);
 const STAYS: &str = "trap '' TERM; while :; do sleep 1000; done";
 
 #[tokio::test]
-async fn a_guard_reports_the_start_and_the_end_and_goes() {
+async fn a_guard_reports_the_start_and_the_end_and_exits() {
     let bench = Bench::new();
     let mut guarded = Guarded::start("cat > copy; exit 3", bench.dir.path(), "stop\n{}", PATIENCE);
     assert!(guarded.started() > 0);
     assert_eq!(guarded.report(), r#"{"exit":3}"#);
-    assert_eq!(bench.read("copy"), "stop\n{}", "a body is no word");
+    assert_eq!(bench.read("copy"), "stop\n{}", "a body is not a command");
     assert!(guarded.guard.wait().unwrap().success());
 }
 
 #[tokio::test]
-async fn a_lifeline_that_breaks_kills_the_command_at_once() {
+async fn a_broken_guard_socket_kills_the_command_at_once() {
     let bench = Bench::new();
     let mut guarded = Guarded::start(STAYS, bench.dir.path(), "", PATIENCE);
     let leader = guarded.started();
@@ -78,7 +78,7 @@ async fn a_lifeline_that_breaks_kills_the_command_at_once() {
 }
 
 #[tokio::test]
-async fn noise_on_the_lifeline_is_taken_for_its_end() {
+async fn invalid_input_on_the_guard_socket_counts_as_its_end() {
     let bench = Bench::new();
     let mut guarded = Guarded::start(STAYS, bench.dir.path(), "", PATIENCE);
     let leader = guarded.started();
@@ -89,7 +89,7 @@ async fn noise_on_the_lifeline_is_taken_for_its_end() {
 }
 
 #[tokio::test]
-async fn a_deadline_passes_while_the_node_says_nothing() {
+async fn a_deadline_passes_without_a_message_from_the_node() {
     let bench = Bench::new();
     let mut guarded = Guarded::start(STAYS, bench.dir.path(), "", SOON);
     let leader = guarded.started();
@@ -99,7 +99,7 @@ async fn a_deadline_passes_while_the_node_says_nothing() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_is_moved_on_counts_and_one_that_has_passed_starts_nothing() {
+async fn an_extended_deadline_counts_and_a_past_one_starts_nothing() {
     let bench = Bench::new();
     let text = "until test -e go; do sleep 0.01; done";
     let mut guarded = Guarded::start(text, bench.dir.path(), "", SOON);
@@ -135,7 +135,7 @@ async fn a_body_that_breaks_off_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_person_who_starts_a_guard_is_told_that_only_a_node_does() {
+async fn a_guard_started_by_hand_says_that_only_a_node_starts_it() {
     let guard = Command::new(GUARD).arg("guard").stdin(Stdio::null()).output().unwrap();
     assert_eq!(guard.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&guard.stderr).contains("only hookonce itself starts a guard"));

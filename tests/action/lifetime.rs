@@ -1,15 +1,15 @@
-//! Commands do not outlive their step, their time, their lease or their node.
+//! Commands do not outlive their step, timeout, lease or node.
 
 use super::*;
 use hookonce::internals::action::LeaseEnd;
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
 
-/// A command that says who it and its guard are, and then stays.
+/// A command that writes its own pid and its guard's, and then stays.
 const STAYS: &str = "echo $PPID > guard; sleep 1000 & echo $! > grandchild; echo $$ > leader; wait";
-/// Long enough to be started on a busy machine.
+/// Long enough to start on a busy machine.
 const SOON: Duration = Duration::from_secs(3);
-/// The same as `STAYS`, and TERM does nothing to it.
+/// Like `STAYS`, but it ignores TERM.
 const IGNORES_TERM: &str = "trap '' TERM; echo $PPID > guard; sleep 1000 & echo $! > grandchild; echo $$ > leader; \
                             while :; do sleep 1000; done";
 
@@ -26,7 +26,7 @@ impl Bench {
         Pids { leader, grandchild, guard }
     }
 
-    /// Runs the command, does something to it once it runs, and sees to it that nothing is left.
+    /// Runs the command, does something to it once it runs, and checks that no process is left.
     async fn ends(&self, text: &str, timeout: Duration, meanwhile: impl AsyncFnOnce(&Pids)) -> Outcome {
         let action = run(vec![CommandBlock { timeout, ..self.block([sh(text)]) }]);
         let (outcome, pids) = tokio::join!(self.act(&*action), async {
@@ -50,7 +50,7 @@ fn says(outcome: &Outcome) -> (&str, &str) {
 }
 
 #[tokio::test]
-async fn what_a_step_leaves_behind_ends_with_it() {
+async fn background_processes_end_with_their_step() {
     let bench = Bench::new();
     let outcome = bench.sh("sleep 1000 & echo $! > grandchild").await;
     assert_eq!(outcome.word(), "delivered");
@@ -70,7 +70,7 @@ async fn a_process_that_left_the_group_does_not_hold_up_the_attempt() {
 }
 
 #[tokio::test]
-async fn a_command_out_of_time_is_asked_to_stop_and_the_outcome_is_unknown() {
+async fn a_command_that_times_out_gets_term_and_the_outcome_is_unknown() {
     let bench = Bench::new();
     let text = format!("trap 'echo bye > said; exit 0' TERM; {STAYS}");
     let outcome = bench.ends(&text, SOON, async |_| {}).await;
@@ -80,7 +80,7 @@ async fn a_command_out_of_time_is_asked_to_stop_and_the_outcome_is_unknown() {
 }
 
 #[tokio::test]
-async fn the_time_is_for_all_steps_of_a_block_and_the_next_block_has_its_own() {
+async fn the_timeout_covers_all_steps_of_a_block_and_the_next_block_has_its_own() {
     let bench = Bench::new();
     let slow = || sh("echo x >> log; sleep 0.4");
     let blocks = vec![
@@ -113,7 +113,7 @@ async fn the_grace_ends_with_the_lease() {
 }
 
 #[tokio::test]
-async fn a_lease_that_nobody_renews_ends_the_command_and_no_further_block_begins() {
+async fn an_expired_lease_ends_the_command_and_no_further_block_starts() {
     let bench = Bench { lease: Lease::until(boottime() + SOON), ..Bench::new() };
     let blocks = vec![bench.block([sh(IGNORES_TERM), sh("touch next-step")]), bench.block([sh("touch next-block")])];
     let action = run(blocks);
@@ -124,7 +124,7 @@ async fn a_lease_that_nobody_renews_ends_the_command_and_no_further_block_begins
 }
 
 #[tokio::test]
-async fn a_renewed_lease_lets_the_command_go_on() {
+async fn a_renewed_lease_lets_the_command_continue() {
     let first = boottime() + SOON;
     let bench = Bench { lease: Lease::until(first), ..Bench::new() };
     let action = run(vec![bench.block([sh("echo $$ > leader; until test -e go; do sleep 0.01; done")])]);
@@ -139,7 +139,7 @@ async fn a_renewed_lease_lets_the_command_go_on() {
 }
 
 #[tokio::test]
-async fn a_cancelled_attempt_ends_its_command_and_begins_nothing() {
+async fn a_cancelled_attempt_ends_its_command_and_starts_nothing() {
     let bench = Bench::new();
     let outcome = bench.ends(STAYS, PATIENCE, async |_| bench.lease.cancel()).await;
     assert_eq!(says(&outcome), ("unknown", "step 1 of block 1 was ended because the attempt was cancelled"));
@@ -150,7 +150,7 @@ async fn a_cancelled_attempt_ends_its_command_and_begins_nothing() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_dropped_takes_its_command_with_it() {
+async fn dropping_an_attempt_kills_its_command() {
     let bench = Bench::new();
     let action = run(vec![bench.block([sh(IGNORES_TERM)])]);
     let pids = tokio::select! {
@@ -161,14 +161,14 @@ async fn an_attempt_that_is_dropped_takes_its_command_with_it() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_killed_takes_its_command_with_it() {
+async fn killing_a_guard_kills_its_command() {
     let bench = Bench::new();
     let outcome = bench.ends(IGNORES_TERM, PATIENCE, async |pids| signal(pids.guard, Signal::KILL)).await;
     assert_eq!(says(&outcome), ("unknown", "step 1 of block 1 ended in an unknown way"));
 }
 
 #[tokio::test]
-async fn a_guard_that_hangs_is_done_without() {
+async fn a_guard_that_hangs_does_not_delay_the_end_of_the_lease() {
     let bench = Bench::new();
     let meanwhile = async |pids: &Pids| {
         signal(pids.guard, Signal::STOP);
@@ -178,7 +178,7 @@ async fn a_guard_that_hangs_is_done_without() {
     assert_eq!(says(&outcome), ("unknown", "step 1 of block 1 was ended because the lease ended"));
 }
 
-/// Started as a process of its own by the test below.
+/// Started as a separate process by the test below.
 #[tokio::test]
 #[ignore = "it is the node that the next test kills"]
 async fn a_node_that_is_to_be_killed() {
@@ -194,7 +194,7 @@ async fn a_node_that_is_killed_leaves_no_command() {
     let mut node = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "lifetime::a_node_that_is_to_be_killed", "--ignored", "--nocapture"])
         .env("NODE_TO_BE_KILLED_IN", bench.dir.path())
-        // Its own temporary folder is never removed, so it goes where ours is.
+        // Its own temporary folder is never removed, so it is created inside ours.
         .env("TMPDIR", bench.dir.path())
         .stdout(Stdio::null())
         .spawn()

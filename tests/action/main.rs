@@ -1,5 +1,5 @@
 //! Actions against the real world: real processes behind the real guard, real sockets.
-#![expect(clippy::unwrap_used, reason = "what a test needs and does not get fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod command;
 mod forward;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::broadcast;
 
-/// Longer than anything here takes, also on a busy machine.
+/// Longer than anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 const GUARD: &str = env!("CARGO_BIN_EXE_hookonce");
 
@@ -104,7 +104,7 @@ impl Bench {
         String::from_utf8_lossy(&self.output.to_bytes()).into_owned()
     }
 
-    /// Waits for a file with a process's number in it.
+    /// Waits for a file with a pid in it.
     async fn pid(&self, name: &str) -> i32 {
         until(&format!("{name} has a number"), || self.read(name).ends_with('\n')).await;
         self.read(name).trim().parse().unwrap()
@@ -170,7 +170,7 @@ fn argv<const N: usize>(arguments: [&str; N]) -> CommandLine {
     CommandLine::Argv(arguments.into_iter().map(template).collect())
 }
 
-/// Waits for a fact.
+/// Waits until this is true.
 async fn until(what: &str, fact: impl Fn() -> bool) {
     let start = Instant::now();
     while !fact() {
@@ -179,7 +179,7 @@ async fn until(what: &str, fact: impl Fn() -> bool) {
     }
 }
 
-/// Is there such a process, and not only its remains?
+/// Is there such a process, and not a zombie?
 fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

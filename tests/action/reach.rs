@@ -1,4 +1,4 @@
-//! Where a URL with a field in it may lead, and where it may not, whatever the sender writes into the field.
+//! Where a URL with a field may lead, and where it may not, whatever value the sender puts into the field.
 
 use super::forward::TIMEOUT;
 use super::receiver::{Fixture, status};
@@ -72,11 +72,11 @@ const CLOSED: &[&str] = &[
     "1::1",
 ];
 
-/// Hosts that are an address, however it is written: what stands for `{host}`.
+/// Other spellings of IP addresses, to be used as `{host}`.
 const WRITTEN: &[&str] =
     &["2130706433", "0x7f000001", "0x7f.1", "127.1", "0177.0.0.1", "0", "0xA9FEA9FE", "3232235521"];
 
-/// Names to addresses, and how often each was asked for.
+/// A DNS resolver with fixed names, which counts the lookups of each.
 #[derive(Clone, Default)]
 struct Names {
     known: Arc<HashMap<String, Vec<IpAddr>>>,
@@ -88,7 +88,7 @@ impl Names {
         Self { known: Arc::new(known.into_iter().collect()), ..Self::default() }
     }
 
-    /// The first time the address that is known; from then on another.
+    /// Returns the known address the first time; from then on another.
     fn resolver(&self) -> DnsResolver {
         let names = self.clone();
         DnsResolver(Arc::new(move |name| {
@@ -127,12 +127,12 @@ fn check(outcome: &Outcome, what: &str) {
 }
 
 #[tokio::test]
-async fn no_name_leads_to_a_closed_address() {
+async fn no_name_resolves_to_a_forbidden_address() {
     assert!(CLOSED.len() >= 60, "{}", CLOSED.len());
     let addresses: Vec<IpAddr> = CLOSED.iter().map(|text| text.parse().unwrap()).collect();
     let open: IpAddr = "93.184.215.14".parse().unwrap();
     let alone = addresses.iter().enumerate().map(|(i, address)| (format!("n{i}.test"), vec![*address]));
-    // A name that has an open address too is no better.
+    // A name with an additional public address is refused, too.
     let mixed = addresses.iter().enumerate().map(|(i, address)| (format!("m{i}.test"), vec![open, *address]));
     let names = Names::new(alone.chain(mixed));
     let action = forward("http://{name}.test/", &[], &names);
@@ -147,7 +147,7 @@ async fn no_name_leads_to_a_closed_address() {
 }
 
 #[tokio::test]
-async fn no_address_leads_to_itself_however_it_is_written() {
+async fn no_spelling_of_a_forbidden_address_is_accepted() {
     let names = Names::default();
     for text in WRITTEN.iter().filter(|text| !text.contains('.')) {
         let action = forward("http://{host}/", &[], &names);
@@ -161,16 +161,16 @@ async fn no_address_leads_to_itself_however_it_is_written() {
         let bench = Bench::with(fields.into_iter().zip(labels.into_iter().map(str::to_owned)));
         check(&bench.act(&*action).await, text);
     }
-    // The host is the config's own, but a field has a say in the rest.
+    // The host is fixed in the config, but a field is part of the URL.
     for host in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[fe80::1]"] {
         let action = forward(&format!("http://{host}/hooks/{{repo}}"), &[], &names);
         check(&Bench::with([("repo", "r".to_owned())]).act(&*action).await, host);
     }
-    assert!(names.asked.lock().unwrap().is_empty(), "an address is not looked up");
+    assert!(names.asked.lock().unwrap().is_empty(), "an IP address is not looked up");
 }
 
 #[tokio::test]
-async fn what_is_no_label_of_a_host_is_never_asked_for() {
+async fn an_invalid_host_label_is_never_looked_up() {
     let names = Names::default();
     let action = forward("http://{name}.test/", &[], &names);
     for bad in ["", "a.b", "localhost:22", "a@b", "[::1]", "a/b", "a#", "a?b", "-a", "a b", "a\\b", "a%00", "é"] {
@@ -184,7 +184,7 @@ async fn what_is_no_label_of_a_host_is_never_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_connected_to_at_the_very_address_that_was_looked_at() {
+async fn an_allowed_host_is_connected_to_at_the_address_that_was_checked() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let port = fixture.url().rsplit(':').next().unwrap().split('/').next().unwrap().to_owned();
     let names = Names::new([("tenant.test".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
@@ -201,11 +201,11 @@ async fn what_is_allowed_is_connected_to_at_the_very_address_that_was_looked_at(
     let request = String::from_utf8(fixture.requests().remove(0)).unwrap();
     assert!(request.starts_with("POST /hooks/octo%2F..%2Fcat?ref=a%26b%3Dc HTTP/1.1\r\n"), "{request}");
     assert!(request.contains(&format!("host: tenant.test:{port}\r\n")), "{request}");
-    assert_eq!(names.asked.lock().unwrap().len(), 1, "the name would have been another by the second look");
+    assert_eq!(names.asked.lock().unwrap().len(), 1, "a second lookup would have returned another address");
 }
 
 #[tokio::test]
-async fn a_redirect_from_where_a_field_leads_is_not_followed() {
+async fn a_redirect_from_a_url_with_a_field_is_not_followed() {
     let inner = Fixture::serve(vec![status("200 OK", "")]).await;
     let outer = Fixture::serve(vec![status("302 Found", &format!("Location: {}\r\n", inner.url()))]).await;
     let url = outer.url().replace("/in", "/{repo}");
@@ -216,7 +216,7 @@ async fn a_redirect_from_where_a_field_leads_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_written_out_is_trusted_wherever_it_leads() {
+async fn a_url_without_fields_is_trusted_wherever_it_leads() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     assert_eq!(Bench::new().act(&*forward(&fixture.url(), &[], &Names::default())).await.word(), "delivered");
 }

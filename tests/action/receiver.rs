@@ -1,4 +1,4 @@
-//! A receiver that does as it is told: one script per request, byte by byte.
+//! A scripted receiver: one script per request, byte by byte.
 
 use super::*;
 use std::sync::Mutex;
@@ -20,12 +20,12 @@ pub(crate) enum Do {
     Drip,
 }
 
-/// This text.
+/// Writes this text.
 pub(crate) fn write(text: &str) -> Do {
     Do::Write(text.as_bytes().to_vec())
 }
 
-/// An answer of this status, with these further headers.
+/// A response with this status and these additional headers.
 pub(crate) fn status(line: &str, headers: &str) -> Vec<Do> {
     vec![write(&format!("HTTP/1.1 {line}\r\nContent-Length: 2\r\n{headers}\r\nok"))]
 }
@@ -38,7 +38,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Does the first script after the first request, and so on; the last one for all that follow.
+    /// Runs the first script after the first request, and so on; the last one for all that follow.
     pub(crate) async fn serve(scripts: Vec<Vec<Do>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! What a receiver gets beside the body, and over which connection.
+//! What a receiver gets besides the body, and over which connection.
 
 use super::forward::{TIMEOUT, to};
 use super::receiver::{Do, Fixture, status, write};
@@ -21,7 +21,7 @@ fn at(fixture: &Fixture) -> ReceiverPlan {
     ReceiverPlan::new((&*fixture.url()).into(), TIMEOUT)
 }
 
-/// Head lines and body of a request.
+/// Header lines and body of a request.
 fn parts(request: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
     let end = request.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     let head = String::from_utf8(request[..end].to_vec()).unwrap();
@@ -36,7 +36,7 @@ fn last(fixture: &Fixture, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn chosen_headers_of_the_sender_go_on_and_others_do_not() {
+async fn chosen_headers_of_the_sender_are_passed_on_and_others_are_not() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let pass = vec!["x-github-event".to_owned(), "x-token".to_owned(), "x-absent".to_owned()];
     let mut bench = Bench::body("{}");
@@ -77,7 +77,7 @@ async fn a_header_is_set_from_a_field_or_from_a_secret_and_one_that_cannot_be_is
 }
 
 #[tokio::test]
-async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_not() {
+async fn a_signed_request_passes_our_own_verifier_and_a_changed_byte_does_not() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let sign = Some(SigningKey(KEY.to_vec()));
     assert!(!format!("{sign:?}").contains("MfKQ"));
@@ -101,13 +101,17 @@ async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_no
         assert!(!believed(body.clone(), bench.at + Duration::from_secs(10)), "the time is signed");
         assert!(!believed([&body[..body.len() - 1], b"x"].concat(), bench.at));
         ids.extend(last(&fixture, "webhook-id"));
-        assert_eq!(last(&fixture, "content-type"), ["application/x-www-form-urlencoded"], "a signature says no type");
+        assert_eq!(
+            last(&fixture, "content-type"),
+            ["application/x-www-form-urlencoded"],
+            "a signature does not change the content type"
+        );
     }
     assert_eq!(ids, [bench.event.id.to_string(), format!("{}_2", bench.event.id)]);
 }
 
 #[tokio::test]
-async fn a_trace_goes_on_under_a_span_of_each_attempt_and_begins_with_the_event_otherwise() {
+async fn a_trace_continues_under_a_span_of_each_attempt_and_otherwise_begins_with_the_event() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let action = to(at(&fixture));
     let mut bench = Bench::body("{}");
@@ -132,7 +136,7 @@ async fn a_trace_goes_on_under_a_span_of_each_attempt_and_begins_with_the_event_
 }
 
 #[tokio::test]
-async fn a_receipt_keeps_the_headers_it_is_told_to_and_no_cookie() {
+async fn a_receipt_keeps_the_configured_headers_and_no_cookie() {
     let headers = "Content-Type: text/plain\r\nX-Upload: 7\r\nSet-Cookie: a=b\r\nX-Other: 1\r\n";
     let fixture = Fixture::serve(vec![status("200 OK", headers)]).await;
     let receipt_headers = vec!["x-upload".to_owned(), "content-type".to_owned()];
@@ -149,7 +153,7 @@ async fn a_receiver_has_its_own_limit_of_attempts_at_once() {
     assert_eq!([0, 1, 2].map(|part| action.concurrency_limit(part)), [Some(3), None, None]);
 }
 
-/// A receiver that speaks only HTTP/2, without TLS: what it got, and over how many connections.
+/// A receiver that speaks only HTTP/2 without TLS: its URL, its requests, and the number of its connections.
 async fn prior() -> (String, Arc<Mutex<Vec<(http::Version, Bytes)>>>, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());
@@ -166,7 +170,7 @@ async fn prior() -> (String, Arc<Mutex<Vec<(http::Version, Bytes)>>>, Arc<Atomic
                     let body = request.into_body().collect().await.unwrap().to_bytes();
                     let resets = body == "reset";
                     noted.lock().unwrap().push((version, body));
-                    // The stream of a service that fails is reset; its connection goes on.
+                    // The stream of a service that fails is reset; its connection stays open.
                     if resets { Err("told to") } else { Ok(http::Response::new(Full::new(Bytes::from("two")))) }
                 }
             });
@@ -193,7 +197,7 @@ async fn with_prior_knowledge_http_2_is_spoken_without_tls_over_one_connection()
 }
 
 #[tokio::test]
-async fn a_stream_that_is_reset_after_the_request_was_read_is_in_doubt_and_not_sent_again() {
+async fn a_stream_reset_after_the_request_was_read_is_in_doubt_and_not_resent() {
     let (url, seen, connections) = prior().await;
     let action = to(ReceiverPlan { http2: Http2Mode::Prior, ..ReceiverPlan::new((&*url).into(), TIMEOUT) });
     let outcome = Bench::body("reset").act(&*action).await;
@@ -203,8 +207,8 @@ async fn a_stream_that_is_reset_after_the_request_was_read_is_in_doubt_and_not_s
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
-    // It answers the first request of a connection, and hangs up at the second if that is another connection's first.
+async fn a_connection_is_reused() {
+    // It responds to the first request of a connection, and closes a second connection at its first request.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());
     let connections = Arc::<AtomicUsize>::default();
@@ -229,7 +233,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn an_answer_in_pieces_is_put_together_and_the_time_is_for_all_of_it() {
+async fn a_chunked_response_is_assembled_and_the_timeout_covers_all_of_it() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n";
     let fixture = Fixture::serve(vec![vec![write(chunked)], vec![write(&chunked[..60]), Do::Hang]]).await;
     let action = to(at(&fixture));

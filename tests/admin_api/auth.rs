@@ -1,4 +1,4 @@
-//! Who is let in: tokens, the login, and pages of others.
+//! Authentication: tokens, the login, and other sites' pages.
 
 use crate::support::{self, House};
 use crate::{IN, number, numbers, request};
@@ -16,7 +16,7 @@ token  = { env = "ALL_TOKEN" }
 tokens = [{ token = { env = "READ_TOKEN" }, may = "read" }, { token = { env = "FORGET_TOKEN" }, may = "forget" }]
 "#;
 
-/// A node whose admin port asks for a token.
+/// A node whose admin port requires a token.
 fn guarded() -> House {
     guarded_by("all-token-1")
 }
@@ -34,7 +34,7 @@ const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded")
 const HTML: (&str, &str) = ("accept", "text/html,*/*");
 
 #[tokio::test]
-async fn every_answer_says_how_little_a_browser_may_do_with_it() {
+async fn every_response_has_the_security_headers() {
     let house = House::new(&numbers(""));
     for path in ["/api/events", "/healthz", "/nowhere", "/metrics", "/api/openapi.json", "/api/events?x=1"] {
         let answer = house.ask("GET", path).await;
@@ -74,7 +74,7 @@ async fn each_token_may_do_what_it_may_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_login_gives_a_session_that_only_our_own_page_can_change_things_with_and_a_logout_ends_it() {
+async fn a_login_starts_a_session_that_only_our_own_page_can_use_for_changes_and_a_logout_ends_it() {
     let house = guarded();
     let event = house.deliver(IN, &number("d1", 1, "a")).await.event();
     house.quiet().await;
@@ -117,7 +117,7 @@ async fn a_login_gives_a_session_that_only_our_own_page_can_change_things_with_a
     assert_eq!(asked("GET", "/api/session", &[]).await.json()["may"], json!(null));
 }
 
-/// What a browser keeps of a login, asked for by this name.
+/// The cookie of a login, made under this host name.
 async fn logged_in(house: &House, host: &str, token: &str) -> String {
     let login = request(house, "POST", "/login", &[FORM, ("host", host)], &format!("token={token}")).await;
     assert_eq!(login.status, 200);
@@ -125,7 +125,7 @@ async fn logged_in(house: &House, host: &str, token: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_session_holds_on_every_node_that_has_its_token_and_may_what_the_token_may_there() {
+async fn a_session_is_valid_on_every_node_with_its_token_and_has_its_permission_there() {
     let (first, second, changed) = (guarded(), guarded(), guarded_by("all-token-4"));
     let name = ("host", "hooks.example");
     let asked = async |house: &House, cookie: &str, path: &str| {
@@ -144,8 +144,8 @@ async fn a_session_holds_on_every_node_that_has_its_token_and_may_what_the_token
     assert!(ends.is_string());
     assert_eq!(asked(&second, &all, "/api/session").await.json()["expires_at"], ends);
     assert_eq!(asked(&changed, &read, "/api/events").await.status, 200);
-    assert_eq!(asked(&changed, &all, "/api/events").await.status, 401, "its token is another one here");
-    // Whatever is changed in it: when it ends, whose it is, what proves it.
+    assert_eq!(asked(&changed, &all, "/api/events").await.status, 401, "another token is configured here");
+    // A change anywhere in it is noticed: its end, its id, its HMAC.
     let value = all.find('=').unwrap() + 1;
     for at in (value..all.len()).step_by(9) {
         let other = if &all[at..=at] == "0" { "1" } else { "0" };
@@ -154,7 +154,8 @@ async fn a_session_holds_on_every_node_that_has_its_token_and_may_what_the_token
     }
     assert_eq!(asked(&second, &all[..all.len() - 2], "/api/events").await.status, 401);
     assert_eq!(asked(&second, &format!("{all}00"), "/api/events").await.status, 401);
-    // Logged out on one, it is refused there; the other, which did not hear of it, only by who has the cookie no more.
+    // After a logout on one node the session is refused there. The other node, which does not know of it, still accepts
+    // a copy of the cookie; the browser has deleted its own.
     let out = request(&first, "POST", "/logout", &[name, ("cookie", &*all)], "").await;
     let given = out.header("set-cookie").unwrap();
     assert!(given.starts_with(&all[..value]) && given.contains("=; ") && given.ends_with("; Max-Age=0"), "{given}");
@@ -166,7 +167,7 @@ async fn a_session_holds_on_every_node_that_has_its_token_and_may_what_the_token
 async fn nodes_on_one_host_leave_each_other_s_sessions_alone() {
     let (first, second) = (guarded(), guarded());
     let port = |house: &House| house.admin_url("").rsplit(':').next().unwrap().to_owned();
-    // A browser keeps one cookie of a name for a host, whatever the port, and sends them all.
+    // A browser keeps one cookie of a name per host, whatever the port, and sends them all.
     let mut kept = std::collections::BTreeMap::new();
     for house in [&first, &second] {
         let cookie = logged_in(house, &format!("localhost:{}", port(house)), "all-token-1").await;
@@ -184,7 +185,7 @@ async fn nodes_on_one_host_leave_each_other_s_sessions_alone() {
 }
 
 #[tokio::test]
-async fn wrong_tokens_are_turned_back_ever_more_slowly_and_nobody_is_barred() {
+async fn wrong_tokens_are_refused_ever_more_slowly_and_no_client_is_locked_out() {
     let house = guarded();
     let login = async |token: &str, headers: &[(&str, &str)]| {
         request(&house, "POST", "/login", headers, &format!("token={token}")).await
@@ -210,14 +211,14 @@ async fn wrong_tokens_are_turned_back_ever_more_slowly_and_nobody_is_barred() {
     for _ in 0..5 {
         assert_eq!(login("wrong", &[FORM]).await.status, 401);
     }
-    assert_eq!(login("all-token-1", &[FORM]).await.status, 200, "nobody is barred");
+    assert_eq!(login("all-token-1", &[FORM]).await.status, 200, "no client is locked out");
     let log = house.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("WARN admin")).collect();
     assert!(lines[0].contains("reason=bad_token from=127.0.0.1 way=login times=1"), "{log}");
     assert!(!log.contains("wrong "), "{log}");
 }
 
-/// Guesses over one connection after another, until it is told to stop; how many were refused.
+/// Guesses over one connection after another until told to stop; counts the refusals.
 async fn guess(address: String, stop: Arc<AtomicBool>, refused: Arc<AtomicUsize>, n: usize) {
     let guess = |n: usize| match n % 3 {
         0 => format!("GET /api/events HTTP/1.1\r\nhost: t\r\nauthorization: Bearer guess-{n}\r\n\r\n"),
@@ -235,7 +236,7 @@ async fn guess(address: String, stop: Arc<AtomicBool>, refused: Arc<AtomicUsize>
             let sent = stream.write_all(guess(n).as_bytes()).await;
             match stream.read(&mut scrap).await {
                 Ok(1..) if sent.is_ok() => refused.fetch_add(1, Ordering::Relaxed),
-                _ => break, // closed without an answer
+                _ => break, // closed without a response
             };
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -243,14 +244,14 @@ async fn guess(address: String, stop: Arc<AtomicBool>, refused: Arc<AtomicUsize>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guesses_over_many_connections_are_refused_a_few_times_a_second_and_a_right_token_at_once() {
+async fn guesses_over_many_connections_are_throttled_and_a_right_token_is_accepted_at_once() {
     let house = guarded();
     let address = house.admin_url("").trim_start_matches("http://").to_owned();
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let guesses =
         (0..100).map(|n| tokio::spawn(guess(address.clone(), stop.clone(), refused.clone(), n))).collect::<Vec<_>>();
     support::until("the guesses are slow", || refused.load(Ordering::Relaxed) > 10).await;
-    tokio::time::sleep(Duration::from_secs(2)).await; // what was let through at first is answered
+    tokio::time::sleep(Duration::from_secs(2)).await; // the first requests are answered
     let (before, begun) = (refused.load(Ordering::Relaxed), Instant::now());
     let right = [("authorization", "Bearer all-token-1")];
     let mut slowest = Duration::ZERO;
@@ -280,7 +281,7 @@ async fn guesses_over_many_connections_are_refused_a_few_times_a_second_and_a_ri
 }
 
 #[tokio::test]
-async fn a_stranger_hears_of_its_session_only_that_a_login_is_needed() {
+async fn an_unauthenticated_session_says_only_that_a_login_is_needed() {
     let house = guarded();
     for headers in [&[][..], &[("authorization", "Bearer wrong")], &[("cookie", "hookonce=00")]] {
         let session = request(&house, "GET", "/api/session", headers, "").await;
@@ -292,7 +293,7 @@ async fn a_stranger_hears_of_its_session_only_that_a_login_is_needed() {
 }
 
 #[tokio::test]
-async fn a_method_that_there_is_not_is_answered_405_and_not_as_if_the_token_were_wrong() {
+async fn an_unsupported_method_gets_405_even_without_a_token() {
     let house = guarded();
     let forget = [("authorization", "Bearer forget-token-3")];
     for (method, path, allow) in [
@@ -336,7 +337,7 @@ async fn without_tokens_there_is_nothing_to_log_in_to_and_strangers_are_refused(
 }
 
 #[tokio::test]
-async fn who_asks_for_a_page_where_there_is_none_gets_one_that_says_so_and_programs_get_json() {
+async fn an_unknown_path_gives_browsers_a_page_and_programs_json() {
     let house = House::new(&numbers(""));
     for path in ["/nowhere", "/events/a/b", "/metrics/", "//evil.example/"] {
         let page = request(&house, "GET", path, &[HTML], "").await;

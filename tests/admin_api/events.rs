@@ -1,10 +1,10 @@
-//! Events found, looked at, replayed; deliveries explained; how things are.
+//! Events listed, shown and replayed; deliveries explained; the overview.
 
 use crate::support::{House, Sent, until};
 use crate::{IN, get, number, numbers, request};
 use serde_json::{Value, json};
 
-/// The numbers of these events, in their order.
+/// The numbers of these events, in order.
 fn found(page: &Value) -> Vec<u64> {
     page["events"].as_array().unwrap().iter().map(|event| event["fields"]["n"].as_u64().unwrap()).collect()
 }
@@ -49,7 +49,7 @@ async fn events_are_found_by_cause_time_field_and_text_and_paged_while_new_ones_
 }
 
 #[tokio::test]
-async fn an_event_is_shown_with_its_identities_in_words_its_body_as_text_and_what_it_took_the_place_of() {
+async fn an_event_is_shown_with_its_identities_its_body_as_text_and_what_it_superseded() {
     let route = "run = { steps = [\"false\"] }\nretry = { attempts = 5, first = \"1h\" }";
     let house = House::new(&format!(
         "\n[source.ghcr]\npreset = \"github-package\"\npath = \"/version/1\"\nsecret = {{ env = \"SECRET\" }}\n\
@@ -83,7 +83,7 @@ async fn an_event_is_shown_with_its_identities_in_words_its_body_as_text_and_wha
 }
 
 #[tokio::test]
-async fn all_that_match_are_counted_first_and_only_the_set_that_was_counted_is_replayed() {
+async fn a_bulk_replay_counts_first_and_replays_only_the_counted_set() {
     let house = House::new(&numbers(""));
     for n in 0..4 {
         house.deliver(IN, &number(&format!("d{n}"), 13, &format!("t{n}"))).await;
@@ -114,7 +114,7 @@ async fn all_that_match_are_counted_first_and_only_the_set_that_was_counted_is_r
 }
 
 #[tokio::test]
-async fn sources_are_told_as_check_tells_them_and_never_with_a_secret() {
+async fn sources_are_shown_as_check_shows_them_and_without_secrets() {
     let house = House::new(&numbers(""));
     let told = get(&house, "/api/sources").await;
     let checked = house.command(&["check", "--json"]).output().unwrap();
@@ -170,7 +170,7 @@ async fn a_pasted_delivery_is_explained_as_the_command_explains_it() {
 }
 
 #[tokio::test]
-async fn the_overview_counts_what_came_and_what_became_of_it_and_remembers_events_over_a_restart() {
+async fn the_overview_counts_deliveries_and_outcomes_and_restores_events_after_a_restart() {
     let mut house = House::new(&numbers(""));
     house.deliver(IN, &number("d1", 1, "a")).await;
     house.deliver(IN, &number("d1", 1, "a")).await;
@@ -220,7 +220,7 @@ async fn the_overview_counts_what_came_and_what_became_of_it_and_remembers_event
 }
 
 #[tokio::test]
-async fn an_event_is_found_by_its_whole_id_whatever_senders_call_theirs() {
+async fn an_event_is_found_by_its_complete_id_even_if_a_delivery_has_the_same_id() {
     let house = House::new(&numbers(""));
     let event = house.deliver(IN, &number("a", 1, "x")).await.event();
     let other = house.deliver(IN, &number(&event, 2, "x")).await.event();

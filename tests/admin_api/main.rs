@@ -1,5 +1,5 @@
-//! What people and their tools see of a node: the admin API, the door to it, metrics, and what must never be seen.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The admin port of a node: the API, authentication, metrics, and what must never be shown.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod auth;
 mod events;
@@ -29,7 +29,7 @@ const IN: &str = "/in";
 
 /// A source of bodies such as `{"n":1,"tag":"a"}`, whose command fails for 13.
 fn numbers(admin: &str) -> String {
-    // Where the admin port has an address of its own, the house asks for the other one too.
+    // If the admin port has a fixed section, the webhook port needs a free address, too.
     let listen = if admin.is_empty() { "" } else { "listen = \"127.0.0.1:0\"" };
     format!(
         r#"
@@ -68,7 +68,7 @@ async fn request(house: &House, method: &str, path: &str, headers: &[(&str, &str
     Answer { status, headers, body: response.bytes().await.unwrap().to_vec() }
 }
 
-/// Somebody who answers everything with this, for as long as the test lasts: where.
+/// A server that responds to everything with this, for as long as the test lasts; returns its address.
 async fn parrot(answer: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -88,7 +88,7 @@ async fn parrot(answer: &str) -> String {
     address
 }
 
-/// An HTTP answer with this body.
+/// An HTTP response with this body.
 fn http(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }

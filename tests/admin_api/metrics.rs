@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, and the files that go by their names.
+//! Metrics for Prometheus, and the contributed files that use their names.
 
 use crate::support::{House, PATIENCE, SECRET, Sent};
 use crate::{IN, http, number, numbers, parrot};
@@ -12,7 +12,7 @@ async fn metrics(house: &House) -> String {
 }
 
 #[tokio::test]
-async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
+async fn deliveries_and_outcomes_are_counted_under_bounded_labels() {
     let house = House::new(&numbers(""));
     house.deliver(IN, &number("d1", 1, "a")).await;
     house.deliver(IN, &number("d1", 1, "a")).await;
@@ -44,7 +44,7 @@ async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
         "hookonce_oldest_waiting_event_seconds 0",
         "hookonce_leases_lost_total 0",
         "hookonce_request_bodies_bytes 0",
-        // The repeat was found beside the claims.
+        // The duplicate was found by a reader, without a claim.
         "hookonce_claim_batch_size_sum 2.0",
         r#"hookonce_store_call_duration_seconds_count{call="claim"} 2"#,
     ] {
@@ -64,7 +64,7 @@ async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
 }
 
 #[tokio::test]
-async fn a_repeat_that_hears_the_kept_answer_is_counted_by_its_identity_and_another_body_is_refused() {
+async fn a_duplicate_that_gets_the_kept_response_is_counted_by_its_identity_and_another_body_is_refused() {
     let receiver = parrot(&http("{\"ok\":true}")).await;
     let house = House::new(&format!(
         "[source.api]\npreset = \"idempotency-key\"\npath = \"{IN}\"\n\
@@ -99,7 +99,7 @@ async fn a_repeat_that_hears_the_kept_answer_is_counted_by_its_identity_and_anot
     );
 }
 
-/// The names of all metrics, without what a histogram adds to its own.
+/// The names of all metrics, without the suffixes of histograms.
 async fn names() -> BTreeSet<String> {
     let house = House::new(&numbers(""));
     let told = metrics(&house).await;
@@ -113,7 +113,7 @@ fn contrib(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_dashboard_and_the_alerts_name_only_metrics_that_there_are() {
+async fn the_dashboard_and_the_alerts_name_only_existing_metrics() {
     let there = names().await;
     for file in ["grafana.json", "alerts.yml"] {
         let text = contrib(file);
@@ -124,7 +124,7 @@ async fn the_dashboard_and_the_alerts_name_only_metrics_that_there_are() {
             assert!(there.contains(&name) || there.contains(base), "{file} names {name}");
             named += 1;
         }
-        assert!(named > 5, "{file} names nothing");
+        assert!(named > 5, "{file} names no metric");
     }
     let grafana: serde_json::Value = serde_json::from_str(&contrib("grafana.json")).unwrap();
     assert!(grafana["panels"].as_array().unwrap().len() > 5);
@@ -155,7 +155,7 @@ async fn a_collector_that_asks_for_openmetrics_gets_it_and_the_node_label_outliv
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_left_alone_shows_in_the_metrics() {
+async fn a_receiver_with_an_open_circuit_shows_in_the_metrics() {
     let house = House::new(
         "[source.s]\npath = \"/in\"\nverify = { scheme = \"github\", secret = { env = \"SECRET\" } }\n\
          [[source.s.route]]\nname = \"away\"\nforward = { url = \"http://127.0.0.1:1/\" }\n\
@@ -178,8 +178,8 @@ async fn a_receiver_that_is_left_alone_shows_in_the_metrics() {
 async fn prometheus_reads_the_metrics_and_the_alerts() {
     let promtool = format!("{}/target/tools/prometheus/usr/bin/promtool", env!("CARGO_MANIFEST_DIR"));
     if !std::path::Path::new(&promtool).exists() {
-        assert!(std::env::var_os("HOOKONCE_TOOLS").is_none(), "./test installs promtool, and it is not there");
-        eprintln!("promtool is not here; ./test installs it");
+        assert!(std::env::var_os("HOOKONCE_TOOLS").is_none(), "promtool is missing; ./test installs it");
+        eprintln!("promtool is missing; ./test installs it");
         return;
     }
     let house = House::new(&numbers(""));
@@ -200,7 +200,7 @@ async fn prometheus_reads_the_metrics_and_the_alerts() {
 }
 
 #[test]
-fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
+fn counting_a_delivery_costs_a_small_part_of_judging_it() {
     use hookonce::decide::claim::MatchedBy;
     use hookonce::decide::delivery::{Delivery, borrow_headers};
     use hookonce::decide::id::{Digest, EventId};
@@ -233,8 +233,8 @@ fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
         let verdict = judge(source, &delivery, &mut || EventId([1; 16]));
         assert!(matches!(verdict, judge::Verdict::Events(_)), "{verdict:?}");
     };
-    // What it costs, not how long it takes where others want the processor too; and both by turns, because a processor
-    // that is shared is not always equally fast.
+    // CPU time, not elapsed time, because other processes use the CPU too; and both in turns, because a shared CPU is
+    // not always equally fast.
     let spent = |what: &dyn Fn(u32)| {
         let now = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

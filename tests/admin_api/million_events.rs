@@ -1,12 +1,12 @@
-//! A million events in SQLite: how long people wait for a page, and by which way it is found.
-//! `HOOKONCE_FULL=1 cargo nextest run --release --test admin_api million --no-capture` prints it.
+//! A million events in SQLite: how long a page takes, and which index it uses. `HOOKONCE_FULL=1 cargo nextest run
+//! --release --test admin_api million --no-capture` prints it.
 
 use hookonce::decide::time::Timestamp;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{DeclaredFields, EventQuery, Inspect, Store, StoreBackend};
 use std::time::{Duration, Instant};
 
-/// Fills the store with so many events, by SQL: nine in ten done, some dead, a few waiting.
+/// Fills the store with this many events, by SQL: nine in ten done, some dead, a few waiting.
 fn fill(path: &std::path::Path, many: u64) {
     let db = rusqlite::Connection::open(path).unwrap();
     db.pragma_update(None, "synchronous", "off").unwrap();
@@ -49,7 +49,7 @@ async fn a_page_and_an_overview_of_a_million_events_come_quickly() {
     store.declare(declared()).await.unwrap();
     drop(store);
     fill(&path, many);
-    // The note of the last write is older than what was filled in.
+    // The note of the last write is older than what was inserted.
     for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
         if entry.path() != path && entry.file_name().to_string_lossy().contains("lock") {
             std::fs::remove_file(entry.path()).unwrap();
@@ -123,7 +123,7 @@ async fn a_page_and_an_overview_of_a_million_events_come_quickly() {
     assert!(slowest < most, "a page takes {slowest:?}");
 }
 
-/// Prints by which way the pages are found.
+/// Prints the query plans of the pages.
 fn plans(path: &std::path::Path) {
     let db = rusqlite::Connection::open(path).unwrap();
     for sql in [
@@ -142,7 +142,7 @@ fn plans(path: &std::path::Path) {
     }
 }
 
-/// Prints what the indexes for people cost a claim: the same claims with them and without, in turns.
+/// Prints what the indexes for lists cost a claim: the same claims with and without them, in turns.
 async fn indexes(store: &SqliteStore, path: &std::path::Path) {
     use hookonce::store::conformance::making;
     const DROP: &str = "drop index if exists events_source; drop index if exists events_superseded";
@@ -154,7 +154,7 @@ async fn indexes(store: &SqliteStore, path: &std::path::Path) {
     for round in 0..10 {
         let with = round % 2;
         db.execute_batch(if with == 1 { MAKE } else { DROP }).unwrap();
-        // What making an index leaves behind is not what a claim costs.
+        // The checkpoint after creating an index is not part of a claim's cost.
         db.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(())).unwrap();
         let start = Instant::now();
         for batch in 0..20 {

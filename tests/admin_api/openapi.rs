@@ -1,4 +1,4 @@
-//! The document that describes the API is true: by its own examples, by what a node answers, and by schemathesis.
+//! The `OpenAPI` document is true: by its own examples, by a node's responses, and by schemathesis.
 
 use crate::support::{House, Sent};
 use crate::{IN, number, numbers, request};
@@ -9,7 +9,7 @@ fn document() -> Value {
     serde_json::from_str(hookonce::internals::admin::openapi_document()).unwrap()
 }
 
-/// What is wrong with a value by this schema: the part of JSON Schema that the document uses.
+/// The violations of this schema: supports the part of JSON Schema that the document uses.
 fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(path) = schema["$ref"].as_str() {
         return wrong(all, all.pointer(&path[1..]).unwrap(), value, at);
@@ -74,7 +74,7 @@ fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     found
 }
 
-/// The object that has the members of all parts of this one.
+/// The object with the members of all parts of this one.
 fn merged(all: &Value, schema: &Value) -> Value {
     if let Some(path) = schema["$ref"].as_str() {
         return merged(all, all.pointer(&path[1..]).unwrap());
@@ -117,7 +117,7 @@ fn every_example_fits_its_schema() {
 }
 
 #[tokio::test]
-async fn what_a_node_answers_fits_the_document_and_every_operation_is_there() {
+async fn every_response_of_a_node_fits_the_document_and_every_operation_exists() {
     let house = House::new(&numbers(""));
     let event = house.deliver(IN, &number("d1", 13, "a")).await.event();
     house.deliver(IN, &number("d1", 13, "a")).await;
@@ -128,10 +128,10 @@ async fn what_a_node_answers_fits_the_document_and_every_operation_is_there() {
     let mut asked = 0;
     for (path, method, operation) in operations(&all) {
         if path == "/api/tail" {
-            continue; // it takes anything behind the `?`, and never ends
+            continue; // a stream never ends
         }
         let streams = operation["responses"]["200"]["content"]["text/event-stream"].is_object();
-        // Deleting comes last in the document's order of methods, and is asked of what is not there.
+        // Deleting comes last in the document's order of methods, and is tried with an unknown event.
         let name = if method == "DELETE" { "nobody" } else { &event };
         let mut url = path.replace("{event}", name);
         if path == "/api/replay" {
@@ -157,7 +157,7 @@ async fn what_a_node_answers_fits_the_document_and_every_operation_is_there() {
     assert!(asked > 18, "only {asked}");
 }
 
-/// Where `./test` puts what it installs.
+/// Where `./test` installs it.
 fn schemathesis() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/schemathesis/bin/schemathesis")
 }
@@ -165,8 +165,8 @@ fn schemathesis() -> std::path::PathBuf {
 #[tokio::test]
 async fn schemathesis_finds_nothing() {
     if !schemathesis().exists() {
-        assert!(std::env::var_os("HOOKONCE_TOOLS").is_none(), "./test installs schemathesis, and it is not there");
-        eprintln!("schemathesis is not here; ./test installs it");
+        assert!(std::env::var_os("HOOKONCE_TOOLS").is_none(), "schemathesis is missing; ./test installs it");
+        eprintln!("schemathesis is missing; ./test installs it");
         return;
     }
     let house = House::new(&numbers(""));
@@ -174,7 +174,7 @@ async fn schemathesis_finds_nothing() {
         house.deliver(IN, &number(&format!("d{n}"), 10 + n, "a")).await;
     }
     house.quiet().await;
-    // What never ends is not for it: streams are tested by themselves.
+    // Endless responses are left out: streams have their own tests.
     let examples = if std::env::var_os("HOOKONCE_FULL").is_some() { "50" } else { "8" };
     let seed = crate::seed::given_or(7).to_string();
     let run = Command::new(schemathesis())

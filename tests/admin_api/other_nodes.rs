@@ -1,4 +1,4 @@
-//! What did not become an event is visible, on whichever node it arrived.
+//! Deliveries that made no event are visible on every node.
 
 use crate::support::House;
 use crate::{IN, get, http, number, numbers, parrot, request};
@@ -46,7 +46,7 @@ async fn refused_and_ignored_deliveries_are_shown_with_the_reason_and_without_th
         let house = &house;
         async move { get(house, &path).await["deliveries"].as_array().unwrap().len() }
     };
-    assert_eq!((left("ignored").await, left("refused").await), (64, 1), "each kind has room of its own");
+    assert_eq!((left("ignored").await, left("refused").await), (64, 1), "each kind has its own limit");
     for wrong in ["", "refused,", "refused,accepted", "refused ignored"] {
         assert_eq!(house.ask("GET", &format!("/api/deliveries?verdict={wrong}")).await.status, 400, "{wrong}");
     }
@@ -67,7 +67,7 @@ async fn the_path_of_the_first_release_lists_the_refused_and_ignored_deliveries_
 }
 
 #[tokio::test]
-async fn any_node_shows_what_the_others_turned_away_and_names_who_did_not_answer() {
+async fn any_node_shows_the_others_rejected_deliveries_and_names_peers_that_did_not_respond() {
     let tokens = "[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"ALL_TOKEN\" }\n";
     let start = |admin: &str| {
         let mut house = House::empty(&numbers(admin));
@@ -96,11 +96,11 @@ async fn any_node_shows_what_the_others_turned_away_and_names_who_did_not_answer
     assert_eq!((reasons(&own).len(), own["nodes"].as_array().unwrap().len()), (1, 1));
     let stranger = start(&peers("WRONG"));
     let told = request(&stranger, "GET", "/api/deliveries?verdict=refused,ignored", &bearer, "").await.json();
-    assert_eq!(told["nodes"][1]["why"], json!("it answered 401"));
+    assert_eq!(told["nodes"][1]["why"], json!("it responded with 401"));
 }
 
 #[tokio::test]
-async fn what_became_of_a_delivery_is_found_by_its_id_whatever_became_of_it() {
+async fn the_verdict_on_a_delivery_is_found_by_its_id() {
     let config = numbers("").replace("once   =", "# once =");
     let once =
         "[source.numbers.once]\nper = [\"delivery\"]\nchange = { of = [\"tag\"], to = [\"n\"], order = \"n\" }\n";
@@ -132,11 +132,11 @@ async fn what_became_of_a_delivery_is_found_by_its_id_whatever_became_of_it() {
         house.deliver(IN, &number("forged-2", 9, "a").with("x-hub-signature-256", "sha256=00")).await;
     }
     let left = get(&house, "/api/deliveries?verdict=refused,ignored&text=other").await;
-    assert_eq!(reasons(&left), [pair("ignored", "filtered")], "forged ones push out nothing but forged ones");
+    assert_eq!(reasons(&left), [pair("ignored", "filtered")], "forged deliveries evict only forged ones");
 }
 
 #[tokio::test]
-async fn a_peer_that_lies_answers_garbage_or_never_ends_is_named_and_changes_nothing() {
+async fn a_peer_that_sends_lies_garbage_or_an_endless_response_is_named_and_changes_nothing() {
     let row = json!({
         "at": "2026-01-01T00:00:00Z", "node": { "x": 1 }, "source": ["<b>"], "path": null, "verdict": "refused",
         "status": 401, "reason": { "deep": [] }, "why": "w".repeat(5000), "delivery": 7, "bytes": 3, "more": "than asked",
@@ -177,7 +177,7 @@ async fn a_peer_that_lies_answers_garbage_or_never_ends_is_named_and_changes_not
     assert!(answered[2..].iter().all(|answered| !answered), "{nodes:#?}");
     let all = told["deliveries"].as_array().unwrap();
     assert_eq!(all.len(), 2);
-    // What it says is cut to the shape and the length of what a node says.
+    // Its values are truncated to the types and lengths of a node's response.
     assert_eq!((&all[1]["source"], &all[1]["delivery"], &all[1]["node"]), (&Value::Null, &Value::Null, &json!("liar")));
     assert_eq!((&all[1]["reason"], all[1]["why"].as_str().unwrap().chars().count()), (&json!(""), 401));
     assert!(all[1].get("more").is_none());

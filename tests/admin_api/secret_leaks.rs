@@ -1,4 +1,4 @@
-//! What must never be seen: eight canaries, looked for in everything that comes out.
+//! Secrets that must never be shown: eight canaries, searched for in all output.
 
 use crate::request;
 use crate::support::{House, PATIENCE, Sent, until};
@@ -7,7 +7,7 @@ use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use serde_json::json;
 use std::time::Duration;
 
-/// Each is somewhere it belongs, and must be nowhere else.
+/// Each is used where it belongs, and must appear nowhere else.
 const SECRET_NOW: &str = "canary-secret-now-1a2b";
 const SECRET_NEXT: &str = "canary-secret-next-3c4d";
 const ADMIN_TOKEN: &str = "canary-admin-token-5e6f";
@@ -36,7 +36,7 @@ name = "act"
 run  = { steps = ["env; cat", "test $HOOKONCE_FIELD_N != 13"] }
 "#;
 
-/// What a sender sends, signed, with what must not be kept.
+/// A signed delivery with headers that must not be stored.
 fn sent(id: &str, n: u64, secret: &str) -> Sent {
     let scheme = VerificationScheme::Github(SourceSecrets::new(vec![secret.as_bytes().to_vec()]));
     let body = format!("{{\"n\":{n},\"ref\":\"r\",\"after\":\"a\",\"commits\":[]}}");
@@ -52,7 +52,7 @@ fn signature(sent: &Sent) -> String {
 }
 
 #[tokio::test]
-async fn no_secret_signature_cookie_or_authorization_is_in_any_answer_log_command_or_file() {
+async fn no_secret_signature_cookie_or_authorization_is_in_any_response_log_command_or_file() {
     let mut house = House::empty(CONFIG);
     let env = [
         ("SECRET_NOW", SECRET_NOW),
@@ -139,7 +139,7 @@ async fn no_secret_signature_cookie_or_authorization_is_in_any_answer_log_comman
     ] {
         let output = house.command(args).envs(env).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(said.len() > 10, "{args:?} says nothing");
+        assert!(said.len() > 10, "{args:?} prints nothing");
         seen.push((format!("{args:?}"), said));
     }
     house.stop();
@@ -154,7 +154,7 @@ async fn no_secret_signature_cookie_or_authorization_is_in_any_answer_log_comman
     search(&seen, &all);
 }
 
-/// Looks for every canary and every signature in everything that was seen.
+/// Searches for every canary and every signature in all collected output.
 fn search(seen: &[(String, String)], all: &[Sent]) {
     let signatures: Vec<String> = all.iter().map(signature).collect();
     for (place, text) in seen {
@@ -162,11 +162,11 @@ fn search(seen: &[(String, String)], all: &[Sent]) {
             assert!(!text.contains(canary), "{canary} is in {place}:\n{text}");
         }
     }
-    assert!(seen.iter().any(|(_, text)| text.contains("d1")), "the test looks at nothing");
+    assert!(seen.iter().any(|(_, text)| text.contains("d1")), "the test searches nothing");
 }
 
 #[tokio::test]
-async fn neither_is_it_in_the_log() {
+async fn no_secret_is_in_the_log() {
     let mut house = House::empty(CONFIG);
     let mut serve = house.command(&["serve"]);
     serve.env("SECRET_NOW", SECRET_NOW).env("SECRET_NEXT", SECRET_NEXT).env("ADMIN_TOKEN", ADMIN_TOKEN);

@@ -1,4 +1,4 @@
-//! What happens, as it happens.
+//! The live stream.
 
 use crate::support::{House, PATIENCE};
 use crate::{IN, get, number, numbers, postgres, redis};
@@ -24,7 +24,7 @@ impl Reader {
         Self { response, text: String::new() }
     }
 
-    /// The next with a kind: its kind, its document, and its id.
+    /// The next message: its kind, its document, and its id.
     async fn next(&mut self) -> Option<(String, Value, String)> {
         loop {
             while let Some(end) = self.text.find("\n\n") {
@@ -40,7 +40,7 @@ impl Reader {
         }
     }
 
-    /// All kinds until the event of this number has ended.
+    /// All messages until the event of this number has ended.
     async fn until_ended(&mut self, n: u64) -> Vec<(String, Value)> {
         let mut all = Vec::new();
         while let Some((kind, document, _)) = self.next().await {
@@ -50,12 +50,12 @@ impl Reader {
                 return all;
             }
         }
-        panic!("it ended before: {all:?}");
+        panic!("the stream ended before: {all:?}");
     }
 }
 
 #[tokio::test]
-async fn states_deliveries_and_output_are_told_as_they_happen() {
+async fn states_deliveries_and_output_are_streamed_live() {
     let house = House::new(&numbers(""));
     let mut reader = Reader::open(&house, "", &[]).await;
     house.deliver(IN, &number("d0", 1, "no")).await;
@@ -78,7 +78,7 @@ async fn states_deliveries_and_output_are_told_as_they_happen() {
 }
 
 #[tokio::test]
-async fn every_stream_asks_proxies_to_pass_on_what_comes_at_once() {
+async fn every_stream_asks_proxies_not_to_buffer() {
     let house = House::new(&numbers(""));
     let client = reqwest::Client::new();
     for path in ["/api/live", "/api/live?output=0&few=1", "/api/live?tail=1", "/api/tail"] {
@@ -89,7 +89,7 @@ async fn every_stream_asks_proxies_to_pass_on_what_comes_at_once() {
 }
 
 #[tokio::test]
-async fn a_reader_hears_only_what_it_asked_for_and_one_that_comes_back_reads_anew() {
+async fn a_client_gets_only_what_it_asked_for_and_one_that_reconnects_is_told_to_reload() {
     let house = House::new(&numbers(""));
     let first = house.deliver(IN, &number("d1", 1, "a")).await.event();
     house.quiet().await;
@@ -121,9 +121,9 @@ async fn a_tail_says_why_an_event_is_dead_and_leaves_accepted_deliveries_out() {
 }
 
 #[tokio::test]
-async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
+async fn a_slow_client_is_disconnected_and_too_many_clients_are_refused() {
     let house = House::new(&numbers(""));
-    // A socket that takes little, and is not read from while more is said than it and the node hold.
+    // A socket with a small buffer, which is not read while more is sent than it and the node hold.
     let address = house.admin_url("").replace("http://", "");
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -132,7 +132,7 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
         .await
         .unwrap();
     let sent = number(&"d".repeat(250), 1, "no");
-    // As much as the kernel may hold for it, in messages of more than 500 bytes, and more than the node holds.
+    // As much as the kernel may buffer for it, in messages of more than 500 bytes, and more than the node buffers.
     let most = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap();
     let most: usize = most.split_whitespace().last().unwrap().parse().unwrap();
     for _ in 0..=(most / 500 + 2_000) / 500 {
@@ -155,7 +155,7 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
 }
 
 #[tokio::test]
-async fn who_wants_few_is_told_that_there_was_more_and_hears_on() {
+async fn a_client_that_wants_few_messages_gets_more_and_stays_connected() {
     let house = House::new(&numbers(""));
     let mut reader = Reader::open(&house, "?output=0&few=1", &[]).await;
     let sent = number("d1", 1, "no");
@@ -165,7 +165,7 @@ async fn who_wants_few_is_told_that_there_was_more_and_hears_on() {
     while reader.next().await.expect("the stream goes on").0 != "more" {
         told += 1;
     }
-    assert!((1..=80).contains(&told), "{told} of 400 were told in about a second");
+    assert!((1..=80).contains(&told), "{told} of 400 were sent in about a second");
     let last = house.deliver(IN, &number("d2", 2, "a")).await.event();
     loop {
         let (_, document, _) = reader.next().await.expect("the stream goes on");
@@ -176,7 +176,7 @@ async fn who_wants_few_is_told_that_there_was_more_and_hears_on() {
 }
 
 #[tokio::test]
-async fn who_opens_the_page_of_a_running_command_has_its_output_from_the_beginning_and_once() {
+async fn a_client_of_a_running_command_gets_its_output_from_the_beginning_and_once() {
     let wait = "until test -e more; do sleep 0.02; done; printf '\\\\303'; sleep 0.2; printf '\\\\251 late\\\\n'; \
                 until test -e go; do sleep 0.02; done";
     let config = numbers("").replace("test $HOOKONCE_FIELD_N != 13", wait);
@@ -201,18 +201,18 @@ async fn who_opens_the_page_of_a_running_command_has_its_output_from_the_beginni
         assert_eq!((&*kind, document.get("so_far")), ("output", None));
         late += document["text"].as_str().unwrap();
     }
-    assert_eq!(late, "é late\n", "a character that is written in two pieces is one");
+    assert_eq!(late, "é late\n", "a character written in two pieces is one");
     std::fs::write(house.path("go"), "").unwrap();
     house.quiet().await;
-    // It is over: what it wrote is with its attempt, and nothing is told as new.
+    // It has ended: its output is with its attempt, and nothing is sent as new.
     let mut third = Reader::open(&house, &format!("?event={event}"), &[]).await;
     house.ask("POST", &format!("/api/events/{event}/replay")).await;
     let (kind, document, _) = third.next().await.unwrap();
     assert_eq!((&*kind, &document["state"]), ("state", &json!("waiting")));
 }
 
-/// One node receives and another acts; who looks at the first is told to look again, and not all the time.
-async fn what_another_node_writes_is_a_reason_to_look_again(store: &str) {
+/// One node receives and another acts; a client of the first is told to load again, but not continuously.
+async fn writes_of_another_node_cause_more(store: &str) {
     let wait = "until test -e go; do sleep 0.02; done";
     let config =
         format!("store = {{ env = \"STORE\" }}\n{}", numbers("").replace("test $HOOKONCE_FIELD_N != 13", wait));
@@ -247,18 +247,18 @@ async fn what_another_node_writes_is_a_reason_to_look_again(store: &str) {
             told.extend((kind == "more").then(|| id.parse::<i64>().unwrap()));
         }
     }
-    // The store's clock is told to nodes from time to time, so a second of it may seem a little shorter.
+    // The store's clock is read by nodes only from time to time, so a second of it may seem a little shorter.
     assert!(told.windows(2).all(|pair| pair[1] - pair[0] > 900_000), "{told:?}");
 }
 
 #[tokio::test]
-async fn what_another_node_writes_to_postgresql_is_a_reason_to_look_again() {
+async fn writes_of_another_node_to_postgresql_cause_more() {
     let server = postgres::Server::start().await;
-    what_another_node_writes_is_a_reason_to_look_again(&server.url(&server.database().await)).await;
+    writes_of_another_node_cause_more(&server.url(&server.database().await)).await;
 }
 
 #[tokio::test]
-async fn what_another_node_writes_to_redis_is_a_reason_to_look_again() {
+async fn writes_of_another_node_to_redis_cause_more() {
     let server = redis::Server::start();
-    what_another_node_writes_is_a_reason_to_look_again(&server.url("live")).await;
+    writes_of_another_node_cause_more(&server.url("live")).await;
 }

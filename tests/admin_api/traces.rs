@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The fields of a protobuf message: numbers, and a number or bytes.
+/// The fields of a protobuf message: number, and a number or bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -50,7 +50,7 @@ fn number_of(message: &[u8], field: u64) -> u64 {
     fields(message).iter().find(|(found, ..)| *found == field).map_or(0, |(_, number, _)| *number)
 }
 
-/// Attributes that are texts, by their name.
+/// Text attributes, by name.
 fn attributes(message: &[u8], field: u64) -> Value {
     let one =
         |pair: &[u8]| (text(pair, 1), each(pair, 2).next().map(|value| text(value, 1)).unwrap_or_default().into());
@@ -68,7 +68,7 @@ fn span(message: &[u8]) -> Value {
     })
 }
 
-/// Takes OTLP over HTTP and keeps the spans.
+/// Accepts OTLP over HTTP and keeps the spans.
 async fn collector() -> (String, Arc<Mutex<Vec<Value>>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (url, spans) = (format!("http://{}", listener.local_addr().unwrap()), Arc::new(Mutex::new(Vec::new())));
@@ -146,8 +146,11 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     let handed_on = format!("within 00-{trace}-{}-01", attempt["spanId"].as_str().unwrap());
     assert!(shown.contains(&handed_on), "a command's parent is the attempt that the collector has: {shown}");
     assert!(receive["start"].as_u64() > Some(0) && receive["start"].as_u64() <= attempt["end"].as_u64());
-    assert_eq!((receive["kind"].as_u64(), attempt["kind"].as_u64()), (Some(2), Some(1)), "a server's, and internal");
+    assert_eq!((receive["kind"].as_u64(), attempt["kind"].as_u64()), (Some(2), Some(1)), "server and internal");
     let failed = all.iter().find(|span| span["name"] == "attempt" && span["traceId"] != *trace).unwrap();
     assert_eq!((failed["status"]["code"].as_u64(), told(failed, "outcome")), (Some(2), "failed"));
-    assert!(all.iter().all(|span| span["traceId"] != *"1".repeat(32)), "a sender that does not sample is obeyed");
+    assert!(
+        all.iter().all(|span| span["traceId"] != *"1".repeat(32)),
+        "a trace that the sender does not sample is not recorded"
+    );
 }

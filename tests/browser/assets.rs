@@ -1,4 +1,4 @@
-//! How the files of the page are served, seen without a browser.
+//! How the dashboard's files are served, without a browser.
 
 use crate::config;
 use crate::support::House;
@@ -13,7 +13,7 @@ async fn get(house: &House, path: &str, header: Option<(&str, &str)>) -> (u16, r
 }
 
 #[tokio::test]
-async fn the_document_is_asked_for_again_and_its_files_are_kept_for_ever() {
+async fn the_document_is_revalidated_and_its_files_are_cached_for_ever() {
     let house = House::new(&config("true"));
     let (status, headers, text) = get(&house, "/", None).await;
     assert_eq!(status, 200);
@@ -37,7 +37,7 @@ async fn the_document_is_asked_for_again_and_its_files_are_kept_for_ever() {
 }
 
 #[tokio::test]
-async fn the_policy_lets_nothing_in_from_elsewhere_and_nothing_run_that_is_written_in_the_page() {
+async fn the_content_security_policy_allows_no_other_origin_and_no_inline_script() {
     let house = House::new(&config("true"));
     let (_, headers, text) = get(&house, "/events", None).await;
     let policy = headers["content-security-policy"].to_str().unwrap();

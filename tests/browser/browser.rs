@@ -1,5 +1,4 @@
-//! A browser in a house of its own: Debian's chromium, driven over `WebDriver`, in a temporary profile that goes with
-//! it.
+//! A browser of its own for each test: Debian's chromium, driven over `WebDriver`, with a temporary profile.
 
 use crate::support::{PATIENCE, until};
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
@@ -16,7 +15,7 @@ pub(crate) const ENTER: char = '\u{e007}';
 pub(crate) const ESCAPE: char = '\u{e00c}';
 pub(crate) const TAB: char = '\u{e004}';
 
-/// What every page carries from its first moment: it notes whatever must not happen.
+/// Injected into every page from the start: it records whatever must not happen.
 const WATCH: &str = r"
 window.seen = { violations: [], dialogs: [], errors: [] };
 document.addEventListener('securitypolicyviolation', (e) => seen.violations.push(e.violatedDirective + ' ' + e.blockedURI + ' ' + e.sample));
@@ -31,7 +30,7 @@ pub(crate) struct Browser {
     driver: Driver,
 }
 
-/// The driver and what it started. Everything ends when it is dropped, also after a failed test.
+/// The driver and its child processes. All end on drop, even after a failed test.
 struct Driver {
     child: Child,
     address: String,
@@ -43,7 +42,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
-        // The browser is a child of the driver, and outlives it. Its profile is its own, so it is known by it.
+        // The browser is a child of the driver, and outlives it. It is found by its profile, which is unique.
         let profile = self.profile.path().display().to_string();
         let patience = Instant::now() + PATIENCE;
         while Instant::now() < patience {
@@ -69,7 +68,7 @@ fn processes_naming(text: &str) -> Vec<Pid> {
 }
 
 impl Browser {
-    /// A browser whose window has this size.
+    /// A browser with this window size.
     pub(crate) async fn new(width: u32, height: u32) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut child = Command::new("chromedriver")
@@ -110,7 +109,7 @@ impl Browser {
         browser
     }
 
-    /// Asks the driver something `WebDriver` has no word for.
+    /// Sends a driver command that `WebDriver` does not define.
     async fn ask(&self, path: &str, what: Json) -> Json {
         let url = format!("{}/session/{}/{path}", self.driver.address, self.driver.session);
         let answer = reqwest::Client::new().post(url).body(what.to_string()).send().await.unwrap();
@@ -122,13 +121,13 @@ impl Browser {
         self.ask("goog/cdp/execute", json!({ "cmd": command, "params": with })).await
     }
 
-    /// The page has this size.
+    /// Sets the size of the page.
     pub(crate) async fn size(&self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.devtools("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// The system is set to this theme.
+    /// Sets the system's theme.
     pub(crate) async fn system_theme(&self, theme: &str) {
         let features = json!({ "features": [
             { "name": "prefers-color-scheme", "value": theme },
@@ -145,7 +144,7 @@ impl Browser {
         self.client.back().await.unwrap();
     }
 
-    /// What this expression is on the page.
+    /// The value of this expression on the page.
     pub(crate) async fn value(&self, expression: &str) -> Json {
         let script = format!("return ({expression});");
         self.client.execute(&script, Vec::new()).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
@@ -168,12 +167,12 @@ impl Browser {
         }
     }
 
-    /// Waits until the page says this.
+    /// Waits until the page contains this text.
     pub(crate) async fn says(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
 
-    /// Waits until this element is there, can be seen, and says this.
+    /// Waits until this element is visible and contains this text.
     pub(crate) async fn shows(&self, css: &str, text: &str) {
         let (css, text) = (json!(css), json!(text));
         self.until(&format!(
@@ -182,7 +181,7 @@ impl Browser {
         .await;
     }
 
-    /// Waits until no element like this can be seen.
+    /// Waits until no such element is visible.
     pub(crate) async fn lacks(&self, css: &str) {
         self.until(&format!("![...document.querySelectorAll({})].some((e) => e.checkVisibility())", json!(css))).await;
     }
@@ -192,7 +191,7 @@ impl Browser {
         self.hit(css).await;
     }
 
-    /// Clicks this element. What is drawn anew between finding and clicking it is looked for again.
+    /// Clicks this element. If it is rendered again between finding and clicking it, it is searched again.
     async fn hit(&self, css: &str) {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -221,13 +220,13 @@ impl Browser {
         self.client.find(Locator::Css(css)).await.unwrap().send_keys(text).await.unwrap();
     }
 
-    /// Puts a text into a field at once, as pasting does.
+    /// Sets the text of a field at once, as pasting does.
     pub(crate) async fn paste(&self, css: &str, text: &str) {
         self.shows(css, "").await;
         self.value(&format!("document.querySelector({}).value = {}", json!(css), json!(text))).await;
     }
 
-    /// Chooses an option of a list, without opening it: a busy browser may draw the list over what is clicked next.
+    /// Chooses an option of a list without opening it: a busy browser may draw the open list over what is clicked next.
     pub(crate) async fn choose(&self, css: &str, value: &str) {
         self.hit(&format!("{css} option[value={}]", json!(value))).await;
     }
@@ -241,7 +240,7 @@ impl Browser {
         self.client.perform_actions(pressed).await.unwrap();
     }
 
-    /// Presses two keys that together lead to another page, again if the first was too long ago for the second: a busy
+    /// Presses two keys that together lead to another page; again if the first was too long ago for the second: a busy
     /// driver may take seconds between the two.
     pub(crate) async fn goes(&self, keys: [char; 2], path: &str) {
         let patience = Instant::now() + PATIENCE;
@@ -263,13 +262,13 @@ impl Browser {
         self.client.screenshot().await.unwrap()
     }
 
-    /// Whatever must not happen has not happened on this page.
+    /// Checks that nothing has happened on this page that must not happen.
     pub(crate) async fn is_clean(&self) {
         let seen = self.value("window.seen").await;
         assert_eq!(seen, json!({ "violations": [], "dialogs": [], "errors": [] }));
     }
 
-    /// Ends the browser; all it ever asked was asked of this house.
+    /// Ends the browser; all its requests must have been to this node.
     pub(crate) async fn close(self, origin: &str) {
         self.is_clean().await;
         let log = self.ask("se/log", json!({ "type": "performance" })).await;
@@ -279,7 +278,7 @@ impl Browser {
             let message = &message["message"];
             if message["method"] == "Network.requestWillBeSent" {
                 let url = message["params"]["request"]["url"].as_str().unwrap();
-                // What the browser begins with, before any page, is its own; so is what it draws a field for dates with.
+                // Requests of the browser itself, before any page, do not count; nor do those of its date picker.
                 let of_page = message["params"]["documentURL"].as_str().is_some_and(|of| of.starts_with("http"));
                 if of_page && !url.starts_with("data:") {
                     assert!(url.starts_with(origin), "the page asked {url}");
@@ -301,7 +300,7 @@ impl Browser {
     }
 }
 
-/// Where the driver listens, as it says itself.
+/// The port from the driver's own output.
 fn port(child: &mut Child) -> u16 {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
@@ -310,7 +309,7 @@ fn port(child: &mut Child) -> u16 {
         assert!(lines.read_line(&mut line).unwrap() > 0, "chromedriver did not start: {said}");
         said += &line;
         if let Some(port) = line.trim_end().strip_suffix('.').and_then(|line| line.split("on port ").nth(1)) {
-            // What it says later is nobody's business, but must go somewhere.
+            // Its later output is ignored, but must be read.
             std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
             return port.parse().unwrap();
         }

@@ -1,10 +1,10 @@
-//! One event's page: its timeline, its output while it runs, and what a person may do.
+//! An event's page: its timeline, its live output, and its actions.
 
 use crate::support::{House, until};
 use crate::{DEPLOY, config, deploy, short, touch, visit};
 
 #[tokio::test]
-async fn output_appears_while_the_command_runs_with_its_colours() {
+async fn output_appears_with_its_colours_while_the_command_runs() {
     let step = "printf '\\033[31mred\\033[0m \\033[1;38;2;1;200;3mtrue\\033[0m\\n'; \
                 until test -e more; do sleep 0.02; done; printf '10%%\\r99%%\\n\\033[2J\\033[5;5Hplaced\\n'; \
                 until test -e go; do sleep 0.02; done; echo bye";
@@ -15,7 +15,7 @@ async fn output_appears_while_the_command_runs_with_its_colours() {
     page.until(&format!("location.pathname === '/events/{event}'")).await;
     page.shows(".event-head .chip", "running").await;
     page.shows("#live-output[data-state=live]", "Live output").await;
-    // What was written before the page was opened is there too.
+    // Output from before the page was opened is there too.
     page.shows("#live-output pre", "red true").await;
     touch(&house, "more");
     page.shows("#live-output pre", "99%").await;
@@ -42,7 +42,7 @@ async fn output_appears_while_the_command_runs_with_its_colours() {
 }
 
 #[tokio::test]
-async fn replay_cancel_and_forget_ask_first_and_then_happen() {
+async fn replay_cancel_and_forget_ask_for_confirmation_and_then_run() {
     let house = House::new(&config("until test -e go; do sleep 0.02; done"));
     let event = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
     until("the command to run", || house.count("running") == 1).await;
@@ -109,7 +109,7 @@ async fn a_superseded_event_leads_to_its_successor_and_back() {
 }
 
 #[tokio::test]
-async fn all_dead_letters_that_match_are_counted_and_then_replayed() {
+async fn all_matching_dead_letters_are_counted_and_then_replayed() {
     let house = House::new(&config("test -e fixed"));
     for n in 1..=5 {
         house.deliver(DEPLOY, &deploy(&format!("d-{n}"), &format!("app{n}"), "latest", n)).await;

@@ -1,4 +1,4 @@
-//! The list of events: filters in the address, pages, rows that come by themselves, keys.
+//! The list of events: filters in the URL, pages, live rows, keys.
 
 use crate::browser::{ENTER, ESCAPE, TAB};
 use crate::support::{House, Sent};
@@ -7,7 +7,7 @@ use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 const ROWS: &str = "document.querySelectorAll('tbody tr').length";
 
 #[tokio::test]
-async fn filters_stand_in_the_address_and_the_back_button_takes_them_back() {
+async fn filters_are_in_the_url_and_the_back_button_undoes_them() {
     let house = House::new(&config("test $HOOKONCE_FIELD_APP != broken"));
     house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await;
     house.deliver(DEPLOY, &deploy("d-2", "broken", "latest", 1)).await;
@@ -39,7 +39,7 @@ async fn filters_stand_in_the_address_and_the_back_button_takes_them_back() {
 }
 
 #[tokio::test]
-async fn a_filter_that_is_not_understood_is_said_to_be_and_nothing_is_listed_in_its_place() {
+async fn an_invalid_filter_is_reported_and_nothing_is_listed() {
     let house = House::new(&config("true"));
     house.deliver(ORDER, &order("o-1", "paid", "ada")).await;
     house.quiet().await;
@@ -98,7 +98,7 @@ async fn a_number_is_shown_as_it_was_written_and_its_filter_finds_it() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_no_page_says_so_as_a_page() {
+async fn an_unknown_url_shows_a_page_that_says_so() {
     let house = House::new(&config("true"));
     let page = visit(&house, "/nowhere").await;
     page.says("Page not found").await;
@@ -109,7 +109,7 @@ async fn an_address_that_is_no_page_says_so_as_a_page() {
 }
 
 #[tokio::test]
-async fn one_box_says_what_became_of_a_delivery_whatever_became_of_it() {
+async fn the_search_box_finds_a_delivery_with_any_verdict() {
     let house = House::new(&config("true"));
     let event = house.deliver(DEPLOY, &deploy("d-first", "shop", "latest", 5)).await.event();
     house.deliver(DEPLOY, &deploy("d-twin", "shop", "latest", 5)).await;
@@ -139,7 +139,7 @@ async fn one_box_says_what_became_of_a_delivery_whatever_became_of_it() {
     page.open(&house.admin_url("/events?text=d-first")).await;
     page.until(&format!("{ROWS} === 1")).await;
     page.lacks("#found").await;
-    // One that comes while somebody looks for it.
+    // A delivery that arrives while the user searches for it.
     page.open(&house.admin_url("/events?text=d-soon")).await;
     page.says("Nothing matches").await;
     page.shows("#live", "Live").await;
@@ -172,7 +172,7 @@ async fn a_filter_keeps_the_focus_and_times_are_right_at_midnight_and_on_other_d
 }
 
 #[tokio::test]
-async fn rows_come_by_themselves_and_do_not_move_what_is_being_read() {
+async fn new_rows_appear_live_and_do_not_move_what_is_being_read() {
     let house = House::new(&config("true"));
     for n in 0..70 {
         house.deliver(ORDER, &order(&format!("o-{n}"), "paid", &format!("customer {n}"))).await;
@@ -214,7 +214,7 @@ async fn the_keyboard_alone_is_enough() {
     house.quiet().await;
     let page = visit(&house, "/").await;
     page.shows("#needs", "3 failed events").await;
-    // The first thing one comes to leads past the navigation.
+    // The first focusable element skips the navigation.
     page.press(&[TAB]).await;
     assert_eq!(page.value("document.activeElement.className").await, "skip");
     page.goes(['g', 'e'], "/events").await;
@@ -234,7 +234,7 @@ async fn the_keyboard_alone_is_enough() {
     page.shows("dialog[open]", short(&events[0])).await;
     page.press(&[ESCAPE]).await;
     page.lacks("dialog").await;
-    assert_eq!(house.sql("select max(life) from events"), ["1"], "Escape means no");
+    assert_eq!(house.sql("select max(life) from events"), ["1"], "Escape cancels");
     crate::touch(&house, "fixed");
     page.press(&['r']).await;
     page.shows("dialog[open]", short(&events[0])).await;
@@ -255,7 +255,7 @@ async fn a_page_says_that_its_event_was_published_again() {
     let event = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
     house.quiet().await;
     house.stop();
-    // As an edge writes it when GitHub's Redeliver has a message published again.
+    // What a node writes when GitHub's Redeliver publishes a message again.
     let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
     db.execute_batch(
         "update events set published_again = json_object('times', 2, 'last_at', ended_at, \

@@ -1,10 +1,10 @@
-//! The first visit, and what appears by itself.
+//! The first visit, and what appears live.
 
 use crate::support::House;
 use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 
 #[tokio::test]
-async fn the_first_visit_says_what_to_do_next_and_then_fills_itself() {
+async fn the_first_visit_says_what_to_do_next_and_then_fills_live() {
     let house = House::new(&config("echo hello"));
     let page = visit(&house, "/").await;
     page.says("hookonce send --sample --source deploys").await;
@@ -63,7 +63,7 @@ async fn title_favicon_and_badge_show_dead_letters_until_none_is_left() {
 }
 
 #[tokio::test]
-async fn what_was_turned_away_is_listed_with_its_reason() {
+async fn rejected_deliveries_are_listed_with_their_reason() {
     let house = House::new(&config("true"));
     let page = visit(&house, "/turned-away").await;
     page.says("Nothing was turned away").await;
@@ -82,7 +82,7 @@ async fn what_was_turned_away_is_listed_with_its_reason() {
 }
 
 #[tokio::test]
-async fn sources_and_explain_tell_how_it_is_set_up_and_why_not() {
+async fn sources_shows_the_config_and_explain_shows_why_a_delivery_is_ignored() {
     let house = House::new(&config("true"));
     let page = visit(&house, "/sources").await;
     page.says(&house.url(DEPLOY)).await;

@@ -1,4 +1,4 @@
-//! Texts that would like to be more than text: as fields, delivery ids, bodies and output, on every page.
+//! Hostile texts: as fields, delivery ids, bodies and output, on every page.
 
 use crate::browser::Browser;
 use crate::support::{House, Sent};
@@ -6,7 +6,7 @@ use crate::{ORDER, visit};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// What an intruder would run.
+/// What an attacker would run.
 const DEED: &str = "window.broken=1";
 
 /// Ways to run it, in markup, attributes, addresses, styles and templates.
@@ -43,7 +43,7 @@ const WAYS: [&str; 30] = [
     "<!--<img src='--><img src=x onerror=DEED>",
 ];
 
-/// Ways to get out of where one was put.
+/// Ways to break out of the surrounding markup.
 const BEFORE: [&str; 5] =
     ["", "\">", "'>", "</title></textarea></script>", "x\" autofocus onfocus=\"window.broken=1\" y=\""];
 
@@ -53,7 +53,7 @@ fn strings() -> Vec<String> {
     all.collect()
 }
 
-/// Every text above is a field, a delivery id, part of the body, and written by the command.
+/// Every text above is a field, a delivery id, part of the body, and output of the command.
 const CONFIG: &str = r#"
 [source.orders]
 verify = { scheme = "github", secret = { env = "SECRET" } }
@@ -63,7 +63,7 @@ name = "write"
 run  = { steps = ["printf '%s\\n\\033[31m%s\\033[0m\\n' \"$HOOKONCE_FIELD_KIND\" \"$HOOKONCE_FIELD_KIND\"; exit 1"] }
 "#;
 
-/// No element, attribute or variable is there that a text brought.
+/// Checks that no text has created an element, attribute or variable.
 async fn is_untouched(page: &Browser, what: &str) {
     let strangers = "[...document.querySelectorAll('iframe,object,embed,img,video,audio,base,style,math,template,marquee,x,body script,body link,body meta,noscript')].map((e) => e.outerHTML)
         .concat([...document.querySelectorAll('*')].filter((e) => [...e.attributes].some((a) => a.name.startsWith('on'))).map((e) => e.outerHTML))
@@ -110,7 +110,7 @@ async fn a_hundred_and_fifty_strings_stay_text_wherever_they_are_shown() {
     page.until("document.querySelectorAll('tbody tr').length === 50").await;
     is_untouched(&page, "the dead letters").await;
 
-    // In the address, and in what is refused.
+    // In the URL, and in refused deliveries.
     for text in strings.iter().step_by(7) {
         let sent = Sent::github("push", text, "{}").with("x-hub-signature-256", "sha256=00");
         assert_eq!(house.deliver(ORDER, &sent).await.status, 401);
@@ -135,7 +135,7 @@ async fn a_hundred_and_fifty_strings_stay_text_wherever_they_are_shown() {
 }
 
 #[tokio::test]
-async fn a_character_that_turns_the_direction_of_text_is_shown_and_turns_nothing() {
+async fn a_bidirectional_control_character_is_shown_escaped() {
     let house = House::new(CONFIG);
     let turned = "amount \u{202e}001\u{2069} euro";
     let body = json!({ "kind": turned, "customer": turned }).to_string();

@@ -1,11 +1,11 @@
-//! What can be measured of how it looks: contrast in both themes, and no page wider than a phone.
+//! Measurable parts of the layout: contrast in both themes, and no page wider than a phone.
 
 use crate::browser::Browser;
 use crate::support::{House, Sent};
 use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 use serde_json::json;
 
-/// Every text on the page that has too little contrast with what is behind it (WCAG 2, AA).
+/// Every text on the page with too little contrast to its background (WCAG 2, AA).
 const TOO_FAINT: &str = r"(() => {
   const colour = (text) => {
     const n = text.match(/[\d.]+(e-?\d+)?/g).map(Number);
@@ -41,7 +41,7 @@ const TOO_FAINT: &str = r"(() => {
   return [...new Set(bad)];
 })()";
 
-/// A house with a bit of everything, and pages to look at with a text each one shows.
+/// A node with events of all kinds, and pages to check, each with a text that it shows.
 async fn furnished() -> (House, Vec<(String, String)>) {
     let step = "printf '\\033[31mred \\033[32mgreen \\033[33myellow \\033[34mblue \\033[35mmagenta \\033[36mcyan \\033[90mgrey \\033[7minverse\\033[0m \\033[2mdim\\033[0m\\n'; test $HOOKONCE_FIELD_APP != broken";
     let house = House::new(&config(step));
@@ -86,10 +86,10 @@ async fn every_text_can_be_read_in_both_themes() {
     let light = page.value(ground).await;
     check_contrast(&page, &house, &pages, "light").await;
     page.system_theme("dark").await;
-    assert_ne!(page.value(ground).await, light, "the page follows the system");
+    assert_ne!(page.value(ground).await, light, "the page follows the system's theme");
     check_contrast(&page, &house, &pages, "dark").await;
 
-    // The switch goes before the system, and is remembered.
+    // The switch overrides the system, and is remembered.
     page.open(&house.admin_url("/")).await;
     page.click("#theme").await;
     page.shows("#theme", "light").await;

@@ -1,9 +1,9 @@
-//! The way in, where tokens are set.
+//! The login page, where tokens are configured.
 
 use crate::support::House;
 use crate::{DEPLOY, config, deploy, visit};
 
-/// A node whose admin port asks for a token.
+/// A node whose admin port requires a token.
 pub(crate) fn guarded() -> House {
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"KEY_ALL\" }\ntokens = [{ token = { env = \"KEY_READ\" }, may = \"read\" }, { token = { env = \"KEY_FORGET\" }, may = \"forget\" }]\n";
     let mut house = House::empty(&format!("{admin}{}", config("test -e never")));
@@ -15,7 +15,7 @@ pub(crate) fn guarded() -> House {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_told_so_and_the_right_one_leads_where_one_wanted_to_go() {
+async fn a_wrong_token_is_reported_and_the_right_one_leads_to_the_requested_page() {
     let house = guarded();
     let event = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
     let page = visit(&house, &format!("/events/{event}")).await;
@@ -69,7 +69,7 @@ async fn a_token_that_may_only_read_sees_no_button_that_would_fail() {
 }
 
 #[tokio::test]
-async fn an_address_to_go_to_after_the_login_leads_nowhere_else() {
+async fn the_redirect_after_the_login_stays_on_this_origin() {
     let house = guarded();
     let page = visit(&house, "/login").await;
     for (next, leads) in [

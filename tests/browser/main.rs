@@ -1,5 +1,5 @@
 //! The dashboard in a real browser, against the real binary with real deliveries.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod assets;
 mod browser;
@@ -36,7 +36,7 @@ const DEPLOY: &str = "/in/deploys";
 /// Where orders arrive.
 const ORDER: &str = "/in/orders";
 
-/// A duplicate window that no test outlives.
+/// A duplicate window longer than any test.
 #[cfg(feature = "nats")]
 const LONG: std::time::Duration = std::time::Duration::from_hours(2);
 
@@ -64,7 +64,7 @@ name = "record"
     )
 }
 
-/// A build of an app that is to be deployed; each delivery of it has bytes of its own.
+/// A build of an app to deploy; each delivery of it has its own bytes.
 fn deploy(id: &str, app: &str, tag: &str, build: u64) -> Sent {
     let body = json!({ "app": app, "tag": tag, "build": build, "at": build, "as": id });
     Sent::github("push", id, &body.to_string())
@@ -74,19 +74,19 @@ fn order(id: &str, kind: &str, customer: &str) -> Sent {
     Sent::github("push", id, &json!({ "kind": kind, "customer": customer }).to_string())
 }
 
-/// A browser on this page of the house.
+/// A browser on this page of the node.
 async fn visit(house: &House, path: &str) -> Browser {
     let browser = Browser::new(1280, 900).await;
     browser.open(&house.admin_url(path)).await;
     browser
 }
 
-/// The end of an event's id, as people see it.
+/// The last digits of an event's id, as the page shows them.
 fn short(event: &str) -> &str {
     &event[event.len() - 8..]
 }
 
-/// Lets commands go on that wait for this file.
+/// Lets commands continue that wait for this file.
 fn touch(house: &House, name: &str) {
     std::fs::write(house.path(name), "").unwrap();
 }

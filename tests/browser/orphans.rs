@@ -1,4 +1,4 @@
-//! What the overview says of the sweep, and of events that belong to no node's sources.
+//! The overview's facts about the sweep, and about events of sources that no node has.
 
 use crate::support::House;
 use crate::{ORDER, config, order, visit};

@@ -1,4 +1,4 @@
-//! The page behind a proxy.
+//! The dashboard behind a proxy.
 
 use crate::browser::Browser;
 use crate::login::guarded;
@@ -6,11 +6,11 @@ use crate::nginx::{Nginx, documented};
 use crate::{DEPLOY, ORDER, deploy, order, short};
 
 #[tokio::test]
-async fn behind_nginx_as_documented_one_logs_in_and_sees_what_happens_as_it_happens() {
+async fn login_and_the_live_stream_work_behind_nginx_as_documented() {
     let house = guarded();
     let location = documented("watching.md", "nginx");
     let here = location.replace("http://127.0.0.1:3143", &house.admin_url(""));
-    assert_ne!(location, here, "the documented block leads to the usual admin port");
+    assert_ne!(location, here, "the documented block uses the default admin port");
     let proxy = Nginx::start(&here);
     let page = Browser::new(1280, 900).await;
     page.open(&proxy.url("/")).await;
@@ -29,7 +29,7 @@ async fn behind_nginx_as_documented_one_logs_in_and_sees_what_happens_as_it_happ
 }
 
 #[tokio::test]
-async fn a_proxy_that_passes_no_name_on_is_told_of_where_one_logs_in() {
+async fn a_proxy_that_does_not_pass_the_host_is_reported_at_the_login() {
     let house = guarded();
     let proxy = Nginx::start(&format!("location / {{ proxy_pass {}; }}", house.admin_url("")));
     let page = Browser::new(1280, 900).await;

@@ -1,4 +1,4 @@
-//! Messages of a stream that could not be taken, on the page of what was turned away.
+//! Quarantined messages, on the page of rejected deliveries.
 
 use crate::LONG;
 use crate::server::Nats;
@@ -6,7 +6,7 @@ use crate::support::{House, until};
 use crate::visit;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lies_in_quarantine_is_shown_with_why_and_how_it_begins_as_text() {
+async fn quarantined_messages_are_shown_with_the_reason_and_their_beginning_as_text() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&format!(

@@ -1,10 +1,10 @@
-//! A node that goes away and comes back under an open page.
+//! A node that stops and restarts under an open page.
 
 use crate::support::House;
 use crate::{DEPLOY, config, deploy, short, visit};
 
 #[tokio::test]
-async fn the_page_says_that_it_reconnects_and_shows_what_it_missed() {
+async fn the_page_reconnects_and_shows_what_it_missed() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let admin = format!("[admin]\nlisten = \"127.0.0.1:{port}\"\n");
     let mut house = House::new(&format!("{admin}{}", config("true")));
@@ -15,7 +15,7 @@ async fn the_page_says_that_it_reconnects_and_shows_what_it_missed() {
     house.stop();
     page.shows("#live", "Reconnecting").await;
     house.start();
-    // Before the page is back.
+    // Before the page has reconnected.
     let missed = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
     page.shows("#live", "Live").await;
     page.shows("tbody tr", short(&missed)).await;

@@ -1,5 +1,5 @@
-//! The pictures in the documents: the real page over real deliveries. `HOOKONCE_BLESS=1` writes them; with
-//! `HOOKONCE_MINUTES=20` the deliveries take so long, so that the charts have something to tell.
+//! The screenshots of the docs: the real page over real deliveries. `HOOKONCE_BLESS=1` writes them; with
+//! `HOOKONCE_MINUTES=20` the deliveries take that long, so that the charts have something to show.
 
 use crate::browser::Browser;
 use crate::support::{House, Sent, until};
@@ -7,10 +7,10 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A picture in a document is no larger.
+/// Maximum size of a screenshot.
 const BYTES_MAX: usize = 200 << 10;
 
-/// Deploys of images, payments, and uploads of CI, as somebody might have them.
+/// A realistic config: deploys of images, payments, and CI uploads.
 const CONFIG: &str = r#"
 [source.ghcr]
 preset = "github-package"
@@ -65,7 +65,7 @@ fn push(id: &str, package: &str, tag: &str, version: u64) -> Sent {
     body["registry_package"]["name"] = package.into();
     let (minute, second) = (version / 60 % 60, version % 60);
     body["registry_package"]["updated_at"] = format!("2026-02-07T16:{minute:02}:{second:02}Z").into();
-    // Each delivery has bytes of its own, as GitHub's have.
+    // Each delivery has its own bytes, as GitHub's have.
     body["registry_package"]["package_version"]["summary"] = id.into();
     Sent::github("registry_package", id, &body.to_string())
 }
@@ -80,7 +80,7 @@ async fn moment(house: &House, n: u64) {
     let package = ["shop", "api", "worker", "shop", "site", "api"][usize::try_from(n % 6).unwrap()];
     let version = 100 + n;
     if n.is_multiple_of(3) {
-        // One push is five deliveries, each with an id of its own; two are of other tags.
+        // One push is five deliveries, each with its own id; two are of other tags.
         for (i, tag) in ["latest", "main", "latest", "sha-4f6b3fa", "latest"].iter().enumerate() {
             house.deliver("/in/ghcr", &push(&id(n * 100 + i as u64), package, tag, version)).await;
         }
@@ -129,7 +129,7 @@ async fn picture(page: &Browser, name: &str) {
 }
 
 #[tokio::test]
-async fn the_pictures_can_be_drawn() {
+async fn the_screenshots_can_be_taken() {
     let house = House::empty(CONFIG);
     std::fs::write(house.path("deploy.sh"), SCRIPT).unwrap();
     let mut house = house;
@@ -140,7 +140,7 @@ async fn the_pictures_can_be_drawn() {
     while if minutes > 0 { start.elapsed() < length } else { n < 60 } {
         moment(&house, n).await;
         n += 1;
-        // Busy and quiet minutes: a day in small.
+        // Busy and quiet minutes, like a short day.
         let wave = (start.elapsed().as_secs_f64() / 97.0).sin() + (start.elapsed().as_secs_f64() / 31.0).sin() * 0.6;
         if minutes > 0 {
             tokio::time::sleep(Duration::from_secs_f64(0.9 - 0.5 * wave)).await;
@@ -158,7 +158,7 @@ async fn the_pictures_can_be_drawn() {
     page.open(&house.admin_url("/")).await;
     page.shows("#live", "Live").await;
     page.shows("#feed", "search").await;
-    // Three repeats that the page sees come in.
+    // Three duplicates that arrive while the page is open.
     for i in 0..3 {
         house.deliver("/in/ghcr", &push(&id(20 + i), "search", "latest", 91)).await;
     }

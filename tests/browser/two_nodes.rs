@@ -3,7 +3,7 @@
 use crate::support::House;
 use crate::{DEPLOY, config, deploy, redis, short, touch, visit};
 
-/// A node that only does this half, on this server.
+/// A node with only one role, on this server.
 fn half(server: &redis::Server, step: &str, half: &str) -> House {
     let mut house = House::empty(&format!("store = {{ env = \"STORE\" }}\n{}", config(step)));
     let mut serve = house.command(&["serve", "--only", half]);
@@ -13,7 +13,7 @@ fn half(server: &redis::Server, step: &str, half: &str) -> House {
 }
 
 #[tokio::test]
-async fn what_another_node_does_shows_on_the_page_and_in_the_count_of_dead_letters() {
+async fn changes_by_another_node_show_on_the_page_and_in_the_count_of_dead_letters() {
     let server = redis::Server::start();
     let step = "until test -e $HOOKONCE_FIELD_APP; do sleep 0.02; done; test $HOOKONCE_FIELD_APP = shop";
     let [ingest, work] = ["ingest", "work"].map(|name| half(&server, step, name));
@@ -22,7 +22,7 @@ async fn what_another_node_does_shows_on_the_page_and_in_the_count_of_dead_lette
     let done = ingest.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
     let dead = ingest.deliver(DEPLOY, &deploy("d-2", "desk", "latest", 1)).await.event();
     page.shows("tbody tr:first-child", short(&dead)).await;
-    // Somebody is at a row: it stays where it is, and is renewed there.
+    // A focused row stays where it is, and is updated there.
     page.value("document.querySelector('tbody tr:last-child [data-row]').focus()").await;
     touch(&work, "shop");
     page.shows("tbody tr:last-child .chip", "done").await;
@@ -45,7 +45,7 @@ async fn what_another_node_does_shows_on_the_page_and_in_the_count_of_dead_lette
 }
 
 #[tokio::test]
-async fn what_nobody_tells_is_on_the_page_a_little_later() {
+async fn changes_without_a_hint_show_on_the_page_a_little_later() {
     let server = redis::Server::start();
     let step = "until test -e go; do sleep 0.02; done";
     let ingest = half(&server, step, "ingest");
@@ -53,7 +53,7 @@ async fn what_nobody_tells_is_on_the_page_a_little_later() {
     let page = visit(&ingest, &format!("/events/{event}")).await;
     page.shows("#live", "Live").await;
     page.shows(".event-head .chip", "waiting").await;
-    // It begins there, which is no reason for anybody to say something.
+    // It starts there, for which no node sends a hint.
     let _work = half(&server, step, "work");
     page.shows(".event-head .chip", "running").await;
     page.close(&ingest.admin_url("/")).await;

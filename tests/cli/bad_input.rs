@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_told_in_a_sentence() {
+async fn bad_arguments_are_reported_in_a_sentence() {
     let house = House::empty(&numbers());
     std::fs::create_dir(house.path("folder")).unwrap();
     std::fs::write(house.path("binary"), [0xffu8; 4096]).unwrap();
@@ -27,7 +27,7 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
         }
     }
     let left: Vec<_> = std::fs::read_dir(house.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 4, "nothing was made: {left:?}");
+    assert_eq!(left.len(), 4, "nothing was created: {left:?}");
     for (args, part) in [
         (&["list"][..], "there is no database at"),
         (&["list", "-c", "no.toml"], "there is no config at no.toml"),
@@ -49,7 +49,7 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn an_address_where_somebody_else_listens_is_told_from_a_node() {
+async fn an_address_of_another_server_is_distinguished_from_a_node() {
     let house = House::new(&numbers());
     let ingest = house.url("");
     run(&house, &["list", "--admin", &ingest]).check(2, "does not respond like an admin port of hookonce");
@@ -65,7 +65,7 @@ async fn an_address_where_somebody_else_listens_is_told_from_a_node() {
 }
 
 #[tokio::test]
-async fn a_closed_pipe_is_a_fine_end() {
+async fn a_closed_pipe_is_no_error() {
     let house = House::new(&numbers());
     for n in 1..=3 {
         delivered(&house, &format!("id-{n}"), n).await;
@@ -79,7 +79,7 @@ async fn a_closed_pipe_is_a_fine_end() {
         assert_eq!(said, (Some(0), String::new()), "{args:?}");
         let mut both = house.command(&["show", "nobody"]);
         both.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
-        assert_eq!(both.status().unwrap().code(), Some(1), "even when nobody can be told");
+        assert_eq!(both.status().unwrap().code(), Some(1), "even if nothing can be printed");
     }
 }
 
@@ -90,7 +90,7 @@ fn end_of(mut command: std::process::Command) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_what_waits_and_says_so() {
+async fn an_interrupt_ends_a_waiting_command_and_is_reported() {
     let house = House::empty(&numbers());
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();

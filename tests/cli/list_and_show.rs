@@ -1,11 +1,11 @@
-//! `list` and `show`: beside a node, without one, by file, by address; for people and for programs.
+//! `list` and `show`: beside a node, without one, by file, by URL; as text and as JSON.
 
 use crate::support::{House, SECRET};
 use crate::{begun, delivered, numbers, on_known_ports, run};
 use serde_json::json;
 
 #[tokio::test]
-async fn events_are_listed_the_same_beside_a_node_and_after_it_by_any_way() {
+async fn events_are_listed_alike_with_and_without_a_node() {
     let mut house = House::new(&numbers());
     for (id, n) in [("mine", 1), ("yours", 13), ("theirs", 3)] {
         delivered(&house, id, n).await;
@@ -40,7 +40,7 @@ async fn events_are_listed_the_same_beside_a_node_and_after_it_by_any_way() {
 }
 
 #[tokio::test]
-async fn an_event_is_shown_with_why_it_stands_where_it_stands() {
+async fn an_event_is_shown_with_the_reason_for_its_state() {
     let house = House::new(&numbers());
     let dead = delivered(&house, "yours", 13).await;
     house.deliver(crate::IN, &crate::Sent::github("push", "other", r#"{"n":13,"word":"w13"}"#)).await;
@@ -69,7 +69,7 @@ async fn an_event_is_shown_with_why_it_stands_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_name_that_means_several_lists_them_and_one_that_means_none_says_so() {
+async fn an_ambiguous_name_lists_its_events_and_an_unknown_one_is_reported() {
     let house = House::new(&numbers());
     let mut events = Vec::new();
     for n in [1, 2] {
@@ -91,7 +91,7 @@ async fn the_config_leads_to_its_node_and_without_its_token_to_its_store() {
     let house = on_known_ports("token = { env = \"SECRET\" }");
     let event = delivered(&house, "mine", 1).await;
     let admin = house.admin_url("");
-    // No token at hand: whoever looks can as well look into the store.
+    // Without a token, the command reads the store instead.
     assert!(run(&house, &["list"]).fine().starts_with(&event));
     run(&house, &["list", "--admin", &admin]).check(2, "requires a token");
     run(&house, &["list", "--admin", &admin, "--token-env", "NOWHERE"]).check(2, "`NOWHERE` is not set");

@@ -1,5 +1,5 @@
-//! What people use beside a node: the real binary, on a real store, over a real socket.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The commands of an operator: the real binary, on a real store, over a real socket.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bad_input;
 mod list_and_show;
@@ -16,7 +16,7 @@ use support::{House, Sent};
 
 /// Where the numbers arrive.
 const IN: &str = "/in";
-/// Fails for 13, waits for a file for 7, and says what it does all the while.
+/// Fails for 13, waits for a file for 7, and prints what it does meanwhile.
 const STEP: &str = "echo acting on $HOOKONCE_FIELD_N; test $HOOKONCE_FIELD_N != 13 || exit 3; \
                     test $HOOKONCE_FIELD_N != 7 || until test -e go; do echo still; sleep 0.02; done; echo $HOOKONCE_FIELD_N >> runs";
 
@@ -44,14 +44,14 @@ run  = {{ steps = ["{STEP}"] }}
     )
 }
 
-/// The same on ports that the config names, so that it decides where to ask.
+/// The same on ports named in the config, so that commands find the node by it.
 fn on_known_ports(more: &str) -> House {
     let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let [listen, admin] = ports.map(|port| port.local_addr().unwrap().port());
     House::new(&with_ports(listen, admin, more))
 }
 
-/// Delivers a number under this id, and waits until all is quiet; its event.
+/// Delivers a number under this id, and waits until nothing runs; returns its event.
 async fn delivered(house: &House, id: &str, n: u64) -> String {
     let event = begun(house, id, n).await;
     house.quiet().await;
@@ -63,7 +63,7 @@ async fn begun(house: &House, id: &str, n: u64) -> String {
     house.deliver(IN, &Sent::github("push", id, &format!("{{\"n\":{n},\"word\":\"w{n}\"}}"))).await.event()
 }
 
-/// What a command said, and how it ended.
+/// The output of a command, and its exit code.
 #[derive(Debug)]
 struct Said {
     code: Option<i32>,
@@ -72,13 +72,13 @@ struct Said {
 }
 
 impl Said {
-    /// It ended well.
+    /// It succeeded.
     fn fine(self) -> String {
         assert_eq!((self.code, &*self.err), (Some(0), ""), "{self:?}");
         self.plain()
     }
 
-    /// It ended with this code, and said this on standard error.
+    /// It exited with this code, and printed this to standard error.
     fn check(&self, code: i32, part: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(self.err.contains(part), "{part:?} is not in {self:?}");
@@ -102,7 +102,7 @@ fn end(mut command: Command) -> Said {
     Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// Runs the binary in this house, without its secret.
+/// Runs the binary in the folder of this node, without its secret.
 fn run(house: &House, args: &[&str]) -> Said {
     let mut command = house.command(args);
     command.stdin(Stdio::null()).env_remove("SECRET").env_remove("HOOKONCE_ADMIN_TOKEN");

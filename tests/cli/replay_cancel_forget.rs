@@ -25,7 +25,7 @@ async fn an_event_is_replayed_by_its_node_or_when_a_node_starts() {
 }
 
 #[tokio::test]
-async fn several_are_replayed_only_with_consent_and_the_oldest_first() {
+async fn several_events_are_replayed_only_with_consent_and_oldest_first() {
     let house = on_known_ports("");
     for n in 1..=3 {
         delivered(&house, &format!("id-{n}"), n).await;
@@ -33,12 +33,12 @@ async fn several_are_replayed_only_with_consent_and_the_oldest_first() {
     run(&house, &["replay", "--state", "done"])
         .check(1, "This runs 3 events again. Add --yes to go on; nothing was done");
     run(&house, &["replay", "id-1", "nobody"]).check(1, "there is no event `nobody`");
-    assert_eq!(house.lines("runs").len(), 3, "a slip in one name replays none");
+    assert_eq!(house.lines("runs").len(), 3, "an error in one name replays none");
     run(&house, &["replay", "--state", "dead"]).check(0, "no event matches; nothing was done");
     let said = run(&house, &["replay", "--state", "done", "--source", "numbers", "--yes"]).fine();
     assert_eq!(said.lines().count(), 3);
     until("three more runs", || house.lines("runs").len() == 6).await;
-    assert_eq!(run(&house, &["replay", "id-1", "id-1"]).fine().lines().count(), 1, "one event is one");
+    assert_eq!(run(&house, &["replay", "id-1", "id-1"]).fine().lines().count(), 1, "a repeated name is one event");
     run(&house, &["replay"]).check(2, "required");
     run(&house, &["replay", "mine", "--state", "dead"]).check(2, "cannot be used with");
 }
@@ -60,7 +60,7 @@ async fn an_event_whose_body_is_gone_is_not_replayed_and_the_others_are() {
 }
 
 #[tokio::test]
-async fn a_store_in_use_is_left_alone_and_the_node_can_be_asked() {
+async fn a_store_in_use_is_left_alone_and_its_node_is_used() {
     let house = House::new(&numbers());
     let event = begun(&house, "w", 7).await;
     for args in [&["cancel", "w"][..], &["replay", "w"], &["forget", "w", "--yes"]] {
@@ -76,7 +76,7 @@ async fn a_store_in_use_is_left_alone_and_the_node_can_be_asked() {
 }
 
 #[tokio::test]
-async fn what_a_person_forgets_acts_again() {
+async fn a_delivery_acts_again_after_an_operator_forgot_its_event() {
     let mut house = on_known_ports("");
     let event = delivered(&house, "mine", 1).await;
     run(&house, &["forget", "mine"]).check(1, "its next delivery will act again. Add --yes to go on");
@@ -98,7 +98,7 @@ async fn what_a_person_forgets_acts_again() {
 }
 
 #[tokio::test]
-async fn what_is_old_is_forgotten_by_what_the_config_says() {
+async fn expired_events_are_forgotten_by_the_retention_of_the_config() {
     let mut house = on_known_ports("");
     delivered(&house, "mine", 1).await;
     assert_eq!(run(&house, &["forget"]).fine(), "forgot 0 events and 0 bodies\n");
@@ -112,15 +112,15 @@ async fn what_is_old_is_forgotten_by_what_the_config_says() {
     assert_eq!(run_knowing(&house, &["forget", "--json"]).json(), json!({ "forgotten": 0, "bodies": 0 }));
 }
 
-/// What docs/operating.md says to ask for the room that a file has to give back.
+/// The statement of docs/operating.md for the free space in a file.
 fn free_bytes(house: &House) -> u64 {
     let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md")).unwrap();
-    let line = docs.lines().find(|line| line.contains("freelist_count")).expect("the docs say how to ask");
+    let line = docs.lines().find(|line| line.contains("freelist_count")).expect("the docs have the statement");
     house.sql(line.split('"').nth(1).expect("a statement in quotes"))[0].parse().unwrap()
 }
 
 #[tokio::test]
-async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
+async fn vacuum_returns_the_space_of_forgotten_events_when_no_node_runs() {
     let mut house = House::new(&numbers());
     let mut random = 1_u64;
     for n in 20..26 {
@@ -148,7 +148,7 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
     assert!(length() + free <= before && free_bytes(&house) == 0, "{before} and {} now: {said}", length());
     house.start();
     let kept = Sent::github("push", "kept", "{\"n\":30,\"word\":\"w30\"}");
-    assert_eq!(house.deliver(IN, &kept).await.word(), "duplicate", "what is kept is still known");
+    assert_eq!(house.deliver(IN, &kept).await.word(), "duplicate", "kept events are still known");
     house.stop();
     run(&house, &["vacuum", "--store", "nothing.db"]).check(2, "no database at nothing.db");
     house.configure(&numbers().replacen("[admin]", "store = \"memory:\"\n[admin]", 1));
@@ -156,7 +156,7 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
 }
 
 #[tokio::test]
-async fn a_file_that_another_program_reads_is_not_said_to_have_given_its_room_back() {
+async fn vacuum_reports_a_file_that_another_program_reads() {
     let mut house = on_known_ports("");
     delivered(&house, "kept", 1).await;
     house.stop();
@@ -182,7 +182,7 @@ async fn a_source_that_no_node_has_is_ended_and_forgotten_with_consent() {
     assert_eq!(said, "forgot 2 events of numbers; 1 was waiting and will not act\n");
     house.start();
     house.quiet().await;
-    assert_eq!(house.lines("runs"), ["1", "2"], "what waited did not act");
+    assert_eq!(house.lines("runs"), ["1", "2"], "the waiting event did not act");
     delivered(&house, "mine", 1).await;
     assert_eq!(house.lines("runs"), ["1", "2", "1"], "it is new again");
     house.stop();

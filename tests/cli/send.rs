@@ -16,7 +16,7 @@ run  = { steps = ["echo $HOOKONCE_FIELD_PACKAGE $HOOKONCE_FIELD_TAG >> runs"] }
 "#;
 
 #[tokio::test]
-async fn a_file_is_sent_as_it_is_signed_and_its_repeat_is_a_duplicate() {
+async fn a_file_is_sent_unchanged_and_signed_and_its_repeat_is_a_duplicate() {
     let house = House::new(GHCR);
     std::fs::write(house.path("push.json"), payload("ghcr_latest.json")).unwrap();
     let url = house.url("");
@@ -33,7 +33,7 @@ async fn a_file_is_sent_as_it_is_signed_and_its_repeat_is_a_duplicate() {
 }
 
 #[tokio::test]
-async fn a_sample_is_something_new_each_time_and_is_followed_to_its_end() {
+async fn a_sample_is_new_each_time_and_is_followed_to_its_end() {
     let house = on_known_ports("");
     let sent = ["send", "--sample", "--set", "n=5", "--set", "word=hello", "--wait"];
     let said = run_knowing(&house, &sent).fine();
@@ -58,7 +58,7 @@ async fn a_sample_is_something_new_each_time_and_is_followed_to_its_end() {
 }
 
 #[tokio::test]
-async fn standard_input_can_be_the_body_and_what_is_refused_ends_with_1() {
+async fn standard_input_can_be_the_body_and_a_refusal_exits_with_1() {
     let house = House::new(&numbers());
     let url = house.url("/in");
     let sent = |body: &[u8]| {
@@ -81,7 +81,7 @@ async fn standard_input_can_be_the_body_and_what_is_refused_ends_with_1() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_ends_with_2_and_a_sentence() {
+async fn a_delivery_that_cannot_be_sent_exits_with_2_and_a_sentence() {
     let mut house = on_known_ports("");
     std::fs::create_dir(house.path("folder")).unwrap();
     std::fs::write(house.path("binary"), [0xff, 0, 1]).unwrap();

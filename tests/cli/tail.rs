@@ -1,4 +1,4 @@
-//! `tail`: what happens, while it happens.
+//! `tail`: the live stream on the command line.
 
 use crate::support::{House, until};
 use crate::{Sent, begun, delivered, numbers, run};
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// A command that goes on, and what it has said so far.
+/// A running command, and its output so far.
 struct Going {
     child: Child,
     heard: Arc<Mutex<String>>,
@@ -48,7 +48,7 @@ impl Going {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("it does not end: {}", self.heard());
+        panic!("the command does not end: {}", self.heard());
     }
 }
 
@@ -59,7 +59,7 @@ impl Drop for Going {
     }
 }
 
-/// Delivers numbers until the follower has heard one: it takes a moment until it listens.
+/// Delivers numbers until one is printed: it takes a moment until `tail` is connected.
 async fn listening(house: &House, tail: &Going, word: &str) {
     for n in 100..3000 {
         begun(house, &format!("probe-{n}"), n).await;
@@ -72,7 +72,7 @@ async fn listening(house: &House, tail: &Going, word: &str) {
 }
 
 #[tokio::test]
-async fn changes_and_output_are_told_until_the_node_stops() {
+async fn changes_and_output_are_printed_until_the_node_stops() {
     let mut house = House::new(&numbers());
     let mut tail = Going::start(&house, &["tail", "--admin", &house.admin_url("")]);
     listening(&house, &tail, "running").await;
@@ -88,7 +88,7 @@ async fn changes_and_output_are_told_until_the_node_stops() {
 }
 
 #[tokio::test]
-async fn one_event_is_followed_to_its_end_and_news_for_programs_are_documents() {
+async fn one_event_is_followed_to_its_end_and_json_output_is_documents() {
     let house = House::new(&numbers());
     let event = begun(&house, "w", 7).await;
     let admin = house.admin_url("");
@@ -106,7 +106,7 @@ async fn one_event_is_followed_to_its_end_and_news_for_programs_are_documents() 
 }
 
 #[tokio::test]
-async fn only_a_source_is_followed_and_an_interrupt_is_a_fine_end() {
+async fn only_the_source_is_followed_and_an_interrupt_is_no_error() {
     let house = House::new(&numbers());
     let mut other = Going::start(&house, &["tail", "--admin", &house.admin_url(""), "--source", "others"]);
     let mut tail = Going::start(&house, &["tail", "--admin", &house.admin_url(""), "--source", "numbers"]);
@@ -119,7 +119,7 @@ async fn only_a_source_is_followed_and_an_interrupt_is_a_fine_end() {
 }
 
 #[tokio::test]
-async fn deliveries_that_make_no_event_are_told_with_their_reason_and_only_those_of_the_source() {
+async fn deliveries_without_an_event_are_printed_with_their_reason_and_only_those_of_the_source() {
     let house = House::new(&format!(
         "{}\n[source.others]\nverify = {{ scheme = \"github\", secret = {{ env = \"SECRET\" }} }}\n\
          when = 'kind == \"a\"'\nfields = {{ kind = \"body.kind\" }}\n[[source.others.route]]\n",
@@ -152,7 +152,7 @@ async fn deliveries_that_make_no_event_are_told_with_their_reason_and_only_those
         let heard = tail.heard();
         let line = heard.lines().find(|line| line.contains(ignored)).unwrap();
         assert!(line.contains("kind was ") && line.contains("news"), "{line}");
-        assert!(!heard.contains(" accepted "), "an event tells that itself: {heard}");
+        assert!(!heard.contains(" accepted "), "the event itself is shown: {heard}");
     }
     programs.hears("theirs").await;
     assert!(!others.heard().contains("numbers") && !others.heard().contains("astray"), "{}", others.heard());
@@ -162,7 +162,7 @@ async fn deliveries_that_make_no_event_are_told_with_their_reason_and_only_those
 }
 
 #[tokio::test]
-async fn an_event_that_waits_says_for_what() {
+async fn a_waiting_event_is_printed_with_its_reason() {
     let retry = "retry = { attempts = 2, first = \"1h\", longest = \"1h\" }\nin_doubt";
     let house = House::new(&numbers().replace("name = \"act\"", &format!("name = \"act\"\n{retry} = \"hold\"")));
     let tail = Going::start(&house, &["tail", "--admin", &house.admin_url("")]);

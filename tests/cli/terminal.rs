@@ -1,12 +1,12 @@
-//! On a terminal: tables, colours, and questions. `script` makes the terminal; where it is missing, only the unit tests
-//! of the renderer speak.
+//! Output on a terminal: tables, colours, and questions. `script` makes the terminal; where it is missing, only the
+//! unit tests of the renderer cover it.
 
 use crate::support::House;
 use crate::{delivered, numbers};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What is seen on a terminal of this width, and the code; `None` where no terminal can be made.
+/// The output on a terminal of this width, and the exit code; `None` if no terminal can be made.
 fn seen(house: &House, columns: u16, args: &str, typed: &str) -> Option<(i32, String)> {
     let binary = env!("CARGO_BIN_EXE_hookonce");
     let line = format!("stty cols {columns} rows 50; {binary} {args}");
@@ -49,7 +49,7 @@ async fn a_table_with_colours_fits_the_terminal() {
 }
 
 #[tokio::test]
-async fn a_person_is_asked_before_several_run_again() {
+async fn replaying_several_events_asks_first() {
     let mut house = House::new(&numbers());
     for n in 1..=2 {
         delivered(&house, &format!("id-{n}"), n).await;

@@ -1,11 +1,11 @@
-//! `hookonce check --live`: what the config names is tried, and nothing is changed.
+//! `hookonce check --live`: tries what the config names, and changes nothing.
 
 use super::support::House;
 use super::{ghcr, run, said};
 use std::net::TcpListener;
 
 #[test]
-fn what_works_is_said_to_work() {
+fn working_parts_are_reported_as_ok() {
     let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", receiver.local_addr().unwrap());
     let forward = format!("[[source.ghcr.route]]\nname = 'two'\nforward = {{ url = '{url}' }}\n");
@@ -21,15 +21,15 @@ fn what_works_is_said_to_work() {
             "is fine, and all 5 live checks passed",
         ],
     );
-    assert!(!house.path("hookonce.db").exists(), "nothing is made");
+    assert!(!house.path("hookonce.db").exists(), "nothing is created");
 }
 
 #[test]
-fn what_does_not_work_is_said_with_what_to_do() {
+fn broken_parts_are_reported_with_what_to_do() {
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = plain.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        // Not TLS, whatever is asked.
+        // It never speaks TLS.
         let answered = plain
             .incoming()
             .flatten()
@@ -67,7 +67,7 @@ fn what_does_not_work_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_store_is_opened_and_left_as_it_is() {
+fn a_store_is_opened_and_left_unchanged() {
     let house = House::empty(&ghcr("run = { steps = ['true'] }"));
     run(&house, &["migrate", "up", "--to", "1"]).has(0, &[]);
     run(&house, &["check", "--live"]).has(0, &["the next node to start migrates its schema: 0002 "]);
@@ -81,13 +81,13 @@ fn a_store_is_opened_and_left_as_it_is() {
 }
 
 #[test]
-fn a_running_node_is_not_in_the_way() {
+fn a_live_check_works_beside_a_running_node() {
     let house = House::new(&ghcr("run = { steps = ['true'] }"));
     run(&house, &["check", "--live"]).has(0, &["opens, and its schema is up to date"]);
 }
 
 #[test]
-fn a_wrong_config_is_told_as_ever() {
+fn a_wrong_config_is_reported_as_without_live() {
     let house = House::empty("nonsense = 1\n");
     run(&house, &["check", "--live"]).has(1, &["unknown key `nonsense`"]);
     run(&house, &["check", "--live", "--config", "none.toml"]).has(2, &["there is no config at none.toml"]);

@@ -1,11 +1,11 @@
-//! `hookonce explain`: what it says about saved deliveries, without a server and without secrets.
+//! `hookonce explain`: its output for saved deliveries, without a server and without secrets.
 
 use super::support::{House, Sent};
 use super::{Said, ghcr, payload, run, said};
 
 const RUN: &str = "run = { steps = ['true'] }";
 
-/// Runs it where no secret is set.
+/// Runs it without a secret.
 fn bare(house: &House, args: &[&str]) -> Said {
     let mut command = house.command(args);
     command.env_remove("SECRET");
@@ -41,7 +41,7 @@ fn one_push_is_explained_delivery_by_delivery_without_a_secret() {
             "it would   be a new event, and act on route deploy",
         ],
     );
-    assert!(!house.path("hookonce.db").exists(), "to explain is to write nothing");
+    assert!(!house.path("hookonce.db").exists(), "explaining writes nothing");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_filter_is_shown_term_by_term_and_the_first_route_that_matches_wins() {
 }
 
 #[test]
-fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
+fn a_raw_request_finds_its_source_and_its_signature_is_checked() {
     let two = format!("{}\n[source.other]\nverify = 'none'\n[[source.other.route]]\n", ghcr(RUN));
     let house = House::empty(&two);
     let sent = Sent::package("1", "latest", 7, 1);
@@ -98,7 +98,7 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
 }
 
 #[test]
-fn a_bare_upload_is_taken_as_that_of_the_repository_it_names() {
+fn a_bare_upload_is_assumed_to_be_by_the_repository_it_names() {
     let config = "[source.ci]\npreset = 'ci-ingestion'\nsecret = { dir = 'callers' }\n[[source.ci.route]]\nname = 'ingest'\n\
                   run = { steps = ['true'] }\n";
     let house = House::empty(config);
@@ -116,7 +116,7 @@ fn said_of(house: &House, input: &[u8]) -> Said {
 }
 
 #[test]
-fn a_bare_body_is_explained_with_the_headers_it_must_have_had_unless_they_are_given() {
+fn a_bare_body_is_explained_with_assumed_headers_unless_they_are_given() {
     let house = House::empty(&ghcr(RUN));
     let file = payload("ghcr_latest.json");
     let kind = ["--header", "X-GitHub-Event: registry_package"];
@@ -130,7 +130,7 @@ fn a_bare_body_is_explained_with_the_headers_it_must_have_had_unless_they_are_gi
     said_of(&house, b"{bad").has(1, &["be refused with 400, malformed"]);
     let other = std::fs::read_to_string(&file).unwrap().replace("\"latest\"", "\"main\"");
     said_of(&house, other.as_bytes()).has(1, &["be ignored: tag was \"main\""]);
-    // One that was saved whole is taken as it is.
+    // A delivery saved with its headers is used as it is.
     let sent = Sent::package("1", "latest", 7, 1);
     let headers = sent.headers.iter().filter(|(name, _)| name != "x-github-delivery").cloned().collect();
     let whole = raw("/version/1", &Sent { headers, ..sent });
@@ -139,7 +139,7 @@ fn a_bare_body_is_explained_with_the_headers_it_must_have_had_unless_they_are_gi
 }
 
 #[test]
-fn a_signature_that_was_right_when_it_was_sent_is_old_and_not_wrong() {
+fn an_old_signature_is_reported_as_old_and_not_as_wrong() {
     let config = "[source.s]\nverify = { scheme = 'hmac', secret = { env = 'SECRET' }, header = 'x-sig', \
                   over = '{timestamp}.{body}', timestamp = 'header.x-time' }\n[[source.s.route]]\nrun = { steps = ['true'] }\n";
     let house = House::empty(config);
@@ -152,7 +152,7 @@ fn a_signature_that_was_right_when_it_was_sent_is_old_and_not_wrong() {
 }
 
 #[test]
-fn a_source_is_not_blamed_for_another_ones_secret() {
+fn a_missing_secret_of_another_source_is_not_reported() {
     let config =
         format!("[source.first]\nverify = {{ scheme = 'github', secret = {{ env = 'FIRST' }} }}\n{}", ghcr(RUN));
     let house = House::empty(&config);
@@ -164,7 +164,7 @@ fn a_source_is_not_blamed_for_another_ones_secret() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_told_in_a_sentence() {
+fn input_that_cannot_be_explained_is_reported_in_a_sentence() {
     let house = House::empty(&ghcr(RUN));
     run(&house, &["explain", "nothing-here"]).has(2, &["there is no file nothing-here, and no event can be looked up"]);
     run(&house, &["explain", "."]).has(2, &[". is a folder"]);

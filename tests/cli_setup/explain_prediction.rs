@@ -1,17 +1,17 @@
-//! `hookonce explain` beside a running node: what it says would happen is what then happens.
+//! `hookonce explain` beside a running node: its prediction is what then happens.
 
 use super::support::{House, Sent, until};
 use super::{ghcr, run};
 use serde_json::{Value, json};
 
-/// Saves a delivery as the payloads of the tests are saved.
+/// Saves a delivery in the format of the test payloads.
 fn save(house: &House, sent: &Sent) {
     let headers: serde_json::Map<_, _> = sent.headers.iter().map(|(n, v)| (n.clone(), json!(v))).collect();
     let line = json!({ "headers": headers, "body": String::from_utf8_lossy(&sent.body) });
     std::fs::write(house.path("saved.json"), line.to_string()).unwrap();
 }
 
-/// What it would be, and whether that would act.
+/// The predicted verdict, and the exit code.
 fn foretold(house: &House, sent: &Sent) -> (Value, i32) {
     save(house, sent);
     let told = run(house, &["explain", "saved.json", "--json"]);
@@ -21,10 +21,10 @@ fn foretold(house: &House, sent: &Sent) -> (Value, i32) {
 }
 
 #[tokio::test]
-async fn what_is_foretold_is_what_the_node_then_answers() {
+async fn the_prediction_is_what_the_node_then_answers() {
     let house = House::new(&ghcr("run = { steps = ['true'] }"));
     let forged = Sent::package("7", "latest", 3, 30).with("x-hub-signature-256", "sha256=00");
-    // Each delivery, what it would be, what the node calls that, and whether something is done.
+    // Each delivery, its predicted verdict, the node's status, and the exit code.
     let days = [
         (Sent::package("1", "latest", 1, 10), "new", "accepted", 0),
         (Sent::package("1", "latest", 1, 10), "duplicate", "duplicate", 1),
@@ -52,7 +52,7 @@ async fn what_is_foretold_is_what_the_node_then_answers() {
 }
 
 #[tokio::test]
-async fn an_event_is_explained_by_its_id_its_end_and_its_delivery_id() {
+async fn an_event_is_explained_by_its_id_a_suffix_of_it_and_its_delivery_id() {
     let house = House::new(&ghcr("run = { steps = ['true'] }"));
     let sent = Sent::package("a-delivery", "latest", 1, 10);
     let event = house.deliver("/version/1", &sent).await.event();
@@ -74,7 +74,7 @@ async fn an_event_is_explained_by_its_id_its_end_and_its_delivery_id() {
 }
 
 #[tokio::test]
-async fn a_dead_event_is_said_to_be_revived_when_it_is_and_not_before() {
+async fn the_revival_of_a_dead_event_is_predicted_exactly_when_it_happens() {
     let numbers = |route: &str, keys: &str| {
         format!(
             "[source.n]\npath = '/n'\nverify = {{ scheme = 'github', secret = {{ env = 'SECRET' }} }}\n\
@@ -97,7 +97,7 @@ async fn a_dead_event_is_said_to_be_revived_when_it_is_and_not_before() {
 }
 
 #[tokio::test]
-async fn an_event_that_must_wait_for_its_group_is_foretold_to_wait() {
+async fn an_event_that_must_wait_for_its_group_is_predicted_to_wait() {
     let config = "[source.n]\npath = '/n'\nverify = 'none'\nonce = { per = ['body'] }\n\
                   [[source.n.route]]\nname = 'act'\ngroup = 'one'\n\
                   run = { steps = ['until test -e go; do sleep 0.01; done'] }\n";

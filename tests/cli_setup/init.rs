@@ -1,4 +1,4 @@
-//! `hookonce init`: every kind is written, loads, and is not written over.
+//! `hookonce init`: every template is written, loads, and is not overwritten.
 
 use super::support::{House, PATIENCE};
 use super::{run, said};
@@ -8,7 +8,7 @@ use hookonce::internals::config::presets;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 
-/// Each kind, its path, and its file with a secret.
+/// Each template, its path, and its file with a secret.
 const KINDS: [(&str, &str, &str); 4] = [
     ("ghcr-deploy", "/in/ghcr", "hookonce.secret"),
     ("forward", "/in/github", "hookonce.secret"),
@@ -16,7 +16,7 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("hmac", "/in/hook", "hookonce.secret"),
 ];
 
-/// A house without a config.
+/// A folder without a config.
 fn empty() -> House {
     let house = House::empty("");
     std::fs::remove_file(house.path("hookonce.toml")).unwrap();
@@ -24,7 +24,7 @@ fn empty() -> House {
 }
 
 #[test]
-fn every_kind_loads_without_a_warning_but_for_folders_that_do_not_exist() {
+fn every_template_loads_without_warnings_except_for_missing_folders() {
     for (kind, path, secret) in KINDS {
         let house = empty();
         run(&house, &["init", kind]).has(
@@ -42,7 +42,7 @@ fn every_kind_loads_without_a_warning_but_for_folders_that_do_not_exist() {
             assert!(problem["title"].as_str().unwrap().starts_with("the folder "), "{problem}");
         }
         let url = checked["sources"][0]["path"].as_str().unwrap();
-        assert_eq!(url, path, "what is said is what is written");
+        assert_eq!(url, path, "the printed path is the written one");
         let mode = std::fs::metadata(house.path(secret)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let secret = std::fs::read_to_string(house.path(secret)).unwrap();
@@ -50,9 +50,9 @@ fn every_kind_loads_without_a_warning_but_for_folders_that_do_not_exist() {
     }
 }
 
-/// What is known about a sender is written once: a kind that says it again in its own words would come to say less.
+/// What is known about a sender is written once, in its preset: a template that repeats it would drift apart.
 #[test]
-fn a_kind_for_a_sender_that_has_a_preset_is_that_preset() {
+fn a_template_for_a_sender_with_a_preset_uses_that_preset() {
     for (kind, ..) in KINDS {
         let house = empty();
         run(&house, &["init", kind]).has(0, &[]);
@@ -72,9 +72,9 @@ fn a_kind_for_a_sender_that_has_a_preset_is_that_preset() {
     }
 }
 
-/// As `hookonce init` leaves it: two uploads that differ only in their framework are two.
+/// With the config of `hookonce init`: two uploads that differ only in their framework are two events.
 #[tokio::test]
-async fn uploads_of_two_frameworks_to_a_fresh_config_are_both_handed_over() {
+async fn uploads_of_two_frameworks_to_a_fresh_config_both_run() {
     let mut house = empty();
     run(&house, &["init", "ci-ingestion"]).has(0, &["Authorization: Bearer my-repo"]);
     let text = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
@@ -93,7 +93,7 @@ async fn uploads_of_two_frameworks_to_a_fresh_config_are_both_handed_over() {
 }
 
 #[test]
-fn a_folder_of_callers_that_is_there_stays_and_gets_one_more() {
+fn an_existing_folder_of_callers_stays_and_gets_one_more() {
     let house = empty();
     std::fs::create_dir(house.path("callers")).unwrap();
     std::fs::write(house.path("callers/acme"), "mine").unwrap();
@@ -104,7 +104,7 @@ fn a_folder_of_callers_that_is_there_stays_and_gets_one_more() {
 }
 
 #[test]
-fn nothing_is_written_over_without_force() {
+fn nothing_is_overwritten_without_force() {
     for there in ["hookonce.toml", "hookonce.secret"] {
         let house = empty();
         std::fs::write(house.path(there), "mine").unwrap();
@@ -118,7 +118,7 @@ fn nothing_is_written_over_without_force() {
 }
 
 #[test]
-fn it_is_written_where_it_is_told_to_and_says_how_to_use_it_there() {
+fn the_config_is_written_to_the_given_path_and_the_output_says_how_to_use_it() {
     let house = empty();
     std::fs::create_dir(house.path("etc")).unwrap();
     run(&house, &["init", "forward", "--out", "etc/h.toml"])
@@ -127,7 +127,7 @@ fn it_is_written_where_it_is_told_to_and_says_how_to_use_it_there() {
 }
 
 #[test]
-fn without_a_terminal_or_with_a_bad_kind_it_says_what_there_is() {
+fn without_a_terminal_or_with_an_unknown_template_the_templates_are_listed() {
     let house = empty();
     run(&house, &["init"]).has(2, &["one of: ghcr-deploy, forward, ci-ingestion, hmac"]);
     said(house.command(&["init"]), b"1\n\n\n").has(2, &["which kind of config?"]);
@@ -137,7 +137,7 @@ fn without_a_terminal_or_with_a_bad_kind_it_says_what_there_is() {
     assert_eq!(std::fs::read_dir(house.dir.path()).unwrap().count(), 0);
 }
 
-/// A service that notes the heads of its requests and answers 200, on a free port.
+/// A service that records the headers of its requests and responds with 200, on a free port.
 fn service() -> (String, std::sync::mpsc::Receiver<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/webhook", listener.local_addr().unwrap());
@@ -183,7 +183,7 @@ async fn the_service_behind_init_forward_can_tell_a_push_from_a_pull_request() {
             }
         }
     }
-    // What a person tries it with has a kind too.
+    // A sample delivery has a kind, too.
     run(&house, &["send", "--sample", "--url", &house.url("/")]).has(0, &["202"]);
     let head = told.recv_timeout(PATIENCE).unwrap();
     assert!(head.contains("x-github-event: push\r\n"), "{head}");

@@ -1,5 +1,5 @@
-//! The commands a user begins with, from outside: the real binary on real files, beside a real node.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The set-up commands, from outside: the real binary on real files, beside a real node.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod check_live;
 mod explain;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use support::House;
 
-/// What a command said, and its exit code.
+/// The output of a command, and its exit code.
 struct Said {
     code: i32,
     out: String,
@@ -26,7 +26,7 @@ impl Said {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
     }
 
-    /// Everything it said has all of these words in it, and it did not panic.
+    /// Its output contains all of these words, and it did not panic.
     #[track_caller]
     fn has(&self, code: i32, words: &[&str]) -> &Self {
         let all = format!("{}{}", self.out, self.err);
@@ -39,7 +39,7 @@ impl Said {
     }
 }
 
-/// Runs the binary in this house, with nobody at its standard input.
+/// Runs the binary in this folder, with empty standard input.
 fn run(house: &House, args: &[&str]) -> Said {
     said(house.command(args), b"")
 }
@@ -47,19 +47,19 @@ fn run(house: &House, args: &[&str]) -> Said {
 /// Runs a command with this on its standard input.
 fn said(mut command: Command, input: &[u8]) -> Said {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that does not read may be gone already.
+    // A command that does not read may have exited already.
     child.stdin.take().unwrap().write_all(input).ok();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A payload of the tests, by its whole path.
+/// The full path of a test payload.
 fn payload(name: &str) -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/payloads").join(name).display().to_string()
 }
 
-/// The first user's source, whose route does this.
+/// A source of the first user, with this route.
 fn ghcr(route: &str) -> String {
     format!(
         r#"

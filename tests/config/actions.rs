@@ -1,4 +1,4 @@
-//! Routes and what they do: the exact words.
+//! Routes and their actions: the exact texts.
 
 use super::{check, route};
 
@@ -22,7 +22,7 @@ error: source `s` has two routes named `2`
 }
 
 #[test]
-fn a_url_that_cannot_be_sent_to_is_told() {
+fn an_invalid_receiver_url_is_reported() {
     check(
         &route(r#"forward = { url = "127.0.0.1:8080" }"#),
         r#"
@@ -128,7 +128,7 @@ hint: write "$HOOKONCE_FIELD_TAG", or make the step a list
 }
 
 #[test]
-fn an_undeclared_field_in_a_list_is_told() {
+fn an_undeclared_field_in_a_list_is_reported() {
     check(
         &route(r#"run = { dir = "/", steps = [["deploy", "v{tga}", "{{other}}"]] }"#),
         r#"

@@ -1,4 +1,4 @@
-//! Callers with secrets of their own, and what a kept answer is for: the exact words.
+//! Callers with their own secrets, and settings for kept responses: the exact texts.
 
 use super::{check, fine, source};
 use hookonce::decide::source::{ApiStyle, RedeliveryPolicy, ResponseMode};
@@ -13,7 +13,7 @@ fn callers(dir: &str, lines: &str) -> String {
 }
 
 #[test]
-fn a_folder_of_callers_needs_a_field_that_says_who_calls() {
+fn a_folder_of_callers_needs_a_field_that_names_the_caller() {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("acme"), "the secret of acme\n").expect("a file");
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("it may");
@@ -67,7 +67,7 @@ error: `key_id` names a field that is not declared: `whom`
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_told_and_an_empty_one_is_a_warning() {
+fn a_missing_folder_is_an_error_and_an_empty_one_a_warning() {
     check(
         &callers("nowhere", "key_id = \"who\""),
         r#"
@@ -130,7 +130,7 @@ hint: secret = { dir = "callers" }, with a file for each caller
 }
 
 #[test]
-fn what_is_for_kept_answers_means_nothing_where_nobody_waits_for_one() {
+fn settings_for_kept_responses_are_refused_if_no_sender_waits() {
     check(
         &source("mark_duplicates = true\nonce = { keep_failures = true }"),
         r#"
@@ -157,7 +157,7 @@ hint: respond = "done" makes the sender wait for a response, and keeps it
 }
 
 #[test]
-fn the_presets_with_answers_wait_for_them() {
+fn the_presets_with_responses_wait_for_them() {
     for (name, verify, speaks) in [
         ("sports-stack", "secret = { env = \"A\" }", ApiStyle::Webhook),
         ("ci-ingestion", "secret = { env = \"A\" }", ApiStyle::Webhook),

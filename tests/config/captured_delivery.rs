@@ -1,7 +1,7 @@
-//! What somebody can do who has captured one signed delivery and has no secret: send it again, under any id. For every
-//! scheme, every example and every config in the documents it is one event.
+//! What an attacker can do with one captured signed delivery and no secret: send it again, under any id. For every
+//! scheme, every example and every config in the docs it is one event.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use hookonce::decide::claim::Claim;
 use hookonce::decide::delivery::{Delivery, borrow_headers};
@@ -34,7 +34,7 @@ fn env(name: &str) -> String {
     }
 }
 
-/// A body with a value wherever a field points.
+/// A body with a value at the location of every field.
 fn body(source: &Source) -> Vec<u8> {
     let mut body = json!({});
     for field in source.fields.iter() {
@@ -66,10 +66,10 @@ fn body(source: &Source) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// How many events five deliveries of the same signed bytes make, each under another id wherever an id may stand, and
-/// as another message where they come from a stream.
+/// How many events five deliveries of the same signed bytes make, each under another id wherever there may be one, and
+/// as another message if they come from a stream.
 fn events(mut source: Source) -> usize {
-    // What lets a delivery through is not what this is about.
+    // Filters are not part of this test.
     (source.when, source.require, source.kind) = (None, None, None);
     source.routes = vec![Arc::new(Route::default())];
     let bytes = bytes::Bytes::from(body(&source));
@@ -119,7 +119,7 @@ fn each(config: Config) -> Vec<(String, bool, usize)> {
     sources.map(|source| (source.name.to_string(), source.api_style == ApiStyle::Api, events(source))).collect()
 }
 
-/// A signature that covers the id refuses any other; one that covers no id knows the bytes.
+/// A signature that covers the id rejects any other; otherwise the bytes identify the delivery.
 const SCHEMES: [(&str, &str, usize); 12] = [
     ("github", r#"verify = { scheme = "github", secret = { env = "A" } }"#, 1),
     (
@@ -176,7 +176,7 @@ const SCHEMES: [(&str, &str, usize); 12] = [
         verify = { scheme = "carried", of = "github", secret = { env = "A" } }"#,
         1,
     ),
-    // Whoever has the token, or may write at all, may say any id.
+    // A client with the token, or with write access, may use any id.
     (
         "bearer",
         r#"verify = { scheme = "bearer", secret = { env = "A" } }
@@ -227,7 +227,7 @@ fn the_same_signed_bytes_under_five_ids_are_one_event_in_every_example() {
     assert!(seen >= 6, "only {seen} sources were found");
 }
 
-/// What signs believes no other id than the one it signed, or knows the bytes.
+/// A source that verifies signatures accepts no other id than the signed one, or recognises the bytes.
 fn check(of: &str, config: Config) -> usize {
     let trusting: Vec<_> = config.sources.iter().map(|source| !source.verify.has_secret()).collect();
     let all = each(config);
@@ -248,7 +248,7 @@ fn the_same_signed_bytes_under_five_ids_are_one_event_in_every_config_of_the_doc
     for page in pages.chain([root.join("README.md")]).filter(|path| path.extension().is_some_and(|end| end == "md")) {
         let text = std::fs::read_to_string(&page).unwrap();
         for block in text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
-            // A part of a config, such as a route alone, is not one.
+            // A part of a config, such as a route alone, is skipped.
             if block.lines().any(|line| line.starts_with("[source.") && line.matches('.').count() == 1) {
                 let config = parse(block, folder.path());
                 let config = config.unwrap_or_else(|problems| panic!("{}: {problems}", page.display()));

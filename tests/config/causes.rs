@@ -1,4 +1,4 @@
-//! The cause comes before its consequences, and what only follows from it is not reported.
+//! The cause comes before its consequences, and mere consequences are not reported.
 
 use super::parse;
 use hookonce::internals::config::ColorChoice;
@@ -12,7 +12,7 @@ fn check(text: &str, expected: &[&str]) {
     assert_eq!(titles, expected, "{shown}");
 }
 
-/// The whole config of a user who relies on everything a preset sets.
+/// The config of a user who relies on everything a preset sets.
 fn with_preset(preset: &str) -> String {
     format!(
         r#"[source.ghcr]

@@ -1,4 +1,4 @@
-//! `hookonce check`: what it prints, and its exit codes.
+//! `hookonce check`: its output and exit codes.
 
 use super::{LONG, SHORT, env};
 use hookonce::internals::cli::check::{CheckExit, ReportFormat, check};
@@ -14,7 +14,7 @@ fn told(folder: &Path, text: &str, form: ReportFormat) -> (CheckExit, String) {
 }
 
 #[test]
-fn check_says_what_a_config_means() {
+fn check_prints_the_meaning_of_a_config() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{SHORT}at_once = 4\n[source.plain]\nverify = 'none'\n[[source.plain.route]]\n");
     let (verdict, shown) = told(folder.path(), &text, ReportFormat::Text(ColorChoice::Plain));
@@ -71,7 +71,7 @@ DIR/hookonce.toml is fine
 }
 
 #[test]
-fn check_tells_a_wrong_config_from_one_that_is_not_there() {
+fn check_distinguishes_a_wrong_config_from_a_missing_one() {
     let folder = tempfile::tempdir().unwrap();
     let (verdict, shown) = told(folder.path(), "a = 1", ReportFormat::Text(ColorChoice::Plain));
     assert_eq!(verdict as u8, 1);
@@ -83,7 +83,7 @@ fn check_tells_a_wrong_config_from_one_that_is_not_there() {
 }
 
 #[test]
-fn check_gives_programs_the_same_without_secrets() {
+fn check_prints_the_same_as_json_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let (_, shown) = told(folder.path(), LONG, ReportFormat::Json);
     let json: serde_json::Value = serde_json::from_str(&shown).unwrap();

@@ -1,10 +1,10 @@
-//! Any text at all: there is a config, or there are problems; never a panic, and soon.
+//! Any text at all gives a config or problems; never a panic, and within reasonable time.
 
 use super::{LONG, SHORT, fine, parse};
 use hookonce::internals::config::ColorChoice;
 use proptest::prelude::*;
 
-/// Whatever the text, there is a config or there are problems, and they can be shown.
+/// Whatever the text, there is a config or there are problems, and they can be printed.
 fn survives(text: &str) {
     match parse(text) {
         Ok(config) => {
@@ -18,7 +18,7 @@ fn survives(text: &str) {
 }
 
 #[test]
-fn a_config_cut_off_anywhere_is_survived() {
+fn a_truncated_config_never_panics() {
     for text in [SHORT, LONG] {
         for (i, _) in text.char_indices() {
             survives(&text[..i]);
@@ -27,7 +27,7 @@ fn a_config_cut_off_anywhere_is_survived() {
 }
 
 #[test]
-fn a_text_that_is_all_problems_is_answered_soon() {
+fn a_text_full_of_problems_is_reported_quickly() {
     let megabyte = |line: &str| line.repeat((1 << 20) / line.len());
     for line in ["a\n", "a = 1\n", "[[[[", "{a=", "\"", "[source.x]\nverify = 1\n", "ä = \"\\u00\"\n"] {
         survives(&megabyte(line));
@@ -40,7 +40,7 @@ fn a_text_that_is_all_problems_is_answered_soon() {
     assert_eq!(fine(&sources.concat()).sources.len(), 5_000);
 }
 
-/// Values to put where another one stands.
+/// Values to put in place of another one.
 const ODD: [&str; 14] = [
     "1",
     "-1",
@@ -59,7 +59,7 @@ const ODD: [&str; 14] = [
 ];
 
 #[test]
-fn another_value_in_any_place_is_survived() {
+fn another_value_anywhere_never_panics() {
     for (i, line) in LONG.lines().enumerate().chain(SHORT.lines().enumerate()) {
         let Some((key, _)) = line.split_once(" = ") else { continue };
         for text in [SHORT, LONG] {
@@ -77,12 +77,12 @@ proptest! {
     #![proptest_config(crate::seed::cases(400))]
 
     #[test]
-    fn any_text_is_survived(text in "\\PC*") {
+    fn any_text_never_panics(text in "\\PC*") {
         survives(&text);
     }
 
     #[test]
-    fn any_tables_and_values_are_survived(
+    fn any_tables_and_values_never_panic(
         lines in prop::collection::vec(
             ("(\\[{1,2}source(\\.s(\\.(route|once|fields|verify|route\\.run))?)?\\]{1,2}|listen|store|admin|per|change|run|steps|tag|verify|when|group|secret|retry|forward|env|dir)",
              prop::sample::select(&ODD[..])), 0..12)
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn a_config_with_a_few_bytes_changed_is_survived(
+    fn a_config_with_a_few_bytes_changed_never_panics(
         long: bool,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {

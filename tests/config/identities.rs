@@ -1,10 +1,10 @@
-//! Fields, expressions and identities: the exact words.
+//! Fields, expressions and identities: the exact texts.
 
 use super::{check, route, source};
 use hookonce::decide::source::Identity;
 
 #[test]
-fn an_undeclared_field_is_told_with_the_one_that_was_meant() {
+fn an_undeclared_field_is_reported_with_a_suggestion() {
     check(
         &source(r#"once = { per = [["tag", "shaa"]] }"#),
         r#"
@@ -121,7 +121,7 @@ hint: take a value from the body
 }
 
 #[test]
-fn a_delivery_id_that_nobody_sends_cannot_be_an_identity() {
+fn delivery_cannot_be_an_identity_without_a_delivery_id() {
     check(
         &source(r#"once = { per = ["delivery"] }"#),
         r#"
@@ -163,7 +163,7 @@ error: an identity of `once.per` is empty
 }
 
 #[test]
-fn an_identity_or_a_field_said_twice_is_refused() {
+fn a_repeated_identity_or_field_is_refused() {
     check(
         &source(r#"once = { per = ["tag", ["tag"], ["sha", "sha"]] }"#),
         r#"
@@ -185,7 +185,7 @@ error: `once.per` lists the same thing twice
 }
 
 #[test]
-fn nothing_to_recognise_a_repeat_by_is_refused() {
+fn a_source_without_identities_is_refused() {
     check(
         &source("once = { per = [] }"),
         r"
@@ -291,7 +291,7 @@ hint: body.a.0.b, body."a.b", header.x, query.x or path
 }
 
 #[test]
-fn a_problem_in_what_a_preset_says_points_into_the_preset() {
+fn a_problem_in_a_preset_points_into_the_preset() {
     check(
         r#"[source.s]
 preset = "github-package"
@@ -344,7 +344,7 @@ hint: over = "{id}.{body}", if the sender signs both; else remove `signed`
 }
 
 #[test]
-fn callers_that_nobody_asks_who_they_are_are_not_told_apart_by_what_is_no_part_of_their_keys() {
+fn unauthenticated_callers_cannot_be_distinguished_by_values_outside_their_keys() {
     let config = |verify: &str, header: &str| {
         format!(
             "[source.s]\npreset = \"idempotency-key\"\n{verify}\n[[source.s.route]]\n\
@@ -371,7 +371,7 @@ fn callers_that_nobody_asks_who_they_are_are_not_told_apart_by_what_is_no_part_o
     }
 }
 
-/// The identities of a source, and which of them nobody wrote.
+/// The identities of a source, and which of them is implied.
 fn implied(lines: &str) -> (Vec<Identity>, Option<Identity>) {
     let text = format!("[source.s]\nsecret = {{ env = \"A\" }}\n{lines}\n[[source.s.route]]\n");
     let once = super::fine(&text).sources[0].once.clone();
@@ -379,7 +379,7 @@ fn implied(lines: &str) -> (Vec<Identity>, Option<Identity>) {
 }
 
 #[test]
-fn what_was_signed_is_implied_where_the_id_is_not_signed_and_nothing_is_made_of_the_body() {
+fn the_signed_content_is_an_implied_identity_if_the_id_is_unsigned_and_no_identity_uses_the_body() {
     use Identity::{Body, Delivery, Named, Signed};
     let hmac = |over: &str, rest: &str| {
         format!("verify = {{ scheme = \"hmac\", header = \"x-sig\"{over} }}\ndelivery = \"header.x-id\"\n{rest}")
@@ -407,7 +407,7 @@ fn what_was_signed_is_implied_where_the_id_is_not_signed_and_nothing_is_made_of_
 }
 
 #[test]
-fn equal_bodies_that_are_new_are_warned_about_and_so_is_what_has_no_effect() {
+fn equal_bodies_set_to_new_is_warned_about_and_refused_without_effect() {
     check(
         r#"[source.s]
 verify = { scheme = "github", secret = { env = "A" } }

@@ -1,9 +1,9 @@
-//! Keys, presets and the file as a whole: the exact words.
+//! Keys, presets and the file as a whole: the exact texts.
 
 use super::{check, route, source};
 
 #[test]
-fn an_unknown_key_is_told_with_the_key_that_was_meant() {
+fn an_unknown_key_is_reported_with_a_suggestion() {
     check(
         &source(r#"whne = "x""#),
         r#"
@@ -98,7 +98,7 @@ hint: put the whole URL in an environment variable and write store = { env = "DA
 }
 
 #[test]
-fn a_preset_that_does_not_exist_is_told_with_the_one_that_was_meant() {
+fn an_unknown_preset_is_reported_with_a_suggestion() {
     check(
         r#"[source.s]
 preset = "github-packages"
@@ -138,7 +138,7 @@ hint: filter with `when` instead
 }
 
 #[test]
-fn what_is_not_toml_is_told_all_at_once() {
+fn all_toml_errors_are_reported_at_once() {
     check(
         r#"listen = 
 store = "memory:"
@@ -163,7 +163,7 @@ error: this is not TOML: duplicate key
 }
 
 #[test]
-fn every_problem_is_told_at_once_in_the_order_of_the_file() {
+fn every_problem_is_reported_at_once_in_the_order_of_the_file() {
     check(
         r#"listen = 1
 [source.a]

@@ -1,4 +1,4 @@
-//! The config from outside: what loads, what it means, and the exact words for what is wrong with it.
+//! The config from outside: what loads, what it means, and the exact texts for what is wrong with it.
 
 mod actions;
 mod callers;
@@ -103,7 +103,7 @@ fn route(lines: &str) -> String {
     format!("{}{lines}\n", source(""))
 }
 
-/// Every problem of a config, as people see it.
+/// Every problem of a config, as the user sees it.
 #[track_caller]
 fn check(text: &str, expected: &str) {
     let shown = match parse(text) {

@@ -1,4 +1,4 @@
-//! NATS in the config: what is taken, and the words for what is not.
+//! NATS in the config: what is accepted, and the texts for what is not.
 
 use super::route;
 use hookonce::decide::source::{Identity, RedeliveryPolicy};
@@ -49,7 +49,7 @@ fn a_stream_is_known_by_its_message_beside_the_carried_id() {
 }
 
 #[test]
-fn what_a_stream_cannot_be_is_told() {
+fn invalid_stream_sources_are_reported() {
     check(&stream("store = \"memory:\"", "", CARRIED), "hint: use ack = \"done\", or a durable store");
     check(
         &stream("", "", r#"{ scheme = "github", secret = { env = "S" } }"#),
@@ -81,7 +81,7 @@ fn what_a_stream_cannot_be_is_told() {
 }
 
 #[test]
-fn what_cannot_be_published_is_told() {
+fn invalid_publish_actions_are_reported() {
     let publish = |keys: &str| route(&format!("publish = {{ {keys} }}"));
     let url = "nats = \"nats://h\"";
     check(&publish(url), "`publish` has no `subject`");
@@ -101,25 +101,25 @@ fn what_cannot_be_published_is_told() {
 }
 
 #[test]
-fn a_plan_never_shows_who_we_are_and_knows_how_long_a_stream_must_remember() {
+fn a_plan_never_shows_credentials_and_knows_its_retry_horizon() {
     let text = route("publish = { nats = { env = \"NATS_URL\" }, subject = \"a.b\", nkey = { env = \"SEED\" } }");
     let config = read(&text).unwrap();
     let Some(ActionPlan::Publish(plan)) = config.actions.values().next() else { panic!("{config:?}") };
     let shown = format!("{config:?}");
     assert!(!shown.contains("hook:once") && !shown.contains("SUAM"), "{shown}");
-    // Four that fail and five doubts, each up to 35 s, with waits that double from 10 s.
+    // Four failed attempts and five in doubt, each up to 35 s, with waits that double from 10 s.
     assert_eq!(plan.retry_horizon.as_secs() / 60, 47, "{:?}", plan.retry_horizon);
 }
 
 #[test]
-fn a_preset_for_clients_of_an_api_takes_no_stream() {
+fn a_preset_for_clients_of_an_api_accepts_no_stream() {
     let preset = r#"preset = "idempotency-key""#;
     let text = stream("", "", r#""none""#).replace("[source.s]", &format!("[source.s]\n{preset}"));
     check(&text, "a preset for clients of an HTTP API and `from` cannot be combined");
 }
 
 #[test]
-fn what_publish_carries_of_the_sender_is_passed_on_and_goes_with_the_event() {
+fn headers_that_publish_carries_are_transient() {
     let text = r#"
 [source.s]
 verify = { scheme = "github", secret = { env = "S" } }
@@ -134,7 +134,7 @@ publish = { nats = "nats://h:4222", subject = "github" }
     let callers = format!("{{ dir = \"{}\" }} }}\nkey_id = \"caller\"", folder.path().display());
     let config = read(&text.replace("{ env = \"S\" } }", &callers)).unwrap();
     let passes = &config.sources[0].routes[0].forwarded_headers;
-    assert!(passes.contains(&"x-client-id".to_owned()), "who sent it is verified again too: {passes:?}");
+    assert!(passes.contains(&"x-client-id".to_owned()), "the sender is verified again, too: {passes:?}");
 }
 
 /// A route that publishes, from a source verified like this, with these keys of the source and of the route.
@@ -147,7 +147,7 @@ fn publishing(verify: &str, source: &str, publish: &str, route: &str) -> String 
 
 const GITHUB: &str = r#"{ scheme = "github", secret = { env = "S" } }"#;
 
-/// How long after it was published what this route publishes is published again; `None`: it is not.
+/// How long after it was published this route's message is published again; `None` if it is not.
 fn published_after(text: &str) -> Option<Duration> {
     let config = read(text).unwrap_or_else(|said| panic!("{text}\n{said}"));
     match config.sources[0].routes[0].redelivery {
@@ -157,7 +157,7 @@ fn published_after(text: &str) -> Option<Duration> {
 }
 
 #[test]
-fn only_what_a_person_makes_a_sender_deliver_again_is_published_again_by_default() {
+fn only_manual_redeliveries_are_published_again_by_default() {
     let minute = Some(Duration::from_mins(1));
     assert_eq!(published_after(&publishing(GITHUB, "", "", "")), minute);
     assert_eq!(published_after(&publishing(GITHUB, "", "", "rearm_after = \"5m\"")), Some(Duration::from_mins(5)));

@@ -1,4 +1,4 @@
-//! Receivers: what may be written, and the exact words for what may not.
+//! Receivers: what is valid, and the exact texts for what is not.
 
 use super::{check, fine, parse, route};
 use hookonce::internals::action::plan::{ActionPlan, Http2Mode, ReceiverHeaderValue};
@@ -20,11 +20,11 @@ fn says(keys: &str, title: &str, label: &str) {
     let problems = wrong(&text);
     assert!(problems.contains(&format!("error: {title}\n")), "{keys}:\n{problems}");
     assert!(problems.contains(label), "{keys}:\n{problems}");
-    assert!(problems.contains("hookonce.toml:5:"), "it has a place: {problems}");
+    assert!(problems.contains("hookonce.toml:5:"), "it names the line: {problems}");
 }
 
 #[test]
-fn all_that_may_be_said_of_a_receiver_is_understood() {
+fn every_setting_of_a_receiver_is_understood() {
     let text = forward(
         "url = \"https://{tenant}.example.com:8443/hooks/{repo}?r={repo}\", headers = [\"X-GitHub-Event\"], \
          set = { \"X-Repo\" = \"r:{repo}\", authorization = { env = \"TOKEN\" } }, sign = { secret = { env = \"WHSEC\" } }, \
@@ -52,7 +52,7 @@ fn all_that_may_be_said_of_a_receiver_is_understood() {
 }
 
 #[test]
-fn a_field_stands_in_a_url_only_where_it_is_one_thing() {
+fn a_field_is_allowed_in_a_url_only_as_one_component() {
     let label = "a field may be one whole label of the host, or be in the path or in a value of the query";
     for url in [
         "http://a:{repo}/",
@@ -70,7 +70,7 @@ fn a_field_stands_in_a_url_only_where_it_is_one_thing() {
 }
 
 #[test]
-fn an_unknown_field_in_a_url_is_shown_where_it_stands() {
+fn an_unknown_field_in_a_url_is_underlined() {
     check(
         &forward("url = \"http://a.test/{repos}\""),
         r#"
@@ -88,7 +88,7 @@ hint: did you mean `repo`?
 }
 
 #[test]
-fn a_url_with_a_field_that_can_only_be_refused_is_refused_at_once() {
+fn a_url_with_a_field_and_a_forbidden_address_is_an_error() {
     check(
         &forward("url = \"http://127.0.0.1:8080/{repo}\""),
         r#"
@@ -112,7 +112,7 @@ hint: allow = ["127.0.0.1"], if this is intended
 }
 
 #[test]
-fn some_headers_are_not_the_users_to_send() {
+fn some_headers_cannot_be_set_by_the_user() {
     for (name, why) in [
         ("Host", "it belongs to one connection"),
         ("content-length", "it belongs to one connection"),
@@ -142,7 +142,7 @@ fn some_headers_are_not_the_users_to_send() {
 }
 
 #[test]
-fn a_secret_of_a_receiver_never_stands_in_the_file_and_is_never_shown() {
+fn a_secret_of_a_receiver_is_never_in_the_file_and_never_shown() {
     for keys in [
         "url = \"http://a/\", set = { authorization = \"Bearer canary\" }",
         "url = \"http://a/\", sign = { secret = \"canary\" }",
@@ -160,7 +160,7 @@ fn a_secret_of_a_receiver_never_stands_in_the_file_and_is_never_shown() {
 }
 
 #[test]
-fn what_has_no_effect_is_said() {
+fn settings_without_effect_are_reported() {
     let config = fine(&route("forward = { url = \"http://10.0.0.1/\", allow = [\"10.0.0.0/8\"] }"));
     assert!(config.warnings.iter().any(|warning| warning.render(ColorChoice::Plain).contains("`allow` has no effect")));
 }

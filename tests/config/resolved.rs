@@ -1,4 +1,4 @@
-//! What a config means, and what is left out of it.
+//! The meaning of a config, and its defaults.
 
 use super::{LONG, SHORT, env, fine, route, source};
 use hookonce::decide::source::{
@@ -13,7 +13,7 @@ use hookonce::internals::config::{ColorChoice, ConfigErrorKind};
 use std::path::Path;
 
 #[test]
-fn the_two_configs_of_the_design_have_the_same_identities() {
+fn a_config_with_and_without_the_preset_has_the_same_identities() {
     let (short, long) = (fine(SHORT), fine(LONG));
     assert_eq!((short.warnings.as_slice(), long.warnings.as_slice()), (&[][..], &[][..]));
     let (short, long) = (&short.sources[0], &long.sources[0]);
@@ -30,14 +30,14 @@ fn the_two_configs_of_the_design_have_the_same_identities() {
     assert_eq!(of(&change.of), ["package", "tag"]);
     assert_eq!(of(&change.to), ["version_id", "sha"]);
     assert_eq!(of(&change.order.into_iter().collect::<Vec<_>>()), ["updated_at"]);
-    // What only a preset says: the kind of event, and what was known of one before.
+    // What only a preset can set: the kind of event, and the fields of imported events.
     assert_eq!(of(short.once.imported.as_deref().unwrap()), ["tag", "version_id", "sha"]);
     assert_eq!(short.kind.as_ref().map(|kind| kind.is.as_str()), Some("registry_package"));
     assert_eq!(long.kind, None);
 }
 
 #[test]
-fn the_config_of_the_first_user_means_what_it_says() {
+fn the_config_of_the_first_user_is_resolved_as_written() {
     let config = fine(SHORT);
     let source = &config.sources[0];
     let route = &source.routes[0];
@@ -66,7 +66,7 @@ fn bodies_need_not_be_kept_at_all() {
 }
 
 #[test]
-fn what_is_left_out_has_the_defaults_of_the_design() {
+fn omitted_settings_have_their_defaults() {
     let config = fine(
         "[source.a]\nverify = 'none'\n[[source.a.route]]\n[[source.a.route]]\nforward = { url = 'http://a/' }\n\
          [[source.a.route]]\nrun = { steps = ['true'] }\n\
@@ -188,7 +188,7 @@ fn secrets_are_never_printed() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_in_words() {
+fn an_unreadable_file_is_reported_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let tell = |path: &Path| {
         let problems = config::load(path, &env).unwrap_err();
@@ -238,7 +238,7 @@ fn a_field_may_stand_in_a_list_and_in_dir() {
 }
 
 #[test]
-fn what_a_block_sets_comes_after_what_its_route_sets() {
+fn variables_of_a_block_override_those_of_its_route() {
     let lines = "env = { A1 = 'route', B1 = 'route' }\nrun = { steps = ['true'], env = ['HTTP_PROXY'] }";
     let config = fine(&route(lines));
     let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
@@ -261,7 +261,7 @@ fn a_receiver_may_take_as_long_as_the_sender_waits_less_half_a_second() {
         assert_eq!(timeout(&format!("{done}'{written}'"), forward), (within, Duration::from_millis(expected)));
     }
     let long = "forward = { url = 'http://a/', timeout = '1m' }";
-    assert_eq!(timeout(&format!("{done}'2s'"), long).1, Duration::from_mins(1), "what is written counts");
+    assert_eq!(timeout(&format!("{done}'2s'"), long).1, Duration::from_mins(1), "the configured value counts");
     let preset = "preset = 'ci-ingestion'\nsecret = { env = 'WEBHOOK_SECRET' }";
     let within = ResponseMode::WhenDone { within: Duration::from_secs(30) };
     assert_eq!(timeout(preset, forward), (within, Duration::from_millis(29_500)));

@@ -1,4 +1,4 @@
-//! Schemes, and who may come in: the exact words.
+//! Schemes, and access to the admin port: the exact texts.
 
 use super::{check, source};
 
@@ -66,7 +66,7 @@ hint: give the admin port its own port
 }
 
 #[test]
-fn tokens_of_the_admin_port_differ_and_say_what_they_may() {
+fn tokens_of_the_admin_port_differ_and_have_permissions() {
     check(
         r#"[admin]
 tokens = [{ token = { env = "A" }, may = "everything" }, { token = { env = "A" } }, { may = "read" }]
@@ -168,7 +168,7 @@ error: `verify` is "none", but there is a secret
 }
 
 #[test]
-fn keys_of_another_scheme_are_told() {
+fn keys_of_another_scheme_are_reported() {
     check(
         r#"[source.s]
 verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = "5m" }
@@ -312,7 +312,7 @@ error: the secret is not a Standard Webhooks secret
 }
 
 #[test]
-fn signed_says_nothing_without_a_delivery_id() {
+fn signed_without_a_delivery_id_is_reported() {
     check(
         &source("signed = true"),
         r#"

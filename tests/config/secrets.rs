@@ -1,4 +1,4 @@
-//! Secrets: the exact words.
+//! Secrets: the exact texts.
 
 use super::{check, route};
 
@@ -57,7 +57,7 @@ hint: did you mean `secret`?
 }
 
 #[test]
-fn an_unset_variable_is_told_apart_from_an_empty_one() {
+fn an_unset_variable_is_distinguished_from_an_empty_one() {
     check(
         r#"[source.s]
 verify = "github"
@@ -203,7 +203,7 @@ hint: while rotating, write a list: secret = [{ env = "NEW" }, { env = "OLD" }]
 }
 
 #[test]
-fn a_secret_file_that_is_not_there_is_told_with_its_whole_path() {
+fn a_missing_secret_file_is_reported_with_its_full_path() {
     check(
         r#"[source.s]
 verify = "github"
@@ -241,7 +241,7 @@ hint: put the URL in an environment variable and write url = { env = "NAME" }
 }
 
 #[test]
-fn a_secret_that_a_preset_needs_is_missed_in_the_source() {
+fn a_missing_secret_of_a_preset_is_reported_in_the_source() {
     check(
         r#"[source.s]
 preset = "github-package"
@@ -298,7 +298,7 @@ error: `B=` cannot be the name of a variable
 }
 
 #[test]
-fn without_its_secrets_a_config_can_be_read_and_nothing_is_believed() {
+fn without_its_secrets_a_config_can_be_read_and_verifies_nothing() {
     use hookonce::internals::config::{SecretRequirement, load_with};
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hookonce.toml");
@@ -336,7 +336,7 @@ verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
 }
 
 #[test]
-fn a_secret_that_could_be_guessed_or_that_all_can_read_is_warned_about() {
+fn a_short_or_world_readable_secret_is_warned_about() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
@@ -382,7 +382,11 @@ fn a_secret_that_could_be_guessed_or_that_all_can_read_is_warned_about() {
         ]
     );
     std::fs::set_permissions(path.join("callers"), std::fs::Permissions::from_mode(0o700)).expect("it may");
-    assert_eq!(warnings(&callers), ["the secret of caller `beta` is shorter than 16 bytes"], "nobody gets in");
+    assert_eq!(
+        warnings(&callers),
+        ["the secret of caller `beta` is shorter than 16 bytes"],
+        "no other user can open the folder"
+    );
     let forward = "forward = { url = \"http://127.0.0.1:1/\", sign = { secret = { file = \"open\" } } }\n";
     let told = hookonce::internals::config::parse(&format!("{good}{forward}"), "f", path, &|_| None);
     let told = told.map_or_else(|problems| problems.to_string(), |config| format!("{:?}", config.warnings));

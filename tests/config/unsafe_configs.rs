@@ -1,9 +1,9 @@
-//! What would be believed, shown or run though it must not be.
+//! Configs that would trust, show or run what they must not.
 
 use super::{check, route, source};
 
 #[test]
-fn what_a_sender_authenticates_itself_with_is_no_field() {
+fn credentials_of_a_sender_cannot_be_a_field() {
     check(
         "[source.s]\nverify = { scheme = \"bearer\", secret = { env = \"A\" } }\nfields = { tok = \"header.authorization\" }\n[[source.s.route]]\n",
         r#"
@@ -48,7 +48,7 @@ hint: a delivery of one could be a duplicate of the other's; give each its own s
 }
 
 #[test]
-fn a_field_is_neither_a_program_nor_the_text_of_one() {
+fn a_field_cannot_be_a_program_or_part_of_a_script() {
     check(
         &route(
             r#"run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }"#,
@@ -84,7 +84,7 @@ hint: name the file, and pass the value as an argument: ["bash", "deploy", "{tag
 }
 
 #[test]
-fn a_field_is_in_no_line_for_another_shell_and_in_no_variable_that_is_code() {
+fn a_field_cannot_be_in_a_remote_command_or_in_a_variable_that_is_code() {
     check(
         &route(r#"run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }"#),
         r#"
@@ -110,7 +110,7 @@ hint: read the environment variable HOOKONCE_FIELD_SHA instead
 }
 
 #[test]
-fn a_body_is_no_program() {
+fn a_body_cannot_be_a_program() {
     check(
         &route(r#"run = { dir = "/", steps = [["sudo", "-n", "bash", "-s", "--", "{tag}"]] }"#),
         r#"
@@ -128,7 +128,7 @@ hint: name a script file: ["bash", "deploy"]
 }
 
 #[test]
-fn a_field_named_like_a_column_is_told() {
+fn a_field_named_like_a_column_is_reported() {
     let text = source("").replace("tag = \"body.tag\"", "state = \"body.tag\"");
     check(
         &text,

@@ -1,4 +1,4 @@
-//! Values that no signature covers: where they are used, and the kind of event among them. The exact words.
+//! Values that no signature covers: where they are used, and the kind of event among them. The exact texts.
 
 use super::{check, fine, source};
 use hookonce::decide::github_kind::EventKindUse;
@@ -80,7 +80,7 @@ hint: where it matters, take a value from the body
 }
 
 #[test]
-fn the_kind_that_github_names_is_compared_with_the_body_and_not_warned_about() {
+fn githubs_kind_is_compared_with_the_body_and_not_warned_about() {
     let text = r#"[source.g]
 verify = { scheme = "github", secret = { env = "A" } }
 fields = { kind = "header.x-github-event" }
@@ -128,7 +128,7 @@ hint: name a member that only bodies of this kind have
 }
 
 #[test]
-fn kinds_that_nobody_uses_or_that_are_not_in_the_body_are_told() {
+fn unused_kinds_and_kinds_outside_the_body_are_reported() {
     check(
         &source(r#"kinds = { novelty = "body.novelty" }"#),
         r#"

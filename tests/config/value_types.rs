@@ -1,4 +1,4 @@
-//! Kinds of values, and what they say: the exact words.
+//! Types of values and their limits: the exact texts.
 
 use super::{check, route, source};
 
@@ -26,7 +26,7 @@ error: two sources listen on `/in/a`
 }
 
 #[test]
-fn a_value_of_another_kind_is_told_with_what_was_expected() {
+fn a_value_of_another_type_is_reported_with_the_expected_one() {
     check(
         &route("lease = 30"),
         r#"
@@ -115,7 +115,7 @@ error: `source` cannot be read
 }
 
 #[test]
-fn a_duration_size_or_address_that_cannot_be_read_is_told() {
+fn an_invalid_duration_size_or_address_is_reported() {
     check(
         &route(r#"lease = "30 seconds""#),
         r#"
@@ -171,7 +171,7 @@ error: `lease` cannot be read
 }
 
 #[test]
-fn a_number_out_of_range_is_told() {
+fn a_number_out_of_range_is_reported() {
     check(
         &route("at_once = 0"),
         r"
@@ -252,7 +252,7 @@ hint: make `keep` longer or `keep_body` shorter
 }
 
 #[test]
-fn one_of_several_words_is_told_with_the_one_that_was_meant() {
+fn a_misspelt_word_is_reported_with_a_suggestion() {
     check(
         &route(r#"in_doubt = "holt""#),
         r#"
@@ -322,7 +322,7 @@ error: `/a b?` cannot be a path
 }
 
 #[test]
-fn a_source_has_a_name_that_can_stand_in_a_path() {
+fn a_source_has_a_name_that_is_valid_in_a_path() {
     check(
         r#"[source."My Source"]
 verify = "none"
@@ -342,7 +342,7 @@ error: `My Source` cannot be the name of a source
 }
 
 #[test]
-fn a_store_of_no_known_kind_is_told() {
+fn an_unknown_kind_of_store_is_reported() {
     check(
         r#"store = "memory"
 [source.s]
@@ -369,7 +369,7 @@ fn the_state_folder_is_the_configs_else_systemds_else_the_default() {
         let text = format!("{lines}\n{}", source(""));
         let config = parse(&text, "hookonce.toml", std::path::Path::new("/etc"), &env).unwrap();
         assert_eq!(config.state, expected, "{lines} {systemd:?}");
-        assert!(config.secret_env_names.is_empty(), "a command may know where it is");
+        assert!(config.secret_env_names.is_empty(), "it is not a secret");
     };
     let named = |path: &str| StateFolder::Named(path.into());
     check("state = \"here\"", Some("/var/lib/a"), named("/etc/here"));

@@ -1,4 +1,4 @@
-//! What works, but probably not as meant: the exact words.
+//! Settings that work, but probably not as intended: the exact texts.
 
 use super::{check, route, source};
 

@@ -50,7 +50,7 @@ async fn the_attempt_that_died_with_its_node_is_shown_and_not_only_the_one_befor
     let told = house.ask("GET", &format!("/api/events/{event}")).await.json();
     let attempts: Vec<_> = told["attempts"].as_array().unwrap().iter().map(|tried| tried["outcome"].as_str()).collect();
     assert_eq!(attempts, [Some("failed"), Some("unknown")], "{told}");
-    assert_eq!(told["why"], "dead: nobody knows whether it acted: its lease ran out: it may have acted");
+    assert_eq!(told["why"], "dead: it is unknown whether it acted: its lease ran out: it may have acted");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Any tree of commands does under our config what it did under steakpie: the same commands, in the same order,
+//! Any tree of commands does the same under our config as under steakpie: the same commands, in the same order,
 //! whichever of them fail and whatever is in their text.
 
 use hookonce::internals::action::plan::{ActionPlan, CommandLine, WorkingDir};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A command of the test: what it writes down, and how it ends.
+/// A command of the test: what it records, and how it ends.
 #[derive(Clone, Debug)]
 struct Made {
     word: String,
@@ -59,7 +59,7 @@ fn expected(commands: &[Made], into: &mut Vec<String>) {
     }
 }
 
-/// A command as YAML, in the newer form or in the older one.
+/// A command as YAML, in the newer or the older form.
 fn flow(command: &Made, log: &Path, older: bool) -> String {
     let text = serde_json::to_string(&command.text(log)).unwrap();
     let children: Vec<_> = command.children.iter().map(|child| flow(child, log, older)).collect();
@@ -88,7 +88,7 @@ fn made() -> impl Strategy<Value = Made> {
     })
 }
 
-/// Runs the steps of every block as hookonce does: the next only if the one before succeeded.
+/// Runs the steps of every block as hookonce does: the next one only if the previous one succeeded.
 fn run(plan: &ActionPlan, home: &Path) {
     let ActionPlan::Run(blocks) = plan else { panic!("{plan:?}") };
     for block in blocks {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn a_tree_of_every_kind_of_end_runs_as_it_did() {
+fn a_tree_with_every_kind_of_end_runs_as_under_steakpie() {
     let all = [
         Ends::Well,
         Ends::WellElsewhere,

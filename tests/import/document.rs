@@ -1,4 +1,4 @@
-//! Every command of the document is run, in its order, in a folder as steakpie left it.
+//! Runs every command of the document, in order, in a folder as steakpie left it.
 
 use crate::{BY_CHANGE, database, house};
 use std::fs;
@@ -29,13 +29,13 @@ fn every_command_of_the_document_works() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let (mut ran, mut exports) = (0, String::new());
     for command in commands() {
-        // As one types them, one after the other in one shell; what stands for a secret is one.
+        // As typed one after the other in one shell; placeholders for a secret get one.
         let command = command.replace('…', "secret");
         if command.starts_with("export ") {
             exports = format!("{exports}{command}\n");
             continue;
         }
-        // A port that may be taken is not what this is about, nor is waiting until it is told to stop.
+        // The port may be taken, and the test must not wait until the node is stopped.
         let serves = command.ends_with("hookonce serve");
         if serves {
             let config =

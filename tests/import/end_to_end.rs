@@ -1,14 +1,14 @@
-//! The real binary: import, then the deliveries that steakpie had, and those it had not.
+//! The real binary: import, then deliveries that steakpie had, and others.
 
 use crate::support::{House, Sent, storm, until};
 use crate::{BY_CHANGE, BY_ID, check, database, house, start};
 
 const PATH: &str = "/version/1";
-/// The image of the storm: one delivery of three was kept, as steakpie keeps one row per content.
+/// The image of the burst: one delivery of three was kept, as steakpie keeps one row per content.
 const STORM: &str = "'f1e8cd20-0440-11f1-8e82-27c317883355', 'latest', 675688875, \
     'sha256:b97c4e077049470ac32d6b8c418eb536fb9856011ac1d6928b80f74926383aab'";
 
-/// Steakpie's config in this house: a command that writes down what it deploys, and one after it.
+/// Steakpie's config in this folder: a command that records what it deploys, and one after it.
 fn deploys() -> House {
     let house = house("");
     let folder = house.dir.path().display().to_string();
@@ -21,7 +21,7 @@ fn deploys() -> House {
 }
 
 #[tokio::test]
-async fn what_was_deployed_is_a_duplicate_the_next_push_runs_and_so_does_going_back() {
+async fn a_deployed_push_is_a_duplicate_the_next_one_runs_and_so_does_a_rollback() {
     let mut house = deploys();
     let first = format!("'the first', 'latest', 1, 'sha256:{:064x}'", 1);
     database(&house.path("db.sqlite"), BY_CHANGE, &[&first, STORM]);
@@ -68,7 +68,7 @@ async fn what_was_deployed_is_a_duplicate_the_next_push_runs_and_so_does_going_b
 }
 
 #[tokio::test]
-async fn of_the_older_table_the_delivery_ids_are_known() {
+async fn delivery_ids_of_the_older_table_are_known() {
     let mut house = deploys();
     database(&house.path("db.sqlite"), BY_ID, &["'d1'", "'d2'"]);
     check(

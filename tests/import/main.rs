@@ -1,6 +1,6 @@
-//! Coming from steakpie: its config, its database, and a node that goes on where it stopped.
+//! Coming from steakpie: its config, its database, and a node that continues where it stopped.
 #![cfg(feature = "sqlite")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod command_trees;
 mod document;
@@ -17,11 +17,11 @@ use support::{House, SECRET};
 
 /// The older table: a delivery id.
 const BY_ID: &str = "create table events (id text primary key, timestamp datetime not null, repository text not null);";
-/// The newer one: what was deployed, too.
+/// The newer one: with what was deployed.
 const BY_CHANGE: &str = "create table events (delivery_id text primary key, tag text not null, \
     version_id integer not null, sha text not null, timestamp datetime not null, repository text not null);";
 
-/// Makes a database as steakpie leaves it: its table, and these rows.
+/// Creates a database as steakpie leaves it: its table, and these rows.
 fn database(path: &Path, table: &str, rows: &[&str]) {
     let db = rusqlite::Connection::open(path).unwrap();
     db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
@@ -32,7 +32,7 @@ fn database(path: &Path, table: &str, rows: &[&str]) {
     }
 }
 
-/// A house with steakpie's config in it, and none of ours.
+/// A folder with steakpie's config, and none of ours.
 fn house(yaml: &str) -> House {
     let house = House::empty("");
     std::fs::remove_file(house.path("hookonce.toml")).unwrap();
@@ -47,24 +47,24 @@ fn import(house: &House, args: &[&str]) -> Command {
     command
 }
 
-/// What it said and how it ended.
+/// Its exit code and output.
 fn said(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs it, and expects this end and these words on standard output or error.
+/// Runs it, and expects this exit code and these words on standard output or error.
 fn check(house: &House, args: &[&str], code: i32, words: &[&str]) -> String {
     let (ended, out, error) = said(&import(house, args).output().unwrap());
     let all = format!("{out}{error}");
     assert_eq!(ended, Some(code), "{all}");
     for word in words {
-        assert!(all.contains(word), "it does not say {word:?}:\n{all}");
+        assert!(all.contains(word), "no {word:?} in the output:\n{all}");
     }
     all
 }
 
-/// Starts a node on the imported config, on ports of its own.
+/// Starts a node on the imported config, on free ports.
 fn start(house: &mut House) {
     let config = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
     let config = config.replace("listen = \"0.0.0.0:3142\"", "listen = \"127.0.0.1:0\"");

@@ -1,4 +1,4 @@
-//! What is read, what is written, what is left alone, and what is said about it.
+//! What is read, written and left alone, and the report about it.
 
 use crate::support::House;
 use crate::{BY_CHANGE, BY_ID, check, database, house, import, said};
@@ -7,7 +7,7 @@ use std::fs;
 
 const PLAIN: &str = "app:\n  run:\n    /tmp:\n      - echo a\n";
 
-/// The steps of every block of every route, as the written config is read.
+/// The steps of every block of every route, as parsed from the written config.
 fn blocks(house: &House) -> Vec<(String, Vec<Vec<String>>)> {
     let text = fs::read_to_string(house.path("hookonce.toml")).unwrap();
     let env = |name: &str| Some(format!("a secret for {name}"));
@@ -72,7 +72,7 @@ fn more_commands_than_there_may_be_blocks_run_in_one() {
 }
 
 #[test]
-fn what_cannot_be_carried_over_is_told_with_its_line_and_the_rest_is() {
+fn what_cannot_be_imported_is_reported_with_its_line_and_the_rest_is_imported() {
     let yaml = "a:\n  run:\n    /tmp:\n      - one\n      - echo b: c\n      -\n      - []\n      - - [x]\n        - y\n  \
                 setup: z\n    \nb:\n  run: text\nc:\n<<: {d: 1}\ne:\n  run:\n    /tmp/{tag}: [f]\n    /tmp: g\n";
     let house = house(yaml);
@@ -100,7 +100,7 @@ fn what_cannot_be_carried_over_is_told_with_its_line_and_the_rest_is() {
 }
 
 #[test]
-fn a_second_time_nothing_changes_and_it_says_so() {
+fn a_second_import_changes_nothing_and_says_so() {
     let house = house(PLAIN);
     database(&house.path("db.sqlite"), BY_CHANGE, &["'d1', 'latest', 1, 'x'", "'d2', 'latest', 2, 'y'"]);
     let first =
@@ -117,7 +117,7 @@ fn a_second_time_nothing_changes_and_it_says_so() {
 }
 
 #[test]
-fn a_config_that_is_there_is_replaced_only_by_force() {
+fn an_existing_config_is_replaced_only_with_force() {
     let house = house(PLAIN);
     let mine = "[source.mine]\npreset = \"github-package\"\nsecret = { env = \"X\" }\n[[source.mine.route]]\n";
     fs::write(house.path("hookonce.toml"), mine).unwrap();
@@ -126,7 +126,7 @@ fn a_config_that_is_there_is_replaced_only_by_force() {
     assert_eq!(fs::read_to_string(house.path("hookonce.toml")).unwrap(), mine);
     check(&house, &["config.yml", "--force"], 0, &["overwrote hookonce.toml"]);
     assert!(fs::read_to_string(house.path("hookonce.toml")).unwrap().contains("echo a"));
-    // The keys are made under the scope of the config that counts, so the new one has its own.
+    // The keys are made under the scope of the config in use, so the new one has its own.
     assert_eq!(house.sql("select count(*) from imported"), ["2"]);
     fs::write(house.path("hookonce.toml"), "[source.mine\n").unwrap();
     check(&house, &["config.yml"], 2, &["hookonce.toml:1"]);
@@ -170,7 +170,7 @@ fn another_port_and_another_store_are_written_into_the_config() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_is_told_and_the_others_are_known() {
+fn an_unreadable_row_is_reported_and_the_others_are_known() {
     let house = house(PLAIN);
     let table = BY_CHANGE.replace(" not null", "").replace("integer", "");
     let rows =
@@ -181,7 +181,7 @@ fn a_row_that_cannot_be_read_is_told_and_the_others_are_known() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_nothing_is_written() {
+fn unreadable_input_is_reported_and_nothing_is_written() {
     let house = house(PLAIN);
     let bad = |name: &str, bytes: &[u8]| fs::write(house.path(name), bytes).unwrap();
     bad("binary.yml", &[0x7f, b'E', b'L', b'F', 0, 0xff]);

@@ -10,7 +10,7 @@ fn run(args: &[&str]) -> Output {
     command.args(args).current_dir(folder.path()).env_remove("HOOKONCE_CONFIG").output().unwrap()
 }
 
-/// The commands that this one has, each with its own, and their flags.
+/// The subcommands of this command, recursively, and their flags.
 fn flags(of: &[&str], found: &mut Vec<String>) {
     let help = String::from_utf8(run(&[of, &["--help"]].concat()).stdout).unwrap();
     let mut section = "";

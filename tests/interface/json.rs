@@ -1,16 +1,17 @@
-//! The schema of the config and the description of the admin API as lists of lines, whichever way they are written.
+//! The schema of the config and the description of the admin API as lists of lines, independent of how they are
+//! written.
 
 use crate::check;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// How deep the schema of the config is followed: one that contains itself is followed no further.
+/// How deep the schema of the config is followed, because it is recursive.
 const CONFIG_DEPTH: usize = 13;
 /// How deep the schemas of the API are followed: they refer to each other more often.
 const API_DEPTH: usize = 17;
 
-/// Every member that a schema describes, as a path, with its type and the words it may be.
+/// Every member that a schema describes, as a path, with its type and its possible words.
 pub(crate) fn members(document: &Json, schema: &Json, path: &str, depth: usize, found: &mut BTreeSet<String>) {
     if depth == 0 {
         return;

@@ -1,9 +1,9 @@
-//! Everything that people and programs outside rely on, frozen: config keys, commands and their flags, exit codes, log
-//! words and their fields, members of answers and of the API, metrics, tables and columns, Redis keys, `HOOKONCE_*`
-//! variables, NATS headers, stored words, the lock file and the bytes of keys.
+//! The outside interface, frozen: config keys, commands and their flags, exit codes, log words and their fields,
+//! members of responses and of the API, metrics, tables and columns, Redis keys, `HOOKONCE_*` variables, NATS headers,
+//! stored words, the lock file and the bytes of keys.
 //!
-//! Each test compares what the product has now with a file under `tests/interface/`. A change on purpose is written there
-//! with `HOOKONCE_BLESS=1 cargo test --test interface` and told in CHANGELOG.md.
+//! Each test compares the current state with a file under `tests/interface/`. An intended change is written there with
+//! `HOOKONCE_BLESS=1 cargo test --test interface` and described in CHANGELOG.md.
 #![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 
 #[path = "../support/postgres.rs"]
@@ -27,7 +27,7 @@ fn root() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
 }
 
-/// Compares these lines, sorted, with the file of this name, or writes it where that is asked for.
+/// Compares these lines, sorted, with the file of this name, or writes it on request.
 #[track_caller]
 fn check(name: &str, lines: impl IntoIterator<Item = String>) {
     let lines: BTreeSet<String> = lines.into_iter().collect();
@@ -44,8 +44,8 @@ fn check(name: &str, lines: impl IntoIterator<Item = String>) {
     let new: Vec<_> = lines.difference(&frozen).collect();
     assert!(
         gone.is_empty() && new.is_empty(),
-        "{} is not what the product has.\ngone: {gone:#?}\nnew: {new:#?}\n\
-         On purpose? HOOKONCE_BLESS=1 cargo test --test interface, and tell it in CHANGELOG.md.",
+        "{} is out of date.\ngone: {gone:#?}\nnew: {new:#?}\n\
+         Intended? HOOKONCE_BLESS=1 cargo test --test interface, and describe it in CHANGELOG.md.",
         path.display()
     );
 }

@@ -1,11 +1,11 @@
-//! A node that receives what a node can receive, and what comes out of it: answers, log, metrics, keys.
+//! A node that receives every kind of delivery, and its output: responses, log, metrics, keys.
 
 use crate::check;
 use crate::support::{House, SECRET, Sent, until};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A source per way of knowing a delivery again, and routes that act, fail, wait for each other and do nothing.
+/// A source per kind of identity, and routes that act, fail, wait for each other and do nothing.
 const CONFIG: &str = r#"store = "sqlite:hookonce.db"
 [source.pushes]
 path   = "/pushes"
@@ -56,7 +56,7 @@ fn members(value: &Json, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Deliveries of every kind, and what was answered to each.
+/// Deliveries of every kind, and the response to each.
 async fn deliveries(house: &House) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let push = |id: &str, body: &str| Sent::github("push", id, body);
@@ -77,7 +77,7 @@ async fn deliveries(house: &House) -> BTreeSet<String> {
     ];
     for (what, path, sent) in all {
         let answer = house.deliver(path, &sent).await;
-        // What a duplicate is told depends on whether the first has ended.
+        // The response to a duplicate depends on whether the first has ended.
         house.quiet().await;
         found.insert(format!("{what}: {} {}", answer.status, answer.header("content-type").unwrap_or_default()));
         let ours =
@@ -91,7 +91,7 @@ async fn deliveries(house: &House) -> BTreeSet<String> {
     found
 }
 
-/// The words of the log with the names of their details.
+/// The words of the log with the names of their fields.
 fn log_lines(log: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in log.lines() {
@@ -156,7 +156,7 @@ async fn answers_log_metrics_and_keys_are_as_they_were() {
     check("lock-file.txt", [lock_shape(&lock)]);
 }
 
-/// What a lock file looks like, without what is of the moment.
+/// The shape of a lock file, without ids and numbers.
 fn lock_shape(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shape = BTreeMap::new();

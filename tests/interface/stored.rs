@@ -1,4 +1,4 @@
-//! What stores hold: tables and columns, and the names of keys in Redis.
+//! The contents of stores: tables and columns, and the names of keys in Redis.
 
 use crate::check;
 use crate::support::{House, Sent};
@@ -20,7 +20,7 @@ fn config(store: &str) -> String {
     format!("store = \"{store}\"\n{CONFIG}")
 }
 
-/// Two new events, of which one fails, and a duplicate.
+/// Two new events, one of which fails, and a duplicate.
 async fn deliver(house: &House) {
     for (id, n) in [("d-1", 1), ("d-1", 1), ("d-2", 7)] {
         let answer = house.deliver("/pushes", &Sent::github("push", id, &format!("{{\"n\": {n}}}"))).await;
@@ -66,8 +66,8 @@ async fn the_keys_of_redis_are_as_they_were() {
     let mut found = BTreeSet::new();
     for name in names {
         let kind: String = ::redis::cmd("TYPE").arg(&name).query_async(&mut db).await.unwrap();
-        let rest = name.strip_prefix(b"{frozen}").expect("everything is under the tag of its store");
-        // One letter and what it belongs to, or a word.
+        let rest = name.strip_prefix(b"{frozen}").expect("every key has the hash tag of its store");
+        // One letter and an id, or a word.
         let plain = rest.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_:".contains(byte));
         let text = String::from_utf8_lossy(rest).replace("pushes", "SOURCE");
         let shown = if plain { text } else { format!("{}…", text.chars().next().unwrap_or_default()) };

@@ -1,8 +1,8 @@
-//! Words that stand in the source and leave the process: variables of the environment, headers, words of the log.
+//! Words in the source that leave the process: environment variables, headers, log words.
 
 use crate::{check, sources};
 
-/// Every longest run of these characters that begins so.
+/// Every longest run of these characters with this beginning.
 fn beginning(text: &str, begin: &str, goes_on: fn(char) -> bool) -> Vec<String> {
     let ends = |at: usize| text[at..].find(|c| !goes_on(c)).map_or(text.len(), |length| at + length);
     text.match_indices(begin).map(|(at, _)| text[at..ends(at)].to_owned()).collect()
@@ -29,7 +29,7 @@ fn the_headers_that_we_send_and_read_are_as_they_were() {
     check("headers.txt", sources().iter().flat_map(quoted));
 }
 
-/// The last text between quotes before the macro ends: the message of an event.
+/// The last string literal of a macro: the message of a log event.
 fn last_text(arguments: &str) -> Option<String> {
     let (mut depth, mut last, mut open) = (0, None, None);
     for (at, c) in arguments.char_indices() {

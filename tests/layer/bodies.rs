@@ -1,4 +1,4 @@
-//! Bodies that are too large, answers that are too large to be kept, and a service on plain hyper.
+//! Bodies that are too large, responses that are too large to keep, and a service on plain hyper.
 
 use super::{Client, Kind, Service, behind, serve};
 use axum::Router;
@@ -31,7 +31,7 @@ async fn a_body_that_is_too_large_is_refused_before_anything_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_of_any_size_passes_where_no_key_is_needed_and_none_is_there() {
+async fn a_body_of_any_size_passes_without_a_key_if_none_is_required() {
     let place = Kind::Memory.fresh().await;
     let service = Service::new();
     let once = Once::new(place.store.clone()).optional().body_max(1000);
@@ -42,13 +42,13 @@ async fn a_body_of_any_size_passes_where_no_key_is_needed_and_none_is_there() {
     let passed = large(&client).await;
     assert_eq!((passed.status, passed.body.len()), (200, "call 1 of nobody: ".len() + 1001));
     assert_eq!(client.post("k", &"x".repeat(1001)).await.problem(), "too-large");
-    // What may hold the key is looked through, or not taken.
+    // If the key may be in the body, the body is read, or refused.
     let client = behind(&service, once.per(json("id"))).await;
     assert_eq!(large(&client).await.problem(), "too-large");
     assert_eq!(service.calls(), 1);
 }
 
-/// Answers with as many pieces of 64 KiB as it was asked for.
+/// Responds with as many chunks of 64 KiB as requested.
 async fn stream(pieces: String) -> impl IntoResponse {
     let pieces =
         (0..pieces.parse().unwrap()).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; 64 << 10]))));
@@ -60,7 +60,7 @@ async fn streams(once: Once) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_larger_than_what_is_kept_passes_says_so_and_is_not_given_again() {
+async fn a_response_too_large_to_keep_is_streamed_and_marked_and_not_repeated() {
     for kind in super::STORES {
         let place = kind.fresh().await;
         let client = streams(Once::new(place.store.clone())).await;
@@ -78,7 +78,7 @@ async fn an_answer_larger_than_what_is_kept_passes_says_so_and_is_not_given_agai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_breaks_off_is_not_kept() {
+async fn a_response_that_breaks_off_is_not_kept() {
     let place = Kind::Memory.fresh().await;
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -93,12 +93,12 @@ async fn an_answer_that_breaks_off_is_not_kept() {
         Ok(response) => response.text().await.is_ok(),
         Err(_) => false,
     };
-    assert!(!whole, "its caller sees it break off, as without the layer");
+    assert!(!whole, "the caller sees it break off, as without the layer");
     let said = client.post("k", "").await;
     assert_eq!((said.replayed(), &*said.body, calls.load(Ordering::SeqCst)), (false, "half", 2));
 }
 
-/// No axum: a function behind the layer, on hyper's own connection. It passes on what the layer tells it.
+/// Without axum: a function behind the layer, on hyper's own connection. It passes on its attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_on_plain_hyper_acts_once_and_knows_its_attempt() {
     async fn act(request: Request<OnceBody<Incoming>>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -1,4 +1,4 @@
-//! A process that is gone: its runtime ends in the middle, and nobody settles anything.
+//! A crashed process: its runtime ends in the middle, and nothing is settled.
 
 use super::{Client, Service, behind};
 use hookonce::decide::time::Timestamp;
@@ -17,7 +17,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A process that is at the key `k` when it dies. Says in which attempt, and under which idempotency key.
+/// A process that dies while it runs the key `k`. Returns its attempt and idempotency key.
 fn dies(store: &Arc<dyn Inspect>, live: &Runtime) -> (u32, String) {
     let (dead, service) = (runtime(), Service::slow());
     let client = dead.block_on(behind(&service, Once::new(store.clone()).lease(LEASE)));
@@ -53,7 +53,7 @@ fn check(store: &Arc<dyn Inspect>, clock: &StoreClock) {
         for copy in copies {
             assert_eq!(copy.await.unwrap().body, "call 1 of nobody: b");
         }
-        assert_eq!(service.calls(), 1, "the swap decides who takes it over");
+        assert_eq!(service.calls(), 1, "the compare-and-swap decides which request takes it over");
         assert_eq!(service.last_attempt(), (2, first));
         let events = store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap();
         assert_eq!((events.len(), events[0].attempt, events[0].doubts), (1, 2, 1));
@@ -61,7 +61,7 @@ fn check(store: &Arc<dyn Inspect>, clock: &StoreClock) {
 }
 
 #[test]
-fn after_a_crash_the_next_request_runs_once_the_lease_is_over() {
+fn after_a_crash_the_next_request_runs_once_the_lease_has_expired() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
     check(&(Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Inspect>), &clock);
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn after_a_crash_the_next_request_runs_once_the_lease_is_over() {
     check(&(Arc::new(sqlite) as Arc<dyn Inspect>), &clock);
 }
 
-/// However often it happens: here the request is the retrier.
+/// However often it crashes: in the layer the next request is the retry.
 #[test]
 fn after_many_crashes_the_next_request_still_runs() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
@@ -86,9 +86,9 @@ fn after_many_crashes_the_next_request_still_runs() {
     });
 }
 
-/// What a crash left behind, and nobody asks for again, does not stay for ever.
+/// What a crash left behind does not stay for ever, even if it is never requested again.
 #[test]
-fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
+fn an_event_left_by_a_crash_is_swept_and_may_be_requested_until_then() {
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
     let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Inspect>;
     let live = runtime();
@@ -102,7 +102,11 @@ fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
         let service = Service::new();
         let client = behind(&service, once.clone()).await;
         assert_eq!(client.post("k", "b").await.status, 200);
-        assert_eq!(service.last_attempt(), (2, first), "whom the dead process called recognises the next one");
+        assert_eq!(
+            service.last_attempt(),
+            (2, first),
+            "services called by the dead process recognise the next attempt"
+        );
         assert!(client.post("k", "b").await.replayed());
     });
     clock.advance(days(2));
@@ -117,7 +121,7 @@ fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
     });
 }
 
-/// SQLite belongs to one process: its next one knows at once that the last one is gone.
+/// SQLite belongs to one process: the next one knows at once that the previous one is gone.
 #[test]
 fn a_restart_on_sqlite_does_not_wait_for_the_lease() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The examples, run as their reader would.
+//! The examples, run as a reader would.
 
 use super::Client;
 use serde_json::Value as Json;
@@ -24,7 +24,7 @@ fn example(name: &str) -> PathBuf {
     let path = messages
         .filter(|made| made["target"]["name"] == name)
         .find_map(|made| made["executable"].as_str().map(str::to_owned));
-    path.unwrap_or_else(|| panic!("cargo does not say where the example {name} is: {said}")).into()
+    path.unwrap_or_else(|| panic!("cargo does not print the path of the example {name}: {said}")).into()
 }
 
 struct Ends(Child);
@@ -37,7 +37,7 @@ impl Drop for Ends {
 }
 
 #[tokio::test]
-async fn the_axum_service_answers_a_retry_with_the_first_answer_also_after_a_restart() {
+async fn the_axum_service_answers_a_retry_with_the_first_response_even_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", dir.path().join("uploads.db").display());
     let (service, mut first) = (example("axum_service"), String::new());
@@ -60,7 +60,7 @@ async fn the_axum_service_answers_a_retry_with_the_first_answer_also_after_a_res
 }
 
 #[test]
-fn the_worker_does_each_job_once_also_when_it_is_started_again() {
+fn the_worker_does_each_job_once_even_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", dir.path().join("jobs.db").display());
     let worker = example("worker");

@@ -1,4 +1,4 @@
-//! Failures, panics, hang-ups, and a store that does not answer.
+//! Failures, panics, disconnects, and a store that does not respond.
 
 use super::flaky::{Flaky, Mood};
 use super::{PATIENCE, STORES, Service, behind};
@@ -49,7 +49,7 @@ async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeat_waits_for_so_long_and_then_hears_that_it_still_runs() {
+async fn a_duplicate_waits_and_then_gets_that_the_first_still_runs() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::slow();
@@ -64,7 +64,7 @@ async fn a_repeat_waits_for_so_long_and_then_hears_that_it_still_runs() {
             }),
         );
         service.entered(1).await;
-        // Longer than the lease: it is renewed, so nobody takes it over.
+        // Longer than the lease: it is renewed, so no other request takes it over.
         while begun.elapsed() < lease * 2 {
             for client in [&client, &elsewhere] {
                 let said = client.post("k", "b").await;
@@ -88,15 +88,15 @@ async fn a_service_that_panics_panics_and_the_next_request_runs_at_once() {
         service.will_answer(&[0]);
         let broken = client.http.post(format!("{}/act", client.url)).header("idempotency-key", "k").body("b").send();
         assert!(broken.await.is_err(), "the connection ends, as it would without the layer");
-        // Well before the lease of 30 s.
+        // Well before the lease of 30 s ends.
         let said = tokio::time::timeout(seconds(10), client.post("k", "b")).await.unwrap();
         assert_eq!((said.status, service.calls()), (200, 2), "{kind:?}");
     }
 }
 
-/// There is no answer to share: who waited is the next to try.
+/// There is no response to share: the waiting request runs next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_one_that_panics_is_the_next_to_run() {
+async fn a_request_that_waits_for_one_that_panics_runs_next() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::slow();
@@ -122,7 +122,7 @@ async fn who_waits_for_one_that_panics_is_the_next_to_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_hangs_up_ends_nothing_and_its_answer_is_kept() {
+async fn a_client_that_disconnects_ends_nothing_and_its_response_is_kept() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::slow();
@@ -156,13 +156,13 @@ async fn while_the_store_is_down_the_service_is_not_called_and_later_it_acts_onc
     store.claims.all(Mood::Fine);
     assert_eq!(client.post("k", "b").await.status, 200);
     store.reads.all(Mood::Down);
-    assert_eq!(client.post("k", "b").await.status, 503, "a kept answer that cannot be read is not guessed at");
+    assert_eq!(client.post("k", "b").await.status, 503, "without the store there is no kept response");
     store.reads.all(Mood::Fine);
     assert!(client.post("k", "b").await.replayed());
     assert_eq!(service.calls(), 1);
 }
 
-/// A subscriber of the service's own, which keeps the target, the message and the fields of each event.
+/// A subscriber of the service, which keeps the target, message and fields of each event.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<String>>>);
 
@@ -177,7 +177,7 @@ impl<S: Subscriber> Layer<S> for Seen {
 }
 
 #[tokio::test]
-async fn a_service_sees_in_its_own_subscriber_why_the_store_did_not_answer() {
+async fn a_service_gets_store_errors_in_its_own_subscriber() {
     let seen = Seen::default();
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(seen.clone())).unwrap();
     let store = Flaky::new();
@@ -190,7 +190,7 @@ async fn a_service_sees_in_its_own_subscriber_why_the_store_did_not_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_of_the_store_that_is_lost_changes_nothing() {
+async fn a_lost_response_of_the_store_changes_nothing() {
     for mood in [Mood::Written, Mood::NotWritten] {
         let store = Flaky::new();
         let service = Service::new();
@@ -203,16 +203,17 @@ async fn an_answer_of_the_store_that_is_lost_changes_nothing() {
     }
 }
 
-/// The service has acted, and the store cannot be told: nobody hears of it before it is kept, and nobody acts again.
+/// The service has acted, but the store is down: no client gets the response before it is stored, and no request acts
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_the_store_does_not_take_is_offered_until_it_does() {
+async fn a_result_is_retried_until_the_store_accepts_it() {
     let store = Flaky::new();
     let service = Service::new();
     let once = Once::new(store.clone()).lease(Duration::from_millis(200)).wait(Duration::from_millis(20));
     let client = behind(&service, once).await;
     store.advances.all(Mood::Down);
     assert_eq!(client.post("k", "b").await.status, 503);
-    // The lease is long over, and still this process knows that it has the result.
+    // The lease has long expired, but this process still knows that it has the result.
     assert_eq!(client.post("k", "b").await.status, 409);
     store.advances.all(Mood::Fine);
     let said = tokio::time::timeout(PATIENCE, async {
@@ -234,7 +235,7 @@ async fn a_service_whose_lease_cannot_be_renewed_is_ended_with_it() {
     let client = behind(&service, Once::new(store.clone()).lease(Duration::from_millis(300))).await;
     store.advances.all(Mood::Down);
     assert_eq!(client.post("k", "b").await.status, 503);
-    assert_eq!(service.ended.load(Ordering::SeqCst), 0, "it was dropped where it waited");
+    assert_eq!(service.ended.load(Ordering::SeqCst), 0, "it was dropped while it waited");
     store.advances.all(Mood::Fine);
     service.let_go();
     let said = client.post("k", "b").await;
@@ -242,12 +243,13 @@ async fn a_service_whose_lease_cannot_be_renewed_is_ended_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_does_not_even_answer_ends_the_service_with_its_lease() {
+async fn a_store_that_hangs_ends_the_service_with_its_lease() {
     let store = Flaky::new();
     let service = Service::slow();
     let client = behind(&service, Once::new(store.clone()).lease(Duration::from_millis(300))).await;
     store.advances.all(Mood::Hangs);
-    let said = tokio::time::timeout(PATIENCE, client.post("k", "b")).await.expect("it waits for the store for ever");
+    let said =
+        tokio::time::timeout(PATIENCE, client.post("k", "b")).await.expect("the request waits for the store for ever");
     assert_eq!((said.status, service.ended.load(Ordering::SeqCst)), (503, 0));
     store.advances.all(Mood::Fine);
     service.let_go();
@@ -256,7 +258,7 @@ async fn a_store_that_does_not_even_answer_ends_the_service_with_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lengths_without_an_end_are_as_long_as_can_be() {
+async fn unlimited_durations_are_clamped() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::slow();
@@ -283,7 +285,7 @@ async fn lengths_without_an_end_are_as_long_as_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_long_answers_are_kept_stands_in_the_store_from_the_first_request_on() {
+async fn retention_is_in_the_store_from_the_first_request_on() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::new();

@@ -1,4 +1,4 @@
-//! A unary call through the layer: gRPC says in its trailers what came of it, so these must survive.
+//! A unary call through the layer: gRPC reports its status in the trailers, so these must survive.
 
 use super::Kind;
 use axum::http::uri::PathAndQuery;
@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
 use tower::Service;
 
-/// Messages that are bytes.
+/// A codec for messages of plain bytes.
 #[derive(Clone, Copy, Default)]
 struct Plain;
 
@@ -51,7 +51,7 @@ impl Decoder for Plain {
     }
 }
 
-/// Counts its calls; the message says how it ends.
+/// Counts its calls; the message selects its result.
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicUsize>);
 
@@ -129,12 +129,12 @@ async fn a_unary_call_acts_once_and_its_status_survives() {
     for calls_then in [2, 3] {
         let failed = call(&channel, Some("f"), "unavailable").await.unwrap_err();
         assert_eq!((failed.code(), failed.message()), (Code::Unavailable, "come again"));
-        assert_eq!(calls.load(Ordering::SeqCst), calls_then, "a failure is tried again");
+        assert_eq!(calls.load(Ordering::SeqCst), calls_then, "a failure runs again");
     }
     for _ in 0..2 {
         let answer = call(&channel, Some("n"), "not found").await.unwrap_err();
         assert_eq!((answer.code(), answer.message()), (Code::NotFound, "never"));
-        assert_eq!(answer.details(), b"which one", "what is wrong is told as exactly as the first time");
-        assert_eq!(calls.load(Ordering::SeqCst), 4, "an answer is kept");
+        assert_eq!(answer.details(), b"which one", "the error has the same details as the first time");
+        assert_eq!(calls.load(Ordering::SeqCst), 4, "a response is kept");
     }
 }

@@ -1,5 +1,5 @@
 //! The layer from outside: real sockets, with axum, with plain hyper and with tonic, on every store.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bodies;
 mod crash;
@@ -35,10 +35,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
-/// How long a fact may take to come true.
+/// How long a condition may take to become true.
 const PATIENCE: Duration = support::PATIENCE;
 
-/// Where events are kept: one line for each kind of store.
+/// All kinds of stores.
 const STORES: &[Kind] = &[Kind::Memory, Kind::Sqlite, Kind::Postgres, Kind::Redis];
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ enum Kind {
     Redis,
 }
 
-/// A store of its own, and the folder or the server it is in.
+/// A store, and the folder or server it is in.
 struct Place {
     store: Arc<dyn Inspect>,
     _home: Box<dyn Any + Send + Sync>,
@@ -76,13 +76,13 @@ impl Kind {
     }
 }
 
-/// A service that counts its calls, and answers as it is told.
+/// A service that counts its calls, and responds as configured.
 #[derive(Clone)]
 struct Service {
     calls: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
     entered: Arc<Notify>,
-    /// Calls that may go on; closed while nobody is to be held up.
+    /// Permits for calls to continue; closed while no call is to be delayed.
     gate: Arc<Semaphore>,
     held_up: Arc<Mutex<bool>>,
     answers: Arc<Mutex<Vec<u16>>>,
@@ -102,7 +102,7 @@ impl Service {
         }
     }
 
-    /// The same, but a call waits until it is let go.
+    /// The same, but a call waits until it is released.
     fn slow() -> Self {
         let service = Self::new();
         *service.held_up.lock().unwrap() = true;
@@ -114,7 +114,7 @@ impl Service {
         self.gate.add_permits(1000);
     }
 
-    /// The next answers have these statuses; after that 200.
+    /// The next responses have these statuses; later ones 200.
     fn will_answer(&self, statuses: &[u16]) {
         *self.answers.lock().unwrap() = statuses.iter().rev().copied().collect();
     }
@@ -123,7 +123,7 @@ impl Service {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// The number of the last attempt it was called in, and what it would pass on as idempotency key.
+    /// The number of the last attempt it was called in, and the idempotency key it would pass on.
     fn last_attempt(&self) -> (u32, String) {
         let attempts = self.attempts.lock().unwrap();
         let last = attempts.last().unwrap();
@@ -167,14 +167,14 @@ impl Service {
     }
 }
 
-/// Somebody who asks.
+/// A client.
 #[derive(Clone)]
 struct Client {
     url: String,
     http: reqwest::Client,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Said {
     status: u16,

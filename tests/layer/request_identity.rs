@@ -1,4 +1,4 @@
-//! What makes two requests the same, what is answered to which, and what of it reaches the store.
+//! What makes two requests the same, the response to each, and what reaches the store.
 
 use super::{Client, Kind, STORES, Said, Service, behind};
 use axum::http::HeaderName;
@@ -14,7 +14,7 @@ async fn ask(client: &Client, path: &str, headers: &[(&str, &str)], body: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeat_gets_the_first_answer_again_on_every_store() {
+async fn a_duplicate_gets_the_first_response_again_on_every_store() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::new();
@@ -23,14 +23,14 @@ async fn a_repeat_gets_the_first_answer_again_on_every_store() {
         let client = behind(&service, once).await;
         let first = client.post("k1", "a").await;
         assert_eq!((first.status, &*first.body), (201, "call 1 of nobody: a"), "{kind:?}");
-        assert_eq!(first.header("set-cookie"), Some("session=secret"), "the first one has all its headers");
+        assert_eq!(first.header("set-cookie"), Some("session=secret"), "the first response has all its headers");
         let again = client.post("k1", "a").await;
         assert_eq!((again.status, &again.body), (first.status, &first.body), "{kind:?}");
         assert!(again.replayed() && !first.replayed());
         assert_eq!(again.header("hookonce-event"), first.header("hookonce-event"));
         assert_eq!(again.header("content-type"), Some("text/x-told"));
-        assert_eq!(again.header("x-mine"), Some("1"), "a header that is asked for is kept");
-        assert_eq!(again.header("set-cookie"), None, "cookies are not for the next one");
+        assert_eq!(again.header("x-mine"), Some("1"), "a configured header is kept");
+        assert_eq!(again.header("set-cookie"), None, "cookies are not kept");
         let quoted = client.post("\"k1\"", "a").await;
         assert!(quoted.replayed(), "the quotes of the IETF's header are not part of the key");
         assert!(!client.post("k2", "a").await.replayed());
@@ -54,7 +54,7 @@ async fn another_body_under_the_same_key_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_key_it_is_refused_or_passes_as_configured() {
+async fn a_request_without_a_key_is_refused_or_passes_as_configured() {
     let place = Kind::Memory.fresh().await;
     let service = Service::new();
     let client = behind(&service, Once::new(place.store.clone())).await;
@@ -75,7 +75,7 @@ async fn without_a_key_it_is_refused_or_passes_as_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_reads_passes() {
+async fn a_safe_method_passes_through() {
     let place = Kind::Memory.fresh().await;
     let service = Service::new();
     let client = behind(&service, Once::new(place.store.clone())).await;
@@ -90,7 +90,7 @@ async fn what_only_reads_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_key_elsewhere_is_another_request() {
+async fn the_same_key_on_another_path_is_another_request() {
     let place = Kind::Memory.fresh().await;
     let service = Service::new();
     let client = behind(&service, Once::new(place.store.clone())).await;
@@ -108,7 +108,7 @@ async fn the_same_key_elsewhere_is_another_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_never_gets_anothers_answer_and_no_credential_reaches_the_store() {
+async fn a_caller_never_gets_anothers_response_and_no_credential_reaches_the_store() {
     for kind in STORES {
         let place = kind.fresh().await;
         let store = place.store.clone();
@@ -131,7 +131,7 @@ async fn a_caller_never_gets_anothers_answer_and_no_credential_reaches_the_store
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_identity_says_what_is_the_same() {
+async fn every_kind_of_identity_matches_the_same_requests() {
     let place = Kind::Memory.fresh().await;
     let service = Service::new();
     let mut scopes = 0;
@@ -157,7 +157,7 @@ async fn every_kind_of_identity_says_what_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_nobody_points_into_may_be_anything_and_one_that_is_no_json_is_refused() {
+async fn a_body_without_fields_may_be_anything_and_a_body_with_fields_must_be_json() {
     let place = Kind::Memory.fresh().await;
     let service = Service::new();
     let client = behind(&service, Once::new(place.store.clone())).await;
@@ -172,7 +172,7 @@ async fn a_body_that_nobody_points_into_may_be_anything_and_one_that_is_no_json_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_counts_as_long_as_it_is_kept_and_an_answer_as_long_as_that_is() {
+async fn a_key_and_a_response_each_count_as_long_as_they_are_kept() {
     use hookonce::decide::time::Timestamp;
     use hookonce::store::clock::StoreClock;
     let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_is_done_once_and_its_value_given_again() {
+async fn work_runs_once_and_its_value_is_returned_again() {
     for kind in STORES {
         let place = kind.fresh().await;
         let once = Once::new(place.store.clone()).scope("work");
@@ -34,7 +34,7 @@ async fn work_is_done_once_and_its_value_given_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_is_not_kept_and_a_value_too_large_is_not_done_again() {
+async fn an_error_is_not_kept_and_work_with_a_too_large_value_does_not_run_again() {
     for kind in STORES {
         let place = kind.fresh().await;
         let once = Once::new(place.store.clone());
@@ -50,11 +50,11 @@ async fn an_error_is_not_kept_and_a_value_too_large_is_not_done_again() {
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_written_down_is_given_once_and_its_work_not_done_again() {
+async fn a_value_that_cannot_be_serialized_is_returned_once_and_its_work_does_not_run_again() {
     let place = Kind::Memory.fresh().await;
     let once = Once::new(place.store.clone());
     let calls = AtomicUsize::new(0);
-    // JSON has no names but text.
+    // JSON has only text keys.
     let value = HashMap::from([((1, 2), 3)]);
     let work = async || {
         calls.fetch_add(1, Ordering::SeqCst);
@@ -66,7 +66,7 @@ async fn a_value_that_cannot_be_written_down_is_given_once_and_its_work_not_done
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_once_one_works_and_when_it_fails_the_next_does() {
+async fn of_many_concurrent_calls_one_runs_and_if_it_fails_the_next_does() {
     for kind in STORES {
         let place = kind.fresh().await;
         let once = Once::new(place.store.clone()).wait(PATIENCE);
@@ -97,7 +97,7 @@ async fn of_many_at_once_one_works_and_when_it_fails_the_next_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stops_waiting_ends_the_work_and_the_next_one_does_it_at_once() {
+async fn dropping_the_future_ends_the_work_and_the_next_call_runs_at_once() {
     for kind in STORES {
         let place = kind.fresh().await;
         let once = Once::new(place.store.clone()).wait(PATIENCE);
@@ -121,7 +121,7 @@ async fn who_stops_waiting_ends_the_work_and_the_next_one_does_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_down_means_that_nothing_is_begun() {
+async fn nothing_runs_while_the_store_is_down() {
     let store = Flaky::new();
     store.claims.all(Mood::Down);
     let once = Once::new(store).wait(Duration::from_millis(50));

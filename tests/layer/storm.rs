@@ -34,22 +34,22 @@ async fn check(kind: Kind, nodes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_copies_at_once_are_one_call_and_two_hundred_equal_answers() {
+async fn two_hundred_concurrent_copies_are_one_call_and_two_hundred_equal_responses() {
     for kind in STORES {
         check(*kind, 1).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn and_so_they_are_when_they_come_to_several_nodes() {
+async fn concurrent_copies_to_several_nodes_are_one_call() {
     for kind in STORES {
         check(*kind, 3).await;
     }
 }
 
-/// Copies that wait for one that fails are told the same failure; the next one tries again, and only one of those.
+/// Requests that wait for one that fails get the same failure; of the next requests only one runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_on_something_that_failed_is_one_more_call() {
+async fn concurrent_copies_of_a_failed_request_are_one_more_call() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::new();

@@ -45,7 +45,7 @@ pub(crate) async fn an_event_cancelled_on_another_node_keeps_its_slot_while_it_r
     let again = other.ask("POST", &format!("/api/events/{first}/replay")).await;
     assert_eq!(again.status, 409, "it is not over: {again:?}");
     let stands = other.ask("GET", &format!("/api/events/{first}")).await.json();
-    assert!(stands["why"].as_str().unwrap().contains("a person cancelled it; the node"), "{stands}");
+    assert!(stands["why"].as_str().unwrap().contains("an operator cancelled it; the node"), "{stands}");
 
     until("the second to run", || told().contains("ends 2")).await;
     assert_eq!(told(), "begins 1\nends 1\nbegins 2\nends 2\n");

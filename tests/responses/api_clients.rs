@@ -43,7 +43,7 @@ fn request(who: &str, key: Option<&str>, body: &str) -> Sent {
     Sent { headers: headers.into_iter().flatten().collect(), body: body.into() }
 }
 
-/// A problem of this status, whose type leads to this heading of the page.
+/// A problem of this status, whose type links to this heading of the docs page.
 async fn check(house: &House, answer: &Answer, status: u16, heading: &str) -> Json {
     let said = answer.json();
     assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/problem+json")), "{said}");
@@ -75,7 +75,7 @@ async fn a_request_acts_once_and_its_key_may_be_written_with_or_without_quotes()
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_told_as_a_problem() {
+async fn an_invalid_request_is_answered_with_a_problem() {
     let backend = Backend::answers(201, "{\"id\":7}").await;
     let house = house(&backend.url, "");
     let missing = house.deliver(IN, &request("alice", None, "{}")).await;
@@ -98,7 +98,7 @@ async fn what_is_wrong_with_a_request_is_told_as_a_problem() {
 }
 
 #[tokio::test]
-async fn another_body_is_refused_also_when_the_first_request_failed() {
+async fn another_body_is_refused_even_if_the_first_request_failed() {
     let does = vec![Does::Answers(500, "{}".into()), Does::Answers(200, "{\"fine\":1}".into())];
     let backend = Backend::new(does).await;
     let house = house(&backend.url, "");
@@ -111,7 +111,7 @@ async fn another_body_is_refused_also_when_the_first_request_failed() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_outstanding_is_joined_and_then_a_conflict() {
+async fn a_request_joins_an_outstanding_one_and_then_is_a_conflict() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(200, "{\"id\":7}".into())], gate.clone()).await;
     let config = config(&backend.url, "respond_within = \"500ms\"");
@@ -129,7 +129,7 @@ async fn a_request_that_is_outstanding_is_joined_and_then_a_conflict() {
 }
 
 #[tokio::test]
-async fn one_caller_never_sees_anothers_answer() {
+async fn one_caller_never_gets_anothers_response() {
     let does = vec![Does::Answers(200, "{\"for\":\"alice\"}".into()), Does::Answers(200, "{\"for\":\"bob\"}".into())];
     let backend = Backend::new(does).await;
     let house = house(&backend.url, "");
@@ -137,7 +137,7 @@ async fn one_caller_never_sees_anothers_answer() {
         let answer = house.deliver(IN, &request(who, Some("k"), "{\"a\":1}")).await;
         assert_eq!((answer.json()["for"].as_str(), answer.header("idempotent-replayed")), (Some(who), replayed));
     }
-    // Nor whether another has used the key: a body of bob's own is no conflict with alice's.
+    // Nor whether another caller has used the key: a body of bob's own does not conflict with alice's.
     let alice = house.deliver(IN, &request("alice", Some("k-2"), "{\"a\":1}")).await;
     let bob = house.deliver(IN, &request("bob", Some("k-2"), "{\"a\":2}")).await;
     assert_eq!((alice.status, bob.status), (200, 200));
@@ -146,7 +146,7 @@ async fn one_caller_never_sees_anothers_answer() {
 }
 
 #[tokio::test]
-async fn a_repeat_of_what_no_backend_answered_hears_the_first_answer_too() {
+async fn a_duplicate_without_a_backend_gets_the_first_response_too() {
     let to_run = config("", "").replace("forward = { url = \"\" }", "run = { steps = [\"echo x >> ran\"] }");
     let mut house = House::empty(&to_run);
     std::fs::write(house.path("alice"), "the token of alice\n").unwrap();
@@ -161,7 +161,7 @@ async fn a_repeat_of_what_no_backend_answered_hears_the_first_answer_too() {
 }
 
 #[tokio::test]
-async fn where_only_the_backend_knows_its_callers_none_of_them_sees_anothers_answer() {
+async fn with_authentication_in_the_backend_no_caller_gets_anothers_response() {
     let does = vec![Does::Answers(200, "{\"for\":\"alice\"}".into()), Does::Answers(200, "{\"for\":\"bob\"}".into())];
     let backend = Backend::new(does).await;
     let open = config(&backend.url, "").replace(
@@ -178,7 +178,7 @@ async fn where_only_the_backend_knows_its_callers_none_of_them_sees_anothers_ans
 }
 
 #[tokio::test]
-async fn while_the_store_is_away_a_client_hears_a_problem_and_nothing_is_done() {
+async fn while_the_store_is_down_a_client_gets_a_problem_and_nothing_is_done() {
     let backend = Backend::answers(200, "{}").await;
     let house = house(&backend.url, "");
     let other = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
@@ -192,7 +192,7 @@ async fn while_the_store_is_away_a_client_hears_a_problem_and_nothing_is_done() 
 }
 
 #[tokio::test]
-async fn what_never_comes_so_far_as_to_be_judged_is_told_as_a_problem_too() {
+async fn a_request_refused_before_it_is_judged_is_answered_with_a_problem_too() {
     let backend = Backend::answers(200, "{}").await;
     let house = house(&backend.url, "body_max = \"1KB\"");
     let large = house.deliver(IN, &request("alice", Some("k"), &"x".repeat(1025))).await;
@@ -210,7 +210,7 @@ async fn what_never_comes_so_far_as_to_be_judged_is_told_as_a_problem_too() {
 }
 
 #[tokio::test]
-async fn who_is_not_answered_hears_a_problem_and_in_doubt_never_that_all_is_well() {
+async fn a_request_without_a_response_gets_a_problem_and_in_doubt_never_a_success() {
     let nobody = {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}/", free.local_addr().unwrap())
@@ -232,7 +232,7 @@ async fn who_is_not_answered_hears_a_problem_and_in_doubt_never_that_all_is_well
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_points_into_may_be_of_any_type_and_goes_on_as_it_was_packed() {
+async fn a_body_without_fields_may_have_any_type_and_encoding_and_is_passed_on_unchanged() {
     let backend = Backend::answers(200, "{}").await;
     let house = house(&backend.url, "");
     let kinds = ["application/x-www-form-urlencoded", "text/xml", "multipart/form-data; boundary=b"];

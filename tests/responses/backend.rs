@@ -1,4 +1,4 @@
-//! A service behind hookonce: it honours `Idempotency-Key`, and behaves as it is told.
+//! A service behind hookonce: it honours `Idempotency-Key`, and behaves as configured.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,11 @@ use tokio::sync::Semaphore;
 /// What the backend does with one call.
 #[derive(Clone)]
 pub(crate) enum Does {
-    /// Answers with this status and body.
+    /// Responds with this status and body.
     Answers(u16, String),
-    /// Does its work, answers half, and hangs up.
+    /// Does its work, sends half of the response, and disconnects.
     Dies(u16, String),
-    /// Writes this, byte by byte as it is.
+    /// Writes these bytes as they are.
     Says(Vec<u8>),
 }
 
@@ -36,14 +36,14 @@ struct Seen {
 pub(crate) struct Call {
     /// The `Idempotency-Key`.
     pub(crate) key: String,
-    /// All of what stands before the body, in lower case.
+    /// Everything before the body, in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
 impl Backend {
-    /// Does with the first call the first of these, and so on; the last with all that follow. Answers only as the gate
-    /// lets it.
+    /// Does the first of these with the first call, and so on; the last with all that follow. Responds only as the gate
+    /// permits.
     pub(crate) async fn gated(does: Vec<Does>, gate: Arc<Semaphore>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/ingest", listener.local_addr().unwrap());
@@ -62,7 +62,7 @@ impl Backend {
         Self::gated(does, Arc::new(Semaphore::new(1 << 20))).await
     }
 
-    /// Answers all calls alike.
+    /// Responds to all calls alike.
     pub(crate) async fn answers(status: u16, body: &str) -> Self {
         Self::new(vec![Does::Answers(status, body.into())]).await
     }
@@ -71,12 +71,12 @@ impl Backend {
         self.seen.calls.lock().unwrap().clone()
     }
 
-    /// How often something happened: once for each key.
+    /// How often it acted: once for each key.
     pub(crate) fn effects(&self) -> usize {
         self.seen.effects.lock().unwrap().len()
     }
 
-    /// How many answers have left.
+    /// How many responses were sent.
     pub(crate) fn answered(&self) -> usize {
         *self.seen.answered.lock().unwrap()
     }

@@ -24,7 +24,7 @@ forward = {{ url = "{url}" }}
     )
 }
 
-/// A house whose callers are these, each with its file.
+/// A node with these callers, each with its file.
 fn house(config: &str, callers: &[(&str, &str)]) -> House {
     let mut house = House::empty(config);
     std::fs::create_dir(house.path("callers")).unwrap();
@@ -44,7 +44,7 @@ fn upload(caller: &str, secret: &str, body: &Json) -> Sent {
     signed("x-fr-sig", secret, &body.to_string()).with("authorization", &format!("Bearer {caller}"))
 }
 
-/// The body of the payloads, with these members set.
+/// The body of the test payload, with these members set.
 fn results(set: &Json) -> Json {
     let mut body: Json = serde_json::from_str(&payload("ci_ingestion.json")).unwrap();
     for (name, value) in set.as_object().unwrap() {
@@ -64,14 +64,14 @@ fn is_new(answer: &Answer) -> bool {
 const ANSWER: &str = "{\"ingested\":12,\"isDuplicate\":false}";
 
 #[tokio::test]
-async fn a_retried_upload_gets_the_first_answer_again_marked_as_a_duplicate() {
+async fn a_retried_upload_gets_the_first_response_again_marked_as_a_duplicate() {
     let backend = Backend::answers(201, ANSWER).await;
     let house = house(&config(&backend.url, ""), &[(REPO, "s3cret\n")]);
     let new = |set: Json| upload(REPO, "s3cret", &results(&set));
     assert!(is_new(&house.deliver(IN, &new(json!({}))).await));
     let again = house.deliver(IN, &new(json!({}))).await;
     assert_eq!(String::from_utf8_lossy(&again.body), "{\"ingested\":12,\"isDuplicate\":true}");
-    // The same run, though other bytes: its id trimmed, its tests in another order.
+    // The same run with other bytes: its id trimmed, its tests in another order.
     for same in [json!({ "run_id": "9912345678" }), json!({ "run_id": "\t9912345678\n", "tests": [] })] {
         assert!(!is_new(&house.deliver(IN, &new(same)).await));
     }
@@ -79,7 +79,7 @@ async fn a_retried_upload_gets_the_first_answer_again_marked_as_a_duplicate() {
     for other in [json!({ "commit_sha": "b" }), json!({ "run_id": "2" }), json!({ "framework": "vitest" })] {
         assert!(is_new(&house.deliver(IN, &new(other)).await));
     }
-    // Without a run id there is one run of the commit.
+    // Without a run id there is one run per commit.
     assert!(is_new(&house.deliver(IN, &new(json!({ "run_id": Json::Null }))).await));
     for blank in [json!({ "run_id": "" }), json!({ "run_id": "  " }), json!({ "run_id": "no-run-id" })] {
         assert!(!is_new(&house.deliver(IN, &new(blank)).await));
@@ -89,7 +89,7 @@ async fn a_retried_upload_gets_the_first_answer_again_marked_as_a_duplicate() {
 }
 
 #[tokio::test]
-async fn who_is_not_who_they_say_is_refused_and_nobody_uploads_for_another() {
+async fn an_unauthenticated_caller_is_refused_and_no_caller_uploads_for_another() {
     let backend = Backend::answers(201, ANSWER).await;
     let house = house(&config(&backend.url, ""), &[(REPO, "s3cret\n"), ("acme", "theirs\n")]);
     let good = upload(REPO, "s3cret", &results(&json!({})));
@@ -118,7 +118,7 @@ async fn who_is_not_who_they_say_is_refused_and_nobody_uploads_for_another() {
 }
 
 #[tokio::test]
-async fn a_callers_name_never_leads_out_of_the_folder() {
+async fn a_callers_name_cannot_escape_the_folder() {
     let backend = Backend::answers(201, ANSWER).await;
     let house = house(
         &config(&backend.url, ""),
@@ -145,7 +145,7 @@ async fn a_callers_name_never_leads_out_of_the_folder() {
 }
 
 #[tokio::test]
-async fn callers_come_rotate_and_go_without_a_restart() {
+async fn callers_are_added_rotated_and_removed_without_a_restart() {
     let backend = Backend::answers(201, ANSWER).await;
     let house = house(&config(&backend.url, ""), &[]);
     let mut run = 0;
@@ -164,7 +164,7 @@ async fn callers_come_rotate_and_go_without_a_restart() {
     write(&house, REPO, "two\n");
     check("one", 401).await;
     check("two", 201).await;
-    // Files of one length, written one after the other as fast as can be.
+    // Files of one length, written one after the other as fast as possible.
     for n in 0..50 {
         write(&house, REPO, &format!("{n:03}\n"));
         check(&format!("{n:03}"), 201).await;
@@ -175,7 +175,7 @@ async fn callers_come_rotate_and_go_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_failed_upload_is_not_kept_and_the_retry_gets_an_answer_of_its_own() {
+async fn a_failed_upload_is_not_kept_and_the_retry_gets_its_own_response() {
     let does = vec![Does::Answers(503, "{\"busy\":1}".into()), Does::Answers(201, ANSWER.into())];
     let backend = Backend::new(does).await;
     let house = house(&config(&backend.url, ""), &[(REPO, "s3cret\n")]);
@@ -196,7 +196,7 @@ async fn an_upload_may_have_fifty_megabytes() {
     assert!(backend.calls()[0].body.len() > 49 << 20);
 }
 
-/// What the admin port says to who has this token.
+/// The response of the admin port to a client with this token.
 async fn ask(house: &House, method: reqwest::Method, path: &str, token: &str) -> (u16, Json) {
     let request = reqwest::Client::new().request(method, house.admin_url(path)).bearer_auth(token);
     let answer = request.send().await.unwrap();
@@ -205,7 +205,7 @@ async fn ask(house: &House, method: reqwest::Method, path: &str, token: &str) ->
 }
 
 #[tokio::test]
-async fn a_token_that_may_only_forget_is_the_cron_job_and_a_shorter_keep_counts_at_its_next_call() {
+async fn a_token_for_cron_may_only_forget_and_a_shorter_keep_counts_at_its_next_call() {
     let backend = Backend::answers(201, ANSWER).await;
     let admin = "\n[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { file = \"all\" }\ntokens = [{ token = { file = \"cron\" }, may = \"forget\" }]\n";
     let with = |once: &str| format!("{admin}{}", config(&backend.url, once));
@@ -228,12 +228,12 @@ async fn a_token_that_may_only_forget_is_the_cron_job_and_a_shorter_keep_counts_
     let short = "once = { per = [[\"repo\", \"commit\", \"run\", \"framework\"]], keep = \"8s\" }";
     house.configure(&with(short));
     house.start();
-    // The node sweeps when it starts, and then once a minute: what it has found by itself is not counted here.
+    // The node sweeps when it starts, and then once a minute: what it has deleted by then is not counted here.
     let there = || house.sql("select count(*) from events")[0].parse::<u64>().unwrap();
     let (before, begun) = (there(), std::time::Instant::now());
     let mut forgotten = 0;
     while there() > 0 {
-        assert!(begun.elapsed() < crate::support::PATIENCE, "they are not forgotten");
+        assert!(begun.elapsed() < crate::support::PATIENCE, "the events are not forgotten");
         let (status, said) = forget(&house, "cr0n").await;
         assert_eq!(status, 200);
         forgotten += said["forgotten"].as_u64().unwrap();
@@ -279,14 +279,14 @@ fn an_unknown_caller_takes_as_long_as_a_known_one() {
 }
 
 #[tokio::test]
-async fn a_service_that_takes_nine_seconds_and_succeeds_is_called_once_and_its_answer_is_given() {
+async fn a_service_that_takes_nine_seconds_is_called_once_and_its_response_is_returned() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(201, "{\"ingested\":12}".into())], gate.clone()).await;
     let house = house(&config(&backend.url, ""), &[(REPO, "s3cret")]);
     let sent = upload(REPO, "s3cret", &results(&json!({})));
     let takes = async {
         until("the call", || backend.calls().len() == 1).await;
-        tokio::time::sleep(Duration::from_secs(9)).await; // what the service takes
+        tokio::time::sleep(Duration::from_secs(9)).await; // the duration of the service
         gate.add_permits(1);
     };
     let (answer, ()) = tokio::join!(house.deliver(IN, &sent), takes);

@@ -1,5 +1,5 @@
-//! Many copies at once, against a backend that takes its time: ours acts once. The order of steps that is usually
-//! written down (check, act, record) does not, and here it is shown.
+//! Many copies at once, against a slow backend: ours acts once. The usual order of steps (check, act, record) does not,
+//! as this test shows.
 
 use crate::backend::{Backend, Does};
 use crate::support::{Answer, House, SECRET, Sent, until};
@@ -32,13 +32,13 @@ forward = {{ url = "{url}", timeout = "1m" }}
     )
 }
 
-/// This many at once.
+/// Sends this many at once.
 async fn storm(copies: usize, send: impl AsyncFn() -> Answer) -> Vec<Answer> {
     futures_util::future::join_all((0..copies).map(|_| send())).await
 }
 
 #[tokio::test]
-async fn two_hundred_copies_of_one_upload_are_one_call_and_two_hundred_equal_answers() {
+async fn two_hundred_copies_of_one_upload_are_one_call_and_two_hundred_equal_responses() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(201, "{\"id\":7}".into())], gate.clone()).await;
     let house = House::new(&config(&backend.url));
@@ -58,13 +58,13 @@ async fn two_hundred_copies_of_one_upload_are_one_call_and_two_hundred_equal_ans
     assert_eq!(replayed, COPIES - 1);
 }
 
-/// All that wait share the room for bodies in flight: who only waits must not take any of it.
+/// All waiting requests share the limit for bodies in flight: a request that only waits must not count against it.
 #[tokio::test]
 async fn a_hundred_copies_of_a_large_upload_wait_without_their_bodies() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(201, "{\"id\":7}".into())], gate.clone()).await;
     let house = House::new(&config(&backend.url));
-    // Together more than there is room for.
+    // Together more than the limit.
     let body = format!("{{\"event\":{{\"hash\":\"a1b2\"}},\"report\":\"{}\"}}", "x".repeat(700 << 10));
     let sent = signed("x-sig", SECRET, &body);
     let joined = |count: usize| house.log().matches(" duplicate ").count() >= count;
@@ -81,7 +81,7 @@ async fn a_hundred_copies_of_a_large_upload_wait_without_their_bodies() {
     assert!(answers.iter().all(|answer| *answer == (201, b"{\"id\":7}".to_vec())), "{:?}", &answers[..3]);
 }
 
-/// A service as the guides write it: is it known? Act. Record it.
+/// A service with the usual steps: is it known? Act. Record it.
 struct ByTheGuide {
     url: String,
     acted: Arc<Mutex<usize>>,
@@ -117,7 +117,7 @@ impl ByTheGuide {
 }
 
 #[tokio::test]
-async fn check_act_record_doubles_in_a_storm_and_claim_act_settle_does_not() {
+async fn check_act_record_acts_twice_under_concurrency_and_claim_act_settle_does_not() {
     let (guide, backend) = (ByTheGuide::start().await, Backend::answers(200, "{}").await);
     let house = House::new(&config(&backend.url));
     let (client, sent) = (reqwest::Client::new(), upload());
@@ -129,9 +129,9 @@ async fn check_act_record_doubles_in_a_storm_and_claim_act_settle_does_not() {
     assert!(theirs.iter().chain(&ours).all(|answer| answer.status == 200));
     let doubled = *guide.acted.lock().unwrap();
     println!("40 copies at once: check, act, record acted {doubled} times; hookonce {}", backend.calls().len());
-    assert!(doubled > 1, "the storm was too slow to show anything");
+    assert!(doubled > 1, "the copies came too slowly to show anything");
     assert_eq!(backend.calls().len(), 1);
-    // After the storm both know it: a test that sends one after the other shows nothing.
+    // After the burst both know it: a test that sends one after the other shows nothing.
     let before = *guide.acted.lock().unwrap();
     client.post(&guide.url).body(sent.body.clone()).send().await.unwrap();
     assert_eq!(*guide.acted.lock().unwrap(), before);

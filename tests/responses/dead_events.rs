@@ -1,4 +1,4 @@
-//! What a sender that waits for the end hears of what is dead, and of what is not over yet.
+//! The responses to a waiting sender about dead events, and about those that have not ended.
 
 use crate::backend::{Backend, Does};
 use crate::support::{Answer, House, SECRET, Sent, until};
@@ -25,7 +25,7 @@ forward = {{ url = "{url}", timeout = "20s" }}
 }
 
 const PER_N: &str = "respond_within = \"20s\"\nonce = { per = [\"n\"] }";
-/// Waits between attempts are short; how many there are is left to the default.
+/// Waits between attempts are short; their number is the default.
 const QUICK: &str = "retry = { first = \"1ms\", longest = \"1ms\" }";
 
 fn upload(n: u32) -> Sent {
@@ -53,27 +53,27 @@ fn is_in_doubt(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn a_senders_own_repeat_of_what_is_in_doubt_is_the_next_attempt_under_the_same_key() {
+async fn a_senders_repeat_of_an_event_in_doubt_is_the_next_attempt_under_the_same_key() {
     let backend = Backend::new(vec![dies(), dies(), dies(), dies(), answers(201)]).await;
     let house = House::new(&config(&backend.url, PER_N, QUICK));
     let first = house.deliver(IN, &upload(1)).await;
     is_in_doubt(&first);
-    assert_eq!(backend.calls().len(), 3, "what was lost is tried three times");
+    assert_eq!(backend.calls().len(), 3, "a lost response is retried up to three attempts");
     is_in_doubt(&house.deliver(IN, &upload(1)).await);
-    assert_eq!(backend.calls().len(), 4, "a repeat is one more attempt");
+    assert_eq!(backend.calls().len(), 4, "a duplicate is one more attempt");
     let told = house.deliver(IN, &upload(1)).await;
     assert_eq!((told.status, told.header("idempotent-replayed")), (201, None), "{told:?}");
     assert_eq!(told.header("hookonce-event"), Some(&*first.event()));
     let again = house.deliver(IN, &upload(1)).await;
     assert_eq!((again.status, again.header("idempotent-replayed")), (201, Some("true")), "{again:?}");
-    assert_eq!((backend.calls().len(), keys(&backend)), (5, vec![first.event()]), "all of it under one key");
+    assert_eq!((backend.calls().len(), keys(&backend)), (5, vec![first.event()]), "all attempts under one key");
     let shown = house.ask("GET", &format!("/api/events/{}", first.event())).await.json();
     assert_eq!((&shown["life"], &shown["doubts"], &shown["state"]), (&json!(1), &json!(4), &json!("done")), "{shown}");
     assert_eq!(shown["why"], "done: attempt 5 acted; 4 attempts in doubt were tried again");
 }
 
 #[tokio::test]
-async fn what_holds_a_repeat_back_holds_what_is_in_doubt_back_too_and_the_answer_is_504() {
+async fn an_event_in_doubt_that_is_not_retried_is_answered_with_504() {
     for (keys, route, calls) in [
         (PER_N, "in_doubt = \"hold\"", 1),
         (PER_N, "redelivery = \"ignore\"", 3),
@@ -90,7 +90,7 @@ async fn what_holds_a_repeat_back_holds_what_is_in_doubt_back_too_and_the_answer
 }
 
 #[tokio::test]
-async fn a_failure_that_is_not_tried_again_is_answered_as_the_receiver_answered_it() {
+async fn a_failure_that_is_not_retried_gets_the_receivers_response() {
     let backend = Backend::new(vec![answers(409)]).await;
     let house = House::new(&config(&backend.url, PER_N, "redelivery = \"ignore\""));
     for replayed in [None, Some("true"), Some("true")] {
@@ -102,7 +102,7 @@ async fn a_failure_that_is_not_tried_again_is_answered_as_the_receiver_answered_
 }
 
 #[tokio::test]
-async fn what_a_person_cancelled_is_answered_502_to_who_waits_and_to_who_comes_later() {
+async fn a_cancelled_event_is_answered_with_502_to_waiting_and_later_requests() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![answers(201)], gate).await;
     let house = House::new(&config(&backend.url, PER_N, ""));
@@ -129,11 +129,11 @@ fn is_accepted(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn what_was_answered_202_is_tried_five_times_by_us_through_a_crash_too() {
+async fn after_a_202_the_node_makes_five_attempts_even_through_a_crash() {
     let gate = Arc::new(Semaphore::new(0));
     let does = vec![answers(500), answers(500), answers(500), answers(500), answers(201)];
     let backend = Backend::gated(does, gate.clone()).await;
-    // What the backend was at when the node died is tried again when its lease is over.
+    // The attempt in progress when the node died is retried when its lease has expired.
     let mut house = House::new(&config(&backend.url, SHORT, &format!("lease = \"1s\"\n{QUICK}")));
     is_accepted(&house.deliver(IN, &upload(1)).await);
     assert_eq!(backend.calls().len(), 1);
@@ -153,7 +153,7 @@ async fn what_was_answered_202_is_tried_five_times_by_us_through_a_crash_too() {
 }
 
 #[tokio::test]
-async fn a_written_number_of_attempts_holds_after_a_202() {
+async fn a_configured_number_of_attempts_holds_after_a_202() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![answers(500)], gate.clone()).await;
     let retry = "retry = { attempts = 2, first = \"1ms\", longest = \"1ms\" }";
@@ -165,12 +165,12 @@ async fn a_written_number_of_attempts_holds_after_a_202() {
 }
 
 #[tokio::test]
-async fn an_attempt_goes_on_when_its_sender_is_told_202_and_its_answer_is_kept() {
+async fn an_attempt_continues_after_a_202_and_its_response_is_kept() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![answers(201)], gate.clone()).await;
     let house = House::new(&config(&backend.url, SHORT, "lease = \"1s\""));
     is_accepted(&house.deliver(IN, &upload(1)).await);
-    // It is renewed, too, before it ends.
+    // It is also renewed before it ends.
     let revision = || house.sql("select revision from events")[0].parse::<u64>().unwrap();
     let told = revision();
     until("a renewal", || revision() > told).await;
@@ -189,7 +189,7 @@ async fn an_attempt_goes_on_when_its_sender_is_told_202_and_its_answer_is_kept()
 }
 
 #[tokio::test]
-async fn nobody_is_told_202_before_it_is_written_that_we_try_again() {
+async fn no_202_is_sent_before_the_retrier_is_stored() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![answers(201)], gate.clone()).await;
     let keys = SHORT.replace("300ms", "2s");

@@ -1,4 +1,4 @@
-//! Answers that are lost on the way: whoever gave them is asked again under the same key, and acts once if it honours it.
+//! Responses lost on the way: the backend is called again under the same key, and acts once if it honours it.
 
 use crate::backend::{Backend, Does};
 use crate::support::{House, SECRET, Sent, until};
@@ -29,7 +29,7 @@ fn upload() -> Sent {
 }
 
 #[tokio::test]
-async fn a_backend_that_dies_in_the_middle_of_its_answer_is_asked_again_under_the_same_key() {
+async fn a_backend_that_dies_in_the_middle_of_its_response_is_called_again_under_the_same_key() {
     let answer = "{\"id\":7,\"results\":[1,2,3]}";
     let does = vec![Does::Dies(200, answer.into()), Does::Dies(200, answer.into()), Does::Answers(200, answer.into())];
     let backend = Backend::new(does).await;
@@ -44,13 +44,13 @@ async fn a_backend_that_dies_in_the_middle_of_its_answer_is_asked_again_under_th
 }
 
 #[tokio::test]
-async fn a_node_killed_between_the_backends_answer_and_its_own_asks_again_under_the_same_key() {
+async fn a_node_killed_between_the_backends_response_and_its_own_calls_again_under_the_same_key() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(201, "{\"id\":7}".into())], gate.clone()).await;
     let mut house = House::new(&config(&backend.url));
     let lost = async {
         until("the call", || backend.calls().len() == 1).await;
-        // The answer comes, and cannot be written down.
+        // The response arrives, but cannot be stored.
         let other = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
         other.execute_batch("begin exclusive").unwrap();
         gate.add_permits(1 << 10);
@@ -61,7 +61,7 @@ async fn a_node_killed_between_the_backends_answer_and_its_own_asks_again_under_
     };
     let sent = upload();
     let (answer, other) = tokio::join!(house.post(IN, &sent.headers, &sent.body), lost);
-    assert!(answer.is_err(), "the sender heard nothing: {answer:?}");
+    assert!(answer.is_err(), "the sender got no response: {answer:?}");
     house.kill();
     other.execute_batch("rollback").unwrap();
     drop(other);

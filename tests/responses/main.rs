@@ -1,5 +1,6 @@
-//! The same answer twice: receipts, API clients, CI uploads and sports data, from outside and against the real binary.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+//! The same response twice: receipts, API clients, CI uploads and sports data, from outside and against the real
+//! binary.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod api_clients;
 mod backend;

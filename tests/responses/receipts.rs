@@ -1,4 +1,4 @@
-//! What is kept of an answer, for how long, and who hears it.
+//! What is kept of a response, for how long, and which requests get it.
 
 use crate::backend::{Backend, Does};
 use crate::support::{Answer, House, PATIENCE, SECRET, Sent, until};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// A source of bodies such as `{"n":1}`, once per `n`, whose sender waits for the answer of this receiver.
+/// A source of bodies such as `{"n":1}`, once per `n`, whose sender waits for the response of this receiver.
 fn config(url: &str, keys: &str, once: &str) -> String {
     format!(
         r#"
@@ -33,7 +33,7 @@ fn told(answer: &Answer) -> (u16, String, Option<&str>) {
 }
 
 #[tokio::test]
-async fn a_repeated_answer_is_marked_where_it_is_an_object_and_nothing_else_of_it_changes() {
+async fn a_repeated_response_is_marked_if_it_is_an_object_and_otherwise_unchanged() {
     let object = "{\n  \"z\": 1.0,\n  \"a\": [9007199254740993, \"é\"]\n}\n";
     let marked = "{\n  \"z\": 1.0,\n  \"a\": [9007199254740993, \"é\"],\"isDuplicate\":true\n}\n";
     for (keys, first, again) in [
@@ -57,7 +57,7 @@ async fn a_repeated_answer_is_marked_where_it_is_an_object_and_nothing_else_of_i
 }
 
 #[tokio::test]
-async fn a_failure_is_an_answer_only_where_failures_are_kept() {
+async fn a_failure_is_repeated_only_if_failures_are_kept() {
     for (keys, once, marked) in
         [("", "", ""), ("mark_duplicates = true", ", keep_failures = true", ",\"isDuplicate\":true")]
     {
@@ -77,7 +77,7 @@ async fn a_failure_is_an_answer_only_where_failures_are_kept() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_was_never_reached_is_a_bad_gateway_also_when_failures_are_kept() {
+async fn an_unreachable_receiver_is_a_bad_gateway_even_if_failures_are_kept() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", nobody.local_addr().unwrap());
     drop(nobody);
@@ -91,7 +91,7 @@ async fn a_receiver_that_was_never_reached_is_a_bad_gateway_also_when_failures_a
 }
 
 #[tokio::test]
-async fn a_receipt_is_given_for_as_long_as_it_is_kept_and_then_a_plain_200() {
+async fn a_receipt_is_returned_while_it_is_kept_and_then_a_plain_200() {
     let backend = Backend::answers(201, "{\"id\":7}").await;
     let house = House::new(&config(&backend.url, "", ", keep = \"1h\", keep_body = \"2s\""));
     let begun = Instant::now();
@@ -99,7 +99,7 @@ async fn a_receipt_is_given_for_as_long_as_it_is_kept_and_then_a_plain_200() {
     let mut answer = house.deliver(IN, &number(1)).await;
     assert_eq!(told(&answer), (201, "{\"id\":7}".into(), Some("true")));
     while answer.status == 201 {
-        assert!(begun.elapsed() < PATIENCE, "it is not forgotten");
+        assert!(begun.elapsed() < PATIENCE, "the receipt is not forgotten");
         tokio::time::sleep(Duration::from_millis(50)).await;
         answer = house.deliver(IN, &number(1)).await;
     }
@@ -110,7 +110,7 @@ async fn a_receipt_is_given_for_as_long_as_it_is_kept_and_then_a_plain_200() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_to_be_kept_says_so_to_all_alike() {
+async fn a_response_too_large_to_keep_says_so_to_every_client() {
     let backend = Backend::answers(200, &format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 20))).await;
     let house = House::new(&config(&backend.url, "", ""));
     let (first, again) = (house.deliver(IN, &number(1)).await, house.deliver(IN, &number(1)).await);
@@ -122,7 +122,7 @@ async fn an_answer_that_is_too_long_to_be_kept_says_so_to_all_alike() {
 }
 
 #[tokio::test]
-async fn another_body_of_the_same_sender_under_a_signed_id_hears_the_first_answer_and_is_noticed() {
+async fn another_body_under_a_signed_id_gets_the_first_response_and_is_noticed() {
     let backend = Backend::answers(201, "{\"id\":7}").await;
     let bearer = config(&backend.url, "delivery = \"header.x-id\"", "")
         .replace("scheme = \"hmac\", header = \"x-sig\"", "scheme = \"bearer\"")
@@ -140,7 +140,7 @@ async fn another_body_of_the_same_sender_under_a_signed_id_hears_the_first_answe
 }
 
 #[tokio::test]
-async fn repeats_of_what_failed_share_the_next_attempt_which_is_made_with_the_first_ones_body() {
+async fn duplicates_of_a_failed_event_share_the_next_attempt_with_the_first_body() {
     let gate = Arc::new(Semaphore::new(1));
     let does = vec![Does::Answers(500, "{\"no\":1}".into()), Does::Answers(200, "{\"fine\":1}".into())];
     let backend = Backend::gated(does, gate.clone()).await;
@@ -168,7 +168,7 @@ async fn repeats_of_what_failed_share_the_next_attempt_which_is_made_with_the_fi
 }
 
 #[tokio::test]
-async fn who_joins_what_does_not_end_in_time_is_told_to_come_again() {
+async fn a_duplicate_that_waits_in_vain_is_told_to_retry() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(200, "{}".into())], gate.clone()).await;
     let config = config(&backend.url, "respond_within = \"500ms\"", "");
@@ -184,7 +184,7 @@ async fn who_joins_what_does_not_end_in_time_is_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn an_answer_has_the_type_its_giver_said_and_no_other() {
+async fn a_response_has_the_content_type_of_its_receiver() {
     for (headers, kind, location) in [
         (
             "location: /caf\u{e9}\r\ncontent-type: text/plain; of=\u{e9}\r\n",
@@ -208,7 +208,7 @@ async fn an_answer_has_the_type_its_giver_said_and_no_other() {
 }
 
 #[tokio::test]
-async fn repeats_that_are_answered_from_their_receipt_are_counted_like_all_others() {
+async fn duplicates_answered_from_a_receipt_are_counted_like_all_others() {
     let backend = Backend::answers(200, "{}").await;
     let house = House::new(&config(&backend.url, "", ""));
     for _ in 0..3 {

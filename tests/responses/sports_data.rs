@@ -4,11 +4,11 @@ use crate::backend::Backend;
 use crate::support::{House, PATIENCE, SECRET, Sent, payload};
 use crate::{IN, postgres, redis, signed};
 
-/// Where events are kept, and how that is taken away from its node for a while.
+/// A store, and how it is made to fail for a while.
 enum Kept {
-    /// In the node: it goes only with it.
+    /// In the node: it cannot fail alone.
     Memory,
-    /// In a file, which somebody else writes for as long as this connection holds it.
+    /// In a file, which another writer locks for as long as this connection is open.
     Sqlite(Option<rusqlite::Connection>),
     Redis(redis::Server),
     Postgres(postgres::Server, String),
@@ -30,7 +30,7 @@ impl Kept {
         }
     }
 
-    /// `false`: that cannot be.
+    /// Makes it fail; `false` if that is impossible.
     fn fails(&mut self, house: &House) -> bool {
         match self {
             Self::Memory => return false,
@@ -54,7 +54,7 @@ impl Kept {
         }
     }
 
-    /// Hash, type and model of all events, oldest first, by their columns' names; `None`: it has no columns.
+    /// Hash, type and model of all events, oldest first, by their columns' names; `None` if it has no columns.
     async fn columns(&self, house: &House) -> Option<Vec<String>> {
         let select = "select hash || ' ' || resource_type || ' ' || common_model_id";
         match self {
@@ -76,7 +76,7 @@ fn change(hash: &str, seen: u32) -> Sent {
     signed("x-sportsstack-signature", SECRET, &body.to_string())
 }
 
-/// The same for each store.
+/// The same test for each store.
 async fn check(mut kept: Kept) {
     let backend = Backend::answers(200, "{\"status\":\"ok\"}").await;
     let house = House::new(&format!(
@@ -85,7 +85,7 @@ async fn check(mut kept: Kept) {
         kept.address(),
         backend.url
     ));
-    // The first and its repeats hear 200, whatever else is in their bodies.
+    // The first and its duplicates get 200, whatever else is in their bodies.
     for seen in 0..3 {
         let answer = house.deliver(IN, &change("first", seen)).await;
         assert_eq!((answer.status, &*answer.body), (200, &b"{\"status\":\"ok\"}"[..]), "{answer:?}");
@@ -101,7 +101,7 @@ async fn check(mut kept: Kept) {
             let away = house.deliver(IN, &change("second", 0)).await;
             assert_eq!((away.status, away.header("retry-after")), (503, Some("5")), "{away:?}");
         }
-        // Who can still read may answer a repeat; nobody acts on it.
+        // A store that can still be read may answer a duplicate; nothing acts on it.
         let repeat = house.deliver(IN, &change("first", 3)).await;
         assert!(repeat.status == 503 || repeat.header("idempotent-replayed") == Some("true"), "{repeat:?}");
         assert_eq!(backend.calls().len(), 1, "nothing is done without its store");
@@ -120,8 +120,8 @@ async fn check(mut kept: Kept) {
     }
 }
 
-/// What each store is tested for.
-mod each_change_acts_once_and_a_store_that_fails_in_between_loses_and_doubles_nothing {
+/// One test per store.
+mod each_change_acts_once_even_if_the_store_fails_in_between {
     use super::{Kept, check, redis};
 
     #[tokio::test]

@@ -47,7 +47,7 @@ async fn the_error_for_a_store_that_cannot_be_opened_says_what_to_do() {
     let grant = "grant usage, create on schema \"hookonce\" to \"poor\"";
     check(&server.url_of("poor", &database), &["permission denied", grant]).await;
     inside.batch_execute(&format!("{grant}; create table hookonce.events ()")).await.unwrap();
-    check(&server.url_of("poor", &database), &["not ours", "schema=NAME"]).await;
+    check(&server.url_of("poor", &database), &["not hookonce's", "schema=NAME"]).await;
     inside.batch_execute("drop schema hookonce cascade; create schema authorization poor").await.unwrap();
     drop(try_open(&format!("{}?schema=poor", server.url_of("poor", &database)), SchemaMode::Auto).await.unwrap());
     drop(inside);

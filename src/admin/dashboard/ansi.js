@@ -116,7 +116,7 @@ export class Screen {
     }
   }
 
-  /** 38;5;n and 38;2;r;g;b; returns where it ends. */
+  /** Parses 38;5;n and 38;2;r;g;b; returns the end. */
   wide(codes, at, side) {
     const byte = (i) => Math.min(255, Math.max(0, codes[i] || 0));
     if (codes[at + 1] === 5) {
@@ -131,7 +131,7 @@ export class Screen {
   }
 }
 
-/** Where a sequence that begins here ends; 0 if it is not whole. */
+/** The end of the sequence that begins here; 0 if it is incomplete. */
 function sequenceEnd(text, at) {
   const next = text[at + 1];
   if (next === undefined) return 0;

@@ -1,12 +1,12 @@
-// The client of the admin API. Errors become sentences for people.
+// The client of the admin API. Errors become sentences.
 
 /** The session: `may` is "all", "read", "forget" or null. */
 export const session = { may: null, needs_login: false, header: "hookonce-page", node: "", version: "" };
 
-/** Whether buttons that change something are there at all. */
+/** Whether to show buttons that change something. */
 export const mayAct = () => session.may === "all";
 
-/** Something the API did not do, and why, for people. */
+/** An error of the API, with the reason as a sentence. */
 export class Refused extends Error {
   constructor(status, reason, body) {
     super(sentence(status, reason, body));
@@ -31,9 +31,9 @@ function sentence(status, reason, body) {
 }
 
 let toLogin = () => {};
-/** What to do when a token is needed. */
+/** Called when a token is needed. */
 export const onLoginNeeded = (then) => { toLogin = then; };
-/** The session is over. */
+/** The session has ended. */
 export const loginNeeded = () => toLogin();
 
 async function call(method, path, { body, signal, text = false } = {}) {
@@ -53,7 +53,7 @@ async function call(method, path, { body, signal, text = false } = {}) {
   throw new Refused(response.status, said.reason, said);
 }
 
-/** A query without what is empty. */
+/** A query string without empty parameters. */
 export function query(of) {
   const asked = new URLSearchParams();
   for (const [name, value] of of instanceof URLSearchParams ? of : Object.entries(of)) if (value !== "" && value !== null && value !== undefined) asked.append(name, value);

@@ -80,7 +80,7 @@ async function leave() {
   location.assign("/login");
 }
 
-/** Shows this address; `how`: "push", "replace", or nothing when the browser has it already. */
+/** Shows this URL; `how`: "push", "replace", or nothing if the browser already has it. */
 export function go(to, how = "push") {
   const at = new URL(to, location.origin);
   if (how === "push" && at.href !== location.href) history.pushState({}, "", at);
@@ -148,7 +148,7 @@ const recount = atMost(5000, async () => {
     const { events: by } = await api.overview("1h");
     deadLetters = by.dead;
     retitle();
-  } catch { /* the next one tells */ }
+  } catch { /* the next refresh will succeed */ }
 });
 
 function status(state) {

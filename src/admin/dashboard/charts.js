@@ -106,7 +106,7 @@ export class Bars {
   }
 }
 
-/** A line so small that it stands in a table. */
+/** A sparkline, small enough for a table cell. */
 export function sparkline(values, { tone = "accent", label = "" } = {}) {
   const width = 60;
   const height = 22;
@@ -119,7 +119,7 @@ export function sparkline(values, { tone = "accent", label = "" } = {}) {
   return drawn;
 }
 
-/** One line of parts in their proportion. */
+/** A bar divided in proportion to its parts. */
 export function split(parts) {
   const total = parts.reduce((sum, { value }) => sum + value, 0) || 1;
   return h("div", { class: "split", "aria-hidden": "true" }, parts.filter(({ value }) => value > 0).map(({ value, tone }) => {

@@ -2,7 +2,7 @@
 
 import { h, fill } from "./dom.js";
 
-/** Asks; true if the answer was yes. The dialog is the browser's own: focus stays inside, Escape means no. */
+/** Asks for confirmation; true if confirmed. The browser's own dialog: focus stays inside, Escape cancels. */
 export function confirm({ title, text, yes, danger = false, extra = null }) {
   return new Promise((settle) => {
     const ok = h("button", { class: danger ? "danger" : "primary", value: "yes", type: "submit" }, yes);
@@ -22,7 +22,7 @@ export function confirm({ title, text, yes, danger = false, extra = null }) {
   });
 }
 
-/** A sheet that only tells. */
+/** A dialog with information only. */
 export function sheet(title, ...content) {
   const dialog = h("dialog", { class: "ask", "aria-label": title },
     h("form", { method: "dialog" }, h("h2", {}, title), content, h("div", { class: "actions end" }, h("button", { class: "primary", value: "close" }, "Close"))));
@@ -33,7 +33,7 @@ export function sheet(title, ...content) {
 
 const shelf = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
 
-/** Says something at the edge of the page for a moment. */
+/** Shows a short message at the edge of the page. */
 export function toast(text, { bad = false } = {}) {
   if (!shelf.isConnected) document.body.append(shelf);
   const note = h("div", { class: bad ? "toast bad" : "toast" }, text);
@@ -41,7 +41,7 @@ export function toast(text, { bad = false } = {}) {
   setTimeout(() => note.remove(), bad ? 9000 : 4000);
 }
 
-/** What went wrong, where the answer would have been. */
+/** An error notice in place of the content. */
 export function trouble(node, error, again) {
   fill(node, h("div", { class: "notice bad", role: "alert" },
     h("p", {}, error?.message ?? String(error)),

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Attributes that may be set from here. An address must stay on this port. */
+/** Attributes that may be set. A URL must stay on this origin. */
 function set(node, name, value) {
   if (value === null || value === undefined || value === false) return;
   if (name.startsWith("on")) {
@@ -22,8 +22,8 @@ function set(node, name, value) {
 }
 
 /**
- * Text as it is shown: characters that turn the direction of what follows stand as `\u202e`, as in a terminal. A value
- * with one of them could otherwise show what is beside it in another order.
+ * Text for display: characters that change the text direction are shown as `\u202e`, as in a terminal. A value with
+ * one of them could otherwise reorder the text beside it.
  */
 export const visible = (text) => String(text).replace(/[\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
 
@@ -42,23 +42,23 @@ function make(node, attributes, children) {
 /** An element: `h("p", { class: "note" }, "text", other)`. */
 export const h = (tag, attributes, ...children) => make(document.createElement(tag), attributes, children);
 
-/** The same for a drawing. */
+/** The same for SVG. */
 export const s = (tag, attributes, ...children) => make(document.createElementNS(SVG, tag), attributes, children);
 
-/** Puts these in place of what an element holds. */
+/** Replaces the children of an element. */
 export function fill(node, ...children) {
   node.replaceChildren();
   add(node, children);
   return node;
 }
 
-/** Changes a text only if it is another: nothing is selected away, nothing is read aloud twice. */
+/** Changes a text only if it differs, to keep the selection and not to repeat announcements. */
 export function say(node, text) {
   const wanted = visible(text);
   if (node.textContent !== wanted) node.textContent = wanted;
 }
 
-/** A drawing of 16 × 16 in the colour of its text. */
+/** An icon of 16 × 16 in the text colour. */
 export function icon(name) {
   const drawn = s("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true", focusable: "false" });
   for (const d of ICONS[name] ?? []) drawn.append(s("path", { d }));

@@ -2,11 +2,11 @@
 
 import { h } from "./dom.js";
 
-/** Deeper or longer than this is shown as text. */
+/** A deeper or longer body is shown as text. */
 const NODES_MAX = 20_000;
 const DEPTH_MAX = 64;
 
-/** A reader of JSON that keeps the text of numbers: an id of 17 digits must not be rounded on its way to the eye. */
+/** A JSON parser that keeps the text of numbers: an id of 17 digits must not be rounded. */
 class Reader {
   constructor(text) {
     this.text = text;
@@ -70,7 +70,7 @@ class Reader {
   }
 }
 
-/** The tree, or null if it is no JSON. */
+/** The tree, or null if it is not JSON. */
 export function tree(text) {
   try {
     const reader = new Reader(text);

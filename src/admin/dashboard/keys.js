@@ -47,7 +47,7 @@ export function keys(go) {
   });
 }
 
-/** To the next row, or the one before. */
+/** Moves to the next or previous row. */
 function step(by) {
   const rows = [...document.querySelectorAll("[data-row]")];
   if (!rows.length) return;

@@ -73,7 +73,7 @@ export class Live {
     const wait = this.wait * (0.75 + Math.random() / 2);
     this.wait = Math.min(LONGEST_WAIT, this.wait * 2);
     this.timer = setTimeout(async () => {
-      // A stream does not say why it was refused; the session does.
+      // The stream does not report why it was refused; the session does.
       try {
         await api.session();
         if (session.needs_login && !session.may) {

@@ -13,7 +13,7 @@ function choose(theme) {
   try {
     if (theme === "system") localStorage.removeItem("hookonce-theme");
     else localStorage.setItem("hookonce-theme", theme);
-  } catch { /* it holds until the page is closed */ }
+  } catch { /* it applies until the page is closed */ }
 }
 
 export function themeSwitch() {

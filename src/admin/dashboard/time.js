@@ -8,7 +8,7 @@ const HOUR = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-di
 const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** How far the server's clock is ahead of this one, in ms; set from what it says. */
+/** How far the server's clock is ahead of this one, in ms; set from its responses. */
 let ahead = 0;
 export function clockIs(serverTime) {
   const at = Date.parse(serverTime);
@@ -25,7 +25,7 @@ export const day = (at) => DAY.format(new Date(at));
 /** The time of day, with the day if it is not today. */
 const moment = (at) => (day(at) === day(now()) && now() - at < 86_400_000 ? clock(at) : `${day(at)}, ${clock(at)}`);
 
-/** A length of time in one or two units: `829 ms`, `4.2 s`, `3 m 20 s`. */
+/** A duration in one or two units: `829 ms`, `4.2 s`, `3 m 20 s`. */
 export function length(ms) {
   if (!(ms >= 0)) return "";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -48,7 +48,7 @@ export function relative(at) {
   return away > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** An element that tells when, and keeps being right. */
+/** A `<time>` element that is kept up to date. */
 export function when(text, { form = "relative" } = {}) {
   const at = Date.parse(text ?? "");
   if (Number.isNaN(at)) return h("span", { class: "faint" }, "–");

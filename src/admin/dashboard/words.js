@@ -18,7 +18,7 @@ export function stateWord({ state, how, cause }) {
   return state;
 }
 
-/** A chip: a shape, a colour and the word, so that none of them is needed alone. */
+/** A chip: a shape, a colour and a word, so that it is readable by each alone. */
 export function chip(event) {
   return h("span", { class: `chip state-${STATES.includes(event.state) ? event.state : "other"}` }, h("i", { "aria-hidden": "true" }), stateWord(event));
 }
@@ -51,12 +51,12 @@ export function sameWords(same) {
 /** The matched identity in a word or two. */
 export const sameShort = (same) => ({ delivery: "delivery id", body: "bytes", "time+body": "time and bytes", other: "an older identity" })[same] ?? String(same).replaceAll("+", ", ");
 
-/** People see the last eight digits. */
+/** The short id: the last eight digits. */
 export const shortId = (id) => String(id ?? "").slice(-8);
 
 export const eventPath = (id) => `/events/${encodeURIComponent(id)}`;
 
-/** An event's short id, leading to its page. */
+/** An event's short id, as a link to its page. */
 export const eventLink = (id) => h("a", { class: "id", href: eventPath(id), title: id }, shortId(id));
 
 /** A copy button with feedback. */

@@ -1,4 +1,4 @@
-//! Keys: all of an event's or none; and revisions: the fence.
+//! Keys: all of an event's or none. Revisions: the fencing token.
 
 use super::{DAY, KEPT, MINUTE, SECOND, StoreUnderTest, delivered, making, rejected, route, start};
 use crate::decide::action_kind::ActionKind;
@@ -10,7 +10,7 @@ use crate::decide::time::Timestamp;
 use crate::store::{AdvanceResult, EventQuery, ImportCounts, RetentionPolicies};
 use std::sync::Arc;
 
-pub(super) async fn a_first_claim_is_new_and_is_there_when_it_returns(fresh: StoreUnderTest) {
+pub(super) async fn a_first_claim_is_new_and_stored_when_it_returns(fresh: StoreUnderTest) {
     let made = making().delivery("d1").body("b1");
     let event = fresh.claimed(made.clone()).await;
     assert_eq!(event.id, made.id());
@@ -27,7 +27,7 @@ pub(super) async fn a_second_claim_is_a_duplicate_by_each_identity(fresh: StoreU
     fresh.claimed(making().delivery("d4").body("b4").named("n4")).await;
 }
 
-pub(super) async fn a_body_that_stands_for_an_unsigned_id_tells_the_same_delivery_from_another(fresh: StoreUnderTest) {
+pub(super) async fn a_body_key_with_an_unsigned_id_distinguishes_the_same_delivery_from_another(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().unsigned("d1", "b1")).await.id;
     assert_eq!(fresh.duplicate(making().unsigned("d1", "b1")).await, (first, MatchedBy::Delivery));
     assert_eq!(fresh.duplicate(making().unsigned("d2", "b1")).await, (first, MatchedBy::Body));
@@ -39,7 +39,7 @@ pub(super) async fn a_body_that_stands_for_an_unsigned_id_tells_the_same_deliver
     assert_eq!(fresh.duplicate(making().unsigned("d2", "b1")).await, (first, MatchedBy::Body));
 }
 
-pub(super) async fn an_alias_knows_the_id_that_brought_it(fresh: StoreUnderTest) {
+pub(super) async fn an_alias_keeps_the_delivery_id_it_came_with(fresh: StoreUnderTest) {
     let change = |id: &str, body: &'static str, to: &str| making().unsigned(id, body).change("app", to, None);
     let first = fresh.claimed(change("d1", "b1", "A")).await.id;
     assert_eq!(fresh.duplicate(change("d2", "b2", "A")).await, (first, MatchedBy::Change));
@@ -49,7 +49,7 @@ pub(super) async fn an_alias_knows_the_id_that_brought_it(fresh: StoreUnderTest)
     assert_eq!(fresh.duplicate(change("x", "b2", "A")).await, (first, MatchedBy::Body));
 }
 
-pub(super) async fn what_was_claimed_by_an_id_alone_is_found_by_it_after_an_upgrade_and_the_other_way_round(
+pub(super) async fn an_event_claimed_by_id_alone_is_found_after_an_upgrade_and_after_a_downgrade(
     fresh: StoreUnderTest,
 ) {
     let old = fresh.claimed(making().unsigned_alone("d1", "b1")).await.id;
@@ -65,13 +65,13 @@ pub(super) async fn what_was_claimed_by_an_id_alone_is_found_by_it_after_an_upgr
     fresh.claimed(making().unsigned_alone("d3", "b2")).await;
 }
 
-pub(super) async fn a_loser_leaves_none_of_its_keys_behind(fresh: StoreUnderTest) {
+pub(super) async fn a_duplicate_leaves_none_of_its_keys_behind(fresh: StoreUnderTest) {
     fresh.claimed(making().delivery("d1").body("b1")).await;
     fresh.duplicate(making().delivery("d2").body("b1").named("n2")).await;
     fresh.claimed(making().delivery("d2").body("b2").named("n2")).await;
 }
 
-pub(super) async fn the_first_in_the_order_of_per_that_is_not_dead_is_the_answer(fresh: StoreUnderTest) {
+pub(super) async fn the_first_live_match_in_the_order_of_per_is_returned(fresh: StoreUnderTest) {
     let dead = fresh.claimed(making().delivery("d1")).await.id;
     let second = fresh.claimed(making().body("b2")).await.id;
     let third = fresh.claimed(making().named("n3")).await.id;
@@ -103,7 +103,7 @@ pub(super) async fn a_batch_with_two_deliveries_of_one_event_answers_new_and_dup
         other => panic!("{other:?}"),
     };
     assert_eq!((id, same), (first.id(), MatchedBy::Body));
-    assert!(matches!(&claims[2], Claim::New { .. }), "a loser leaves no key in its batch either");
+    assert!(matches!(&claims[2], Claim::New { .. }), "a duplicate leaves no key in its batch either");
     assert!(matches!(&claims[3], Claim::New { event, .. } if event.id == first.id()));
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn an_imported_change_counts_only_while_its_register_is_empty(f
     assert_eq!(fresh.known(to("d5", "other", "A")).await, MatchedBy::Change);
 }
 
-pub(super) async fn what_has_no_register_is_known_for_ever(fresh: StoreUnderTest) {
+pub(super) async fn an_imported_key_without_a_register_is_known_for_ever(fresh: StoreUnderTest) {
     fresh.import(&["A"]).await;
     fresh.claimed(making().delivery("d1").known_as("B", WhileRegisterEmpty)).await;
     fresh.known(making().delivery("d2").known_as("A", WhileRegisterEmpty)).await;
@@ -166,7 +166,7 @@ pub(super) async fn an_imported_key_is_never_claimed_and_never_forgotten(fresh: 
     assert_eq!(fresh.known(making().delivery("d2").known_as("d2", Always)).await, MatchedBy::Delivery);
 }
 
-pub(super) async fn an_own_key_comes_before_an_imported_one_and_the_register_after_it(fresh: StoreUnderTest) {
+pub(super) async fn a_claimed_key_wins_over_an_imported_one_and_that_over_the_register(fresh: StoreUnderTest) {
     let made = making().delivery("d1").known_as("d1", Always).change("app", "A", Some(10));
     let first = fresh.claimed(made.clone()).await.id;
     fresh.attempt(first, delivered()).await;

@@ -1,4 +1,4 @@
-//! A clock that is set wrong forgets nothing: not in a claim, not in a look-up, not in a forecast, not in the sweep.
+//! A wrong clock forgets nothing: not in a claim, a lookup, a preview, or the sweep.
 
 use super::{DAY, KEPT, MINUTE, SECOND, StoreUnderTest, delivered, making};
 use crate::decide::claim::Claim;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 const HOUR: Duration = Duration::from_hours(1);
 
 impl StoreUnderTest {
-    /// One event that is done, under `d1`.
+    /// One done event, under `d1`.
     async fn done(&self) {
         let first = self.claimed(making().delivery("d1").carrying("body")).await.id;
         self.attempt(first, delivered()).await;
@@ -32,7 +32,7 @@ impl StoreUnderTest {
         self.store.forget(Self::keeps(), 100).await.expect("the store forgets")
     }
 
-    /// What is told of `d1` without a claim.
+    /// The claim of `d1`, previewed and looked up.
     async fn foreseen(&self) -> Claim {
         let new = making().delivery("d1").made(self.store.now());
         let told = self.store.find_duplicate(&new, DuplicateLookup::Standing).await.expect("the store reads");
@@ -41,15 +41,15 @@ impl StoreUnderTest {
         claim
     }
 
-    /// `d1` is still a repeat, whoever asks.
+    /// `d1` is still a duplicate, by every way of asking.
     async fn check_kept(&self, why: &str) {
-        assert!(matches!(self.foreseen().await, Claim::Duplicate { .. }), "foreseen: {why}");
+        assert!(matches!(self.foreseen().await, Claim::Duplicate { .. }), "previewed: {why}");
         assert_eq!(self.sweep().await, ForgetCounts::default(), "{why}");
         self.duplicate(making().delivery("d1")).await;
     }
 }
 
-pub(super) async fn a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_ten_minutes(fresh: StoreUnderTest) {
+pub(super) async fn a_clock_jump_forgets_nothing_before_it_has_lasted_ten_minutes(fresh: StoreUnderTest) {
     if !fresh.can_be_set() {
         return;
     }
@@ -60,9 +60,9 @@ pub(super) async fn a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_
     let waiting = fresh.store.expiry().waiting.expect("it waits");
     assert_eq!((waiting.jump, waiting.left), (31 * DAY, 10 * MINUTE));
     let would = fresh.store.would_forget(StoreUnderTest::keeps(), 100).await.expect("the store counts");
-    assert_eq!(would, 1, "what would go");
+    assert_eq!(would, 1, "what would be deleted");
     fresh.wait(9 * MINUTE + 59 * SECOND);
-    fresh.check_kept("just before it has stood").await;
+    fresh.check_kept("just before it has lasted").await;
     fresh.wait(SECOND);
     assert_eq!(fresh.store.expiry().waiting, None);
     assert!(matches!(fresh.foreseen().await, Claim::New { .. }));
@@ -70,7 +70,7 @@ pub(super) async fn a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_
     fresh.claimed(making().delivery("d1")).await;
 }
 
-pub(super) async fn a_clock_that_is_set_right_again_forgets_nothing_and_proves_nothing(fresh: StoreUnderTest) {
+pub(super) async fn a_clock_that_is_corrected_forgets_nothing_and_proves_nothing(fresh: StoreUnderTest) {
     if !fresh.can_be_set() {
         return;
     }
@@ -91,7 +91,7 @@ pub(super) async fn a_clock_that_is_set_right_again_forgets_nothing_and_proves_n
     fresh.claimed(making().delivery("d1")).await;
 }
 
-pub(super) async fn a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_when_it_is_set_back(
+pub(super) async fn an_operator_may_confirm_a_jump_and_that_is_dropped_when_the_clock_is_set_back(
     fresh: StoreUnderTest,
 ) {
     if !fresh.can_be_set() {
@@ -99,7 +99,7 @@ pub(super) async fn a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_
     }
     fresh.done().await;
     fresh.jump(31 * DAY);
-    fresh.check_kept("before anybody says so").await;
+    fresh.check_kept("before it is confirmed").await;
     fresh.store.confirm_time().await.expect("the store writes");
     assert_eq!(fresh.store.expiry().waiting, None);
     assert_eq!(fresh.sweep().await, ForgetCounts { events: 1, bodies: 1 });
@@ -107,5 +107,5 @@ pub(super) async fn a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_
     fresh.claimed(making().delivery("d1").recorded()).await;
     fresh.wait(SECOND);
     fresh.jump(100 * DAY);
-    fresh.check_kept("it was said of another time").await;
+    fresh.check_kept("another time was confirmed").await;
 }

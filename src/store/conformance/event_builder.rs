@@ -1,4 +1,4 @@
-//! Deliveries as the suite makes them.
+//! The events that the suite claims.
 
 use super::KEPT;
 use crate::decide::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent, Payload};
@@ -12,7 +12,7 @@ use crate::decide::time::Timestamp;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A delivery, made up step by step.
+/// A builder of test deliveries.
 #[derive(Clone, Debug)]
 pub struct TestEventBuilder {
     event: Event,
@@ -25,7 +25,7 @@ pub struct TestEventBuilder {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// An event that waits, with an id after all earlier ones, and no key yet.
+/// A waiting event with an id after all earlier ones, and no key yet.
 pub fn making() -> TestEventBuilder {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&0x0190_0000_0000_7000_u64.to_be_bytes());
@@ -91,7 +91,7 @@ impl TestEventBuilder {
         self
     }
 
-    /// Under this delivery id, which is not signed, with this body, which is an identity: one key stands for both.
+    /// Under this unsigned delivery id, with this body as an identity: one key covers both.
     #[must_use]
     pub fn unsigned(mut self, id: &str, body: impl Into<Bytes>) -> Self {
         self = self.carrying(body);
@@ -103,7 +103,7 @@ impl TestEventBuilder {
         self
     }
 
-    /// The same as the first release claimed it where `body` was no identity: by the id with its body alone.
+    /// The same as the first release claimed it where `body` was no identity: by the id together with its body alone.
     #[must_use]
     pub fn unsigned_alone(mut self, id: &str, body: impl Into<Bytes>) -> Self {
         self = self.carrying(body);
@@ -119,7 +119,7 @@ impl TestEventBuilder {
         IdentityKey::new(MatchedBy::Delivery, key::key("source", "delivery", &parts))
     }
 
-    /// With this body, which is no identity.
+    /// With this body, which is not an identity.
     #[must_use]
     pub fn carrying(mut self, body: impl Into<Bytes>) -> Self {
         let headers = vec![("content-type".into(), "application/json".into()), ("x-\"é\"".into(), "\n".into())];
@@ -128,14 +128,14 @@ impl TestEventBuilder {
         self
     }
 
-    /// With a header that is only kept to be passed on.
+    /// With a transient header: kept only to be passed on.
     #[must_use]
     pub fn passing(mut self, name: &str, value: &str) -> Self {
         self.payload.push_transient_header(name, value.to_owned());
         self
     }
 
-    /// For this of its route's receivers.
+    /// For this receiver of its route.
     #[must_use]
     pub fn part(mut self, part: u16) -> Self {
         self.event.part = part;
@@ -149,7 +149,7 @@ impl TestEventBuilder {
         self
     }
 
-    /// Done before, if this text was imported.
+    /// A duplicate, if this text was imported.
     #[must_use]
     pub fn known_as(mut self, text: &str, counts: ImportedKeyValidity) -> Self {
         let same = match counts {
@@ -160,7 +160,7 @@ impl TestEventBuilder {
         self
     }
 
-    /// It changes this subject to that, and so is in the subject's group.
+    /// It changes `subject` to `to`, and so is in the subject's group.
     #[must_use]
     pub fn change(mut self, subject: &str, to: &str, order: Option<i64>) -> Self {
         let value = key::value(&[KeyPart::text("to", to)]);
@@ -204,7 +204,7 @@ impl TestEventBuilder {
         self
     }
 
-    /// Nothing is to be done: it is over as soon as it is claimed.
+    /// It has no action: it is done as soon as it is claimed.
     #[must_use]
     pub fn recorded(mut self) -> Self {
         self.event.state = EventState::Done { how: DoneReason::Recorded, at: Timestamp(0) };
@@ -228,7 +228,7 @@ impl TestEventBuilder {
         &self.payload
     }
 
-    /// What is claimed of it when the store's clock shows `now`.
+    /// The claim to make when the store's clock shows `now`.
     pub fn made(mut self, now: Timestamp) -> NewEvent {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;

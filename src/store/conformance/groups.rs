@@ -3,7 +3,7 @@
 use super::{MINUTE, StoreUnderTest, delivered, failed, making, parked, rejected, superseded_by};
 use crate::decide::event::{EventState, EventStep, QueueState};
 
-pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their_turns(fresh: StoreUnderTest) {
+pub(super) async fn parked_events_get_the_slot_in_the_order_of_their_turns(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for _ in 0..4 {
         events.push(fresh.claimed(making().group("g")).await);
@@ -17,7 +17,7 @@ pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their
         fresh.attempt(pair[0].id, delivered()).await;
         let next = fresh.get(pair[1].id).await;
         assert!(fresh.due().await.contains(&next.id), "{:?}", next.state);
-        assert!(next.revision > pair[1].revision, "being handed the slot is a write");
+        assert!(next.revision > pair[1].revision, "handing over the slot is a write");
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn a_slot_is_held_across_retries(fresh: StoreUnderTest) {
     assert_eq!(fresh.due().await, [second]);
 }
 
-pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: StoreUnderTest) {
+pub(super) async fn done_dead_superseded_and_suspended_events_hand_the_slot_on(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for n in 0..6 {
         let made = making().group("g");
@@ -48,7 +48,7 @@ pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: Store
     fresh.step(events[4], EventStep::Suspend { lasts: MINUTE }).await;
     assert!(matches!(fresh.start(events[5]).await.state, EventState::Running { .. }));
     fresh.settle(events[5], delivered()).await;
-    assert!(!parked(&fresh.claimed(making().group("g")).await), "with nobody parked the slot is free");
+    assert!(!parked(&fresh.claimed(making().group("g")).await), "with no event parked the slot is free");
 }
 
 pub(super) async fn a_replay_takes_a_new_turn_and_makes_its_event_the_current_one(fresh: StoreUnderTest) {
@@ -64,7 +64,7 @@ pub(super) async fn a_replay_takes_a_new_turn_and_makes_its_event_the_current_on
     assert!(matches!(fresh.start(first).await.state, EventState::Running { .. }));
 }
 
-pub(super) async fn what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins(fresh: StoreUnderTest) {
+pub(super) async fn a_suspended_event_is_skipped_and_queues_again_when_it_resumes(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().group("g")).await;
     let second = fresh.claimed(making().group("g")).await.id;
     let third = fresh.claimed(making().group("g")).await.id;

@@ -1,21 +1,21 @@
-//! Lists for people: whatever leads a store to what matches, it finds what looking at every event would find.
+//! Lists: whichever index a store uses, it finds what checking every event would find.
 
 use super::{MINUTE, StoreUnderTest, delivered, failed, making, rejected};
 use crate::decide::event::{Event, EventStep};
 use crate::decide::id::EventId;
 use crate::store::{DeclaredFields, EventQuery};
 
-/// Numbers that look random, and are the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// From the seed in `HOOKONCE_SEED`, else always from the same one. It is printed.
+    /// Seeded by `HOOKONCE_SEED`, else always the same. The seed is printed.
     fn seeded() -> Self {
         let given = std::env::var("HOOKONCE_SEED").ok();
         let given = given.map(|text| text.trim().parse().expect("HOOKONCE_SEED is a whole number"));
         let seed: u64 = given.unwrap_or(1);
         println!("seed {seed}; to repeat: HOOKONCE_SEED={seed}");
-        // Numbers near each other begin far apart, and none at 0, where this generator stays.
+        // Nearby seeds start far apart, and none at 0, where this generator would stay.
         Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1))
     }
 
@@ -30,7 +30,7 @@ impl SeededRandom {
         all[self.roll(all.len())]
     }
 
-    /// Now and then.
+    /// One of these in one of five cases.
     fn some_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         (self.roll(5) == 0).then(|| self.one_of(all))
     }
@@ -42,7 +42,7 @@ const SOURCES: &[&str] = &["a", "b", "ö'\"%_"];
 const ROUTES: &[&str] = &["1", "two"];
 const STATES: &[&str] = &["waiting", "running", "done", "dead"];
 const CAUSES: &[&str] = &["acted", "recorded", "superseded", "failed", "rejected", "cancelled", "odd"];
-/// Values as they stand in JSON: what reads alike, what is escaped, and what no text of PostgreSQL can hold.
+/// Values as written in JSON: some that read alike, some that are escaped, and some that no PostgreSQL text can hold.
 const VALUES: &[&str] = &[
     r#""latest""#,
     r#""LATEST É""#,
@@ -56,7 +56,7 @@ const VALUES: &[&str] = &[
     r#""zero\u0000byte""#,
     r#""""#,
 ];
-/// The same as people write them, and what nothing has.
+/// The same as text, and values that no event has.
 const WRITTEN: &[&str] = &[
     "latest",
     "LATEST É",
@@ -120,11 +120,11 @@ impl StoreUnderTest {
                 None => return found,
             }
         }
-        panic!("{listing:?}: it goes round in circles");
+        panic!("{listing:?}: paging never ends");
     }
 }
 
-pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: StoreUnderTest) {
+pub(super) async fn every_page_holds_what_checking_each_event_finds(fresh: StoreUnderTest) {
     let mut rolls = SeededRandom::seeded();
     let fields = [("tag", true), ("size", false), ("it's \"x\"", true)].map(|(name, is)| (name.to_owned(), is));
     let declared = |source: &&str| DeclaredFields { source: (*source).into(), fields: fields.to_vec() };
@@ -139,10 +139,10 @@ pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: StoreU
         matched += expected.len();
         assert_eq!(fresh.paged(listing.clone()).await, expected, "{listing:?}");
     }
-    assert!(matched > ASKED, "only {matched} were found: nothing was asked");
+    assert!(matched > ASKED, "only {matched} matches: the queries test nothing");
 }
 
-/// A question with a few conditions, more or less at random.
+/// A query with a few random conditions.
 fn asked(rolls: &mut SeededRandom, all: &[Event]) -> EventQuery {
     let owned = |word: Option<&str>| word.map(str::to_owned);
     let (times, ids): (Vec<_>, Vec<_>) = all.iter().map(|event| (event.received_at, event.id)).unzip();

@@ -1,4 +1,4 @@
-//! Reading: what is due, what an action needs, and what people ask for.
+//! Reads: what is due, what an action needs, and what operators query.
 
 use super::{MINUTE, SECOND, StoreUnderTest, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::action_kind::ActionKind;
@@ -15,7 +15,7 @@ use crate::store::{
     AdvanceResult, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventQuery, KnownDuplicate, StoredValue,
 };
 
-pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: StoreUnderTest) {
+pub(super) async fn due_events_come_oldest_first_with_the_time_of_the_next(fresh: StoreUnderTest) {
     assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::DueEvents::default());
     let mut events = Vec::new();
     for _ in 0..3 {
@@ -31,7 +31,7 @@ pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fre
     assert_eq!(due.events.iter().take(3).map(|event| event.id).collect::<Vec<_>>(), events);
     assert_eq!(due.next, None);
     let due = fresh.store.due(anywhere(), 2).await.expect("it reads");
-    assert_eq!((due.events.len(), due.next), (2, Some(now - SECOND)), "the next is one that is left over");
+    assert_eq!((due.events.len(), due.next), (2, Some(now - SECOND)), "the next is one that did not fit");
     fresh.start(events[0]).await; // a lease of 30 s
     fresh.attempt(events[1], failed()).await; // again in a second
     let due = fresh.store.due(anywhere(), 10).await.expect("it reads");
@@ -59,7 +59,7 @@ pub(super) async fn one_receivers_events_do_not_hide_anothers(fresh: StoreUnderT
     assert!(fresh.store.due(other, 9).await.expect("the store reads").events.is_empty());
 }
 
-pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh: StoreUnderTest) {
+pub(super) async fn transient_headers_are_removed_when_the_event_ends(fresh: StoreUnderTest) {
     let kept = |fresh: &StoreUnderTest, id| {
         let store = fresh.store.clone();
         async move {
@@ -82,11 +82,11 @@ pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh
     let one = fresh.claimed(made("short", "A")).await.id;
     assert_eq!(kept(&fresh, one).await, whole);
     fresh.attempt(one, failed()).await;
-    assert_eq!(kept(&fresh, one).await, whole, "it will be tried again");
+    assert_eq!(kept(&fresh, one).await, whole, "it will be retried");
     fresh.wait(MINUTE);
     fresh.attempt(one, delivered()).await;
     assert_eq!(kept(&fresh, one).await, after);
-    // Cancelled by a person; longer than a page.
+    // Cancelled by an operator; longer than a page.
     let two = fresh.claimed(made(&"long".repeat(2_000), "B")).await.id;
     fresh.step(two, EventStep::Cancel).await;
     assert_eq!(kept(&fresh, two).await, after);
@@ -97,7 +97,7 @@ pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh
     assert_eq!((kept(&fresh, three).await, kept(&fresh, four).await), (after, whole));
 }
 
-pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: StoreUnderTest) {
+pub(super) async fn payload_receipt_and_attempts_survive_a_round_trip(fresh: StoreUnderTest) {
     let made = making().delivery("d1").body("the \0 body").named("n1");
     let event = fresh.claimed(made.clone()).await.id;
     assert_eq!(fresh.store.payload(event).await.expect("it reads"), StoredValue::Whole(made.payload().clone()));
@@ -137,7 +137,7 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: S
     assert_eq!(fresh.store.details(making().id()).await.expect("it reads"), None);
 }
 
-pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fresh: StoreUnderTest) {
+pub(super) async fn an_attempt_without_a_response_removes_the_earlier_one(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
     let answer = Receipt { status: 500, headers: Vec::new(), body: b"no".to_vec(), truncated: false };
     for receipt in [Some(answer), None] {
@@ -151,7 +151,7 @@ pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fres
     }
 }
 
-pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on(fresh: StoreUnderTest) {
+pub(super) async fn the_retrier_is_stored_and_the_running_attempt_continues(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
     let running = fresh.start(event).await;
     assert_eq!(running.retrier, Retrier::Sender);
@@ -165,13 +165,13 @@ pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on
         event.transition(step, &route(), fresh.store.now()).expect("it runs")
     };
     let advances = fresh.store.advance(vec![settle(&running)]).await.expect("it answers");
-    assert_eq!(advances, [AdvanceResult::Lost], "the revision is the fence");
+    assert_eq!(advances, [AdvanceResult::Lost], "the revision is the fencing token");
     fresh.store.advance(vec![settle(&accepted)]).await.expect("it writes");
     let done = fresh.get(event).await;
     assert_eq!((done.retrier, done.state.word()), (Retrier::Node, "done"));
 }
 
-pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: StoreUnderTest) {
+pub(super) async fn the_kind_of_action_is_stored_as_long_as_the_lease(fresh: StoreUnderTest) {
     let kind = async |event: EventId| match fresh.get(event).await.state {
         EventState::Running { action, .. } => action,
         state => panic!("{state:?}"),
@@ -197,8 +197,8 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Store
     }
 }
 
-/// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.
-pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: StoreUnderTest) {
+/// A store that never finds duplicates passes too: the lookup may return `None`, but nothing wrong.
+pub(super) async fn a_duplicate_lookup_returns_what_a_claim_would(fresh: StoreUnderTest) {
     let made = || making().delivery("d1").made(fresh.store.now());
     let recalled = async || fresh.store.find_duplicate(&made(), DuplicateLookup::Receipt).await.expect("it reads");
     let told = async |receipt: Option<&Receipt>| {
@@ -208,7 +208,7 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: StoreUnder
         assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, relation: stands, now }));
         assert_eq!(kept.as_ref(), receipt);
     };
-    assert_eq!(recalled().await, None, "nothing is known");
+    assert_eq!(recalled().await, None, "nothing was claimed");
     let event = fresh.claimed(making().delivery("d1")).await.id;
     told(None).await;
     let answer = Receipt { status: 201, headers: Vec::new(), body: b"yes".to_vec(), truncated: false };
@@ -222,14 +222,14 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: StoreUnder
     };
     let no = Some(Receipt { status: 503, ..answer.clone() });
     settled(Outcome::Failed { why: "no".into(), retry_after: None, receipt: no }).await;
-    told(None).await; // it will be tried again
+    told(None).await; // it will be retried
     settled(Outcome::Delivered(Some(answer.clone()))).await;
     told(Some(&answer)).await;
     fresh.wait(Duration::from_hours(24 * 365));
-    assert_eq!(recalled().await, None, "it is not kept any more");
+    assert_eq!(recalled().await, None, "it has expired");
 }
 
-pub(super) async fn a_large_body_comes_back_as_it_was(fresh: StoreUnderTest) {
+pub(super) async fn a_large_body_survives_a_round_trip(fresh: StoreUnderTest) {
     let body: Vec<u8> = (0..3_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let made = making().delivery("d1").carrying(body);
     let event = fresh.claimed(made.clone()).await.id;
@@ -237,7 +237,7 @@ pub(super) async fn a_large_body_comes_back_as_it_was(fresh: StoreUnderTest) {
     assert!(found == StoredValue::Whole(made.payload().clone()));
 }
 
-pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: StoreUnderTest) {
+pub(super) async fn duplicates_are_all_counted_and_the_first_few_stored(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
     let sighting = |n: u64| DuplicateSighting {
         at: fresh.store.now() + n.try_into().map_or(SECOND, |n: u32| n * SECOND),
@@ -340,7 +340,7 @@ pub(super) async fn events_are_counted_by_state(fresh: StoreUnderTest) {
     assert_eq!(census.oldest.map(|event| event.id), Some(all[3]));
 }
 
-pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id(fresh: StoreUnderTest) {
+pub(super) async fn an_event_is_found_by_its_id_a_suffix_of_it_or_its_delivery_id(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("F2")).await;
     let second = fresh.claimed(making().delivery("d2")).await;
     let named = async |name: &str| {
@@ -358,7 +358,7 @@ pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
     assert_eq!(fresh.store.find_by_name(format!("{common}-zz"), 10).await.expect("it reads"), []);
 }
 
-pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: StoreUnderTest) {
+pub(super) async fn a_damaged_body_is_reported_as_damaged(fresh: StoreUnderTest) {
     let Some(spoil) = &fresh.spoil else { return };
     let event = fresh.claimed(making().delivery("d1").carrying("as it came")).await.id;
     let other = making().delivery("d2").carrying("another");
@@ -372,7 +372,7 @@ pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: StoreUnderTest) 
     assert!(fresh.get(event).await.transition(start(), &route(), fresh.store.now()).is_err());
 }
 
-pub(super) async fn recipes_are_remembered_until_others_are(fresh: StoreUnderTest) {
+pub(super) async fn recipes_are_stored_until_they_are_replaced(fresh: StoreUnderTest) {
     let recipe = |scope: &str, once: &str| {
         let since = (once == "delivery").then_some(Timestamp(1_700_000_000_000_001));
         IdentityRecipe { scope: scope.into(), once: once.into(), since }
@@ -384,7 +384,7 @@ pub(super) async fn recipes_are_remembered_until_others_are(fresh: StoreUnderTes
     }
 }
 
-/// A message that this source could not take.
+/// A message that this source rejected.
 fn one(fresh: &StoreUnderTest, source: &str, message: &str) -> QuarantinedMessage {
     QuarantinedMessage {
         source: source.into(),
@@ -397,7 +397,7 @@ fn one(fresh: &StoreUnderTest, source: &str, message: &str) -> QuarantinedMessag
     }
 }
 
-pub(super) async fn each_source_lays_a_message_into_quarantine_once(fresh: StoreUnderTest) {
+pub(super) async fn each_source_quarantines_a_message_once(fresh: StoreUnderTest) {
     let all = [("a", "bc"), ("b", "bc"), ("a", "d"), ("ab", "c")];
     let all = all.map(|(source, message)| one(&fresh, source, message));
     for laid in all.iter().chain(&all) {
@@ -408,7 +408,7 @@ pub(super) async fn each_source_lays_a_message_into_quarantine_once(fresh: Store
     assert_eq!(lie, all);
 }
 
-pub(super) async fn a_message_lies_in_quarantine_once_and_the_oldest_make_way(fresh: StoreUnderTest) {
+pub(super) async fn a_message_is_quarantined_once_and_the_oldest_are_evicted(fresh: StoreUnderTest) {
     let one = |n: usize| one(&fresh, "hooks", &format!("HOOKS:{n}"));
     assert_eq!(fresh.store.quarantined(10).await.expect("the store answers"), []);
     for n in [1, 1, 2, 1] {

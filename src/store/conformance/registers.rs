@@ -1,4 +1,4 @@
-//! Registers: what a subject was last changed to, and what that does to the events before it.
+//! Registers: what a subject was last changed to, and the effect on earlier events.
 
 use super::{
     DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, rejected, route, start, superseded_by,
@@ -16,13 +16,13 @@ pub(super) async fn another_value_is_new_and_the_same_value_is_a_duplicate(fresh
     fresh.claimed(making().delivery("d5").change("other", "A", None)).await;
 }
 
-pub(super) async fn a_change_and_its_roll_back_are_three_events(fresh: StoreUnderTest) {
+pub(super) async fn a_change_a_new_value_and_the_rollback_are_three_events(fresh: StoreUnderTest) {
     for (n, to) in ["A", "B", "A"].into_iter().enumerate() {
         fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, None)).await;
     }
 }
 
-pub(super) async fn a_delivery_matched_through_its_register_is_still_a_repeat_after_the_next_change(
+pub(super) async fn a_delivery_matched_through_its_register_is_still_a_duplicate_after_the_next_change(
     fresh: StoreUnderTest,
 ) {
     let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None)).await.id;
@@ -63,7 +63,9 @@ pub(super) async fn after_a_replay_an_equal_order_is_stale_until_a_newer_one_com
     fresh.claimed(making().delivery("d6").change("app", "D", Some(21))).await;
 }
 
-pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_takes_nobodys_swap(fresh: StoreUnderTest) {
+pub(super) async fn a_duplicate_with_a_newer_order_moves_its_event_forward_and_no_running_attempt_loses(
+    fresh: StoreUnderTest,
+) {
     let event = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
     let running = fresh.start(event.id).await;
     fresh.duplicate(making().delivery("d2").change("app", "A", Some(30))).await;
@@ -73,7 +75,7 @@ pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_take
     let change = running.transition(settle, &route(), fresh.store.now()).expect("it runs");
     let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
     else {
-        panic!("the repeat took the runner's swap");
+        panic!("the duplicate made the running attempt lose its compare-and-swap");
     };
     assert_eq!(order(&event), Some(30));
     assert_eq!(fresh.stale(making().delivery("d3").change("app", "B", Some(29))).await, event.id);
@@ -81,7 +83,7 @@ pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_take
     assert_eq!(fresh.stale(making().delivery("d5").change("app", "B", Some(29))).await, event.id);
 }
 
-pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: StoreUnderTest) {
+pub(super) async fn a_first_attempt_runs_even_if_its_event_was_replaced(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.claimed(making().delivery("d2").change("app", "B", None)).await;
     assert!(matches!(fresh.start(first).await.state, EventState::Running { .. }));
@@ -90,7 +92,7 @@ pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: StoreUnde
     assert_eq!(superseded_by(&fresh.settle(first, delivered()).await), None);
 }
 
-pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_again(fresh: StoreUnderTest) {
+pub(super) async fn a_replaced_event_is_superseded_wherever_it_would_be_retried(fresh: StoreUnderTest) {
     let (mut old, mut new) = (Vec::new(), Vec::new());
     for subject in ["settle", "expire", "start", "rearm"] {
         let event = fresh.claimed(making().delivery(subject).change(subject, "A", None)).await.id;
@@ -105,7 +107,7 @@ pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_
     assert_eq!(superseded_by(&fresh.settle(old[0], failed()).await), Some(new[0]));
     fresh.wait(MINUTE);
     assert_eq!(superseded_by(&fresh.step(old[1], EventStep::Expire { jitter: Jitter(0) }).await), Some(new[1]));
-    // A second attempt that was worked out before the subject was changed.
+    // A second attempt that was prepared before the subject was changed.
     let second = Event { attempt: 1, ..fresh.get(old[2]).await };
     let change = second.transition(start(), &route(), fresh.store.now()).expect("it may start");
     let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
@@ -119,7 +121,7 @@ pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_
     }
 }
 
-pub(super) async fn a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on(
+pub(super) async fn a_waiting_event_with_attempts_ends_when_it_is_replaced_and_hands_its_slot_on(
     fresh: StoreUnderTest,
 ) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None).group("app")).await.id;
@@ -134,7 +136,7 @@ pub(super) async fn a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_
     fresh.start(second.id).await;
 }
 
-pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fresh: StoreUnderTest) {
+pub(super) async fn duplicates_of_a_superseded_event_return_the_current_one(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.attempt(first, failed()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
@@ -163,12 +165,10 @@ pub(super) async fn a_rearm_takes_the_arriving_body(fresh: StoreUnderTest) {
     assert_eq!(event.digest, event.immutable_digest());
     assert_eq!(fresh.store.payload(event.id).await.expect("it reads"), StoredValue::Whole(arriving.payload().clone()));
     fresh.wait(SECOND);
-    assert_eq!(fresh.start(event.id).await.attempt, 2, "the count of attempts goes on");
+    assert_eq!(fresh.start(event.id).await.attempt, 2, "the attempt count continues");
 }
 
-pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_from_its_first_end(
-    fresh: StoreUnderTest,
-) {
+pub(super) async fn a_republished_event_takes_the_arriving_body_and_keeps_its_first_end(fresh: StoreUnderTest) {
     let sent = || making().delivery("d1").body("b1").group("g").passing("x-signature", "again");
     let first = fresh.claimed(making().delivery("d1").body("b1").group("g")).await;
     let ended = fresh.attempt(first.id, delivered()).await;
@@ -182,7 +182,7 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
         assert_eq!(
             fresh.store.advance(vec![change]).await.expect("it writes").remove(0),
             AdvanceResult::Lost,
-            "a storm"
+            "the same transition again"
         );
         assert_eq!(fresh.get(first.id).await, *event);
         assert_eq!((event.turn, event.life, event.digest), (first.turn, 1, event.immutable_digest()));
@@ -195,7 +195,7 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
         let StoredValue::Whole(payload) = fresh.store.payload(first.id).await.expect("it reads") else {
             panic!("no body")
         };
-        assert_eq!(payload.transient_header_names().count(), 0, "the signature went");
+        assert_eq!(payload.transient_header_names().count(), 0, "the signature was removed");
     }
     fresh.wait(11 * DAY);
     assert_eq!(fresh.duplicate(sent()).await.0, first.id, "29 days after its first end");
@@ -203,7 +203,7 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
     fresh.claimed(sent()).await;
 }
 
-pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: StoreUnderTest) {
+pub(super) async fn an_event_that_is_no_longer_current_is_not_published_again(fresh: StoreUnderTest) {
     let sent = || making().delivery("d1").body("b1").change("app", "A", None);
     let first = fresh.claimed(sent()).await;
     let done = fresh.attempt(first.id, delivered()).await;
@@ -221,7 +221,7 @@ pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Stor
         }
         other => panic!("{other:?}"),
     }
-    // Replaced while it waits to be published again, it is as done as it was, and hands its slot on.
+    // Replaced while it waits to be published again, it stays done, and hands its slot on.
     fresh.attempt(second, delivered()).await;
     let current = making().delivery("d2").change("app", "B", None).made(fresh.store.now());
     let change =
@@ -232,7 +232,9 @@ pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Stor
     assert_eq!(fresh.get(second).await.state, before);
 }
 
-pub(super) async fn a_repeat_of_what_is_done_is_told_by_its_delivery_id_wherever_per_names_it(fresh: StoreUnderTest) {
+pub(super) async fn a_duplicate_of_a_done_event_matches_by_its_delivery_id_wherever_per_names_it(
+    fresh: StoreUnderTest,
+) {
     let sent = || making().body("b1").delivery("d1");
     let first = fresh.claimed(sent()).await.id;
     assert_eq!(fresh.duplicate(sent()).await, (first, MatchedBy::Body), "in the order of `per`");

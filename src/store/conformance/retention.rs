@@ -1,4 +1,4 @@
-//! Forgetting: only what is over, by the store's clock, an event with all its keys.
+//! Forgetting: only ended events, by the store's clock, each with all its keys.
 
 use super::{DAY, KEPT, MINUTE, StoreUnderTest, TestEventBuilder, delivered, failed, making};
 use crate::decide::event::{EventState, EventStep};
@@ -32,10 +32,10 @@ pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: StoreU
     let forever = Retention { keys: Keep::Forever, ..KEPT };
     fresh.attempt(second, delivered()).await;
     fresh.wait(1_000 * DAY);
-    assert_eq!(fresh.duplicate(making().delivery("d1").kept(forever)).await.0, second, "as configured now");
+    assert_eq!(fresh.duplicate(making().delivery("d1").kept(forever)).await.0, second, "by the current config");
 }
 
-pub(super) async fn only_what_is_over_expires(fresh: StoreUnderTest) {
+pub(super) async fn only_ended_events_expire(fresh: StoreUnderTest) {
     let waiting = fresh.claimed(making().delivery("d1")).await.id;
     let running = fresh.claimed(making().delivery("d2")).await.id;
     let retried = fresh.claimed(making().delivery("d3")).await.id;
@@ -57,7 +57,7 @@ pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: StoreUnder
     assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await.0, event);
 }
 
-pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: StoreUnderTest) {
+pub(super) async fn an_event_that_carries_its_registers_order_is_not_forgotten(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for (n, to) in ["A", "B"].into_iter().enumerate() {
         events.push(fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, Some(7)).recorded()).await.id);
@@ -66,13 +66,13 @@ pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: Sto
     assert_eq!(fresh.forget(100).await.events, 0);
     assert_eq!(fresh.duplicate(making().delivery("d0").change("app", "A", Some(7))).await.0, events[0]);
     fresh.claimed(making().delivery("d3").change("app", "C", Some(8)).recorded()).await;
-    assert_eq!(fresh.forget(100).await.events, 1, "the order went on, and the first was replaced long ago");
+    assert_eq!(fresh.forget(100).await.events, 1, "the order moved on, and the first was replaced long ago");
     fresh.wait(30 * DAY);
     assert_eq!(fresh.forget(100).await.events, 1);
     assert_eq!(fresh.store.get(events[1]).await.expect("it reads"), None);
 }
 
-pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: StoreUnderTest) {
+pub(super) async fn retention_of_a_replaced_event_counts_from_its_replacement(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None).recorded()).await.id;
     fresh.wait(100 * DAY);
     fresh.claimed(making().delivery("d2").change("app", "B", None).recorded()).await;
@@ -82,7 +82,7 @@ pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: StoreUnderTe
     fresh.claimed(making().delivery("d1").change("app", "A", None)).await;
 }
 
-pub(super) async fn duplicates_do_not_extend_it(fresh: StoreUnderTest) {
+pub(super) async fn duplicates_do_not_extend_retention(fresh: StoreUnderTest) {
     fresh.claimed(making().delivery("d1").recorded()).await;
     for _ in 0..29 {
         fresh.wait(DAY);
@@ -119,7 +119,7 @@ pub(super) async fn an_event_and_all_its_keys_go_together(fresh: StoreUnderTest)
         [|| making().delivery("d1"), || making().body("b1"), || making().delivery("d2"), || making().body("b2")];
     for made in all {
         let anew = fresh.claimed(made()).await.id;
-        assert_eq!(fresh.duplicate(made()).await.0, anew, "its key is free to be held again");
+        assert_eq!(fresh.duplicate(made()).await.0, anew, "its key can be claimed again");
     }
     assert_eq!(fresh.duplicate(making().delivery("d3")).await.0, second);
 }
@@ -136,14 +136,14 @@ pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: StoreUn
     assert_eq!(rounds, [4, 4, 2, 0]);
 }
 
-pub(super) async fn two_who_sweep_at_once_leave_nothing_and_count_each_event_once(fresh: StoreUnderTest) {
+pub(super) async fn concurrent_sweeps_leave_nothing_and_count_each_event_once(fresh: StoreUnderTest) {
     const MANY: u64 = 120;
     let now = fresh.store.now();
-    let none = Retention { body: Duration::ZERO, ..KEPT }; // with bodies to free, one falls behind the other and meets nobody
+    let none = Retention { body: Duration::ZERO, ..KEPT }; // with bodies to delete, one sweep falls behind the other and they never conflict
     let one = |n: u64| making().delivery(&format!("d{n}")).recorded().kept(none).made(now);
     fresh.claim_all((0..MANY).map(one).collect()).await;
     fresh.wait(30 * DAY);
-    // Nothing freed means that nothing is left: also for who was outrun by the other.
+    // A count of zero means that nothing is left, also for the slower sweep.
     let sweep = async || {
         let mut freed = ForgetCounts::default();
         loop {
@@ -171,7 +171,7 @@ pub(super) async fn a_recorded_event_may_leave_no_body(fresh: StoreUnderTest) {
     assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), StoredValue::Whole(payload));
 }
 
-pub(super) async fn what_a_person_forgets_acts_again(fresh: StoreUnderTest) {
+pub(super) async fn a_delivery_acts_again_after_an_operator_forgot_its_event(fresh: StoreUnderTest) {
     let forever = Retention { keys: Keep::Forever, ..KEPT };
     let made = || making().delivery("d1").body("b1").named("n1").kept(forever);
     let first = fresh.claimed(made()).await.id;
@@ -180,7 +180,7 @@ pub(super) async fn what_a_person_forgets_acts_again(fresh: StoreUnderTest) {
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
     assert_eq!(fresh.store.details(first).await.expect("it reads"), None);
     assert_eq!(fresh.store.payload(first).await.expect("it reads"), StoredValue::Forgotten);
-    assert_eq!(fresh.remove(first).await, RemovalResult::Unknown, "twice is no harm");
+    assert_eq!(fresh.remove(first).await, RemovalResult::Unknown, "twice is harmless");
     let second = fresh.claimed(made()).await.id;
     assert_eq!(fresh.duplicate(made()).await.0, second);
 }
@@ -190,13 +190,13 @@ pub(super) async fn forgetting_a_subjects_current_event_forgets_what_it_was_chan
     let current = fresh.claimed(making().delivery("d2").change("app", "B", Some(2)).recorded()).await.id;
     fresh.duplicate(making().delivery("d3").change("app", "B", Some(2))).await;
     assert_eq!(fresh.remove(old).await, RemovalResult::Removed);
-    assert_eq!(fresh.stale(making().delivery("d1").change("app", "A", Some(1))).await, current, "B still stands");
+    assert_eq!(fresh.stale(making().delivery("d1").change("app", "A", Some(1))).await, current, "B is still current");
     assert_eq!(fresh.remove(current).await, RemovalResult::Removed);
     let again = fresh.claimed(making().delivery("d3").change("app", "B", Some(2)).recorded()).await.id;
     assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "B", Some(2))).await.0, again);
 }
 
-pub(super) async fn what_is_not_over_is_not_forgotten_by_a_person_either(fresh: StoreUnderTest) {
+pub(super) async fn an_event_that_has_not_ended_cannot_be_forgotten_by_an_operator(fresh: StoreUnderTest) {
     let running = fresh.claimed(making().delivery("d1").group("g")).await.id;
     let parked = fresh.claimed(making().delivery("d2").group("g")).await.id;
     fresh.start(running).await;
@@ -221,14 +221,14 @@ impl StoreUnderTest {
         self.store.set_retention(vec![row]).await.expect("it writes");
     }
 
-    /// Forgets as a node does that has only the source `source`, and keeps that for ever.
+    /// Forgets as a node that has only the source `source`, and keeps that for ever.
     async fn forget_as_stored(&self) -> ForgetCounts {
         let own = RetentionPolicies { sources: [("source".into(), FOREVER)].into() };
         let keeps = own.with_stored(&*self.store).await.expect("it reads");
         self.store.forget(Arc::new(keeps), 100).await.expect("the store forgets")
     }
 
-    /// Every source that the store has events of, and how many.
+    /// Every source with events in the store, and how many.
     async fn sources(&self) -> Vec<(String, u64)> {
         let counts = self.store.other_sources([].into()).await.expect("it counts");
         counts.into_iter().map(|one| (one.source.to_string(), one.events)).collect()
@@ -247,7 +247,7 @@ pub(super) async fn a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says
     assert_eq!(
         fresh.forget_as_stored().await,
         ForgetCounts { events: 1, bodies: 1 },
-        "short; its own goes by its config"
+        "the source `short`; its own source goes by its config"
     );
     fresh.wait(9 * DAY);
     assert_eq!(fresh.forget_as_stored().await, ForgetCounts { events: 0, bodies: 1 }, "the body of long");
@@ -255,7 +255,7 @@ pub(super) async fn a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says
     assert_eq!(
         fresh.forget_as_stored().await,
         ForgetCounts { events: 1, bodies: 2 },
-        "long, and the bodies of the others"
+        "the source `long`, and the bodies of the others"
     );
     fresh.wait(10_000 * DAY);
     assert_eq!(fresh.forget_as_stored().await, ForgetCounts::default());
@@ -283,7 +283,7 @@ pub(super) async fn the_retention_of_one_source_stays_when_anothers_is_written(f
     assert_eq!(fresh.store.retention().await.expect("it reads"), [a, b]);
 }
 
-pub(super) async fn sources_that_nobody_knows_are_counted(fresh: StoreUnderTest) {
+pub(super) async fn unknown_sources_are_counted(fresh: StoreUnderTest) {
     for (n, name) in ["a", "b", "c", "b", "ab", "b"].into_iter().enumerate() {
         fresh.claimed(making().delivery(&format!("d{n}")).source(name).recorded()).await;
     }
@@ -296,7 +296,7 @@ pub(super) async fn sources_that_nobody_knows_are_counted(fresh: StoreUnderTest)
     assert!(matches!(fresh.get(waits).await.state, EventState::Waiting { .. }));
 }
 
-pub(super) async fn a_person_ends_and_forgets_all_of_a_source_and_nothing_else(fresh: StoreUnderTest) {
+pub(super) async fn forgetting_a_source_ends_and_deletes_all_of_its_events_and_nothing_else(fresh: StoreUnderTest) {
     let forever = |delivery: &str| making().delivery(delivery).source("gone").kept(FOREVER);
     let done = fresh.claimed(forever("d1").change("app", "A", Some(1))).await.id;
     fresh.attempt(done, delivered()).await;

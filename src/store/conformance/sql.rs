@@ -1,4 +1,4 @@
-//! A change with a statement: both or neither, in stores that run statements; a clear no in the others.
+//! A transition with a statement: both or neither, in stores that run statements; a clear refusal in the others.
 
 use super::{SECOND, StoreUnderTest, delivered, making, route};
 use crate::decide::event::{Event, EventState, EventStep, Outcome, SucceededBlocks};
@@ -9,7 +9,7 @@ use crate::store::{AdvanceResult, SqlOutcome};
 use std::sync::Arc;
 
 impl StoreUnderTest {
-    /// Notes the delivery id where recipes are kept: what the statement did can then be read back.
+    /// A statement that writes the delivery id to `scopes`, so that its effect can be read back.
     fn noting(&self, event: &Event) -> BoundStatement {
         let dialect = self.statements.unwrap_or(crate::decide::sql_template::SqlDialect::Postgres);
         let sql = "insert into scopes (scope, once) values (:delivery, 'x')";
@@ -28,7 +28,7 @@ impl StoreUnderTest {
     }
 }
 
-pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh: StoreUnderTest) {
+pub(super) async fn a_statement_and_its_transition_are_both_written_or_neither(fresh: StoreUnderTest) {
     let mut running = Vec::new();
     for delivery in ["d1", "d2", "d3"] {
         let id = fresh.claimed(making().delivery(delivery)).await.id;
@@ -53,16 +53,16 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
     };
     assert!(matches!(event.state, EventState::Done { .. }), "{event:?}");
     assert_eq!((fresh.get(event.id).await, fresh.noted().await), (*event, vec!["d1".to_owned()]));
-    // Somebody else wrote first: neither.
+    // Another write came first: neither.
     let expired = EventStep::HandBack;
     fresh.step(running[1].id, expired).await;
     assert_eq!(effect(&running[1], &running[1]).await, SqlOutcome::Advanced(AdvanceResult::Lost));
     assert_eq!(fresh.noted().await, ["d1"]);
-    // What refuses to run leaves its event as it was: the name is taken.
+    // A statement that fails leaves its event unchanged: the name is taken.
     let refused = effect(&running[2], &running[0]).await;
     assert!(matches!(refused, SqlOutcome::Refused(Outcome::Rejected { .. })), "{refused:?}");
     assert_eq!((fresh.get(running[2].id).await, fresh.noted().await), (running[2].clone(), vec!["d1".to_owned()]));
-    // And may be tried again.
+    // It can be retried.
     let SqlOutcome::Advanced(AdvanceResult::Written { .. }) = effect(&running[2], &running[2]).await else {
         panic!("it was not written");
     };

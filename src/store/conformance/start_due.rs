@@ -16,16 +16,16 @@ async fn started(fresh: &StoreUnderTest, starts: StartDueRequest) -> Vec<Event> 
     let StartDueResult { events, payloads, unsure } = fresh.store.start_due(starts).await.expect("the store starts");
     assert!(unsure.is_empty());
     for event in &events {
-        assert_eq!(*event, fresh.get(event.id).await, "what is said is what is written");
+        assert_eq!(*event, fresh.get(event.id).await, "the returned event is the stored one");
     }
     for (id, payload) in payloads {
-        assert!(events.iter().any(|event| event.id == id), "a payload belongs to an event that is started");
-        assert_eq!(payload, fresh.store.payload(id).await.expect("the store reads"), "and is the one that is kept");
+        assert!(events.iter().any(|event| event.id == id), "a payload belongs to a started event");
+        assert_eq!(payload, fresh.store.payload(id).await.expect("the store reads"), "and is the stored one");
     }
     events
 }
 
-pub(super) async fn what_is_started_together_is_what_each_step_would_have_written(fresh: StoreUnderTest) {
+pub(super) async fn a_batch_start_writes_what_each_step_would_have_written(fresh: StoreUnderTest) {
     let plain = fresh.claimed(making().delivery("1")).await;
     let grouped = fresh.claimed(making().delivery("2").group("g")).await;
     let overtaken = fresh.claimed(making().delivery("3").change("s", "a", Some(1))).await;
@@ -37,7 +37,7 @@ pub(super) async fn what_is_started_together_is_what_each_step_would_have_writte
     let mut expected = Vec::new();
     for id in [plain.id, grouped.id, overtaken.id, current.id, retried.id] {
         let mut event = fresh.get(id).await.after(start(), &route(), now).expect("it may start");
-        // The store's clock says until when.
+        // The store's clock sets the end of the lease.
         event.state = EventState::Waiting { due: None };
         expected.push(event);
     }
@@ -56,7 +56,7 @@ pub(super) async fn what_is_started_together_is_what_each_step_would_have_writte
     assert_eq!(started(&fresh, starts(100)).await, [], "nothing is started twice");
 }
 
-pub(super) async fn what_needs_an_ordinary_step_is_left_as_it_is(fresh: StoreUnderTest) {
+pub(super) async fn events_that_need_an_ordinary_step_are_left_unchanged(fresh: StoreUnderTest) {
     let holder = fresh.claimed(making().delivery("1").group("g")).await;
     let parked = fresh.claimed(making().delivery("2").group("g")).await;
     let changed = fresh.claimed(making().delivery("3").change("s", "a", None)).await;
@@ -79,23 +79,23 @@ pub(super) async fn what_needs_an_ordinary_step_is_left_as_it_is(fresh: StoreUnd
     for was in &before {
         assert_eq!(*was, fresh.get(was.id).await);
     }
-    // They are due as they were, and each step finds them.
+    // They are still due, and an ordinary step finds them.
     let due = fresh.due().await;
     for event in [&changed, &aside, &elsewhere, &part] {
         assert!(due.contains(&event.id), "{event:?}");
     }
     assert!(matches!(fresh.start(changed.id).await.state, EventState::Running { .. }));
     fresh.wait(MINUTE);
-    assert_eq!(started(&fresh, starts(100)).await.len(), 1, "it is owed no register's word, and due now");
+    assert_eq!(started(&fresh, starts(100)).await.len(), 1, "it needs no register, and is due now");
 }
 
-pub(super) async fn those_who_start_at_once_each_get_other_events(fresh: StoreUnderTest) {
+pub(super) async fn concurrent_starts_get_different_events(fresh: StoreUnderTest) {
     let mut all = HashSet::new();
     for n in 0..40 {
         all.insert(fresh.claimed(making().delivery(&n.to_string())).await.id);
     }
     let first = started(&fresh, starts(3)).await;
-    assert_eq!(first.len(), 3, "no more than asked for");
+    assert_eq!(first.len(), 3, "no more than requested");
     let mut tasks = Vec::new();
     for _ in 0..8 {
         let store = fresh.store.clone();
@@ -105,9 +105,9 @@ pub(super) async fn those_who_start_at_once_each_get_other_events(fresh: StoreUn
     for task in tasks {
         events.extend(task.await.expect("it ends"));
     }
-    // One may have found others at what was left; nobody has what another has.
+    // A call may have found the remaining events locked by others; no event is returned twice.
     events.extend(started(&fresh, starts(100)).await);
-    fresh.wait(2 * SECOND); // longer than a store may keep events for one that starts them
+    fresh.wait(2 * SECOND); // longer than a store may reserve events for a node that starts them
     events.extend(started(&fresh, starts(100)).await);
     let ids: HashSet<_> = events.iter().map(|event| event.id).collect();
     assert_eq!((ids.len(), events.len()), (40, 40));

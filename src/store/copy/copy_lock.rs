@@ -1,7 +1,8 @@
-//! Marks of a copy: registers of its own, in the source and in the target, that no subject of a source can have.
+//! The locks of a copy: registers with reserved keys, in the source and in the target, that no subject of a source can
+//! have.
 //!
-//! A register is what every store has, and what nodes of the first release heed: on PostgreSQL and Redis they write
-//! nothing where `MARK` is, and do not start.
+//! Every store has registers, and nodes of the first release respect these: on PostgreSQL and Redis they write nothing
+//! while `MARK` is set, and do not start.
 
 use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::time::Timestamp;
@@ -9,42 +10,41 @@ use crate::store::StoreError;
 use crate::store::ledger::Register;
 use std::fmt;
 
-/// The register that says that this store is part of a copy. No subject of a source has this key: it is no key of any
-/// scope.
+/// The register that marks a store as part of a copy. No subject of a source can have this key: no scope makes it.
 pub(in crate::store) const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
-/// The register that says how far a target was filled.
+/// The register that records how far a target was filled.
 pub(super) const PLACE: Key = Key(*b"hookonce: the place of a copy   ");
-/// The register that holds a store's own id, made by its first copy.
+/// The register that holds a store's own id, created by its first copy.
 pub(super) const STORE_ID: Key = Key(*b"hookonce: the id of this store  ");
 
-/// Whether this register is the copy's own, and not copied.
+/// Whether this register belongs to the copy itself, and so is not copied.
 pub(in crate::store) fn is_own(key: &Key) -> bool {
     key.0.starts_with(b"hookonce: ")
 }
 
-/// Whether a write heeds the mark.
+/// Whether a write checks the mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyLockCheck {
-    /// It is refused where the store is marked.
+    /// It is refused if the store is marked.
     Mark,
-    /// It is written all the same: it is the copy's own.
+    /// It is written anyway: it is the copy's own.
     Nothing,
 }
 
-/// The error for a write that heeds the mark.
+/// The error for a write to a marked store.
 pub(in crate::store) fn under_way() -> StoreError {
-    StoreError::Down("it is being copied, or was; nothing is written to it".into())
+    StoreError::Down("it is being copied, or was; nothing can be written to it".into())
 }
 
-/// The part that a store has in a copy.
+/// The role of a store in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyLock {
-    /// It is being filled from the store of this id.
+    /// It is being filled from the store with this id.
     Target {
         /// The source.
         from: Digest,
     },
-    /// It is being copied into the store of this id.
+    /// It is being copied into the store with this id.
     Source {
         /// The target.
         to: Digest,
@@ -68,7 +68,7 @@ impl CopyLock {
         own(value, order)
     }
 
-    /// The mark that this register is.
+    /// Decodes a mark.
     pub fn of(register: &Register) -> Self {
         match register.order {
             None => Self::Target { from: register.value },
@@ -77,7 +77,7 @@ impl CopyLock {
         }
     }
 
-    /// Why no node uses the store at this address, and what to do.
+    /// Why no node may use the store at this address, and what to do.
     pub fn refusal(self, address: &dyn fmt::Display) -> String {
         match self {
             Self::Target { .. } => format!(
@@ -98,7 +98,7 @@ impl CopyLock {
     }
 }
 
-/// A register of the copy's own.
+/// A register that belongs to the copy itself.
 pub(super) fn own(value: Digest, order: Option<i64>) -> Register {
     Register { value, order, strict: false, event: EventId([0; 16]) }
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mark_comes_back_from_its_register_and_its_keys_are_the_copys_own() {
+    fn every_mark_survives_its_register_and_its_keys_are_reserved() {
         let id = Digest::of(b"a");
         for mark in [
             CopyLock::Target { from: id },

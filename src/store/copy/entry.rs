@@ -1,4 +1,4 @@
-//! The entries of a store: everything that it holds, one after another in an order that every store can follow.
+//! The entries of a store: all of its contents, in an order that every store can follow.
 
 use super::CopyStore;
 use crate::decide::claim::Payload;
@@ -13,7 +13,7 @@ use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::{DuplicateSighting, SourceRetention};
 use std::sync::Arc;
 
-/// One thing that a store holds, with all that belongs to it.
+/// One entry of a store, with all that belongs to it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CopyEntry {
     /// An event.
@@ -41,7 +41,7 @@ pub struct CompleteEvent {
     pub keys: Vec<(Key, KeyOwner)>,
     /// Headers and body, while they are kept.
     pub payload: Option<Payload>,
-    /// The kept answer.
+    /// The stored response.
     pub receipt: Option<Receipt>,
     /// Attempts that ended.
     pub tried: Vec<AttemptRecord>,
@@ -51,7 +51,7 @@ pub struct CompleteEvent {
     pub sightings: Vec<DuplicateSighting>,
 }
 
-/// Where reading goes on: the kind of entry, and the last one of that kind that was read.
+/// Where to continue reading: the kind of entry, and the last one of that kind that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyCursor {
     /// Events, by id.
@@ -64,18 +64,18 @@ pub enum CopyCursor {
     Imported(Option<Key>),
     /// Recipes, by scope: all of them at once.
     Recipes,
-    /// How long events are kept, by source: all of it at once.
+    /// Retention, by source: all of it at once.
     Retention,
-    /// Quarantine, the oldest first: all of it at once.
+    /// Quarantine, oldest first: all of it at once.
     Quarantine,
 }
 
 /// One page of entries.
 #[derive(Clone, Debug)]
 pub struct ExportPage {
-    /// In the order of their kind and name.
+    /// Sorted by kind and name.
     pub entries: Vec<CopyEntry>,
-    /// Where the next page begins; `None`: that was all.
+    /// Where the next page begins; `None` at the end.
     pub next: Option<CopyCursor>,
 }
 
@@ -96,7 +96,7 @@ impl CopyCursor {
         }
     }
 
-    /// Where a copy goes on, as a register; `None`: everything is copied.
+    /// Encodes the position of a copy as a register; `None` means that everything is copied.
     pub(super) fn register(cursor: Option<Self>) -> Register {
         let (kind, id, key) = match cursor {
             Some(Self::Events(id)) => (0, id, None),
@@ -116,7 +116,7 @@ impl CopyCursor {
         }
     }
 
-    /// Where a copy goes on, by its register; one that cannot be read begins anew, which changes nothing.
+    /// Decodes the position of a copy. An unreadable one starts over, which is harmless.
     pub(super) fn of(register: &Register) -> Option<Self> {
         let Register { value, order, strict, event } = *register;
         let key = strict.then_some(Key(value.0));
@@ -133,17 +133,17 @@ impl CopyCursor {
     }
 }
 
-/// Whether the kind of a page has entries behind it.
+/// Whether a page may be followed by more entries of its kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageContinuation {
     /// There may be some.
     Maybe,
-    /// That was the last of them.
+    /// That was the last one.
     No,
 }
 
 impl ExportPage {
-    /// The page that began at this cursor.
+    /// The page that begins at this cursor.
     pub fn page(from: CopyCursor, entries: Vec<CopyEntry>, more: PageContinuation) -> Self {
         let last = entries.last().filter(|_| more == PageContinuation::Maybe);
         let next = match last {
@@ -158,7 +158,7 @@ impl ExportPage {
 }
 
 impl CompleteEvent {
-    /// The bytes of what can be large.
+    /// The size of its large parts.
     pub fn bytes(&self) -> usize {
         let (body, answer) = (self.payload.as_ref().map(|p| p.body.len()), self.receipt.as_ref().map(|r| r.body.len()));
         let outputs: usize = self.tried.iter().map(|tried| tried.output.len()).sum();
@@ -167,7 +167,7 @@ impl CompleteEvent {
 }
 
 impl CopyEntry {
-    /// Brings texts that are only for people into a form that the target can hold.
+    /// Converts texts that are only for display into a form that the target can hold.
     pub(super) fn fit(&mut self, to: &dyn CopyStore) {
         let fit = |own: &mut String| *own = to.text(own).into_owned();
         let fit_shared = |own: &mut Option<Arc<str>>| *own = own.as_deref().map(|own| to.text(own).into());
@@ -194,7 +194,7 @@ impl CopyEntry {
         }
     }
 
-    /// As people name it.
+    /// Its name, for messages.
     pub fn name(&self) -> String {
         match self {
             Self::Event(whole) => format!("event {}", whole.row.event.id),
@@ -202,7 +202,7 @@ impl CopyEntry {
             Self::Slot(group, _) => format!("slot {group:?}"),
             Self::Imported(key) => format!("imported key {key:?}"),
             Self::Recipe(recipe) => format!("the recipe of scope {}", recipe.scope),
-            Self::Retention(row) => format!("how long events of source {} are kept", row.source),
+            Self::Retention(row) => format!("the retention of source {}", row.source),
             Self::Quarantined(one) => format!("the quarantined message {} of source {}", one.message, one.source),
         }
     }
@@ -218,7 +218,7 @@ impl CopyEntry {
             | Self::Retention(_)
             | Self::Quarantined(_) => None,
         };
-        // A payload is not spelt out by its `Debug`.
+        // The `Debug` output of an entry leaves out its payload.
         let (own, headers) = (format!("{self:?}"), format!("{:?}", payload.map(|payload| &payload.headers)));
         let body = payload.map(|payload| Digest::of(&payload.body));
         key::value(&[
@@ -230,7 +230,7 @@ impl CopyEntry {
     }
 }
 
-/// How many of each a store holds, and the digest of all of it.
+/// The number of entries of each kind, and the digest of all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyTotals {
     /// Events.
@@ -239,7 +239,7 @@ pub struct CopyTotals {
     pub keys: u64,
     /// Their bodies.
     pub bodies: u64,
-    /// Their kept answers.
+    /// Their stored responses.
     pub receipts: u64,
     /// Their attempts.
     pub attempts: u64,
@@ -253,11 +253,11 @@ pub struct CopyTotals {
     pub imported: u64,
     /// Recipes.
     pub recipes: u64,
-    /// Sources of which it is known how long their events are kept.
+    /// Sources with a known retention.
     pub retention: u64,
     /// Messages in quarantine.
     pub quarantined: u64,
-    /// Of everything.
+    /// The digest of everything.
     pub digest: Digest,
 }
 
@@ -309,7 +309,7 @@ impl CopyTotals {
         self.events + self.registers + self.slots + self.imported + self.recipes + self.retention + self.quarantined
     }
 
-    /// Each number with its name, in the order in which people read them.
+    /// Each number with its name, in reading order.
     pub fn lines(&self) -> [(&'static str, u64); 12] {
         let Self {
             events,
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cursor_comes_back_from_its_register() {
+    fn every_cursor_survives_its_register() {
         let (id, key) = (EventId([7; 16]), Key([9; 32]));
         for cursor in [
             Some(CopyCursor::START),

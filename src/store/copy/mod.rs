@@ -1,14 +1,14 @@
-//! Copying a store: everything that one holds is written into another, and both are compared.
+//! Copying a store: all entries of the source are written into the target, and both are compared.
 //!
 //! ```text
-//! nobody uses them ─▶ target marked ─▶ source marked ─▶ pages, each with its place ─▶ both read and compared
-//!                                                           ▲    │                         │
-//!                                                           └────┘ killed: goes on there   ▼
-//!                                       target unmarked ◀─ source retired ◀─ turns go on after the highest
+//! no node uses them ─▶ target marked ─▶ source marked ─▶ pages, each with its position ─▶ both read and compared
+//!                                                            ▲    │                            │
+//!                                                            └────┘ killed: resumes there      ▼
+//!                                        target unmarked ◀─ source retired ◀─ turns continue after the highest
 //! ```
 //!
-//! A store that is marked ([`copy_lock`]) is used by no node, so that at every moment at most one of the two can be: what was
-//! done is not done again. Everything is idempotent: a copy that was killed is simply made again, and goes on where it was.
+//! A marked store ([`copy_lock`]) is used by no node, so at every moment at most one of the two is usable: what was
+//! done is not done again. Everything is idempotent: a killed copy is simply started again, and resumes.
 
 pub mod copy_lock;
 mod entry;
@@ -36,98 +36,98 @@ use std::collections::VecDeque;
 use std::fmt;
 use tokio::time::Instant;
 
-/// A store that can be read to its end.
+/// A store whose contents can be read completely.
 pub trait ExportStore: Send + Sync {
-    /// Up to `limit` entries from there on, and no more after [`limits::BATCH_BYTES_MAX`] of bodies. Registers of the
-    /// copy's own are left out (`copy_lock::is_own`).
+    /// Up to `limit` entries from the cursor on, ending early once [`limits::BATCH_BYTES_MAX`] of bodies are read. The
+    /// copy's own registers are left out (`copy_lock::is_own`).
     ///
     /// [`limits::BATCH_BYTES_MAX`]: crate::decide::limits::BATCH_BYTES_MAX
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage>;
 
-    /// How many entries there are, as nearly as can be told at once: for the progress bar.
+    /// The approximate number of entries, for the progress bar.
     fn entries(&self) -> StoreFuture<'_, u64>;
 
-    /// Waits until every write that may not have seen what is written by now is over.
+    /// Waits until every write that may have missed what is written by now is over.
     fn settled(&self) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// This text as it comes back from here.
+    /// This text as this store would return it.
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         text.into()
     }
 }
 
-/// A store that can be copied: read to its end, or filled from another one. SQLite implements it; a store that nodes
-/// share has it through [`ExportBackend`].
+/// A store that can be copied: read completely, or filled from another one. SQLite implements it; a shared store gets
+/// it through [`ExportBackend`].
 pub trait CopyStore: ExportStore {
-    /// Where all of these notes still read as they did, writes the entries that are not there yet, and then the notes. Says
-    /// whether they did: if not, nothing was written. Durable when it returns.
+    /// If all of these registers still match, writes the entries that are missing, then the register updates. Returns
+    /// whether they matched; if not, nothing was written. Durable when it returns.
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool>;
 
-    /// A register of the copy's own.
+    /// One of the copy's own registers.
     fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>>;
 
-    /// Removes all recipes, and how long sources' events are kept: what a node left in a store that holds nothing else. Only
-    /// where this is still its mark; says whether it was.
+    /// Removes all recipes and retention rows: what a node leaves in an otherwise empty store. Only if this is still
+    /// its mark; returns whether it was.
     fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool>;
 
     /// Makes the next turn higher than this one.
     fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()>;
 
-    /// What time the store has last seen and believed; of one that never wrote it down, when its newest event came.
+    /// The last time that the store has seen and accepted; if it never recorded one, the time of its newest event.
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>>;
 
-    /// Writes down what time the store has last seen.
+    /// Sets the last-seen time.
     fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()>;
 
-    /// A sentence about who uses the store, if it can be told that somebody does.
+    /// A sentence about what uses the store, if something is known to.
     fn in_use(&self) -> StoreFuture<'_, Option<String>>;
 
     /// The store's time.
     fn now(&self) -> Timestamp;
 
-    /// Whether that clock goes on from the latest time that the store holds. A server's clock does not.
+    /// Whether that clock continues from the latest time in the store. A server's clock does not.
     fn clock_follows_events(&self) -> bool;
 
-    /// How many events wait or run: their next time is written by the store's clock.
+    /// How many events wait or run: their next time is by the store's clock.
     fn open_events(&self) -> StoreFuture<'_, u64>;
 }
 
-/// A change of a register of the copy's own, or that it stays as it is.
+/// An update of one of the copy's own registers, or the condition that it is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyRegisterUpdate {
     /// The register.
     pub key: Key,
-    /// As it must still be.
+    /// The expected value.
     pub was: Option<Register>,
-    /// As it is then.
+    /// The new value.
     pub is: Option<Register>,
 }
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyReport {
-    /// What the source holds, as far as the target can hold it.
+    /// The contents of the source, as far as the target can hold them.
     pub source: CopyTotals,
-    /// What the target holds: the same.
+    /// The contents of the target: the same.
     pub target: CopyTotals,
-    /// Whether an earlier copy had begun it.
+    /// Whether it resumed an earlier copy.
     pub resumed: bool,
 }
 
-/// How far it is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyProgress {
-    /// What is being done.
+    /// The current stage.
     pub stage: CopyStage,
     /// Entries so far.
     pub done: u64,
-    /// Of about so many.
+    /// The approximate total.
     pub of: u64,
 }
 
-/// What is being done.
+/// The stage of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyStage {
     /// Writing.
@@ -136,7 +136,7 @@ pub enum CopyStage {
     Compares,
 }
 
-/// Which of the two stores.
+/// One of the two stores of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopySide {
     /// The one that is read.
@@ -154,7 +154,7 @@ impl fmt::Display for CopySide {
     }
 }
 
-/// What a step of a copy brings, or why the copy ends.
+/// The result of one step of a copy.
 type CopyResult<T> = Result<T, CopyError>;
 
 /// Why a store was not copied.
@@ -163,11 +163,11 @@ type CopyResult<T> = Result<T, CopyError>;
 pub enum CopyError {
     /// Both addresses lead to one store.
     Same,
-    /// A node uses it, or may: this sentence says how that was noticed.
+    /// A node uses it, or may; the text says how that was noticed.
     InUse(CopySide, String),
     /// The source is itself part of another copy.
     Source(CopyLock),
-    /// The target holds something that is not an unfinished copy.
+    /// The target holds something other than an unfinished copy.
     NotEmpty,
     /// The target is part of another copy.
     Target(CopyLock),
@@ -180,28 +180,28 @@ pub enum CopyError {
         /// How many wait or run.
         open: u64,
     },
-    /// Another copy of the same stores runs.
+    /// Another copy of the same stores is running.
     Overtaken,
-    /// What the target holds is not what the source holds: this entry, as people name it.
+    /// The stores differ in this entry.
     Differs(String),
-    /// One of them did not answer.
+    /// A store call failed.
     Store(CopySide, StoreError),
 }
 
 impl fmt::Display for CopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Same => f.write_str("source and target are the same store; give another target"),
+            Self::Same => f.write_str("source and target are the same store; name another target"),
             Self::InUse(side, who) => {
                 write!(f, "the {side} is in use: {who}. Stop every node that runs on it, then copy again")
             }
             Self::Source(mark) => f.write_str(&mark.refusal(&"the source")),
             Self::NotEmpty => f.write_str(
-                "the target already holds events or keys of its own; a store is copied only into an empty one: give a new \
+                "the target already holds events or keys; a store is copied only into an empty one: name a new \
                  file, another database, or another `prefix`",
             ),
             Self::Target(CopyLock::Target { .. }) => f.write_str(
-                "the target holds an unfinished copy of another store; finish that one, or begin with an empty target",
+                "the target holds an unfinished copy of another store; finish that one, or start with an empty target",
             ),
             Self::Target(mark) => f.write_str(&mark.refusal(&"the target")),
             Self::ClockBehind { source, target, open } => {
@@ -210,23 +210,23 @@ impl fmt::Display for CopyError {
                     f,
                     "the clock of the target is {behind} behind the clock of the source: it shows {target}, the source \
                      {source}. {open} events of the source wait or run by that clock, and would wait {behind} longer in \
-                     the target. Nothing was copied. If the target's clock is wrong, set it right. If the source was once \
+                     the target. Nothing was copied. If the target's clock is wrong, correct it. If the source was once \
                      used under a clock that was ahead, start a node on it, copy when `hookonce list --state waiting` \
                      shows nothing more, or `hookonce cancel` what waits; or copy into an SQLite file, whose clock goes \
                      on from the time of the source"
                 )
             }
             Self::Overtaken => f.write_str(
-                "another `hookonce migrate copy` works on one of these stores, or has just finished; let that one finish, \
+                "another `hookonce migrate copy` is working on one of these stores, or has just finished; let it finish, \
                  or stop it and copy again",
             ),
             Self::Differs(what) => write!(
                 f,
-                "{what} is not the same in both stores, and the target stays unusable. A node may have written to the \
-                 source since an earlier copy was interrupted. Begin again with an empty target"
+                "{what} differs between the two stores, so the target stays unusable. A node may have written to the \
+                 source since an earlier copy was interrupted. Start again with an empty target"
             ),
             Self::Store(side, error) => {
-                write!(f, "the {side} failed: {error}\nhint: run the same command again to go on")
+                write!(f, "the {side} failed: {error}\nhint: run the same command again to resume")
             }
         }
     }
@@ -234,14 +234,14 @@ impl fmt::Display for CopyError {
 
 impl std::error::Error for CopyError {}
 
-/// Entries read and written in one go.
+/// Entries read and written at a time.
 const PAGE: usize = 256;
-/// How long a node that has just ended may still be taken for one that runs.
+/// How long to wait for a node that has just ended but still looks alive.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
-/// How often that is looked at.
+/// How often that is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Copies all of it.
+/// Copies everything.
 pub async fn copy(
     from: &dyn CopyStore,
     to: &dyn CopyStore,
@@ -250,7 +250,7 @@ pub async fn copy(
     check_unused(from, CopySide::Source).await?;
     check_unused(to, CopySide::Target).await?;
     let source = CopyEndpoint::read(from, CopySide::Source).await?;
-    source.write_id().await?; // before the target's is read: it may be the same store
+    source.write_id().await?; // before the target's id is read: it may be the same store
     let target = CopyEndpoint::read(to, CopySide::Target).await?;
     let earlier = check_marks(&source, &target)?;
     match earlier {
@@ -260,7 +260,7 @@ pub async fn copy(
             mark_source(&source, &target).await?;
         }
         EarlierCopy::Unfinished => mark_source(&source, &target).await?,
-        // Nodes may be about to use the target: the source stays retired, whatever comes of this.
+        // Nodes may be about to use the target: the source stays retired, whatever happens here.
         EarlierCopy::Retired => {}
     }
     let (source_totals, target_totals) = match copy_and_compare(&source, to, &mut tell).await {
@@ -268,7 +268,7 @@ pub async fn copy(
         Err(error) => return Err(give_up(&source, &target, error).await),
     };
     if earlier != EarlierCopy::Retired {
-        // From here on the source is not used any more, and only then may the target be.
+        // From here on the source is unusable; only then may the target become usable.
         let retired = CopyLock::Retired { to: target.id, at: from.now() };
         if !source.set(Some(CopyLock::Source { to: target.id }), Some(retired)).await? {
             return Err(CopyError::Overtaken);
@@ -286,15 +286,15 @@ pub async fn copy(
     Ok(CopyReport { source: source_totals, target: target_totals, resumed: earlier != EarlierCopy::None })
 }
 
-/// Leaves the source as it was before, so that nodes may use it, and says why. A source that is retired stays so. If even
-/// that fails, a node that starts on it says what to do.
+/// Unmarks the source, so that nodes may use it, and returns the error. A retired source stays retired. If even that
+/// fails, a node that starts on it says what to do.
 async fn give_up(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>, error: CopyError) -> CopyError {
     if matches!(error, CopyError::Overtaken) {
-        return error; // the mark is the other's, too
+        return error; // the mark also belongs to the other copy
     }
     let ours = Some(CopyLock::Target { from: source.id });
     match mark_of_side(target.store, CopySide::Target).await {
-        // Another copy has finished: nodes use the target, and what differs is what they have done since.
+        // Another copy has finished: nodes use the target, and the differences are what they have done since.
         Ok(mark) if mark != ours => CopyError::Overtaken,
         _ => {
             source.set(Some(CopyLock::Source { to: target.id }), None).await.unwrap_or_default();
@@ -303,7 +303,7 @@ async fn give_up(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>, error: Co
     }
 }
 
-/// Makes a store usable again that was copied, or whose copy was given up. Says what it was marked as.
+/// Makes a store usable again that was copied, or whose copy was given up. Returns its former mark.
 pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
     check_unused(store, CopySide::Source).await?;
     let Some(register) = noted(store, CopySide::Source, MARK).await? else { return Ok(None) };
@@ -315,7 +315,7 @@ pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
     if fill(store, CopySide::Source, Vec::new(), notes).await? { Ok(Some(mark)) } else { Err(CopyError::Overtaken) }
 }
 
-/// The mark that a store has, if it has one.
+/// A store's mark, if it has one.
 pub async fn mark_on(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
     mark_of_side(store, CopySide::Source).await
 }
@@ -324,7 +324,7 @@ async fn mark_of_side(store: &dyn CopyStore, side: CopySide) -> CopyResult<Optio
     Ok(noted(store, side, MARK).await?.map(|register| CopyLock::of(&register)))
 }
 
-/// A store with its id and its mark as they were read.
+/// A store with its id and mark as they were read.
 struct CopyEndpoint<'s> {
     store: &'s dyn CopyStore,
     side: CopySide,
@@ -341,7 +341,7 @@ impl<'s> CopyEndpoint<'s> {
         Ok(Self { store, side, id: id.unwrap_or_else(new_id), is_new: id.is_none(), mark })
     }
 
-    /// Sets the mark, and the id where there was none; says whether the store was still marked as it was.
+    /// Sets the mark, and the id if there was none; returns whether the mark was still as expected.
     async fn set(&self, was: Option<CopyLock>, is: Option<CopyLock>) -> CopyResult<bool> {
         let mark = CopyRegisterUpdate { key: MARK, was: was.map(CopyLock::register), is: is.map(CopyLock::register) };
         fill(self.store, self.side, Vec::new(), vec![mark]).await
@@ -374,12 +374,12 @@ async fn fill(
     store.fill(entries, notes).await.map_err(|error| CopyError::Store(side, error))
 }
 
-/// A sentence about a store in which a lease has not run out.
+/// A sentence about a store with an unexpired lease.
 pub(super) fn under_a_lease(until: Timestamp) -> String {
     format!("an event runs under a lease until {until}; after a crash, wait until that has passed")
 }
 
-/// Waits a moment for a node that has just ended.
+/// Checks that no node uses the store, waiting a moment for one that has just ended.
 async fn check_unused(store: &dyn CopyStore, side: CopySide) -> CopyResult<()> {
     let patience = Instant::now() + GONE_WITHIN;
     loop {
@@ -396,14 +396,14 @@ async fn check_unused(store: &dyn CopyStore, side: CopySide) -> CopyResult<()> {
 enum EarlierCopy {
     /// There was none.
     None,
-    /// The target is not whole, or was not compared.
+    /// The target is incomplete, or was not compared.
     Unfinished,
-    /// It is whole, and only its mark is left: the earlier copy was killed between its last two writes, or is about to make
-    /// the last one.
+    /// It is complete, and only its mark is left: the earlier copy was killed between its last two writes, or is about
+    /// to make the last one.
     Retired,
 }
 
-/// How far an earlier copy came; an error where the target may not be filled from this source.
+/// How far an earlier copy came; an error if the target may not be filled from this source.
 fn check_marks(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResult<EarlierCopy> {
     if source.id == target.id {
         return Err(CopyError::Same);
@@ -422,7 +422,7 @@ fn check_marks(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResu
     }
 }
 
-/// A retry that waits for a minute must not wait for a month because the target goes by another clock.
+/// Refuses a copy between clocks so far apart that a retry due in a minute would wait for a month.
 async fn check_clocks(from: &dyn CopyStore, to: &dyn CopyStore) -> CopyResult<()> {
     let (source, target) = (from.now(), to.now());
     if to.clock_follows_events() || source.since(target) <= limits::CLOCK_STANDS {
@@ -456,7 +456,7 @@ async fn mark_target(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> Co
     Err(in_use.map_or(CopyError::NotEmpty, |who| CopyError::InUse(CopySide::Target, who)))
 }
 
-/// Marks the source: from here on no node writes to it, and none was at anything when it could still write.
+/// Marks the source: from here on no node writes to it, and no node was running an attempt while it still could.
 async fn mark_source(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResult<()> {
     let failed = |error| CopyError::Store(CopySide::Source, error);
     let mark = CopyLock::Source { to: target.id };
@@ -506,7 +506,7 @@ async fn copy_and_compare(
         }
         done += entries.len() as u64;
         let was = place.replace(CopyCursor::register(next));
-        // A copy that was held up writes nothing once another one has finished: nodes use the target then.
+        // A delayed copy writes nothing once another one has finished: nodes use the target then.
         let notes = vec![
             CopyRegisterUpdate { key: MARK, was: mark, is: mark },
             CopyRegisterUpdate { key: PLACE, was, is: place },
@@ -522,8 +522,8 @@ async fn copy_and_compare(
     Ok(compared)
 }
 
-/// Nodes on the target expire events by the time that the source has seen. What the clock shows while it is copied proves
-/// nothing: it may be wrong.
+/// Copies the last-seen time: nodes on the target expire events by the time that the source has seen. What the clock
+/// shows during the copy proves nothing: it may be wrong.
 async fn carry_last_seen(from: &dyn CopyStore, to: &dyn CopyStore) -> CopyResult<()> {
     match from.last_seen().await.map_err(|error| CopyError::Store(CopySide::Source, error))? {
         Some(time) => to.set_last_seen(time).await.map_err(|error| CopyError::Store(CopySide::Target, error)),
@@ -531,7 +531,7 @@ async fn carry_last_seen(from: &dyn CopyStore, to: &dyn CopyStore) -> CopyResult
     }
 }
 
-/// Reads everything on both sides, and compares it.
+/// Reads everything on both sides and compares it.
 async fn compare(
     from: &dyn CopyStore,
     to: &dyn CopyStore,
@@ -566,7 +566,7 @@ async fn compare(
     Ok((here, there))
 }
 
-/// The entries of a store, one after another.
+/// Iterates over the entries of a store.
 struct CopyEntryReader<'s> {
     store: &'s dyn CopyStore,
     side: CopySide,

@@ -1,4 +1,4 @@
-//! A store that nodes share, as one that can be copied: what is written goes through its swaps.
+//! Copying a shared store: entries are written as conditional writes.
 
 use super::copy_lock::MARK;
 use super::{CompleteEvent, CopyEntry, CopyLock, CopyRegisterUpdate, CopyStore, ExportStore, under_a_lease};
@@ -13,27 +13,28 @@ use crate::store::optimistic::{
 };
 use crate::store::{DueQuery, EventQuery, Inspect, SourceRetention, StoreBackend, StoreError, StoreFuture};
 
-/// A store that nodes share, as one that can be copied.
+/// A shared store that can be copied.
 pub trait ExportBackend: VersionedBackend + ExportStore + Inspect {
-    /// A sentence about the nodes that are connected, where the server can tell.
+    /// A sentence about connected nodes, if the server can tell.
     fn connected(&self) -> StoreFuture<'_, Option<String>>;
-    /// Writes what is no cell, all of it or nothing, where the mark of a copy still has this version. Says whether it had.
+    /// Writes what is not a versioned record, atomically, if the copy's mark still has this version. Returns whether it
+    /// had.
     fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool>;
 }
 
-/// What a copy writes that is no cell.
+/// The data of a copy besides versioned records.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CopySideData {
-    /// Recipes, in place of all that are there.
+    /// Recipes, replacing all that are there.
     pub recipes: Option<Vec<IdentityRecipe>>,
-    /// How long sources' events are kept, in place of all that is known of it.
+    /// Retention, replacing all that is there.
     pub retention: Option<Vec<SourceRetention>>,
-    /// Messages in quarantine, beside those that lie there.
+    /// Messages in quarantine, added to those that are there.
     pub quarantined: Vec<QuarantinedMessage>,
 }
 
 impl CopySideData {
-    /// The same in writes that are not too large: a message may be of several kilobytes.
+    /// Splits it into writes of limited size: a message may have several kilobytes.
     fn pieces(self) -> impl Iterator<Item = Self> {
         let Self { recipes, retention, quarantined } = self;
         let first = Self { recipes, retention, quarantined: Vec::new() };
@@ -43,9 +44,9 @@ impl CopySideData {
     }
 }
 
-/// Messages of the quarantine in one write.
+/// Quarantined messages per write.
 const QUARANTINED_AT_ONCE: usize = 64;
-/// Leases that are over, of nodes that were killed, passed over to find one that is not.
+/// How many expired leases, of killed nodes, are skipped to find one that has not expired.
 const LEASES_READ: usize = 10_000;
 
 impl<S: ExportBackend> CopyStore for S {
@@ -55,7 +56,7 @@ impl<S: ExportBackend> CopyStore for S {
             let (swaps, beside) = written(entries, note);
             for some in beside.pieces() {
                 let mark = swaps.last().and_then(mark_in);
-                let mark = mark.ok_or_else(|| StoreError::Broken("a page of a copy without its mark".into()))?;
+                let mark = mark.ok_or_else(|| StoreError::Broken("a page of a copy has no mark".into()))?;
                 if !self.fill_beside(some, mark).await? {
                     return Ok(false);
                 }
@@ -78,7 +79,7 @@ impl<S: ExportBackend> CopyStore for S {
         })
     }
 
-    /// Turns are taken in steps: a store gives only so many at once.
+    /// Takes turns in steps, because a store hands out only a limited number at once.
     fn pass_turns(&self, QueueTurn(highest): QueueTurn) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let mut next = self.read(Vec::new(), 1).await?.turn.0;
@@ -107,7 +108,7 @@ impl<S: ExportBackend> CopyStore for S {
         })
     }
 
-    /// A lease that is not over is a node's that works, or was killed a moment ago: what it does may still go on.
+    /// An unexpired lease belongs to a working node, or to one killed a moment ago: its action may still run.
     fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         Box::pin(async move {
             if let Some(who) = self.connected().await? {
@@ -136,7 +137,7 @@ impl<S: ExportBackend> CopyStore for S {
     }
 }
 
-/// The mark that this store has, if it is part of a copy.
+/// The store's mark, if it is part of a copy.
 pub async fn mark_of(shelf: &dyn VersionedBackend) -> Result<Option<CopyLock>, StoreError> {
     Ok(register(shelf, MARK).await?.0.map(|register| CopyLock::of(&register)))
 }
@@ -153,7 +154,7 @@ async fn register(
     })
 }
 
-/// All of these notes as one swap; `None` where one of them does not read as it did.
+/// All of these register updates as one conditional write; `None` if one of them no longer matches.
 async fn note(
     shelf: &impl VersionedBackend,
     notes: Vec<CopyRegisterUpdate>,
@@ -176,7 +177,7 @@ async fn note(
     Ok(Some(swap))
 }
 
-/// The version of the mark that this swap has seen.
+/// The version of the mark that this write expects.
 fn mark_in(swap: &ConditionalWrite) -> Option<RecordVersion> {
     swap.seen.iter().find_map(|(cell, seen)| match (cell, seen) {
         (RecordId::Register(MARK), ExpectedVersion::Version(version)) => Some(*version),
@@ -184,8 +185,8 @@ fn mark_in(swap: &ConditionalWrite) -> Option<RecordVersion> {
     })
 }
 
-/// How a page is written: its entries, each if it is not there, and its notes last. No entry is written unless the notes
-/// read as they did: another copy may have finished, and nodes may use the store.
+/// The writes of one page: its entries, each if it is not there, and its register updates last. No entry is written
+/// unless the registers are as expected: another copy may have finished, and nodes may use the store.
 fn written(entries: Vec<CopyEntry>, note: ConditionalWrite) -> (Vec<ConditionalWrite>, CopySideData) {
     let (mut swaps, mut beside) = (Vec::new(), CopySideData::default());
     for entry in entries {
@@ -239,7 +240,7 @@ mod tests {
     use crate::decide::id::EventId;
 
     #[test]
-    fn no_entry_of_a_page_is_written_where_its_mark_or_its_place_is_another() {
+    fn no_entry_of_a_page_is_written_if_its_mark_or_position_has_changed() {
         let (mark, place) = (ExpectedVersion::Version(RecordVersion(7)), ExpectedVersion::Absent);
         let seen = vec![(RecordId::Register(MARK), mark), (RecordId::Register(Key([1; 32])), place)];
         let note = ConditionalWrite { seen: seen.clone(), ops: Vec::new() };

@@ -1,4 +1,4 @@
-//! Copies from one file into another, interrupted, changed under way, and given up.
+//! Copies from one file into another: interrupted, changed on the way, and given up.
 
 use super::*;
 use crate::decide::action_kind::ActionKind;
@@ -24,14 +24,14 @@ use std::sync::{Arc, Mutex};
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
-/// Events in the source that [`fill`] makes.
+/// Events in the source that [`fill_file`] makes.
 const EVENTS: u64 = 600;
 
 fn open(path: &Path, access: SqliteAccess) -> std::result::Result<SqliteStore, SqliteOpenError> {
     SqliteStore::open_by(path, access, Some(StoreClock::manual(START)))
 }
 
-/// Something of everything.
+/// A store with at least one entry of every kind.
 async fn fill_file(path: &Path) {
     let store = open(path, SqliteAccess::Node).expect("it opens");
     let event = |n: usize| {
@@ -72,7 +72,7 @@ async fn fill_file(path: &Path) {
         let (source, head) = ("q".into(), Bytes::from_static(b"head"));
         let (message, subject, why) = (format!("m{n}"), "x".into(), "odd".into());
         let message = QuarantinedMessage { source, message, subject, at: START, why, bytes: 4, head };
-        store.quarantine(message).await.expect("it is laid there");
+        store.quarantine(message).await.expect("it is quarantined");
     }
 }
 
@@ -88,18 +88,18 @@ fn to_copy(path: &Path) -> SqliteStore {
     open(path, SqliteAccess::Copy).expect("it opens to be copied")
 }
 
-/// What no node may use, in these words.
+/// Opening this store must be refused, with this text.
 fn check_refused(path: &Path, access: SqliteAccess, words: &str) {
     let why = open(path, access).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(why.contains(words), "{access:?} {}: {why:?}", path.display());
 }
 
-/// A store that fails after so many fills, or to which something happens before it is first read.
+/// A store that fails after a number of fills, or runs a step before it is first read.
 struct FaultyCopyStore<'s> {
     store: &'s SqliteStore,
     fills: AtomicUsize,
     before: Mutex<Option<InterleavedStep<'s>>>,
-    /// Before its mark is taken away, rather.
+    /// Run the step before the mark is removed instead.
     at_the_end: bool,
 }
 
@@ -110,18 +110,18 @@ impl<'s> FaultyCopyStore<'s> {
         Self { store, fills: AtomicUsize::new(fills), before: Mutex::default(), at_the_end: false }
     }
 
-    /// This happens before it is first read.
+    /// Runs this step before the store is first read.
     fn before_it_is_read(store: &'s SqliteStore, happens: impl Future<Output = ()> + Send + 's) -> Self {
         Self { before: Mutex::new(Some(Box::new(happens))), ..Self::after(usize::MAX, store) }
     }
 
-    /// This happens before its mark is taken away.
+    /// Runs this step before the store's mark is removed.
     fn before_its_end(store: &'s SqliteStore, happens: impl Future<Output = ()> + Send + 's) -> Self {
         Self { at_the_end: true, ..Self::before_it_is_read(store, happens) }
     }
 
     async fn let_happen(&self) {
-        let happens = self.before.lock().expect("nobody panics").take();
+        let happens = self.before.lock().expect("not poisoned").take();
         if let Some(happens) = happens {
             Box::into_pin(happens).await;
         }
@@ -146,7 +146,7 @@ impl ExportStore for FaultyCopyStore<'_> {
 impl CopyStore for FaultyCopyStore<'_> {
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
         if self.fills.fetch_sub(1, Ordering::Relaxed) == 0 {
-            return Box::pin(std::future::ready(Err(StoreError::Down("it was told to".into()))));
+            return Box::pin(std::future::ready(Err(StoreError::Down("told to fail".into()))));
         }
         let is_end = notes.iter().any(|note| note.key == MARK && note.is.is_none());
         Box::pin(async move {
@@ -194,7 +194,7 @@ impl CopyStore for FaultyCopyStore<'_> {
     }
 }
 
-/// Every row of every table, as text; without what is not copied.
+/// Every row of every table, as text, without what is not copied.
 fn dump(path: &Path) -> Vec<String> {
     let db = rusqlite::Connection::open(path).expect("it opens");
     let names = |sql: &str, of: &str| -> Vec<String> {
@@ -205,7 +205,7 @@ fn dump(path: &Path) -> Vec<String> {
     let tables = names("select name from sqlite_schema where type = ?1 and name not like 'sqlite_%'", "table");
     let mut all = Vec::new();
     for table in tables.iter().filter(|table| *table != "schema_migrations") {
-        // Numbers of rows, and columns that are made of others, are the file's own.
+        // Row numbers and generated columns belong to the file.
         let columns = names("select name from pragma_table_info(?1)", table);
         let columns: Vec<_> = columns.iter().filter(|column| !["n", "id"].contains(&&***column)).collect();
         let columns =
@@ -219,7 +219,7 @@ fn dump(path: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_row_of_every_table_is_copied_and_the_source_is_used_no_more() {
+async fn every_row_of_every_table_is_copied_and_the_source_is_retired() {
     let (_dir, a, b) = two().await;
     let mut stages = Vec::new();
     let (from, to) = (to_copy(&a), to_copy(&b));
@@ -238,7 +238,7 @@ async fn every_row_of_every_table_is_copied_and_the_source_is_used_no_more() {
     assert_eq!(dump(&a), dump(&b));
     check_refused(&a, SqliteAccess::Node, "was copied into another store on 2025");
     check_refused(&a, SqliteAccess::Tool, "hookonce migrate reopen");
-    assert!(open(&a, SqliteAccess::Read).is_ok(), "it may be looked at");
+    assert!(open(&a, SqliteAccess::Read).is_ok(), "it may be read");
     let there = open(&b, SqliteAccess::Node).expect("a node starts on the target");
     let before = there.list(crate::store::EventQuery { limit: 10_000, ..Default::default() }).await.expect("it reads");
     let Claim::New { event, .. } = there.claim(vec![making().made(START).into()]).await.expect("it claims").remove(0)
@@ -254,11 +254,11 @@ async fn every_row_of_every_table_is_copied_and_the_source_is_used_no_more() {
     fill_file(&c).await;
     let full = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
     assert!(matches!(full, Err(CopyError::NotEmpty)), "{full:?}");
-    assert!(open(&c, SqliteAccess::Node).is_ok(), "a source that was not copied is as it was");
+    assert!(open(&c, SqliteAccess::Node).is_ok(), "a source that was not copied is unchanged");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_goes_on_wherever_it_was_interrupted_and_meanwhile_nobody_uses_the_target() {
+async fn an_interrupted_copy_resumes_anywhere_and_until_then_no_node_can_use_the_target() {
     let (_dir, a, b) = two().await;
     let whole = dump(&a);
     // One fill after another fails, in the target and then in the source.
@@ -288,9 +288,9 @@ async fn a_copy_goes_on_wherever_it_was_interrupted_and_meanwhile_nobody_uses_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_was_killed_at_its_last_write_leaves_no_store_that_a_node_uses_and_is_finished() {
+async fn a_copy_killed_at_its_last_write_leaves_neither_store_usable_and_can_be_finished() {
     let (_dir, a, b) = two().await;
-    // The source is retired, and the target not yet opened.
+    // The source is retired, and the target not yet unmarked.
     let (from, to) = (to_copy(&a), to_copy(&b));
     let mut fills = 3;
     loop {
@@ -300,7 +300,7 @@ async fn a_copy_that_was_killed_at_its_last_write_leaves_no_store_that_a_node_us
             break;
         }
         fills = if fills == 3 { 1 } else { fills };
-        // One page each time, and the last write of all in the end.
+        // One page each time, and the very last write at the end.
     }
     drop((from, to));
     check_refused(&a, SqliteAccess::Node, "was copied");
@@ -311,13 +311,13 @@ async fn a_copy_that_was_killed_at_its_last_write_leaves_no_store_that_a_node_us
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unfinished_copy_is_of_one_source_alone() {
+async fn an_unfinished_copy_accepts_only_its_own_source() {
     let (dir, a, b) = two().await;
     let c = dir.path().join("c.db");
     fill_file(&c).await;
     let cut = copy(&to_copy(&a), &FaultyCopyStore::after(4, &to_copy(&b)), |_| {}).await;
     assert!(matches!(cut, Err(CopyError::Store(..))), "{cut:?}");
-    assert!(open(&a, SqliteAccess::Node).is_ok(), "a copy that failed leaves its source as it was");
+    assert!(open(&a, SqliteAccess::Node).is_ok(), "a failed copy leaves its source unchanged");
     let other = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
     assert!(matches!(other, Err(CopyError::Target(CopyLock::Target { .. }))), "{other:?}");
     let from_it = copy(&to_copy(&b), &to_copy(&dir.path().join("d.db")), |_| {}).await;
@@ -343,7 +343,7 @@ async fn a_source_that_changed_since_a_copy_was_interrupted_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_target_holds_beside_the_copy_is_noticed() {
+async fn extra_entries_in_the_target_are_noticed() {
     let (_dir, a, b) = two().await;
     let (from, to) = (to_copy(&a), to_copy(&b));
     let copied = copy(&from, &to, |progress| {
@@ -359,7 +359,7 @@ async fn what_the_target_holds_beside_the_copy_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_cannot_be_read_is_copied_as_the_dead_one_that_it_is() {
+async fn an_unreadable_event_is_copied_as_dead() {
     let (_dir, a, b) = two().await;
     let db = rusqlite::Connection::open(&a).expect("it opens");
     db.execute("update events set fields = '{' where id = (select min(id) from events)", []).expect("SQL");
@@ -373,7 +373,7 @@ async fn an_event_that_cannot_be_read_is_copied_as_the_dead_one_that_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_was_copied_is_used_again_only_when_a_person_says_so() {
+async fn a_copied_store_is_usable_again_only_after_reopen() {
     let (_dir, a, b) = two().await;
     copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is copied");
     check_refused(&a, SqliteAccess::Node, "was copied");
@@ -384,7 +384,7 @@ async fn a_store_that_was_copied_is_used_again_only_when_a_person_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
+async fn a_page_ends_at_the_byte_limit_of_a_batch() {
     let dir = tempfile::tempdir().expect("a folder");
     let (a, b) = (dir.path().join("a.db"), dir.path().join("b.db"));
     let store = open(&a, SqliteAccess::Node).expect("it opens");
@@ -403,7 +403,7 @@ async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_time_a_store_has_last_seen_goes_with_it_whatever_the_clock_shows_meanwhile() {
+async fn the_last_seen_time_is_copied_whatever_the_clock_shows() {
     let (_dir, a, b) = two().await;
     let later = START + Duration::from_hours(31 * 24);
     let open = |path, access| SqliteStore::open_by(path, access, Some(StoreClock::doubted(later))).expect("it opens");
@@ -417,11 +417,11 @@ async fn what_time_a_store_has_last_seen_goes_with_it_whatever_the_clock_shows_m
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_copy_does_not_make_a_source_usable_whose_target_nodes_use() {
+async fn a_second_copy_does_not_reopen_a_source_whose_target_is_in_use() {
     let (_dir, a, b) = two().await;
     let (from, to) = (to_copy(&a), to_copy(&b));
-    // The first copy has retired the source. Before its last write a second one begins, and reads the target only when
-    // the first one has finished and a node has written there.
+    // The first copy has retired the source. Before its last write a second copy begins, and reads the target only when
+    // the first has finished and a node has written there.
     let finish = async {
         let place = to.noted(PLACE).await.expect("it reads");
         let mark = to.noted(MARK).await.expect("it reads");
@@ -437,7 +437,7 @@ async fn a_second_copy_does_not_make_a_source_usable_whose_target_nodes_use() {
         assert!(matches!(second, Err(CopyError::Overtaken)), "{second:?}");
     };
     let first = copy(&from, &FaultyCopyStore::before_its_end(&to, second), |_| {}).await;
-    assert!(matches!(first, Err(CopyError::Overtaken)), "its last write was made for it: {first:?}");
+    assert!(matches!(first, Err(CopyError::Overtaken)), "the other copy made its last write: {first:?}");
     let mark = mark_on(&from).await.expect("it reads");
     assert!(matches!(mark, Some(CopyLock::Retired { .. })), "{mark:?}");
     drop((from, to));

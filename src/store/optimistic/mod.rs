@@ -1,17 +1,17 @@
-//! A store that many nodes write at once.
+//! Optimistic concurrency, for a store that many nodes write at once.
 //!
-//! The rules are the ledger's, run over a [`txn`](mod@txn): copies of the cells they ask for. What they come to is
-//! written only if every cell they read is still as it was read; otherwise it is drafted anew. So a backend knows no
-//! rule at all: it is a [`VersionedBackend`] that reads cells and swaps them, and has [`Store`] and [`Administer`] from
+//! The rules are the ledger's, run over an [`OptimisticTxn`]: copies of the records they ask for. The result is written
+//! only if every record is still as it was read; otherwise the rules run again. So a backend knows no rule at all: it
+//! is a [`VersionedBackend`] that reads and conditionally writes records, and gets [`Store`] and [`Administer`] from
 //! here.
 //!
 //! ```text
-//! claim, advance, … ─▶ read cells ─▶ txn.rs (the rules) ─missing─▶ read those too
+//! claim, advance, … ─▶ read records ─▶ txn.rs (the rules) ─missing─▶ read those too
 //!                          ▲               │
 //!                          └─ changed ── write ─▶ answer
 //! ```
 //!
-//! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
+//! What only reads, such as a duplicate of a done event, writes nothing and is answered from what was read.
 pub(crate) mod record;
 pub(crate) mod sql;
 pub(crate) mod sweep;
@@ -42,37 +42,37 @@ use std::sync::Arc;
 use tracing::error;
 use txn::{NotReadError, OptimisticTxn, ReadSet};
 
-/// Batches in flight: while one waits for its commit, another is drafted.
+/// Batches in flight: while one waits for its commit, another is prepared.
 const BATCHES_AT_ONCE: usize = 4;
 
 /// Runs the rules over a backend.
 struct OptimisticRunner<'b, B>(&'b B);
 
-/// How often something is drafted anew because others wrote first, before whoever asked is told to ask again.
+/// How often an input is prepared again because of conflicting writes, before the caller is told to retry.
 const TRIES: u32 = 16;
-/// Readings for one draft: each follows a key to its event, an event to its register, and so on.
+/// Reads for one transaction: each follows a key to its event, an event to its register, and so on.
 const READINGS: usize = 8;
 /// The wait after the third try; it doubles.
 const BACK_OFF: Duration = Duration::from_millis(1);
-/// The longest.
+/// The longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_millis(50);
 
-/// One input's draft: what to answer, and what to write first.
+/// The result of one input, and what must be written first.
 struct PreparedWrite<T> {
     answer: T,
     swap: ConditionalWrite,
-    /// It read what another draft of the same batch is about to write: it holds only if that is written.
+    /// It read what another input of the same batch is about to write: it holds only if that is written.
     depends_on_batch: bool,
 }
 
 impl<B: VersionedBackend> OptimisticRunner<'_, B> {
-    /// The times that count when the store's clock shows this.
+    /// The clock snapshot when the store's clock shows `now`.
     fn at(&self, now: Timestamp) -> ClockSnapshot {
         ClockSnapshot { now, expiry: self.0.clock().expiry().time }
     }
 
-    /// Runs a rule over every input, as if one after another, and writes what it comes to. `None`: others wrote first
-    /// each time.
+    /// Runs a rule over every input, as if one after another, and writes the results. `None` for an input that met
+    /// conflicting writes each time.
     async fn run<I: Sync, T: Send>(
         &self,
         inputs: &[I],
@@ -116,8 +116,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         Ok(answers)
     }
 
-    /// Drafts these inputs, and reads what their rules ask for until nothing is missing. `None`: it must be drafted
-    /// again, after the others are written.
+    /// Runs the rules over these inputs, reading what they ask for until nothing is missing. `None` for an input that
+    /// must be prepared again after the others are written.
     async fn draft<I: Sync, T: Send>(
         &self,
         inputs: &[I],
@@ -153,10 +153,10 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
                 return Ok(drafts);
             }
         }
-        Err(StoreError::Down("its rows change faster than they can be read".into()))
+        Err(StoreError::Down("the rows change faster than they can be read".into()))
     }
 
-    /// The same for one input; it is asked again until it is decided, within reason.
+    /// The same for one input, retried within reason until it is decided.
     async fn run_one<T: Send>(
         &self,
         begins_with: Vec<RecordId>,
@@ -167,8 +167,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     }
 }
 
-/// What an error means for a batch of which a part may already be written: one that was out of reach the second time has
-/// written what it wrote the first time.
+/// The error for a batch that may be partly written: if the store is unreachable in a later round, what an earlier
+/// round wrote stays written.
 fn after_writing(error: StoreError, wrote: bool) -> StoreError {
     match error {
         StoreError::Down(why) if wrote => StoreError::Unsure(why),
@@ -176,9 +176,9 @@ fn after_writing(error: StoreError, wrote: bool) -> StoreError {
     }
 }
 
-/// Nothing of it was written, but others of its batch may have been.
+/// Nothing of this input was written, but other inputs of its batch may have been.
 fn contended() -> StoreError {
-    StoreError::Unsure("others wrote to the same rows each time".into())
+    StoreError::Unsure("conflicting writes to the same rows, too many times in a row".into())
 }
 
 fn cells_of(event: &Event) -> Vec<RecordId> {
@@ -233,7 +233,7 @@ impl<B: VersionedBackend> Store for B {
         })
     }
 
-    /// What comes up and cannot be read is ended, so that it does not come up again.
+    /// Due events that cannot be read are ended, so that they do not come up again.
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(async move {
             let rules = OptimisticRunner(self);
@@ -320,7 +320,7 @@ impl<B: VersionedBackend> Administer for B {
     }
 }
 
-/// What is said of an event whose row is not what was written.
-const CANNOT_BE_READ: &str = "its row cannot be read; it ends dead";
+/// The log text for an event whose row is damaged.
+const CANNOT_BE_READ: &str = "its row cannot be read; it is ended as dead";
 /// Keys imported in one write.
 const IMPORT_BATCH: usize = 1_000;

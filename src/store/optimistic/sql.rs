@@ -1,5 +1,5 @@
-//! A change with a statement: drafted as any other, and written by itself. The statement is the user's, so it shares a
-//! transaction with nobody else's event.
+//! A transition with a SQL statement: prepared as any other, but written alone. The statement is the user's, so it
+//! shares a transaction with no other event.
 
 use super::{
     BACK_OFF, BACK_OFF_MAX, OptimisticRunner, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, txn,
@@ -9,14 +9,15 @@ use crate::decide::sql_template::BoundStatement;
 use crate::decide::transition::Transition;
 use crate::store::{SqlOutcome, StoreError, ledger};
 
-/// What came of a swap with a statement.
+/// The result of a conditional write with a statement.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SqlWriteOutcome {
     /// Both are written.
     Written,
-    /// A cell is no longer as it was seen: neither is written.
+    /// A record has changed since it was read: neither is written.
     Changed,
-    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
+    /// The statement conflicted with other transactions, for this reason; an immediate retry may succeed. Neither is
+    /// written.
     Again(String),
     /// The statement could not run: neither is written.
     Refused(Outcome),
@@ -50,14 +51,14 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     }
 }
 
-/// The wait before something is drafted anew, once that was often enough.
+/// The wait before preparing a write again, from the third try on.
 pub(super) async fn back_off(tries: u32) {
     if tries > 2 {
         tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(txn::chance())).await;
     }
 }
 
-/// What a shelf without SQL answers.
+/// The outcome in a backend without SQL.
 pub(super) fn no_statements() -> Outcome {
     Outcome::Rejected { why: "this store runs no statements".into(), receipt: None }
 }

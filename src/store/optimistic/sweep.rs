@@ -1,4 +1,4 @@
-//! Forgetting beside others who forget the same.
+//! The sweep of a store whose nodes may all sweep at once.
 
 use super::{OptimisticRunner, RecordId, VersionedBackend};
 use crate::decide::expiry_clock::ExpiryTime;
@@ -9,17 +9,17 @@ use crate::decide::time::Duration;
 use crate::store::{ForgetCounts, RetentionPolicies, StoreError, SweepError, ledger};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Writes of one sweep under way at once, on a shelf that takes only a few events in each.
+/// Concurrent writes of one sweep, on a backend that takes only a few events in each.
 const LANES: usize = 4;
 
-/// What is freed.
+/// The target of a sweep: bodies or events.
 #[derive(Clone, Copy)]
 enum SweepTarget {
     Bodies,
     Events(Duration),
 }
 
-/// What a sweep has freed so far: what is gone counts, also where the sweep fails later.
+/// The counts of what a sweep has deleted so far, which count even if the sweep fails later.
 #[derive(Default)]
 struct SweepTally {
     bodies: AtomicUsize,
@@ -27,7 +27,7 @@ struct SweepTally {
 }
 
 impl SweepTally {
-    /// The count of what is freed.
+    /// The counter of this target.
     fn of(&self, what: SweepTarget) -> &AtomicUsize {
         match what {
             SweepTarget::Bodies => &self.bodies,
@@ -59,12 +59,12 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         Ok(())
     }
 
-    /// The time by which events expire, as it is now: whoever swept for long looks again before each write.
+    /// The expiry time as of now: a long sweep reads it again before each write.
     fn expiry_time(&self) -> ExpiryTime {
         self.0.clock().expiry().time
     }
 
-    /// How many events the sweep would forget by this time: at most `limit`.
+    /// How many events, up to `limit`, the sweep would forget at this time.
     pub(super) async fn count_forgettable(
         &self,
         keeps: &RetentionPolicies,
@@ -80,8 +80,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         Ok(many as u64)
     }
 
-    /// Frees these, until so many are freed in all. Others may free the same meanwhile: what they took is not counted here,
-    /// and then it is looked again, so that none freed means that nothing is left.
+    /// Deletes these until `limit` is reached. What other nodes delete meanwhile is not counted here, but makes it
+    /// query again, so that a count of zero means that nothing is left.
     async fn free(
         &self,
         what: SweepTarget,
@@ -103,18 +103,18 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
                 SweepTarget::Events(length) => self.0.forgettable(of, by.minus(length), room).await?,
             };
             if old.is_empty() || old == seen {
-                return Ok(()); // what is still there was left there by the rules
+                return Ok(()); // the rules keep what is left
             }
             self.free_these(what, &old, kept, freed).await?;
             if freed.many(what) - before == old.len() {
-                return Ok(()); // nobody got in the way: there were no more, or the next batch has them
+                return Ok(()); // no conflicts: there were no more, or the next batch takes them
             }
             seen = old;
         }
     }
 
-    /// Frees these in a few lanes: while one write waits for the disk, the next is drafted. A write that is under way is
-    /// waited for also where another one fails: what it frees is counted.
+    /// Deletes these in a few concurrent lanes: while one write waits for the disk, the next is prepared. A write in
+    /// progress is awaited even if another one fails, so that its deletions are counted.
     async fn free_these(
         &self,
         what: SweepTarget,
@@ -135,7 +135,7 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         a.and(b).and(c).and(d)
     }
 
-    /// Frees these in one write.
+    /// Deletes these in one write.
     async fn free_some(&self, what: SweepTarget, some: &[EventId], kept: Retention) -> Result<usize, StoreError> {
         let cells = |id: &EventId| vec![RecordId::Event(*id)];
         let gone = match what {
@@ -153,8 +153,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
 }
 
 impl<B: VersionedBackend> OptimisticRunner<'_, B> {
-    /// Writes down what time it is, where that is due, and takes what other nodes wrote while a jump is waited for.
-    /// What fails is tried again.
+    /// Writes the last-seen time where that is due, and reads what other nodes wrote while a clock jump is pending.
+    /// Failures are retried later.
     pub(super) async fn write_clock(&self) {
         if self.0.clock().is_to_be_looked_at(limits::CLOCK_LOOK) {
             self.write_last_seen().await.ok();
@@ -162,7 +162,7 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         self.agree_on_clock().await;
     }
 
-    /// The same, after the server was asked for its time, if nobody else did so lately.
+    /// The same, after asking the server for its time, unless that happened recently.
     pub(super) async fn ask_clock(&self) -> Result<(), StoreError> {
         if self.0.clock().is_silent(limits::CLOCK_LOOK) {
             self.0.last_seen().await?;
@@ -171,16 +171,16 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         Ok(())
     }
 
-    /// Writes down what the nodes are to agree on, where they do not yet. What fails is tried again.
+    /// Proposes a clock agreement to the other nodes, if there is none yet. Failures are retried later.
     pub(super) async fn agree_on_clock(&self) {
         if let Some((was, is)) = self.0.clock().to_agree() {
             self.0.agree_on_clock(was, is).await.ok();
         }
     }
 
-    /// A person says that the clock is right; the other nodes hear of it.
+    /// Accepts the clock as right, on an operator's request; the other nodes read it from the store.
     pub(super) async fn confirm(&self) -> Result<(), StoreError> {
-        // What the server shows now is confirmed, not what it showed when somebody last asked.
+        // Read the clock first: what the server shows now is confirmed, not what it showed at the last request.
         self.0.last_seen().await?;
         self.0.clock().confirm();
         self.write_last_seen().await
@@ -200,22 +200,22 @@ async fn write_last_seen(shelf: &impl VersionedBackend) -> Result<(), StoreError
     Ok(())
 }
 
-/// May whoever opens a store write down what it finds of its clocks?
+/// Whether opening a store may write what was found of its clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(in crate::store) enum ClockAccess {
-    /// It may: a node or a command.
+    /// Yes: a node or a command that writes.
     Writing,
-    /// It only looks, or copies.
+    /// No: it only reads, or copies.
     Looking,
 }
 
-/// How often one who comes asks again, where what it finds of the store's clock is not plausible.
+/// How often opening a store reads the clock again where it is not plausible.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 const ASKS: usize = 2;
 
-/// Begins at what the store last saw; one that nobody wrote it down for saw its newest event, and that is written down
-/// before anything else: an event that is stored under a wrong clock would be the newest.
+/// Sets the clock to what the store last saw. If the store recorded no time, that is the time of its newest event,
+/// which is recorded before anything else: an event stored under a wrong clock would be the newest.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(in crate::store) async fn begin(
     shelf: &(impl VersionedBackend + crate::store::Inspect),
@@ -237,7 +237,7 @@ pub(in crate::store) async fn begin(
     if newest.is_some() {
         write_last_seen(shelf).await?;
     }
-    // Where nodes run and the server's clock was set a moment ago, they know better how far the store's is.
+    // Where the server's clock was set a moment ago, the running nodes know better how far the store's clock is.
     for _ in 0..ASKS {
         if shelf.clock().is_settled() {
             break;

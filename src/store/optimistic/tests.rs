@@ -1,4 +1,5 @@
-//! The draft against the contract, on a shelf in memory; and beside others who write at the worst moment.
+//! The optimistic transaction against the conformance suite, on a backend in memory; and with others writing at the
+//! worst moment.
 pub(crate) mod queue;
 
 use super::{
@@ -28,7 +29,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The books of a memory store as a shelf.
+/// The tables of a memory store as a versioned backend.
 struct MemoryBackend {
     memory: MemoryStore,
     versions: Mutex<HashMap<RecordId, RecordVersion>>,
@@ -49,7 +50,7 @@ impl MemoryBackend {
     }
 
     fn versions(&self) -> MutexGuard<'_, HashMap<RecordId, RecordVersion>> {
-        self.versions.lock().expect("nobody panics")
+        self.versions.lock().expect("not poisoned")
     }
 
     fn find(&self, books: &mut MemoryTables, cell: RecordId) -> Record {
@@ -148,7 +149,7 @@ impl VersionedBackend for MemoryBackend {
         });
         let reading = ReadBatch { cells, turn, now: self.memory.now() };
         Box::pin(async move {
-            // Others write between what is read here and what is written because of it.
+            // Let others write between this read and the write that depends on it.
             for _ in 0..self.dawdles.load(Ordering::Relaxed) {
                 tokio::task::yield_now().await;
             }
@@ -159,7 +160,7 @@ impl VersionedBackend for MemoryBackend {
     fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
         Box::pin(async move {
             if self.fails_after.fetch_sub(1, Ordering::Relaxed) == 0 {
-                return Err(crate::store::StoreError::Down("it was told to".into()));
+                return Err(crate::store::StoreError::Down("told to fail".into()));
             }
             let mut books = self.memory.books();
             let mut written = Vec::new();
@@ -249,7 +250,7 @@ impl Inspect for MemoryBackend {
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
 #[tokio::test]
-async fn a_draft_keeps_the_contract() {
+async fn an_optimistic_store_passes_the_conformance_suite() {
     conformance::run(async || {
         let clock = StoreClock::manual(START);
         StoreUnderTest::by(MemoryBackend::new(clock.clone(), 0), &clock)
@@ -257,7 +258,7 @@ async fn a_draft_keeps_the_contract() {
     .await;
 }
 
-/// Claims and acts, as one of many nodes: everything collides with everything.
+/// Claims and acts as one of many nodes; everything conflicts with everything.
 async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, Claim)> {
     let mut roll = |sides: u64| {
         seed ^= seed << 13;
@@ -292,7 +293,7 @@ async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, C
     claims
 }
 
-/// One attempt of each that is due, as far as nobody else was faster.
+/// One attempt of each due event that no other node has started.
 async fn act(store: &MemoryBackend) {
     let step = async |event: &Event, step| {
         let change = event.transition(step, &Route::default(), store.now()).expect("it is possible");
@@ -315,7 +316,7 @@ async fn act(store: &MemoryBackend) {
 }
 
 #[tokio::test]
-async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_what_is_there() {
+async fn concurrent_nodes_share_no_key_strand_no_event_and_return_events_that_exist() {
     for seed in 1..=20_u64 {
         let store =
             Arc::new(MemoryBackend::new(StoreClock::manual(START), 1 + usize::try_from(seed % 3).expect("small")));
@@ -324,7 +325,7 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
         for node in nodes.collect::<Vec<_>>() {
             claims.extend(node.await.expect("no node panics"));
         }
-        // What is left in the queues runs out by itself: nobody is parked behind a slot that is free.
+        // What is left in the queues must drain: no event stays parked behind a free slot.
         for _ in 0..2_000 {
             act(&store).await;
         }
@@ -342,7 +343,9 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
                         assert_eq!(other, None, "seed {seed}: two events hold one key");
                     }
                 }
-                Claim::Duplicate { event, .. } => assert!(ids.contains(&event.id), "seed {seed}: of nobody"),
+                Claim::Duplicate { event, .. } => {
+                    assert!(ids.contains(&event.id), "seed {seed}: a duplicate of no event");
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -355,7 +358,7 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
 }
 
 #[tokio::test]
-async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
+async fn what_a_sweep_has_deleted_before_it_fails_is_counted() {
     let clock = StoreClock::manual(START);
     let store = MemoryBackend::new(clock.clone(), 0);
     for source in ["a", "b"] {
@@ -366,10 +369,10 @@ async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
     clock.advance(2 * day);
     let kept = Retention { keys: Keep::For(day), body: 365 * day };
     let keeps = Arc::new(RetentionPolicies { sources: [("a".into(), kept), ("b".into(), kept)].into() });
-    // The events of each source go in one write. The second one fails.
+    // The events of each source are deleted in one write. The second one fails.
     store.fails_after.store(1, Ordering::Relaxed);
-    let failed = retention::sweep_all(&store, &keeps).await.expect_err("it was told to");
+    let failed = retention::sweep_all(&store, &keeps).await.expect_err("told to fail");
     let left = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await.expect("it reads");
     assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));
-    assert!(failed.to_string().ends_with("; 3 events and 0 bodies had been forgotten before that"), "{failed}");
+    assert!(failed.to_string().ends_with("; 3 events and 0 bodies were forgotten before that"), "{failed}");
 }

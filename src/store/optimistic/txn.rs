@@ -1,7 +1,7 @@
-//! A draft: the ledger's rules run over copies of cells, and what they would write.
+//! An optimistic transaction: the ledger's rules run over copies of records, collecting what they would write.
 //!
-//! Inputs are drafted one after another; each sees what those before it would write, and what it saw is noted, so
-//! that it is written only where it is still so.
+//! Inputs are processed one after another. Each sees what those before it would write, and the versions it read are
+//! noted, so that it is written only if they still hold.
 
 use super::{ConditionalWrite, ExpectedVersion, ReadBatch, Record, RecordId, RecordVersion, RecordWrite, Slot};
 use crate::decide::claim::Payload;
@@ -12,7 +12,7 @@ use crate::decide::transition::AttemptRecord;
 use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Cells as they were read.
+/// Records as they were read.
 #[derive(Debug, Default)]
 pub struct ReadSet {
     cells: HashMap<RecordId, Record>,
@@ -21,7 +21,7 @@ pub struct ReadSet {
 }
 
 impl ReadSet {
-    /// Adds what was read. The last reading's turns count: they were taken after every slot was read.
+    /// Adds records. The turns of the last read count: they were taken after every slot was read.
     pub fn add(&mut self, reading: ReadBatch) {
         self.cells.extend(reading.cells);
         self.now = self.now.max(reading.now);
@@ -34,10 +34,10 @@ impl ReadSet {
     }
 }
 
-/// Why a rule could not go on.
+/// Why a rule could not continue.
 #[derive(Clone, Copy, Debug)]
 pub enum NotReadError {
-    /// This was not read yet.
+    /// This record was not read yet.
     Unread(RecordId),
     /// The part of a group's queue that was read is used up by this very batch.
     QueueUnread,
@@ -46,9 +46,9 @@ pub enum NotReadError {
 /// The rules' view of the copies.
 pub struct OptimisticTxn<'c> {
     copies: &'c ReadSet,
-    /// What inputs before this one would write.
+    /// What the inputs before this one would write.
     before: PendingWrites,
-    /// What this one would.
+    /// What this input would write.
     own: PendingWrites,
     seen: BTreeMap<RecordId, ExpectedVersion>,
     ops: Vec<RecordWrite>,
@@ -65,7 +65,7 @@ struct PendingWrites {
 type TxnResult<T> = Result<T, NotReadError>;
 
 impl<'c> OptimisticTxn<'c> {
-    /// An empty draft over these.
+    /// An empty transaction over these copies.
     pub fn over(copies: &'c ReadSet) -> Self {
         Self {
             copies,
@@ -78,7 +78,7 @@ impl<'c> OptimisticTxn<'c> {
         }
     }
 
-    /// Ends this input: what it would write, and whether that rests on what others of the draft would.
+    /// Ends this input: returns what it would write, and whether that depends on other inputs of the batch.
     pub fn finish_input(&mut self) -> (ConditionalWrite, bool) {
         let own = std::mem::take(&mut self.own);
         self.before.cells.extend(own.cells);
@@ -98,7 +98,7 @@ impl<'c> OptimisticTxn<'c> {
         self.leans = false;
     }
 
-    /// What a cell holds, as far as this draft has come. What is seen for the first time is noted.
+    /// The current content of a record within this transaction. On the first read its version is noted.
     fn look(&mut self, cell: RecordId) -> TxnResult<Record> {
         if let Some(found) = self.own.cells.get(&cell) {
             return Ok(found.clone());
@@ -140,8 +140,8 @@ impl<'c> OptimisticTxn<'c> {
         Ok(())
     }
 
-    /// Keeps a group's queue as it becomes. Who lines up or leaves writes the slot too: whoever is about to free it or
-    /// to hand it on must notice.
+    /// Updates a group's queue. An event that joins or leaves it also rewrites the slot, so that a concurrent write
+    /// that frees the slot or hands it on conflicts.
     fn queue(&mut self, was: Option<&EventRow>, row: &EventRow) -> TxnResult<()> {
         let (left, joined) = (was.and_then(|row| ledger::parking(&row.event)), ledger::parking(&row.event));
         let Some((group, ..)) = left.or(joined).filter(|_| left != joined) else { return Ok(()) };
@@ -158,7 +158,7 @@ impl<'c> OptimisticTxn<'c> {
         Ok(())
     }
 
-    /// Removes an event's body if it ended before then; says whether it did.
+    /// Removes an event's body if it ended before then; returns whether it did.
     pub fn remove_body(&mut self, id: EventId, before: Timestamp) -> TxnResult<bool> {
         let row = self.row(id)?.filter(|row| row.event.state.ended().is_some_and(|at| at <= before));
         Ok(match row {
@@ -264,8 +264,8 @@ impl Ledger for OptimisticTxn<'_> {
         Ok(())
     }
 
-    /// A row may be newer than the queue that names it: an event that has left since, or is gone, is passed over. One that
-    /// cannot be read is taken for parked, as the queue says: it has its turn, and is ended when it comes up.
+    /// A row may be newer than the queue that names it: an event that has left since, or is gone, is skipped. One that
+    /// cannot be read counts as parked, as the queue says: it gets its turn, and is ended then.
     fn parked(&mut self, group: &Key) -> TxnResult<Option<EventRow>> {
         let Record::Slot(Slot { parked, more, .. }, _) = self.look(RecordId::Slot(*group))? else { return Ok(None) };
         for (turn, id) in parked {
@@ -313,13 +313,13 @@ fn random() -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// A version nobody has used: 63 bits, so that every store can keep it as a number.
+/// A new random version: 63 bits, so that every store can keep it as a number.
 pub(in crate::store) fn new_version() -> RecordVersion {
     RecordVersion(random() >> 1)
 }
 
 /// A number from 0 to 1.
-#[expect(clippy::cast_precision_loss, reason = "any number near will do")]
+#[expect(clippy::cast_precision_loss, reason = "precision does not matter")]
 pub(super) fn chance() -> f64 {
     random() as f64 / u64::MAX as f64
 }

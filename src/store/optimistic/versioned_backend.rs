@@ -1,4 +1,4 @@
-//! What a backend of a store that many nodes write must be able to do: read cells, and swap them.
+//! The backend of a store that many nodes write: it reads records and writes them conditionally.
 
 use super::{ExpectedVersion, Record, RecordId, RecordVersion, SqlWriteOutcome, sql};
 use crate::decide::claim::Payload;
@@ -11,111 +11,114 @@ use crate::decide::transition::AttemptRecord;
 use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::{DueEvents, DueQuery, DuplicateSighting, StoreBackend, StoreFuture};
 
-/// One write, all of it or nothing, if every cell is still as it was seen.
+/// One atomic write, applied only if every record is still as expected.
 #[derive(Clone, Debug, Default)]
 pub struct ConditionalWrite {
-    /// What must still be so.
+    /// The expected versions.
     pub seen: Vec<(RecordId, ExpectedVersion)>,
-    /// What is then written, in this order.
+    /// What is written then, in this order.
     pub ops: Vec<RecordWrite>,
 }
 
-/// A write to one thing.
+/// A write to one record.
 #[derive(Clone, Debug)]
 pub enum RecordWrite {
-    /// Writes an event: a new one with its body, if that is to be kept, or what changes by itself of one that was so.
+    /// Writes an event: a new one with its body, if that is to be kept, or the changed columns of an existing one.
     Put {
-        /// As it was.
+        /// The row before.
         was: Option<Box<EventRow>>,
-        /// As it is now.
+        /// The row after.
         row: Box<EventRow>,
-        /// Its version.
+        /// Its new version.
         version: RecordVersion,
-        /// The body of a new one.
+        /// The body of a new event.
         payload: Option<Payload>,
     },
-    /// Removes an event with its keys, body, attempts, receipt and sightings. Without a row only keys are left of it.
+    /// Removes an event with its keys, body, attempts, receipt and sightings. Without a row, only its keys are left.
     Remove(EventId, Option<Box<EventRow>>),
-    /// Gives a key that nobody holds to an event.
+    /// Gives a free key to an event.
     Hold(Key, KeyOwner),
-    /// Writes an imported key.
+    /// Adds an imported key.
     SetImported(Key),
     /// Sets a register.
     SetRegister(Key, Register, RecordVersion),
-    /// Removes one.
+    /// Removes a register.
     RemoveRegister(Key),
-    /// Gives a slot to somebody; or gives it to its holder anew, because its queue has changed.
+    /// Gives a slot to an event; or rewrites it for its holder because its queue has changed.
     SetSlot(Key, EventId, RecordVersion),
-    /// Frees one.
+    /// Frees a slot.
     FreeSlot(Key),
-    /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
+    /// Replaces an event's body, and with it what is otherwise never rewritten: delivery id, fields and digests.
     SetPayload(Box<Event>, Payload),
-    /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
+    /// Replaces the stored response; with `None`, removes it.
     SetReceipt(EventId, Option<Receipt>),
-    /// Removes the headers that were only kept to be passed on: those whose kept name says so
-    /// ([`goes_at_the_end`](crate::decide::claim::is_transient_header)). The body may be gone.
+    /// Removes the transient headers, by their stored names
+    /// ([`is_transient_header`](crate::decide::claim::is_transient_header)). The body may be gone.
     Shed(EventId),
-    /// Keeps what an attempt came to.
+    /// Adds the record of an ended attempt.
     SetTried(EventId, AttemptRecord),
     /// Removes an event's body, receipt and output.
     RemoveBody(Box<EventRow>),
-    /// Writes how many duplicates of an event there were, and the first few of them.
+    /// Sets how many duplicates an event had, and the first few of them.
     SetSightings(EventId, u64, Vec<DuplicateSighting>),
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Clone, Debug)]
 pub struct ReadBatch {
-    /// Every cell that was asked for, and others that lie near.
+    /// Every requested record, and perhaps related ones.
     pub cells: Vec<(RecordId, Record)>,
-    /// The first of the turns that are now ours: taken after the cells were read.
+    /// The first of the turns that were taken, after the records were read.
     pub turn: QueueTurn,
-    /// The store's clock, taken before.
+    /// The store's clock, read before.
     pub now: Timestamp,
 }
 
-/// A store reduced to records with versions, for many nodes to read and write at once. Each is a
-/// [`Store`](crate::store::Store) and can be [administered](crate::store::Administer): the rules run over what it reads.
+/// A store reduced to versioned records, which many nodes read and write at once. Each is a
+/// [`Store`](crate::store::Store) and [`Administer`](crate::store::Administer): the rules run over what it reads.
 pub trait VersionedBackend: StoreBackend {
-    /// Reads these cells, then takes so many turns, at most `TURNS_AT_ONCE`. Each cell is whole; together they need not be of one moment.
+    /// Reads these records, then takes `turns` turns, at most `TURNS_AT_ONCE`. Each record is consistent; together they
+    /// need not be of one moment.
     fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch>;
 
-    /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
+    /// Applies these as if one after another, each wholly or not at all. Returns which were written; durable when it
+    /// returns.
     fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>>;
 
-    /// The same for whoever moves another store into this one: until that is finished, everybody else's are refused.
+    /// The same for the copy that fills this store: until it is finished, all other writes are refused.
     fn fill(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
         self.write(swaps)
     }
 
-    /// Writes one swap, then runs a statement, and commits both; see [`Store::advance_with_sql`](crate::store::Store::advance_with_sql).
+    /// Applies one conditional write, then runs a statement, and commits both; see
+    /// [`Store::advance_with_sql`](crate::store::Store::advance_with_sql).
     fn write_with<'a>(&'a self, _: ConditionalWrite, _: &'a BoundStatement) -> StoreFuture<'a, SqlWriteOutcome> {
         Box::pin(std::future::ready(Ok(SqlWriteOutcome::Refused(sql::no_statements()))))
     }
 
-    /// Up to `limit` events of this source that may be forgotten since before then. What carries its register's
-    /// order is passed over: it would stand at the front for ever.
+    /// Up to `limit` events of this source that could be forgotten before then. An event that carries its register's
+    /// order is skipped: it would stay at the front for ever.
     fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>>;
 
     /// Up to `limit` events of this source that ended before then and still have their body.
     fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize)
     -> StoreFuture<'a, Vec<EventId>>;
 
-    /// How many of these are freed in one write, where so many are to be freed: few, where everything else waits for it.
+    /// How many of `many` deletions go into one write: few, where everything else waits for it.
     fn swept_at_once(&self, _many: usize) -> usize {
         usize::MAX
     }
 
-    /// See [`Store::due`](crate::store::Store::due). What cannot be read is among it, as dead of `damaged`.
+    /// See [`Store::due`](crate::store::Store::due). Includes unreadable events, as dead of `damaged`.
     fn due_or_damaged(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents>;
 
-    /// What time the store has last seen and believed, as a node wrote it down.
+    /// The last time that the store has seen and accepted, as written by a node.
     fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>>;
 
-    /// Writes it down, if it is still as it was.
+    /// Writes the last-seen time, if it is still `was`.
     fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()>;
 
-    /// Writes down what the nodes agree on of the store's clock, if that is still as it was.
+    /// Writes the nodes' agreement on the store's clock, if it is still `_was`.
     fn agree_on_clock(&self, _was: AgreedClock, _is: AgreedClock) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }

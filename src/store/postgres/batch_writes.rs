@@ -1,5 +1,5 @@
-//! A batch of swaps against what the cells really are: which of them hold, and what all of those come to. Pure: what
-//! is locked and written around it stands in `write.rs`.
+//! A batch of conditional writes, checked against the actual records: which of them apply, and their combined effect.
+//! Pure: the locking and writing around it is in `write.rs`.
 
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventState, Receipt};
@@ -10,7 +10,7 @@ use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, Reco
 use crate::store::{ChangeHint, DuplicateSighting};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What every cell of a batch must be before anything of it is written: as the first that names it has seen it.
+/// The version that every record of a batch must have before the batch: as expected by the first write that names it.
 pub(super) fn first_seen(swaps: &[ConditionalWrite]) -> BTreeMap<RecordId, ExpectedVersion> {
     let mut first = BTreeMap::new();
     for (cell, seen) in swaps.iter().flat_map(|swap| &swap.seen) {
@@ -19,7 +19,7 @@ pub(super) fn first_seen(swaps: &[ConditionalWrite]) -> BTreeMap<RecordId, Expec
     first
 }
 
-/// Keys that some swap gives to somebody, with the first to get it.
+/// Keys that some write claims, with the first claimant.
 pub(super) fn held(swaps: &[ConditionalWrite]) -> BTreeMap<Key, &KeyOwner> {
     let mut held = BTreeMap::new();
     for op in swaps.iter().flat_map(|swap| &swap.ops) {
@@ -30,7 +30,7 @@ pub(super) fn held(swaps: &[ConditionalWrite]) -> BTreeMap<Key, &KeyOwner> {
     held
 }
 
-/// Does this batch only write new events with new keys? Then the tables' own keys are all the lock it needs.
+/// Does this batch only add new events with new keys? Then the unique constraints are all the locking it needs.
 pub(super) fn only_adds(swaps: &[ConditionalWrite], first: &BTreeMap<RecordId, ExpectedVersion>) -> bool {
     let new = |(cell, seen): (&RecordId, &ExpectedVersion)| {
         matches!(cell, RecordId::Key(_) | RecordId::Event(_)) && *seen == ExpectedVersion::Absent
@@ -39,45 +39,45 @@ pub(super) fn only_adds(swaps: &[ConditionalWrite], first: &BTreeMap<RecordId, E
     first.iter().all(new) && swaps.iter().flat_map(|swap| &swap.ops).all(adds)
 }
 
-/// What becomes of an event's answer.
+/// The change to an event's receipt.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) enum ReceiptWrite<'s> {
     /// It stays.
     #[default]
     AsItWas,
-    /// It goes.
+    /// It is removed.
     Gone,
-    /// This one takes its place.
+    /// It is replaced by this one.
     As(&'s Receipt),
 }
 
-/// What becomes of one event.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and any of them may be so together")]
+/// The combined writes to one event.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 #[derive(Debug, Default)]
 pub(super) struct EventWrites<'s> {
-    /// What was there is removed, all of it; what is below comes after that.
+    /// What was there is removed, all of it; the rest of this struct comes after that.
     pub(super) gone: bool,
-    /// Its row as it ends up.
+    /// Its final row.
     pub(super) row: Option<(&'s EventRow, RecordVersion)>,
     /// That row is a new one.
     pub(super) new: bool,
-    /// A new event's body is kept.
+    /// The body of a new event.
     pub(super) payload: Option<&'s Payload>,
-    /// Its body was replaced, and with it what never changes by itself.
+    /// Its body was replaced, and with it the columns that are otherwise never rewritten.
     pub(super) fixed: Option<&'s Event>,
-    /// Its body, receipt and output go.
+    /// Its body, receipt and output are removed.
     pub(super) bare: bool,
     /// Its answer.
     pub(super) receipt: ReceiptWrite<'s>,
     /// Attempts that ended.
     pub(super) tried: Vec<&'s AttemptRecord>,
-    /// Headers that were only kept to be passed on go.
+    /// Its transient headers are removed.
     pub(super) shed: bool,
     /// How many duplicates there were, and the first few.
     pub(super) seen: Option<(u64, &'s [DuplicateSighting])>,
 }
 
-/// What a batch comes to.
+/// The combined writes of a batch.
 #[derive(Debug, Default)]
 pub(super) struct BatchWrites<'s> {
     pub(super) events: BTreeMap<EventId, EventWrites<'s>>,
@@ -87,7 +87,7 @@ pub(super) struct BatchWrites<'s> {
     pub(super) imported: BTreeSet<Key>,
 }
 
-/// Goes through the swaps in order. Each holds if all it has seen is so, given those before it that hold.
+/// Goes through the writes in order. Each applies if all its expectations hold after the earlier ones that apply.
 pub(super) fn settle<'s>(
     swaps: &'s [ConditionalWrite],
     actual: &mut HashMap<RecordId, ExpectedVersion>,
@@ -105,7 +105,7 @@ pub(super) fn settle<'s>(
 }
 
 impl<'s> BatchWrites<'s> {
-    /// What other nodes may want to hear of it. Nobody can be waiting for the end of an event that is new.
+    /// Hints for other nodes. The end of a new event is left out: no node can be waiting for it.
     pub(super) fn hints(&self) -> Vec<ChangeHint> {
         let rows = self.events.values().filter_map(|fate| fate.row.map(|(row, _)| (&row.event, fate.new)));
         let hint = |(event, new): (&Event, bool)| match event.state {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_holds_only_on_what_is_so_and_on_those_before_it_that_hold() {
+    fn a_write_applies_only_if_its_expectations_hold_after_the_writes_before_it() {
         let cell = RecordId::Key(key(1));
         let first = swap(&[(cell, ExpectedVersion::Absent)], vec![hold(1, 1)]);
         let leans = swap(&[(cell, ExpectedVersion::Holder(id(1)))], vec![]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_goes_frees_its_keys_for_the_next_of_the_batch() {
+    fn a_removed_event_frees_its_keys_for_the_next_write_of_the_batch() {
         let (one, two, event) = (RecordId::Key(key(1)), RecordId::Key(key(2)), RecordId::Event(id(1)));
         let version = ExpectedVersion::Version(RecordVersion(7));
         let removes = swap(
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_and_removed_in_one_batch_leaves_nothing() {
+    fn an_event_added_and_removed_in_one_batch_leaves_nothing() {
         let cell = RecordId::Key(key(1));
         let makes = swap(&[(cell, ExpectedVersion::Absent)], vec![hold(1, 1)]);
         let removes = swap(&[(cell, ExpectedVersion::Holder(id(1)))], vec![RecordWrite::Remove(id(1), None)]);

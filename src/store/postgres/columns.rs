@@ -1,6 +1,6 @@
-//! Declared fields as columns by their name: a view `events_<source>` for each source, so that
-//! `select delivery_id, tag, sha from hookonce.events_ghcr` works in any shell. Fields of an identity have
-//! an index, which `indexes.rs` builds.
+//! Declared fields as columns by their name: a view `events_<source>` for each source, so that `select delivery_id,
+//! tag, sha from hookonce.events_ghcr` works in any shell. Fields of an identity have an index, which `indexes.rs`
+//! builds.
 
 use super::pool::{PgConn, PgError};
 use crate::decide::id::Digest;
@@ -11,12 +11,12 @@ use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 use tracing::warn;
 
-/// The longest name there is in PostgreSQL.
+/// PostgreSQL's limit for names, in bytes.
 const NAME_BYTES_MAX: usize = 63;
-/// Letters of a field's value that its index holds; each has at most four bytes.
+/// Characters of a field's value in its index; each has at most four bytes.
 pub(super) const INDEXED_LETTERS: usize = 200;
 
-/// Makes what is missing, one node at a time. Returns the names that cannot be columns.
+/// Creates what is missing, one node at a time. Returns the names that cannot be columns.
 pub(super) async fn declare(link: &mut PgConn, sources: &[DeclaredFields]) -> Result<Vec<String>, PgError> {
     link.client.batch_execute(LOCK).await?;
     let done = declare_alone(link, sources).await;
@@ -33,7 +33,7 @@ pub(super) async fn declare(link: &mut PgConn, sources: &[DeclaredFields]) -> Re
         Ok(()) => Ok(refused),
         Err(error) if is_bearable(&error) => {
             let why = format!(
-                "views with fields as columns were not made: {}",
+                "cannot create views with fields as columns: {}",
                 crate::store::postgres::error::server_message(&error)
             );
             warn!(target: "hookonce", why, "fields");
@@ -43,7 +43,7 @@ pub(super) async fn declare(link: &mut PgConn, sources: &[DeclaredFields]) -> Re
     }
 }
 
-/// The right is missing, or somebody built upon an older view: both are for people to settle.
+/// Is a permission missing, or does another object depend on an older view? Both are for an operator to resolve.
 pub(super) fn is_bearable(error: &Error) -> bool {
     let states =
         [&SqlState::INSUFFICIENT_PRIVILEGE, &SqlState::DEPENDENT_OBJECTS_STILL_EXIST, &SqlState::WRONG_OBJECT_TYPE];
@@ -74,7 +74,7 @@ async fn declare_alone(link: &mut PgConn, sources: &[DeclaredFields]) -> Result<
     Ok(())
 }
 
-/// A column of our own may have the name already.
+/// Is the name free? A built-in column may have it.
 fn fits(name: &str) -> bool {
     let ours = columns!().split(',').any(|column| column.trim().eq_ignore_ascii_case(name));
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('\0') && !ours
@@ -90,17 +90,17 @@ pub(super) fn index_name(field: &str) -> Option<String> {
     fits(field).then(|| name("events_field_", field))
 }
 
-/// What that index is made of: the beginning of the value, since a tree takes no longer ones than a third of a page.
+/// What that index holds: the beginning of the value, because a B-tree entry may not exceed a third of a page.
 pub(super) fn indexed(field: &str) -> String {
     format!("left({}, {INDEXED_LETTERS})", value(field))
 }
 
-/// A field's value. A zero byte, which JSON may spell and PostgreSQL's text may not, must not fail a claim.
+/// The expression for a field's value. A zero byte, valid in JSON but not in PostgreSQL's text, must not fail a claim.
 pub(super) fn value(field: &str) -> String {
     format!("case when strpos(fields::text, '\\u0000') > 0 then null else fields ->> {} end", literal(field))
 }
 
-/// A name that begins so, cut to what PostgreSQL takes, and still this one's alone.
+/// A name with this prefix, truncated to what PostgreSQL accepts, and still unique.
 fn name(begin: &str, of: &str) -> String {
     let whole = format!("{begin}{of}");
     if whole.len() <= NAME_BYTES_MAX {
@@ -116,8 +116,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `standard_conforming_strings` may be off where somebody wants it so: a backslash is written so that it does not
-/// matter.
+/// A quoted literal. `standard_conforming_strings` may be off: backslashes are written so that it does not matter.
 fn literal(text: &str) -> String {
     let text = text.replace('\0', "").replace('\'', "''");
     if text.contains('\\') { format!("E'{}'", text.replace('\\', "\\\\")) } else { format!("'{text}'") }
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_name_is_cut_and_stays_its_own() {
+    fn a_long_name_is_truncated_and_stays_unique() {
         assert_eq!(name("events_", "ghcr"), "events_ghcr");
         let (one, two) = (name("events_", &"é".repeat(60)), name("events_", &format!("{}x", "é".repeat(60))));
         assert!(one != two && one.len() <= NAME_BYTES_MAX && two.len() <= NAME_BYTES_MAX);

@@ -1,21 +1,21 @@
-//! The fence of PostgreSQL: what this process knows of the cluster and of its own last writes, and whether a server that
-//! it connects to has them.
+//! Detection of lost data in PostgreSQL: what this process knows of the cluster and of its own last writes, and whether
+//! a server that it connects to has them.
 //!
 //! ```text
-//! begin    ─▶ on one connection: what earlier processes knew is compared, and a first mark is left
-//! a commit ─▶ remembered here, in memory, as an unmarked write: no round trip
-//! a second ─▶ after commits: a mark in `writers`, with the position of the log
+//! begin    ─▶ on one connection: compare with what earlier processes knew, and write a first mark
+//! a commit ─▶ remembered in memory as an unmarked write: no round trip
+//! a second ─▶ after commits: a mark in `writers`, with the position in the WAL
 //! connect  ─▶ is it the same system, not before that position, with our mark and what was written after it?
 //! ```
 //!
-//! A position alone does not tell: a standby that was behind, once promoted, soon writes past it. The mark is a row of
-//! ours, so whoever lost what came before it has lost it, too. A mark is written by a transaction that begins after the
-//! commits that it covers were confirmed; its position is never after its own commit, which every synchronous standby
-//! has confirmed.
+//! A position alone is not enough: a standby that was behind, once promoted, soon writes past it. The mark is a row of
+//! ours, so a server that lost what came before it has lost the mark, too. A mark is written by a transaction that
+//! begins after the commits that it covers were confirmed; its position is never after its own commit, which every
+//! synchronous standby has confirmed.
 //!
-//! After a failover the old primary may go on answering. Each connection has the timeline of its server; once a newer one
-//! was seen and has everything, connections of older timelines are dropped, and what was committed over them does not
-//! count as written.
+//! After a failover the old primary may continue to answer. Each connection knows the timeline of its server; once a
+//! newer one was seen and has everything, connections of older timelines are dropped, and what was committed over them
+//! does not count as written.
 
 use super::error::PgCommitStage;
 use super::pool::{PgConn, PgConnPurpose, PgError, PgPool, PgQuery, ask};
@@ -38,13 +38,13 @@ use tokio::task::AbortHandle;
 use tokio_postgres::Row;
 use tracing::error;
 
-/// Writers that the store remembers: those that wrote last. A node is a new one at each start.
+/// How many writers the store remembers: those that wrote last. A node is a new one at each start.
 const WRITERS_MAX: i64 = 1_000;
 
 const SYSTEM: &str = "select system_identifier::text from pg_control_system()";
-/// The name of a file of the log begins with its timeline, in eight hexadecimal digits.
+/// The name of a WAL file begins with its timeline, in eight hexadecimal digits.
 const POSITION: &str = "select pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text";
-/// Leaves this writer's mark: the server's time, so that the newest writers are those with the highest.
+/// Writes this writer's mark: the server's time, so that the newest writers have the highest marks.
 macro_rules! mark {
     ($returning:literal) => {
         concat!(
@@ -58,20 +58,20 @@ const MARK: &str = mark!("");
 const MARK_WITH_POSITION: &str =
     mark!(", pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text");
 const DROP_WRITERS: &str = "delete from {schema}.writers where wrote < (select wrote from {schema}.writers order by wrote desc offset $1 limit 1)";
-/// Also when the table of the marks was made: by the server's time, as a mark is.
+/// Also returns when the table of marks was created: by the server's time, like a mark.
 const WRITERS: &str = "select (select count(*) from {schema}.writers), (select max(wrote) from {schema}.writers), \
      array(select w.wrote from unnest($1::bytea[]) with ordinality n (name, place) \
      left join {schema}.writers w on w.name = n.name order by n.place), \
      (select applied_at from {schema}.schema_migrations where version = $2)";
-/// The migration that makes the table of the marks.
+/// The migration that creates the table of marks.
 const MARKS_VERSION: i32 = 8;
 const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) as n (id, revision) \
      join {schema}.events e on e.id = n.id and e.revision >= n.revision";
 
-/// What is said of a connection whose server is not the primary any more.
-pub(super) const REPLACED: &str = "another server has become the primary, and this connection led to the one before";
+/// The error for a connection whose server is no longer the primary.
+pub(super) const REPLACED: &str = "this connection leads to the former primary; another server has been promoted";
 
-/// What one process knows of its database.
+/// Detects lost data: holds what this process knows of its database.
 pub(super) struct PgDataLossDetector {
     name: [u8; 16],
     state: Mutex<PgDataLossState>,
@@ -89,7 +89,7 @@ struct PgDataLossState {
     commits: u64,
     /// How many of these the last mark covers.
     marked: u64,
-    /// When the last mark was left.
+    /// When the last mark was written.
     marked_at: Option<Instant>,
 }
 
@@ -102,7 +102,7 @@ struct PgUnmarkedWrite {
 }
 
 impl PgDataLossState {
-    /// This was written by the last commit.
+    /// Records a write of the last commit.
     fn wrote(&mut self, write: UnmarkedWrite) {
         self.unmarked.retain(|other| other.write.event != write.event);
         self.unmarked.push_back(PgUnmarkedWrite { commit: self.commits, at: Instant::now(), write });
@@ -115,23 +115,23 @@ impl PgDataLossState {
         self.drop_old();
     }
 
-    /// Drops what was written long ago. Called only while the server answers: the writes before an outage stay, however
-    /// long it lasts.
+    /// Drops old writes. Called only while the server responds: the writes before an outage stay, however long it
+    /// lasts.
     fn drop_old(&mut self) {
         self.unmarked.retain(|unmarked| unmarked.at.elapsed() <= limits::UNMARKED_WRITE_AGE_MAX);
     }
 }
 
-/// What the server tells of itself.
+/// How the server identifies itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct PgServerIdentity {
     system: Option<String>,
-    /// The newest timeline that was connected to, where it tells positions of its log.
+    /// The newest timeline that was seen, if the server reports WAL positions.
     timeline: Option<u32>,
 }
 
 impl PgServerIdentity {
-    /// A mark from before anything was written.
+    /// A mark from before any write.
     fn beginning(&self) -> StoreMark {
         let counter = match self.timeline {
             Some(timeline) => StoreCounter::Wal { timeline, lsn: 0 },
@@ -158,7 +158,7 @@ impl PgDataLossDetector {
         self.failed.subscribe()
     }
 
-    /// Whether the database may still be used.
+    /// Fails if the database must not be used any more.
     pub(super) fn holds(&self) -> Result<(), StoreError> {
         match &*self.failed.borrow() {
             Some(why) => Err(StoreError::Broken(why.clone())),
@@ -166,7 +166,7 @@ impl PgDataLossDetector {
         }
     }
 
-    /// Learns what the server tells. A managed service may refuse these functions: then it is done without them.
+    /// Reads the server's identity. A managed service may refuse these functions: then the fence works without them.
     pub(super) async fn learn(&self, link: &mut PgConn) {
         let system = one(link, ask!(SYSTEM)).await.ok().and_then(|row| row.get(0));
         let timeline = position(link).await.ok().flatten().map(|(timeline, _)| timeline);
@@ -174,13 +174,12 @@ impl PgDataLossDetector {
         self.state().tells = PgServerIdentity { system, timeline };
     }
 
-    /// Whether this connection leads to the newest server that was connected to.
+    /// Whether this connection leads to the newest server that was seen.
     pub(super) fn is_current(&self, link: &PgConn) -> bool {
         link.timeline == self.state().tells.timeline
     }
 
-    /// These were written over this connection, and the server has confirmed it. An error where that server was
-    /// replaced meanwhile.
+    /// Records writes confirmed over this connection. Fails if that server was replaced meanwhile.
     pub(super) fn confirmed<'a>(
         &self,
         timeline: Option<u32>,
@@ -204,7 +203,7 @@ impl PgDataLossDetector {
         Ok(())
     }
 
-    /// The same of events that were started.
+    /// The same for started events.
     pub(super) fn started(&self, timeline: Option<u32>, events: &[Event]) -> Result<(), StoreError> {
         if events.is_empty() {
             return Ok(());
@@ -231,14 +230,14 @@ impl PgDataLossDetector {
         Some(KnownStore { unmarked: state.unmarked.iter().map(|unmarked| unmarked.write).collect(), ..known })
     }
 
-    /// Whether there is something to mark, and for how long the last mark has stood.
+    /// Whether there are unmarked commits, and the last mark is at least this old.
     fn is_unmarked(&self, for_at_least: Duration) -> bool {
         let state = self.state();
         state.commits > state.marked && state.marked_at.is_none_or(|at| at.elapsed() >= for_at_least)
     }
 
-    /// Compares the store with what earlier processes of this machine knew, and leaves a first mark, both over one
-    /// connection: whoever has the mark has what was compared. From then on a server that lacks it is not used.
+    /// Compares the store with what earlier processes of this machine knew, and writes a first mark, both over one
+    /// connection: a server with the mark has what was compared. From then on a server that lacks it is not used.
     pub(super) async fn begin(&self, pool: &PgPool, known: Vec<KnownStore>) -> Result<(), StoreError> {
         let mut lent = pool.lend(PgConnPurpose::Look).await?;
         let begun = async {
@@ -255,7 +254,7 @@ impl PgDataLossDetector {
         Ok(())
     }
 
-    /// Leaves a mark that covers what was confirmed until now.
+    /// Writes a mark that covers what was confirmed until now.
     async fn mark(&self, link: &mut PgConn) -> Result<(), PgError> {
         let (commits, tells, first) = {
             let state = self.state();
@@ -270,7 +269,7 @@ impl PgDataLossDetector {
         };
         {
             let mut state = self.state();
-            // A mark on a server that was replaced meanwhile is none.
+            // A mark on a server that was replaced meanwhile does not count.
             if link.timeline != state.tells.timeline {
                 return Ok(());
             }
@@ -287,8 +286,8 @@ impl PgDataLossDetector {
         Ok(())
     }
 
-    /// Leaves a mark, if there is something to mark and the last one is at least so old; says whether one was left. A
-    /// server that cannot be asked leaves it as it is.
+    /// Writes a mark if there are unmarked commits and the last mark is old enough; returns whether it did. Does
+    /// nothing if the server cannot be reached.
     async fn mark_if_due(&self, pool: &PgPool, age: Duration) -> bool {
         if !self.is_unmarked(age) || self.holds().is_err() {
             return false;
@@ -308,19 +307,19 @@ impl PgDataLossDetector {
         }
     }
 
-    /// What is known, once it is marked.
+    /// What is known, after writing a mark.
     pub(super) async fn marked(&self, pool: &PgPool) -> Option<KnownStore> {
         let is_marked = self.mark_if_due(pool, Duration::ZERO).await;
         let known = self.known();
         if !is_marked {
             return known;
         }
-        // What was confirmed meanwhile is for the next mark. Only where none can be left is it worth remembering: an
-        // event that is looked for much later may have been forgotten as it should be.
+        // What was confirmed meanwhile is left to the next mark. It is remembered only if no mark can be written: an
+        // event looked for much later may have been forgotten rightly.
         known.map(|known| KnownStore { unmarked: Vec::new(), ..known })
     }
 
-    /// Compares a server that was connected to anew with what is known.
+    /// Compares a server, on a new connection, with what is known.
     pub(super) async fn check(&self, link: &mut PgConn, address: &PostgresUrl) -> Result<(), PgError> {
         loop {
             let (tells, commits) = {
@@ -337,14 +336,14 @@ impl PgDataLossDetector {
                 StoreCounter::Writes(_) => tells.timeline,
             };
             let (known, found) = match known {
-                // Of a store of which nothing is known, only an older server tells.
+                // Without a known mark, only an older server can be noticed.
                 None => (
                     KnownStore::at(tells.beginning()),
                     ObservedStore { mark: Some(mark.clone()), ..ObservedStore::gone() },
                 ),
                 Some(mut known) => {
-                    // Only a failover can have lost what no mark covers; otherwise an event may be gone because it was
-                    // forgotten.
+                    // Only a failover can have lost what no mark covers; otherwise an event may be missing because it
+                    // was forgotten.
                     if tells.timeline.is_some() && link.timeline == tells.timeline {
                         known.unmarked.clear();
                     }
@@ -359,8 +358,8 @@ impl PgDataLossDetector {
             if link.timeline == state.tells.timeline {
                 return Ok(());
             }
-            // A new server. What was committed on the old one while this one was asked is looked for, too. A mark that
-            // was left on the old one meanwhile is none.
+            // A new server. What was committed on the old one while this one was queried is checked, too. A mark that
+            // was written to the old one meanwhile does not count.
             if state.tells != tells || state.commits != commits {
                 continue;
             }
@@ -371,7 +370,7 @@ impl PgDataLossDetector {
         }
     }
 
-    /// What the server holds of this.
+    /// How much of this the server holds.
     pub(super) async fn found(&self, link: &mut PgConn, known: Option<KnownStore>) -> Result<ObservedStore, PgError> {
         let tells = self.state().tells.clone();
         let mark = current(link, &tells).await?;
@@ -379,7 +378,7 @@ impl PgDataLossDetector {
         find(link, &known, mark).await
     }
 
-    /// Stops for good.
+    /// Stops the store for good.
     fn lost(&self, loss: &StoreLoss, address: &PostgresUrl) -> String {
         let why = format!("{address}: {loss}");
         self.failed.send_if_modified(|was| {
@@ -394,7 +393,7 @@ impl PgDataLossDetector {
     }
 }
 
-/// The task that leaves marks while the store is open; it ends with this.
+/// The task that writes marks while the store is open; aborted on drop.
 pub(super) struct PgMarkTask(AbortHandle);
 
 impl PgMarkTask {
@@ -415,12 +414,12 @@ impl Drop for PgMarkTask {
     }
 }
 
-/// Timeline and position, from the name of a file of the log and the position as text.
+/// Timeline and position, from the name of a WAL file and the position as text.
 fn wal(file: &str, position: &str) -> Option<(u32, u64)> {
     Some((u32::from_str_radix(file.get(..8)?, 16).ok()?, data_loss::lsn(position)?))
 }
 
-/// The one row that this statement brings.
+/// The single row that this statement returns.
 async fn one(link: &mut PgConn, ask: PgQuery<'_>) -> Result<Row, PgError> {
     let rows = link.query_all(&[ask]).await?;
     rows.into_iter().flatten().next().ok_or(PgError::Silent)
@@ -431,7 +430,7 @@ async fn position(link: &mut PgConn) -> Result<Option<(u32, u64)>, PgError> {
     Ok(wal(row.get(0), row.get(1)))
 }
 
-/// How far the history of this server goes, as far as it tells.
+/// How far the history of this server goes, as far as it reports it.
 async fn current(link: &mut PgConn, tells: &PgServerIdentity) -> Result<StoreMark, PgError> {
     let epoch = match tells.system {
         Some(_) => one(link, ask!(SYSTEM)).await?.get(0),

@@ -1,4 +1,4 @@
-//! What an error of the server means: for whoever asked, and for whoever starts a node.
+//! Errors of the server, translated for the caller and for operators who start a node.
 
 use super::url::PostgresUrl;
 use crate::store::schema::postgres::SchemaName;
@@ -8,20 +8,20 @@ use std::io;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// Where in a write it went wrong.
+/// The stage of a write at which an error occurred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PgCommitStage {
     /// Before the commit was sent, or while only reading: nothing is written.
     Before,
-    /// After.
+    /// After the commit was sent.
     Commit,
 }
 
-/// What an error means for whoever asked.
+/// The store error for an error of the server.
 pub(super) fn classify(error: &Error, stage: PgCommitStage) -> StoreError {
     let why = server_message(error);
     let Some(code) = error.code() else {
-        // No answer: the connection is gone, or what came over it was none.
+        // No response: the connection is gone, or what came over it was invalid.
         return match stage {
             PgCommitStage::Before => StoreError::Down(why),
             PgCommitStage::Commit => StoreError::Unsure(why),
@@ -30,29 +30,30 @@ pub(super) fn classify(error: &Error, stage: PgCommitStage) -> StoreError {
     let severity = error.as_db_error().and_then(DbError::parsed_severity);
     match stage {
         PgCommitStage::Commit if may_have_committed(code, severity) => StoreError::Unsure(why),
-        // Whatever else it says, it wrote nothing, and somebody may set it right while we run: a password, a right, a
-        // table that is being restored. Never `Broken`: what an attempt came to would not be written any more.
+        // Any other error means that nothing was written, and an operator may fix it while we run: a password, a
+        // permission, a table being restored. Never `Broken`: then the outcomes of attempts would not be written any
+        // more.
         _ => StoreError::Down(why),
     }
 }
 
-/// Whether a transaction may be committed although its commit was answered with this error. PostgreSQL rolls back what it
-/// answers with an error. But these say that something happened to the server or on the way to it, which may have been
-/// just after the commit: a pooler (class 08 or 58) or the server (57) ended the connection, the server broke (58, XX), or
-/// the session was ended, for whatever reason.
+/// Whether a transaction may have been committed although its commit returned this error. PostgreSQL rolls back what it
+/// answers with an error. But these errors mean that something happened to the server or on the way to it, perhaps just
+/// after the commit: a pooler (class 08 or 58) or the server (57) ended the connection, the server failed (58, XX), or
+/// the session was ended for another reason.
 fn may_have_committed(code: &SqlState, severity: Option<Severity>) -> bool {
     let ended = matches!(severity, Some(Severity::Fatal | Severity::Panic));
     let unknown = *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
     ended || unknown || matches!(&code.code()[..2], "08" | "57" | "58" | "XX")
 }
 
-/// Did others get in the way? Then it is drafted anew.
+/// Is it a conflict with another transaction? Then the write is prepared again.
 pub(super) fn is_contention(error: &Error) -> bool {
     let ours = [&SqlState::T_R_DEADLOCK_DETECTED, &SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::UNIQUE_VIOLATION];
     error.code().is_some_and(|state| ours.contains(&state))
 }
 
-/// The server's own words.
+/// The server's own message.
 pub(super) fn server_message(error: &Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(db), _) => db.message().to_owned(),
@@ -61,7 +62,7 @@ pub(super) fn server_message(error: &Error) -> String {
     }
 }
 
-/// Why a node cannot begin with this server.
+/// Why a node cannot start with this server.
 pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     let why = server_message(error);
     let Some(state) = error.code() else { return unanswered(address, error) };
@@ -72,22 +73,22 @@ pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenErro
         "28" if why.contains("no encryption") => {
             ever("the server wants TLS: add `sslmode=require` or `sslmode=verify-full` to the URL".into())
         }
-        "28" => ever(format!("check the user and the password in the URL, and that pg_hba.conf lets {user} in")),
+        "28" => ever(format!("check the user and the password in the URL, and that pg_hba.conf allows {user}")),
         _ if *state == SqlState::INVALID_CATALOG_NAME => {
-            ever(format!("make it with `createdb {}`, or name another in the URL", address.database()))
+            ever(format!("create it with `createdb {}`, or name another in the URL", address.database()))
         }
         _ if *state == SqlState::INSUFFICIENT_PRIVILEGE => ever(rights(address, &why)),
         "26" => pooled(address),
         _ if *state == SqlState::DUPLICATE_PSTATEMENT => pooled(address),
         _ if *state == SqlState::DUPLICATE_TABLE || *state == SqlState::UNDEFINED_TABLE => {
-            ever("its tables are not ours; give hookonce a schema of its own: add `schema=NAME` to the URL".into())
+            ever("its tables are not hookonce's; use another schema for hookonce: add `schema=NAME` to the URL".into())
         }
         _ if *state == SqlState::TOO_MANY_CONNECTIONS => {
-            StoreOpenError::Temporary(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
+            StoreOpenError::Temporary(format!("{address}: {why}; raise max_connections, or run fewer nodes"))
         }
         "08" if why.contains("unsupported startup parameter") => ever(
-            "a pooler stands before it: take that parameter out of the URL, and set the same with `alter role … set …`. Do \
-             not name it in `ignore_startup_parameters` of pgbouncer.ini: it would be dropped without a word"
+            "a pooler is in front of it: remove that parameter from the URL, and set it with `alter role … set …`. Do \
+             not name it in `ignore_startup_parameters` of pgbouncer.ini: it would be dropped silently"
                 .into(),
         ),
         "08" | "40" | "53" | "55" | "57" | "58" => StoreOpenError::Temporary(format!("{address}: {why}")),
@@ -95,32 +96,32 @@ pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenErro
     }
 }
 
-/// Why a session could not tell which store it works with.
+/// The error for a session that could not take the schema lock.
 pub(super) fn cannot_tell(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
         return StoreOpenError::Temporary(format!(
-            "{address}: `hookonce migrate` is changing the store; no node starts meanwhile"
+            "{address}: `hookonce migrate` is changing the store; no node can start until it has finished"
         ));
     }
     cannot_open(address, error)
 }
 
-/// Which right is missing, and the statement that gives it.
+/// The missing permission, and the statement that grants it.
 fn rights(address: &PostgresUrl, why: &str) -> String {
     let user = quoted_user(address);
     let named = why.split_once("for schema ").map(|(_, name)| SchemaName::parse(name).unwrap_or_default());
     let schema = named.clone().or(address.schema.clone()).unwrap_or_default();
     if why.contains("for database ") {
-        return format!("let one who may make the schema: `create schema {schema} authorization {user}`");
+        return format!("as a user who may create schemas, run `create schema {schema} authorization {user}`");
     }
     if named.is_some() {
         return format!(
-            "let the owner of the schema give the right: `grant usage, create on schema {schema} to {user}`, or give it \
-             away: `alter schema {schema} owner to {user}`"
+            "as the owner of the schema, run `grant usage, create on schema {schema} to {user}`, or transfer \
+             it: `alter schema {schema} owner to {user}`"
         );
     }
     format!(
-        "its tables belong to another user: connect as that one, or give {user} the rights with `grant all on all \
+        "its tables belong to another user: connect as that user, or grant {user} the rights with `grant all on all \
          tables in schema {schema} to {user}` and the same for its sequences"
     )
 }
@@ -129,8 +130,8 @@ fn rights(address: &PostgresUrl, why: &str) -> String {
 pub(super) fn dropped_path(address: &PostgresUrl, asked: &str, has: &str) -> StoreOpenError {
     StoreOpenError::Permanent(format!(
         "{address}: the URL sets `search_path` to `{asked}` by `options`, but the session has `{has}`: a pooler dropped it, \
-         and the store would be looked for in the wrong schema. Give the server's own address; or take `options` out of the \
-         URL, run `alter role {} set search_path = {asked}` and let the pooler connect anew",
+         so the wrong schema would be used. Use the server's own address; or remove `options` from the \
+         URL, run `alter role {} set search_path = {asked}` and make the pooler reconnect",
         quoted_user(address)
     ))
 }
@@ -139,16 +140,16 @@ fn quoted_user(address: &PostgresUrl) -> String {
     format!("\"{}\"", address.user().replace('"', "\"\""))
 }
 
-/// A pooler between lends each session of the server for one transaction.
+/// A pooler lends each server session for one transaction.
 pub(super) fn pooled(address: &PostgresUrl) -> StoreOpenError {
     StoreOpenError::Permanent(format!(
-        "{address}: a pooler stands before it that lends a session for one transaction only, and hookonce needs sessions \
-         of its own, with settings, prepared statements, locks and LISTEN; give the server's own address, or set \
+        "{address}: a pooler in front of it uses transaction pooling, but hookonce needs sessions \
+         of its own, with settings, prepared statements, locks and LISTEN; use the server's own address, or set \
          `pool_mode = session` for this database, with `pool_size` at 14 for each node"
     ))
 }
 
-/// No answer, or none of PostgreSQL's.
+/// The error for no response, or an invalid one.
 fn unanswered(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     let cause = error.source();
     let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
@@ -157,8 +158,8 @@ fn unanswered(address: &PostgresUrl, error: &Error) -> StoreOpenError {
         let cause = cause.map_or(String::new(), ToString::to_string);
         let why = if cause.contains("does not support TLS") { "the server does not offer TLS" } else { &*cause };
         return StoreOpenError::Permanent(format!(
-            "{address}: no TLS ({why}); check `sslmode` in the URL: `verify-full` wants a certificate for this host that \
-             is trusted here or by `sslrootcert`, `disable` wants none"
+            "{address}: no TLS ({why}); check `sslmode` in the URL: `verify-full` needs a certificate for this host that \
+             is trusted here or by `sslrootcert`, `disable` needs none"
         ));
     }
     if text.contains("authentication") || text.contains("configuration") {
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_that_the_server_or_a_pooler_broke_off_may_be_written_and_one_that_was_refused_is_not() {
+    fn a_commit_interrupted_by_the_server_or_a_pooler_may_be_written_and_a_refused_one_is_not() {
         for code in ["08000", "08006", "08P01", "57P01", "57P02", "58000", "58030", "XX000", "40003"] {
             assert!(may_have_committed(&SqlState::from_code(code), Some(Severity::Error)), "{code}");
         }

@@ -1,4 +1,4 @@
-//! Reading all of a store, to copy it: a page of events in two round trips, with all that belongs to them.
+//! Reading a whole store, to copy it: a page of events in two round trips, with all that belongs to them.
 
 use super::pool::{PgConn, PgResult, ask};
 use super::queries;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
 const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.events where id = any($1) order by id");
-/// How large each event of a page is with all that belongs to it. Lengths are told without reading what is so long.
+/// The size of each event of a page with all that belongs to it. Lengths are read without reading the values.
 const SIZES: &str = "select e.id, coalesce((select coalesce(p.unpacked, octet_length(p.body)) from {schema}.payloads p \
      where p.event = e.id), 0) + coalesce((select octet_length(r.body)::bigint from {schema}.receipts r \
      where r.event = e.id), 0) + coalesce((select sum(octet_length(o.bytes))::bigint from {schema}.output o \
@@ -38,14 +38,14 @@ const REGISTERS: &str = "select key, value, ord, strict, event from {schema}.reg
      where key > $1 order by key limit $2";
 const SLOTS: &str = "select grp, event from {schema}.slots where grp > $1 order by grp limit $2";
 const IMPORTED: &str = "select key from {schema}.imported where key > $1 order by key limit $2";
-/// Counted where that is quick, else as the server last guessed.
+/// Counted if that is quick, else the server's last estimate.
 const ENTRIES: &str = "select case when c.reltuples > 1000000 then c.reltuples::bigint \
      else (select count(*) from {schema}.events) end + (select count(*) from {schema}.slots) + \
      (select count(*) from (select from {schema}.registers limit 1000000) r) + \
      (select count(*) from (select from {schema}.imported limit 1000000) i) \
      from pg_catalog.pg_class c where c.oid = '{schema}.events'::regclass";
 
-/// About how many entries there are.
+/// The approximate number of entries.
 pub(super) async fn entries(link: &mut PgConn) -> PgResult<u64> {
     let rows = link.query_all(&[ask!(ENTRIES)]).await?.remove(0);
     Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.map_or(0, i64::unsigned_abs))
@@ -69,7 +69,7 @@ pub(super) async fn export(link: &mut PgConn, from: CopyCursor, limit: usize) ->
                 }
                 last = Some(key);
             }
-            // A page of nothing but our own would look like the last one.
+            // A page with only the copy's own registers would look like the last one.
             if more == PageContinuation::No || !entries.is_empty() {
                 return Ok(ExportPage::page(from, entries, more));
             }
@@ -114,7 +114,7 @@ fn register(row: &Row) -> PgResult<Register> {
     })
 }
 
-/// Events with all that belongs to them, until there are enough bytes of bodies.
+/// Events with all that belongs to them, up to the byte limit.
 async fn events(link: &mut PgConn, from: CopyCursor, last: Option<EventId>, room: i64) -> PgResult<ExportPage> {
     let last = last.unwrap_or(EventId([0; 16])); // no event has this id
     let sizes = link.query_all(&[ask!(SIZES, PgUuid(last), room)]).await?.remove(0);

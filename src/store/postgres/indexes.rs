@@ -1,14 +1,14 @@
-//! Indexes on tables that may be large: built while nodes work, after this one is up. No lock that a claim waits for is
+//! Indexes on tables that may be large, built while nodes work, after this one is up. No lock that a claim waits for is
 //! held meanwhile.
 //!
 //! ```text
-//! missing, or in another form ─▶ create index concurrently, under a name of its own
-//!                                  └─▶ valid: takes the name of the one before, which is then dropped
+//! missing, or in another form ─▶ create index concurrently, under a temporary name
+//!                                  └─▶ valid: renamed to the name of the old one, which is then dropped
 //!                                  └─▶ left invalid by a crash: dropped, and built again
 //! ```
 //!
-//! One is built at a time, by one node or command: whoever has the advisory lock. One that cannot be built is dropped at
-//! once, and tried again later and later.
+//! One is built at a time, by the node or command that holds the advisory lock. An index that cannot be built is
+//! dropped at once, and tried again at growing intervals.
 
 use super::columns;
 use super::error;
@@ -26,31 +26,31 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 use tracing::{info, warn};
 
-/// The first number of the advisory lock of whoever builds; the second is [`SchemaName::number`].
+/// The first number of the advisory lock of the builder; the second is [`SchemaName::number`].
 const CLASS: i32 = 0x696e_6478; // "indx"
-/// How often a node asks whether another has finished. It has no connection for this in between.
+/// How often a node checks whether another has finished. It holds no connection in between.
 const LOCK_LOOK: Duration = Duration::from_secs(10);
-/// The same for a command that somebody waits for.
+/// The same for a command, which an operator waits for.
 const LOCK_LOOK_NOW: Duration = Duration::from_secs(1);
-/// The wait before it is tried again. It doubles as long as the server says no: each try may fill a disk.
+/// The wait before a retry. It doubles while the server refuses: each try may fill a disk.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The longest.
+/// The longest wait.
 const AGAIN_MAX: Duration = Duration::from_hours(1);
-/// A build takes as long as it takes, and waits for whoever still uses the table as it was.
+/// No timeouts: a build may take long, and waits for transactions that still use the table as it was.
 const TAKE_TIME: &str = "set statement_timeout = 0; set lock_timeout = 0";
 
-/// An index on `events` that should be there.
+/// An index on `events` that should exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct IndexSpec {
     name: String,
-    /// What it is made of.
+    /// The indexed columns and its condition.
     on: String,
-    /// How many columns or expressions that is: another number, or another method than a B-tree, is an index of an
-    /// earlier version.
+    /// The number of columns or expressions: an index with another number, or that is not a B-tree, is from an earlier
+    /// version.
     columns: i16,
 }
 
-/// Those of our own.
+/// The built-in indexes.
 fn own() -> Vec<IndexSpec> {
     let index = |name: &str, on: &str, columns| IndexSpec { name: name.into(), on: on.into(), columns };
     vec![
@@ -64,7 +64,7 @@ fn own() -> Vec<IndexSpec> {
     ]
 }
 
-/// Those of our own, and one for each field that an identity is made of.
+/// The built-in indexes, and one for each field that an identity uses.
 fn wanted(sources: &[DeclaredFields]) -> Vec<IndexSpec> {
     let fields = sources.iter().flat_map(|source| &source.fields).filter(|(_, identity)| *identity);
     let by_field = fields.filter_map(|(field, _)| {
@@ -80,12 +80,12 @@ fn wanted(sources: &[DeclaredFields]) -> Vec<IndexSpec> {
     all
 }
 
-/// Builds in the background, until everything is there or the store is closed.
+/// Builds indexes in the background, until all exist or the store is closed.
 #[derive(Default)]
 pub(super) struct IndexBuilder(Mutex<Option<AbortHandle>>);
 
 impl IndexBuilder {
-    /// Begins, in place of what was begun before.
+    /// Starts, replacing an earlier run.
     pub(super) fn begin(&self, pool: Arc<PgPool>, sources: &[DeclaredFields]) {
         let wanted = wanted(sources);
         let task = tokio::spawn(async move {
@@ -95,13 +95,13 @@ impl IndexBuilder {
                     Ok(IndexBuildOutcome::Built(_)) => return,
                     Ok(IndexBuildOutcome::Busy) => sleep(LOCK_LOOK).await,
                     Err(PgError::Said(error)) if columns::is_bearable(&error) => {
-                        let why = format!("indexes were not built: {}", error::server_message(&error));
+                        let why = format!("cannot build indexes: {}", error::server_message(&error));
                         return warn!(target: "hookonce", why, "index");
                     }
                     Err(failed) => {
                         again = if is_lasting(&failed) { again } else { AGAIN };
                         let why = failed.classify(error::PgCommitStage::Before).to_string();
-                        let why = format!("{why}; the next try is in {} s", again.as_secs());
+                        let why = format!("{why}; next try in {} s", again.as_secs());
                         warn!(target: "hookonce", why, "index");
                         sleep(again).await;
                         again = longer(again);
@@ -133,8 +133,8 @@ fn longer(wait: Duration) -> Duration {
     (wait * 2).min(AGAIN_MAX)
 }
 
-/// Would the same come of it if it were tried at once? The server said so, and it was not that it went away, was asked to
-/// stop, or had no connection to spare.
+/// Would an immediate retry fail, too? Yes if the server refused, unless it went away, was shutting down, or had no
+/// free connection.
 fn is_lasting(failed: &PgError) -> bool {
     let PgError::Said(error) = failed else { return false };
     let passes = |code: &SqlState| {
@@ -143,21 +143,21 @@ fn is_lasting(failed: &PgError) -> bool {
     error.code().is_some_and(|code| !passes(code))
 }
 
-/// What came of a try.
+/// The result of a try.
 enum IndexBuildOutcome {
-    /// Everything is there. These were built.
+    /// All indexes exist. These were built.
     Built(Vec<String>),
-    /// Another builds.
+    /// Another process is building.
     Busy,
 }
 
-/// Builds what is missing, unless another does.
+/// Builds what is missing, unless another process does.
 async fn build(pool: &PgPool, wanted: &[IndexSpec]) -> Result<IndexBuildOutcome, PgError> {
     let link = pool.connect().await?;
     Ok(build_over(&link.client, &link.schema(), wanted).await?)
 }
 
-/// The same over this connection, which is of no use for anything else afterwards.
+/// The same over this connection, which must not be used for anything else afterwards.
 async fn build_over(db: &Client, schema: &SchemaName, wanted: &[IndexSpec]) -> Result<IndexBuildOutcome, Error> {
     let mut missing = Vec::new();
     for index in wanted {
@@ -168,7 +168,7 @@ async fn build_over(db: &Client, schema: &SchemaName, wanted: &[IndexSpec]) -> R
     if missing.is_empty() {
         return Ok(IndexBuildOutcome::Built(Vec::new()));
     }
-    // Asked for, not waited for: a build waits for every statement that was there before it.
+    // Try the lock instead of waiting for it: a build waits for every statement that began before it.
     let lock = format!("select pg_try_advisory_lock({CLASS}, {})", schema.number());
     if !db.query_one(&lock, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(IndexBuildOutcome::Busy);
@@ -183,8 +183,8 @@ async fn build_over(db: &Client, schema: &SchemaName, wanted: &[IndexSpec]) -> R
     Ok(IndexBuildOutcome::Built(built))
 }
 
-/// Builds what these sources want and is missing, for a command that waits for it. Brings the names of what was built.
-/// The connection is of no use for anything else afterwards.
+/// Builds the missing indexes of these sources, for a command that waits for it. Returns the names of those built. The
+/// connection must not be used for anything else afterwards.
 pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[DeclaredFields]) -> Result<Vec<String>, Error> {
     let wanted = wanted(sources);
     let mut said = false;
@@ -194,20 +194,20 @@ pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[DeclaredFiel
             IndexBuildOutcome::Busy if said => {}
             IndexBuildOutcome::Busy => {
                 said = true;
-                info!(target: "hookonce", why = "another builds indexes; it is waited for", "index");
+                info!(target: "hookonce", why = "waiting for another process that builds indexes", "index");
             }
         }
         sleep(LOCK_LOOK_NOW).await;
     }
 }
 
-/// An index as it is.
+/// The state of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IndexState {
     Missing,
-    /// A crash, or an error, ended its build.
+    /// Its build was ended by a crash or an error.
     Invalid,
-    /// As an earlier version made it.
+    /// As an earlier version built it.
     Other,
     Fits,
 }
@@ -225,7 +225,7 @@ async fn form(db: &Client, schema: &SchemaName, name: &str, columns: i16) -> Res
     })
 }
 
-/// The names of an index while it is built, and once another has taken its place.
+/// The temporary names of an index: while it is built, and once it is replaced.
 fn names_beside(index: &IndexSpec) -> [String; 2] {
     let digest = hex::encode(&Digest::of(index.name.as_bytes()).0[..8]);
     [format!("events_new_{digest}"), format!("events_old_{digest}")]
@@ -240,7 +240,7 @@ async fn is_finished(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Res
     Ok(finished)
 }
 
-/// Builds an index, if it is missing, and drops what is left beside it. Says whether it was built.
+/// Builds an index if it is missing, and drops leftovers. Returns whether it was built.
 async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<bool, Error> {
     let [new, old] = names_beside(index);
     let drop = async |name: &str| db.batch_execute(&format!("drop index concurrently if exists {name}")).await;
@@ -249,27 +249,27 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         let began = std::time::Instant::now();
         let made = form(db, schema, &new, index.columns).await?;
         if made != IndexState::Fits {
-            info!(target: "hookonce", name = index.name, why = "it is being built", "index");
+            info!(target: "hookonce", name = index.name, why = "building", "index");
             drop(&schema.relation(&new)).await?;
             let IndexSpec { on, .. } = index;
             let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
             if let Err(error) = db.batch_execute(&create).await {
-                // What there is of it takes room on the disk, and every write keeps it up. Over a connection that is
-                // gone the next try does this.
+                // What exists of it takes disk space, and every write maintains it. If the connection is gone, the next
+                // try drops it.
                 drop(&schema.relation(&new)).await.unwrap_or_default();
                 return Err(error);
             }
         }
         take_place(db, schema, index, [&new, &old]).await?;
         let took_ms = log::millis(began.elapsed());
-        info!(target: "hookonce", name = index.name, why = "it is built", took_ms, "index");
+        info!(target: "hookonce", name = index.name, why = "built", took_ms, "index");
     }
     drop(&schema.relation(&new)).await?;
     drop(&schema.relation(&old)).await?;
     Ok(missing)
 }
 
-/// Gives the new index the name of the one before. Nobody waits for this, and at no time is there none.
+/// Renames the new index to the name of the old one. This blocks no statement, and there is always one of them.
 async fn take_place(db: &Client, schema: &SchemaName, index: &IndexSpec, [new, old]: [&str; 2]) -> Result<(), Error> {
     db.batch_execute(&format!("drop index concurrently if exists {}", schema.relation(old))).await?;
     let [name, new] = [&index.name, new].map(|name| schema.relation(name));
@@ -280,8 +280,7 @@ async fn take_place(db: &Client, schema: &SchemaName, index: &IndexSpec, [new, o
     .await
 }
 
-/// One line for each index that these sources want and that is being built, is not valid, or is not there yet: for
-/// people.
+/// One line for each index of these sources that is being built, invalid, or missing.
 pub async fn unfinished(
     db: &Client,
     schema: &SchemaName,
@@ -295,7 +294,7 @@ pub async fn unfinished(
                left join pg_stat_progress_create_index p on p.index_relid = i.indexrelid \
                where n.nspname = $1 and t.relname in ('events', 'keys') and not i.indisvalid order by c.relname";
     let who = match migrate {
-        MigrationMode::Auto => "a node that runs, or the next that starts, builds it; so does `hookonce migrate up`",
+        MigrationMode::Auto => "a running node, or the next one to start, builds it; so does `hookonce migrate up`",
         MigrationMode::Manual => "run `hookonce migrate up` to build it",
     };
     let mut lines = Vec::new();
@@ -334,7 +333,7 @@ mod tests {
         assert_eq!(
             names,
             ["events_due", "events_due_part", "events_id_end", "events_field_tag"],
-            "`state` is a column of its own"
+            "`state` is a built-in column"
         );
     }
 
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_cannot_be_built_is_tried_less_and_less_often() {
+    fn an_index_that_cannot_be_built_is_retried_less_and_less_often() {
         let waits: Vec<_> = std::iter::successors(Some(AGAIN), |wait| Some(longer(*wait))).take(11).collect();
         let seconds: Vec<_> = waits.iter().map(Duration::as_secs).collect();
         assert_eq!(seconds, [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600, 3_600]);

@@ -1,5 +1,5 @@
-//! Lists for people, a page at a time. One condition leads through an index in the order of ids, the others are looked
-//! at on the way, through so many events; the next page goes on from there.
+//! Lists of events, a page at a time. One condition selects an index in the order of ids, the others filter a limited
+//! number of events; the next page continues from there.
 
 use super::columns;
 use super::pool::{PgConn, PgParam, PgResult, ask};
@@ -13,12 +13,13 @@ use std::fmt::Write as _;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row, Transaction};
 
-/// Waiting and running events that are counted one by one.
+/// Maximum number of waiting and running events that are counted.
 const OPEN_COUNTED_MAX: i64 = 100_000;
-/// A field's value that more events have does not lead: the newest events are looked through as soon.
+/// A field's value with more events than this is not used as the indexed condition: scanning the newest events is as
+/// fast.
 const FIELD_LEADS_MAX: i64 = 2_000;
 
-/// The plan is made for these values: a person's question is asked once.
+/// Plans for the given values: a user's query runs once.
 const PLANNED_FOR_THIS: &str = "set local plan_cache_mode = force_custom_plan";
 /// A zero byte in a field, which PostgreSQL's text cannot hold: only Rust can tell what such an event matches. There is
 /// an index of them.
@@ -40,16 +41,16 @@ impl<'a> SqlCondition<'a> {
     }
 }
 
-/// How those that match are found.
+/// How the matching events are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListStrategy {
-    /// In the order of ids, through at most so many.
+    /// In the order of ids, scanning a limited number.
     Window,
-    /// All that lead are few: they are taken, and put in order.
+    /// The indexed condition matches few: they are all read and sorted.
     Few,
 }
 
-/// A question to be asked: what leads, and what is looked at on the way.
+/// A query: the indexed conditions and the filters.
 struct PgListQuery<'a> {
     way: ListStrategy,
     lead: Vec<SqlCondition<'a>>,
@@ -65,7 +66,7 @@ impl<'a> PgListQuery<'a> {
         self.aside.push(SqlCondition::of(parts, values));
     }
 
-    /// The newest that match, at most so many.
+    /// The newest matches, at most `limit`.
     fn sql(&self, schema: &SchemaName, limit: usize) -> String {
         let mut used = 0;
         let (lead, aside) = (joined(&self.lead, &mut used), joined(&self.aside, &mut used));
@@ -85,7 +86,7 @@ impl<'a> PgListQuery<'a> {
         }
     }
 
-    /// The last id that such a look comes to, if it does not come to the end.
+    /// The last id of such a scan, if it does not reach the end.
     fn last(&self, schema: &SchemaName) -> String {
         let lead = joined(&self.lead, &mut 0);
         format!(
@@ -111,7 +112,7 @@ fn values_of<'v, 'a: 'v>(conditions: impl Iterator<Item = &'v SqlCondition<'a>>)
     conditions.flat_map(|one| &one.values).map(|value| &**value as _).collect()
 }
 
-/// Conditions as one text, each value with its number.
+/// Conditions as one text, with numbered parameters.
 fn joined(conditions: &[SqlCondition<'_>], used: &mut usize) -> String {
     let mut text = String::from("true");
     for SqlCondition { parts, .. } in conditions {
@@ -127,7 +128,7 @@ fn joined(conditions: &[SqlCondition<'_>], used: &mut usize) -> String {
     text
 }
 
-/// One page of those that match, all of one moment.
+/// One page of matches, in one snapshot.
 pub(super) async fn page(link: &mut PgConn, listing: &EventQuery) -> PgResult<EventPage> {
     let schema = link.schema();
     let tx = link.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
@@ -148,7 +149,7 @@ async fn questions<'a>(
 ) -> PgResult<Vec<PgListQuery<'a>>> {
     for (at, (name, value)) in listing.fields.iter().enumerate() {
         if listing.superseded_by.is_none() && leads(tx, schema, name, value).await? {
-            // What the index cannot hold is looked for beside it.
+            // What the index cannot hold is searched separately.
             let mut odd = question(listing, Some(at));
             odd.way = ListStrategy::Window;
             odd.lead[0] = SqlCondition::plain(ZERO);
@@ -159,8 +160,8 @@ async fn questions<'a>(
     Ok(vec![question(listing, None)])
 }
 
-/// Is there an index by this field, and do few have this value? An index of the first release is of the whole value, and
-/// no use for the beginning of it.
+/// Is there an index by this field, and do few events have this value? An index of the first release holds the whole
+/// value, and cannot be used for its prefix.
 async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &str) -> PgResult<bool> {
     let Some(index) = columns::index(schema, name).filter(|_| !value.contains('\0')) else { return Ok(false) };
     let valid = "select exists (select from pg_index i join pg_class c on c.oid = i.indexrelid \
@@ -176,13 +177,13 @@ async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &st
     Ok(tx.query_one(&sql, &[&begin_of(value)]).await?.try_get::<_, i64>(0)? < FIELD_LEADS_MAX)
 }
 
-/// As much of a field's value as its index holds.
+/// The prefix of a field's value that its index holds.
 fn begin_of(value: &str) -> &str {
     let end = value.char_indices().nth(columns::INDEXED_LETTERS).map_or(value.len(), |(at, _)| at);
     &value[..end]
 }
 
-/// What is to be asked, led by the field at this place, or by the most telling of the others.
+/// The query for a listing, using the index of the field at this position, or the most selective of the others.
 fn question(listing: &EventQuery, field: Option<usize>) -> PgListQuery<'_> {
     let mut asked = PgListQuery { way: ListStrategy::Window, lead: Vec::new(), aside: Vec::new() };
     let (state, mut led) = (listing.state.as_deref(), true);
@@ -235,7 +236,7 @@ fn question(listing: &EventQuery, field: Option<usize>) -> PgListQuery<'_> {
     asked
 }
 
-/// A field that does not lead.
+/// Filters by a field without using its index.
 fn inside<'a>(asked: &mut PgListQuery<'a>, name: &'a str, value: &'a str) {
     if name.contains('\0') || value.contains('\0') {
         return asked.aside(&[ZERO], Vec::new());
@@ -244,8 +245,8 @@ fn inside<'a>(asked: &mut PgListQuery<'a>, name: &'a str, value: &'a str) {
     asked.aside(&[&begin, "::text = ", "::text end"], vec![Box::new(name), Box::new(value)]);
 }
 
-/// What may hold this text. `fields` is JSON: of a text with letters that are escaped there, the longest part without
-/// them is looked for, and the whole by `finds_inside`.
+/// Filters by text. `fields` is JSON: of a text with characters that are escaped there, the longest part without them
+/// is searched, and the whole by `finds_inside`.
 fn mentions(asked: &mut PgListQuery<'_>, text: &str) {
     let text = text.to_ascii_lowercase();
     let parts = text.split(|letter: char| letter.is_control() || matches!(letter, '"' | '\\'));
@@ -267,7 +268,8 @@ fn mentions(asked: &mut PgListQuery<'_>, text: &str) {
 const COUNT_OPEN: &str = "select state, count(*) from (select state from {schema}.events where ended_at is null limit $1) open \
                           group by state";
 const COUNT_DEAD: &str = "select count(*) from (select 1 from {schema}.events where state = 'dead' limit $1) dead";
-/// A table that the server takes for larger is not counted: that reads all of it. What the server takes it for is told.
+/// A table that the server estimates as larger is not counted, because that reads all of it. The estimate is returned
+/// instead.
 const COUNTED_MAX: i64 = 200_000;
 const COUNT_ALL: &str = "select case when about < $1 then (select count(*) from {schema}.events) else about end, about >= $1 \
                          from (select reltuples::bigint as about from pg_class where oid = '{schema}.events'::regclass) events";
@@ -280,8 +282,8 @@ const OLDEST: &str = concat!(
     ", version from {schema}.events where ended_at is null and state = 'waiting' order by id limit 1"
 );
 
-/// How many there are, all at one moment: those that are open one by one, those that are over by what the indexes hold,
-/// and where that are too many, by what the server takes them for.
+/// The counts, in one snapshot: open events are counted, ended ones computed from the indexes, and if there are too
+/// many, estimated by the server.
 pub(super) async fn census(link: &mut PgConn) -> PgResult<EventCounts> {
     let asks = [
         ask!("begin isolation level repeatable read, read only"),

@@ -1,4 +1,4 @@
-//! PostgreSQL: a store that many nodes share.
+//! The PostgreSQL store, which many nodes share.
 //!
 //! ```text
 //! claim, advance, … ─▶ optimistic (the rules) ─▶ read records              read.rs
@@ -8,10 +8,10 @@
 //! other nodes       ◀──── listen, notify ────────▶ other nodes             notify.rs
 //! ```
 //!
-//! Every statement of ours names the schema that the store lives in (`{schema}.events`); sessions keep the user's own
-//! `search_path`, under which the user's statements run.
+//! Every statement of ours names the store's schema (`{schema}.events`); sessions keep the user's own `search_path`,
+//! under which the user's statements run.
 //!
-//! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
+//! No rule is written in SQL. The server's clock is the store's; a commit is on its disk before any response is sent.
 
 pub(crate) mod batch_writes;
 pub(crate) mod columns;
@@ -71,7 +71,7 @@ use tokio_postgres::Client;
 use tracing::warn;
 use url::{DurabilityCheck, PostgresUrl};
 
-/// The oldest server there may be: 13.
+/// The oldest supported server: 13.
 const SERVER_MIN: i32 = 130_000;
 
 /// How a store is opened.
@@ -79,18 +79,18 @@ const SERVER_MIN: i32 = 130_000;
 pub struct PostgresOptions {
     /// The store's clock; [`StoreClock::server`] outside of tests.
     pub clock: StoreClock,
-    /// What is done about the schema.
+    /// How the schema is treated.
     pub schema: SchemaMode,
 }
 
-/// What is done about a schema that is older than this binary.
+/// The treatment of a schema that is older than this binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchemaMode {
-    /// It is brought up to date, and its indexes are built.
+    /// It is migrated, and its indexes are built.
     Auto,
-    /// It is left alone: a person runs `hookonce migrate up`.
+    /// It is left alone: an operator runs `hookonce migrate up`.
     Manual,
-    /// The same, and nothing at all is written: for commands that only look.
+    /// The same, and nothing at all is written: for commands that only read.
     Read,
 }
 
@@ -103,7 +103,7 @@ pub struct PostgresStore {
     pen: tokio::sync::Mutex<()>,
     builder: indexes::IndexBuilder,
     schema: SchemaMode,
-    /// Leaves marks until the store is closed.
+    /// Writes marks until the store is closed.
     _marker: Option<PgMarkTask>,
 }
 
@@ -117,7 +117,7 @@ impl PostgresStore {
         Self::open_as(url, options, session).await
     }
 
-    /// Opens it to copy from it, or into it.
+    /// Opens it as the source or target of a copy.
     pub async fn open_to_copy(url: &str, options: PostgresOptions) -> Result<Self, StoreOpenError> {
         Self::open_as(url, options, PgSessionMode::Copies).await
     }
@@ -128,7 +128,7 @@ impl PostgresStore {
         let mut link = pool.open().await?;
         fit_server(&pool, &mut link, options.schema).await?;
         let schema = locate(&pool, &link).await?;
-        // Before the version is read: from here on nobody takes a version back.
+        // Before the version is read: from here on no migration can be undone.
         if session != PgSessionMode::Reads {
             let told = sessions::hold_schema_lock(&link.client, &schema).await;
             told.map_err(|error| error::cannot_tell(&pool.address, &error))?;
@@ -154,8 +154,8 @@ impl PostgresStore {
         self.pool.lend(purpose).await
     }
 
-    /// What tells this store from others, whoever connects to it: every server that the URL names, the database, and the
-    /// schema if it is not the usual one.
+    /// The server and the name of this store, independent of the user: every server that the URL names, the database,
+    /// and the schema if it is not the default.
     pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
         let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let other = address.schema.as_ref().filter(|schema| **schema != SchemaName::default());
@@ -163,8 +163,8 @@ impl PostgresStore {
         Ok((format!("{}{of}", address.place()), format!("{}{of}", address.database())))
     }
 
-    /// A connection of one's own to the database that this URL names, and the schema of the store there: for commands
-    /// that change its tables.
+    /// A separate connection to the database that this URL names, and the schema of the store there: for commands that
+    /// change its tables.
     pub async fn connect(url: &str) -> Result<(Client, SchemaName), StoreOpenError> {
         let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Writes);
@@ -173,8 +173,8 @@ impl PostgresStore {
         Ok((link.client, schema))
     }
 
-    /// Moves the store of the database that this URL names to another schema. Brings the connection, and where the store
-    /// was; `None`: it is there already. No node may run.
+    /// Moves the store of the database that this URL names to another schema. Returns the connection and the former
+    /// schema, or `None` if it is there already. No node may run.
     pub async fn relocate(url: &str, to: &SchemaName) -> Result<(Client, Option<SchemaName>), StoreOpenError> {
         let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Writes);
@@ -182,7 +182,7 @@ impl PostgresStore {
         let said = |why: String| StoreOpenError::Permanent(format!("{}: {why}", pool.address));
         let from = match migrations::locate(&client, pool.address.schema.as_ref()).await {
             Ok(located) => located.schema,
-            // Whoever names the new schema in the URL already means the store that is to be moved there.
+            // A URL that already names the new schema means the store that is to be moved there.
             Err(migrations::PgMigrationError::Conflict(SchemaConflictError::Elsewhere { named, found }))
                 if named == *to =>
             {
@@ -196,7 +196,7 @@ impl PostgresStore {
         let applied = migrations::applied(&client, &from).await;
         if applied.map_err(|error| error::cannot_open(&pool.address, &error))?.is_empty() {
             return Err(said(format!(
-                "there is no store to move; to begin one in schema {to}, add `schema={}` to the URL and run \
+                "there is no store to move; to create one in schema {to}, add `schema={}` to the URL and run \
                  `hookonce migrate up`",
                 to.as_str()
             )));
@@ -208,12 +208,12 @@ impl PostgresStore {
         }
     }
 
-    /// Does this URL name the schema, or mean it where it names none?
+    /// Does this URL name the schema, explicitly or by default?
     pub fn names(url: &str, schema: &SchemaName) -> bool {
         PostgresUrl::parse(url).is_ok_and(|address| address.schema.unwrap_or_default() == *schema)
     }
 
-    /// What the schema of the database that this URL names lacks; nothing of it is changed.
+    /// The migrations that the database of this URL lacks. Changes nothing.
     pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, StoreOpenError> {
         let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Reads);
@@ -235,7 +235,7 @@ impl PostgresStore {
         Ok(written)
     }
 
-    /// Asks something of one connection that writes nothing, or what does no harm if it is written again.
+    /// Runs a query that writes nothing, or whose repetition is harmless.
     async fn look<T>(
         &self,
         purpose: PgConnPurpose,
@@ -251,7 +251,7 @@ impl PostgresStore {
     }
 }
 
-/// Refuses servers that cannot keep what is promised; brings their clock.
+/// Refuses servers that cannot guarantee durability, and reads their clock.
 async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Result<(), StoreOpenError> {
     let sql = "select current_setting('server_version_num')::int, current_setting('fsync'), \
                current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version')";
@@ -262,22 +262,22 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
         return ever(format!("it is PostgreSQL {}; hookonce needs 13 or newer", row.get::<_, &str>(4)));
     }
     if row.get::<_, bool>(3) && schema != SchemaMode::Read {
-        return ever("it is a replica, which cannot be written to; give the URL of the primary".into());
+        return ever("it is a read-only replica; use the URL of the primary".into());
     }
-    for (place, name, loses) in [(1, "fsync", "a crash can lose"), (2, "full_page_writes", "a crash can tear")] {
+    for (place, name, loses) in [(1, "fsync", "a crash can lose"), (2, "full_page_writes", "a crash can corrupt")] {
         if row.get::<_, &str>(place) != "off" || schema == SchemaMode::Read {
             continue;
         }
         if address.durability == DurabilityCheck::Operator {
             let why = format!(
-                "{address} runs with `{name} = off`: {loses} what senders were told is safe, unless the service is \
+                "{address} runs with `{name} = off`: {loses} what was acknowledged to senders, unless the service is \
                  durable by other means, as `durable=yes` in the URL says"
             );
             warn!(target: "hookonce", why, "store");
             continue;
         }
         return ever(format!(
-            "it runs with `{name} = off`: {loses} what senders were told is safe; set `{name} = on` in \
+            "it runs with `{name} = off`: {loses} what was acknowledged to senders; set `{name} = on` in \
              postgresql.conf and reload it. Where the service keeps what it has committed by other means, add \
              `durable=yes` to the URL"
         ));
@@ -285,7 +285,7 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
     Ok(())
 }
 
-/// Brings the store's schema up to date, or sees that it is.
+/// Migrates the store's schema, or checks it.
 async fn fit_schema(
     pool: &PgPool,
     link: &mut PgConn,
@@ -312,7 +312,7 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
     Ok(schema)
 }
 
-/// Why a schema was left as it is.
+/// The error for a schema that was not migrated.
 fn left(pool: &PgPool, problem: migrations::PgMigrationError) -> StoreOpenError {
     match problem {
         migrations::PgMigrationError::Postgres(error) => error::cannot_open(&pool.address, &error),
@@ -342,7 +342,7 @@ impl StoreBackend for PostgresStore {
         })
     }
 
-    /// Those that come while others are written wait, and are written together.
+    /// Notes that arrive during a write are collected and written together.
     fn note_duplicates(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let held = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         held().extend(notes);
@@ -507,7 +507,7 @@ impl Inspect for PostgresStore {
     }
 
     fn declare(&self, sources: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
-        // Who may change the schema by itself may also build its indexes; else `hookonce migrate up` does.
+        // A node that may change the schema may also build its indexes; otherwise `hookonce migrate up` does.
         if self.schema == SchemaMode::Auto {
             self.builder.begin(self.pool.clone(), &sources);
         }

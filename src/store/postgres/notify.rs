@@ -1,7 +1,7 @@
-//! What nodes tell each other through the server, so that nobody waits for the next look. Only hints: they go out
-//! after the commit, on a connection of their own, because the server lets commits that notify through one by one;
-//! what does not fit is left out. All stores of a database share the channel `hookonce`, as in the first release, and
-//! each hint names the schema of its store.
+//! Notifications between nodes through the server, so that no node waits for its next poll. They are only hints: they
+//! are sent after the commit, on a separate connection, because the server serializes commits that notify; what does
+//! not fit is dropped. All stores of a database share the channel `hookonce`, as in the first release, and each hint
+//! names the schema of its store.
 
 use super::pool::PgPool;
 use super::sessions;
@@ -17,18 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{broadcast, mpsc};
 use tokio_postgres::{AsyncMessage, Error};
 
-/// Hints that wait to be sent; one more is dropped.
+/// Maximum number of hints waiting to be sent; further ones are dropped.
 const WAITING_MAX: usize = 1024;
-/// Hints that a listener may fall behind by.
+/// How many hints a listener may fall behind by.
 const HEARD_MAX: usize = 1024;
-/// How long hints gather before they are sent.
+/// How long hints are collected before they are sent.
 const GATHER: Duration = Duration::from_millis(5);
-/// How long to wait before the connection is made again.
+/// The wait before reconnecting.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What the server takes in one notification.
+/// PostgreSQL's limit for one notification.
 const PAYLOAD_MAX: usize = 7_900;
 
-/// What is told, and what is heard.
+/// Sends and receives hints.
 pub(super) struct PostgresNotifier {
     listens: AtomicBool,
     out: mpsc::Sender<NotifierCommand>,
@@ -36,14 +36,14 @@ pub(super) struct PostgresNotifier {
 }
 
 enum NotifierCommand {
-    /// To the others.
+    /// Send these to the other nodes.
     Tell(Vec<ChangeHint>),
-    /// By us: somebody listens.
+    /// Start listening.
     Listen,
 }
 
 impl PostgresNotifier {
-    /// Nothing is connected before there is something to say, or somebody to hear it.
+    /// Connects only once there is something to send, or a listener.
     pub(super) fn start(pool: Arc<PgPool>) -> Self {
         let (out, said) = mpsc::channel(WAITING_MAX);
         let heard = broadcast::Sender::new(HEARD_MAX);
@@ -53,7 +53,7 @@ impl PostgresNotifier {
 
     pub(super) fn tell(&self, hints: Vec<ChangeHint>) {
         if !hints.is_empty() {
-            // They will look by themselves.
+            // If it is full, the other nodes find it by polling.
             self.out.try_send(NotifierCommand::Tell(hints)).unwrap_or_default();
         }
     }
@@ -66,13 +66,13 @@ impl PostgresNotifier {
     }
 }
 
-/// Ends when the store does.
+/// Ends when the store is closed.
 async fn run(pool: Arc<PgPool>, mut said: mpsc::Receiver<NotifierCommand>, heard: broadcast::Sender<ChangeHint>) {
     let Some(mut first) = said.recv().await else { return };
     loop {
         match session(&pool, first, &mut said, &heard).await.unwrap_or(NotifierSessionEnd::Lost) {
             NotifierSessionEnd::Closed => return,
-            // What was missed meanwhile is found by looking.
+            // What was missed meanwhile is found by polling.
             NotifierSessionEnd::Lost => tokio::time::sleep(AGAIN).await,
         }
         while said.try_recv().is_ok() {}
@@ -89,7 +89,7 @@ enum NotifierSessionEnd {
     Lost,
 }
 
-/// One connection's life.
+/// The lifetime of one connection.
 async fn session(
     pool: &PgPool,
     first: NotifierCommand,
@@ -101,7 +101,7 @@ async fn session(
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let AsyncMessage::Notification(said) = message {
-                // A full channel is one that somebody will empty: the rest is found by looking.
+                // If the channel is full, the rest is found by polling.
                 told.try_send(said).unwrap_or_default();
             }
         }
@@ -139,7 +139,7 @@ async fn session(
     }
 }
 
-/// All of these in one notification; `None`: there is nothing to say.
+/// All of these in one notification; `None` if there is nothing to send.
 fn payload(waiting: &mut Vec<NotifierCommand>, schema: &SchemaName) -> Option<String> {
     let tell = |said| match said {
         NotifierCommand::Tell(hints) => hints,
@@ -158,7 +158,7 @@ fn payload(waiting: &mut Vec<NotifierCommand>, schema: &SchemaName) -> Option<St
     (!hints.is_empty()).then_some(if text.len() > PAYLOAD_MAX { String::new() } else { text })
 }
 
-/// What a notification says. Anybody may have sent it: what cannot be read is only a reason to look. The first release
+/// Decodes a notification. Any client may have sent it: an invalid one is only a reason to poll. The first release
 /// names no schema.
 fn read(payload: &str, schema: &SchemaName) -> Vec<ChangeHint> {
     let Ok(said) = serde_json::from_str::<Json>(payload) else { return vec![ChangeHint::Missed] };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_come_out_as_they_went_in_once_and_too_many_are_much() {
+    fn hints_survive_a_round_trip_once_and_too_many_become_missed() {
         let due = ChangeHint::Due { source: "a\"é".into(), route: "1".into() };
         let ended = ChangeHint::Ended(EventId([7; 16]));
         check(&[ended.clone(), due.clone()], &[due, ended]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_of_another_store_is_not_for_us_and_one_of_the_first_release_is() {
+    fn a_hint_of_another_store_is_ignored_and_one_of_the_first_release_is_not() {
         let told = payload(
             &mut vec![NotifierCommand::Tell(vec![ChangeHint::Ended(EventId([7; 16]))])],
             &SchemaName::default(),

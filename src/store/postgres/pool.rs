@@ -1,5 +1,5 @@
-//! A few connections to the server. One whose question was given up or failed is dropped, never used again: who knows
-//! what it would answer next.
+//! The connection pool. A connection whose query was abandoned or failed is dropped and never used again, because its
+//! next response is unpredictable.
 
 use super::data_loss::PgDataLossDetector;
 use super::error;
@@ -22,20 +22,20 @@ use tokio_postgres::{Client, Error, Row, Statement};
 
 /// Connections of one node.
 const LINKS: usize = 8;
-/// Of these, how many those who only look may have: the others are for claims.
+/// How many of these may be used for reads: the others are for claims.
 const LINKS_FOR_LOOKS: usize = 6;
-/// Beside these, how many may run statements of the user's, so that slow ones keep nobody from claiming.
+/// Additional connections for the user's statements, so that slow ones delay no claim.
 const LINKS_FOR_EFFECTS: usize = 4;
-/// How long to wait for a connection of our own while the server has no other to spare.
+/// How long to wait for one of our own connections while the server has no other to spare.
 const SPARE_TIME: Duration = Duration::from_secs(2);
-/// How often a new one is asked for meanwhile, at the start.
+/// How often a new one is tried meanwhile, at the start.
 const SPARE_LOOK: Duration = Duration::from_millis(50);
-/// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
-/// Tests have less patience.
+/// Timeout of a response, after which the connection is dropped. A server that hangs does not respond at all. Shorter
+/// in tests.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 20 });
 
-/// What the promises rest on, and limits for what hangs. Plans are made once, for arrays of any length, over tables
-/// that may have been empty then.
+/// The settings that durability depends on, and limits for what hangs. Plans are made once, for arrays of any length,
+/// over tables that may have been empty then.
 pub(super) const SESSION: &str = "set synchronous_commit = on; set statement_timeout = '15s'; set lock_timeout = '10s'; \
     set idle_in_transaction_session_timeout = '20s'; set client_min_messages = warning; \
     set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off; \
@@ -43,39 +43,39 @@ pub(super) const SESSION: &str = "set synchronous_commit = on; set statement_tim
     select set_config('idle_session_timeout', '0', false) where current_setting('idle_session_timeout', true) is not null";
 const READ_ONLY: &str = "set default_transaction_read_only = on";
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PgConnPurpose {
-    /// Claims and changes: somebody waits for the answer.
+    /// Claims and transitions: a request waits for the response.
     Write,
     /// Everything else.
     Look,
-    /// Changes with a statement of the user's. What that may have set stays on connections of its own.
+    /// Transitions with the user's statement. What that may have set stays on separate connections.
     Effect,
 }
 
-/// May a session write?
+/// Whether a session may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PgSessionMode {
     /// It may.
     Writes,
-    /// It may, and is no node's: everything is copied from the store, or into it.
+    /// It may, but is not a node's: it copies the store, as source or target.
     Copies,
     /// It only reads.
     Reads,
 }
 
-/// The connections.
+/// The pool.
 pub(super) struct PgPool {
     pub(super) address: PostgresUrl,
-    /// Where the store is; empty until it was looked for.
+    /// The schema of the store; empty until it was located.
     schema: Arc<OnceLock<SchemaName>>,
     session: PgSessionMode,
     idle: Mutex<Vec<PgConn>>,
     used: Mutex<Vec<PgConn>>,
     links: Semaphore,
     looks: Semaphore,
-    /// Who comes for a connection to run a statement has one of these places.
+    /// Permits for the connections that run statements.
     pub(super) effects: SqlPermits,
     /// What is known of the database: a server that lacks it is not used.
     pub(super) fence: PgDataLossDetector,
@@ -94,17 +94,17 @@ impl PgPool {
         Self { address, schema, session, idle, used, links, looks, effects, fence, links_out, effects_out, freed }
     }
 
-    /// From now on statements name this schema, also those of connections that are open.
+    /// Sets the schema for all statements, including those of open connections.
     pub(super) fn use_schema(&self, schema: SchemaName) {
-        self.schema.set(schema).expect("a store is looked for once");
+        self.schema.set(schema).expect("a store is located once");
     }
 
     /// The schema of the store.
     pub(super) fn schema(&self) -> SchemaName {
-        self.schema.get().expect("the store was found before it is used").clone()
+        self.schema.get().expect("the store is located before it is used").clone()
     }
 
-    /// A connection that nobody uses, or a new one.
+    /// An idle connection, or a new one.
     pub(super) async fn lend(&self, purpose: PgConnPurpose) -> Result<PooledConn<'_>, StoreError> {
         let closed = |_| StoreError::Down("the store is closed".into());
         self.fence.holds()?;
@@ -121,7 +121,7 @@ impl PgPool {
         Ok(PooledConn { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
     }
 
-    /// One that is idle, else a new one. Where the server has none to spare, those of ours who have one are waited for.
+    /// An idle connection, else a new one. If the server has none to spare, waits for one of ours to be returned.
     async fn link(&self, purpose: PgConnPurpose) -> Result<PgConn, PgError> {
         let patience = Instant::now() + SPARE_TIME;
         let mut refused = None;
@@ -145,13 +145,13 @@ impl PgPool {
         }
     }
 
-    /// How many are lent.
+    /// How many are in use.
     fn out(&self, purpose: PgConnPurpose) -> &AtomicUsize {
         if purpose == PgConnPurpose::Effect { &self.effects_out } else { &self.links_out }
     }
 
-    /// The first connection, with sentences for people if there is none. Before anything is set on it, it is seen that it
-    /// has a session of its own, as the URL asks for it.
+    /// The first connection, with errors for operators. Before anything is set on it, it is checked that it has a
+    /// session of its own, as the URL requests it.
     pub(super) async fn open(&self) -> Result<PgConn, StoreOpenError> {
         let opened = tokio::time::timeout(ANSWER_TIME, self.open_now()).await;
         opened.unwrap_or_else(|_| Err(self.cannot_open(PgError::Silent)))
@@ -175,7 +175,7 @@ impl PgPool {
         }
     }
 
-    /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
+    /// A new connection, ready for queries. A server that hangs accepts the connection and does not respond.
     pub(super) async fn connect(&self) -> Result<PgConn, PgError> {
         let connected = async { self.begin(dial(&self.address, sessions::NAME).await?).await };
         tokio::time::timeout(ANSWER_TIME, connected).await.map_err(|_| PgError::Silent)?
@@ -205,7 +205,7 @@ impl PgPool {
         }
     }
 
-    /// Whether this connection is open, and leads to the server that is the primary now.
+    /// Whether this connection is open, and leads to the current primary.
     fn is_usable(&self, link: &PgConn) -> bool {
         !link.client.is_closed() && self.fence.is_current(link)
     }
@@ -216,17 +216,17 @@ impl PgPool {
     }
 }
 
-/// A connection by this `application_name`, with nothing set on it.
+/// A connection with this `application_name`, with nothing set on it.
 async fn dial(address: &PostgresUrl, name: &str) -> Result<Client, Error> {
     let mut config = address.config.clone();
     let (client, connection) = config.application_name(name).connect(address.tls.clone()).await?;
-    // It ends with its client; why it ended early is told to whoever asks it.
+    // It ends with its client; the queries on it report why it ended early.
     tokio::spawn(connection);
     Ok(client)
 }
 
-/// The same before this process has one to wait for. A server that is full may just be about to end connections that
-/// this process, or the one before it, has closed.
+/// The same before this process has a connection to wait for. A full server may just be closing connections of this
+/// process or its predecessor.
 pub(super) async fn dial_at_start(address: &PostgresUrl, name: &str) -> Result<Client, Error> {
     let patience = Instant::now() + SPARE_TIME;
     loop {
@@ -242,20 +242,20 @@ fn is_full(error: &Error) -> bool {
     error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS)
 }
 
-/// One connection, with the statements it has prepared.
+/// One connection, with its prepared statements.
 pub(super) struct PgConn {
     pub(super) client: Client,
     schema: Arc<OnceLock<SchemaName>>,
     statements: HashMap<&'static str, Statement>,
-    /// The same for those of the user's.
+    /// The same for the user's statements.
     pub(super) user_statements: HashMap<Arc<str>, Statement>,
-    /// It has a question open, and is not used again.
+    /// A query is unfinished: the connection is not used again.
     pub(super) poisoned: bool,
-    /// The timeline of its server when it was connected to, where that tells.
+    /// The timeline of its server at connect time, if the server reports it.
     pub(super) timeline: Option<u32>,
 }
 
-/// A statement with its parameters. Tables of ours stand in it as `{schema}.events`.
+/// A statement with its parameters. It names our tables as `{schema}.events`.
 pub(super) struct PgQuery<'a> {
     pub(super) sql: &'static str,
     pub(super) params: Vec<PgParam<'a>>,
@@ -272,22 +272,22 @@ macro_rules! ask {
 }
 pub(super) use ask;
 
-/// What a question to PostgreSQL brings, or why there is no answer.
+/// The result of a query to PostgreSQL.
 pub(super) type PgResult<T> = Result<T, PgError>;
 
-/// Why there are no rows.
+/// Why a query failed.
 #[derive(Debug)]
 pub(super) enum PgError {
-    /// The server says so, or is gone.
+    /// The server reported an error, or is gone.
     Said(Error),
-    /// It says nothing.
+    /// It did not respond.
     Silent,
     /// It has lost data.
     Lost(String),
 }
 
 fn no_answer() -> String {
-    format!("no answer within {} s", ANSWER_TIME.as_secs())
+    format!("no response within {} s", ANSWER_TIME.as_secs())
 }
 
 impl From<Error> for PgError {
@@ -317,13 +317,13 @@ impl PgError {
 }
 
 impl PgConn {
-    /// The schema of the store, for statements that are put together.
+    /// The schema of the store, for statements built with `format!`.
     pub(super) fn schema(&self) -> SchemaName {
-        self.schema.get().expect("the store was found before it is asked").clone()
+        self.schema.get().expect("the store is located before it is queried").clone()
     }
 
-    /// Asks all of these in one go, in this order, and brings the rows of each. Where one fails, its error; what
-    /// comes after it in a transaction fails too, but was not the reason.
+    /// Runs all of these in one pipeline, in this order, and returns the rows of each. If one fails, returns its error;
+    /// later ones in the same transaction fail too, but are not the cause.
     pub(super) async fn query_all(&mut self, asks: &[PgQuery<'_>]) -> Result<Vec<Vec<Row>>, PgError> {
         tokio::time::timeout(ANSWER_TIME, self.ask_now(asks)).await.unwrap_or(Err(PgError::Silent))
     }
@@ -352,7 +352,7 @@ impl PgConn {
     }
 }
 
-/// A connection in use. It goes back only when it is given back.
+/// A connection in use. It returns to the pool only by [`PooledConn::give_back`].
 pub(super) struct PooledConn<'p> {
     pool: &'p PgPool,
     purpose: PgConnPurpose,
@@ -363,10 +363,10 @@ pub(super) struct PooledConn<'p> {
 
 impl PooledConn<'_> {
     pub(super) fn link(&mut self) -> &mut PgConn {
-        self.link.as_mut().expect("it is lent until it is given back")
+        self.link.as_mut().expect("a connection is held until it is given back")
     }
 
-    /// Gives it back, all questions answered and no transaction open. Brings the timeline of its server.
+    /// Returns it to the pool, with no query or transaction open. Returns the timeline of its server.
     pub(super) fn give_back(mut self) -> Option<u32> {
         let link = self.link.take()?;
         let timeline = link.timeline;

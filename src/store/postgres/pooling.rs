@@ -1,15 +1,15 @@
-//! Detects a connection pooler that lends server sessions for one transaction at a time. Through such a pooler, settings and
-//! advisory locks of ours would stay on a server connection that the pooler then gives to another client. So this check
-//! runs on a new connection before the first `set`, and leaves nothing on the server itself.
+//! Detection of a connection pooler that lends server sessions for one transaction at a time. Through such a pooler,
+//! our settings and advisory locks would stay on a server connection that the pooler then gives to another client. So
+//! this check runs on a new connection before the first `set`, and leaves nothing on the server itself.
 //!
 //! ```text
 //! first    pid ──────────────── pid ───────────  always the same process, and never the second's
 //! second        begin, pid ─────────── rollback  always the same process
 //! ```
 //!
-//! While the second connection is in a transaction, a pooler must serve the first one from another server connection, or
-//! make it wait. After it, the first one asks again: an idle pooler lends what came back last. A busy one may pick the
-//! right connections by chance, so there are three rounds.
+//! While the second connection is in a transaction, a pooler must serve the first one from another server connection,
+//! or make it wait. Afterwards the first one asks again: an idle pooler lends the connection that was returned last. A
+//! busy one may pick the right connections by chance, so there are three rounds.
 
 use super::error;
 use super::pool::{ANSWER_TIME, dial_at_start};
@@ -20,23 +20,23 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 const ROUNDS: usize = 3;
-/// How long the second connection stays in its transaction while the first one waits for an answer. A slow server is not
-/// taken for a pooler: its answer comes later, from the right process.
+/// How long the second connection stays in its transaction while the first one waits for a response. A slow server is
+/// not taken for a pooler: its response comes later, from the right process.
 const HOLD_TIME: Duration = Duration::from_millis(250);
-/// What the second connection calls itself: it is no session of a node.
+/// The `application_name` of the second connection: it is not a node's session.
 const NAME: &str = "hookonce probe";
 
 const PID: &str = "select pg_backend_pid()";
 const BEGIN: &str = "begin; select pg_backend_pid()";
 
-/// How the server's sessions are lent to connections.
+/// How server sessions are assigned to connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PoolingMode {
-    /// A connection has a session to itself until it ends.
+    /// A connection has its own session until it ends.
     Session,
-    /// For a transaction, or for less.
+    /// For one transaction, or less.
     Transaction,
-    /// The second connection got none at all.
+    /// The second connection got no session at all.
     NoneFree,
 }
 
@@ -46,11 +46,11 @@ pub(super) async fn check(address: &PostgresUrl, first: &Client) -> Result<(), S
         Ok(PoolingMode::Session) => Ok(()),
         Ok(PoolingMode::Transaction) => Err(error::pooled(address)),
         Ok(PoolingMode::NoneFree) => Err(StoreOpenError::Temporary(format!(
-            "{address}: a second connection had no answer within {} s; hookonce needs two at least. Where a pooler stands \
-             before the server, all of its server connections are in use: raise `pool_size`, or let fewer nodes connect",
+            "{address}: a second connection got no response within {} s; hookonce needs at least two. If a pooler is in \
+             front of the server, all of its server connections are in use: raise `pool_size`, or run fewer nodes",
             (ANSWER_TIME / 2).as_secs()
         ))),
-        // PgBouncer's answer to `begin` with `pool_mode = statement`.
+        // PgBouncer's response to `begin` with `pool_mode = statement`.
         Err(error) if error::server_message(&error).contains("statement pooling") => Err(error::pooled(address)),
         Err(error) => Err(error::cannot_open(address, &error)),
     }
@@ -67,7 +67,7 @@ async fn probe(address: &PostgresUrl, first: &Client) -> Result<PoolingMode, Err
         tokio::pin!(asked);
         let answered = timeout(HOLD_TIME, &mut asked).await;
         second.batch_execute("rollback").await?;
-        // A pooler with one server connection answers only now, and from the second's.
+        // A pooler with one server connection responds only now, and from the second's process.
         let again = match answered {
             Ok(again) => again?,
             Err(_) => asked.await?,
@@ -81,8 +81,8 @@ async fn probe(address: &PostgresUrl, first: &Client) -> Result<PoolingMode, Err
     Ok(PoolingMode::Session)
 }
 
-/// Refuses a session without the `search_path` that the URL sets. A pooler may drop it without a word, and then a store
-/// of the first release would not be found where it is, and another one begun.
+/// Refuses a session without the `search_path` that the URL sets. A pooler may drop it silently, and then a store of
+/// the first release would not be found, and another one created.
 pub(super) async fn check_search_path(address: &PostgresUrl, client: &Client) -> Result<(), StoreOpenError> {
     let Some(asked) = &address.search_path else { return Ok(()) };
     let has = text(client, "show search_path").await.map_err(|error| error::cannot_open(address, &error))?;

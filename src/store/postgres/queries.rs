@@ -1,4 +1,4 @@
-//! What is read for the dispatcher and for people: what is due, bodies and answers, lists, what may be forgotten.
+//! Reads for the dispatcher and for operators: due events, bodies and responses, lists, and events to forget.
 
 use super::pool::{PgConn, PgQuery, PgResult, ask};
 use super::read::{CLOCK, told};
@@ -36,11 +36,11 @@ macro_rules! due {
 }
 
 const DUE_ON_ROUTE: &str = due!("state = $2 and source = $3 and route = $4");
-/// Through the index `events_due_part`. The range says the same once more: the planner takes it to be much narrower, and so
-/// never walks through the events of other receivers in `events_due`, whatever the statistics say.
+/// Uses the index `events_due_part`. The redundant range makes the planner estimate it as much narrower, so that it
+/// never scans the events of other receivers in `events_due`, whatever the statistics say.
 const DUE_AT_RECEIVER: &str =
     due!("state = 'waiting' and source = $2 and route = $3 and part = $4 and part between $4 and $4");
-/// The same for several receivers: one after another out of the index, and of each the first that are due.
+/// The same for several receivers: one index seek per receiver, and the first due events of each.
 const DUE_AT_RECEIVERS: &str = concat!(
     "with recursive parts (n) as ((select part from {schema}.events where wake_at is not null and state = 'waiting' \
      and source = $2 and route = $3 and part between $4 and $5 order by part limit 1) \
@@ -53,14 +53,14 @@ const DUE_AT_RECEIVERS: &str = concat!(
      order by wake_at, id limit $1"
 );
 const DUE_LEASES: &str = due!("state = 'running'");
-/// One route after another out of the index, without reading what lies between.
+/// One index seek per route, without reading the entries in between.
 const ROUTES_IN_USE: &str = "with recursive used (state, source, route) as (\
      (select state, source, route from {schema}.events where wake_at is not null order by state, source, route limit 1) \
      union all select n.state, n.source, n.route from used, lateral (select e.state, e.source, e.route from {schema}.events e \
      where wake_at is not null and (e.state, e.source, e.route) > (used.state, used.source, used.route) \
      order by e.state, e.source, e.route limit 1) n) select state, source, route from used where state <> 'running'";
 
-/// What is due where somebody looks. What cannot be read is among it, as dead of `damaged`.
+/// The due events of a query. Includes unreadable events, as dead of `damaged`.
 pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock: &StoreClock) -> PgResult<DueEvents> {
     let room = limit_cell(limit.saturating_add(1));
     let first = match look {
@@ -86,7 +86,7 @@ pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock:
     let strays: Vec<(&str, &str, &str)> = strays.collect::<Result<_, tokio_postgres::Error>>()?;
     let asks: Vec<_> = strays
         .into_iter()
-        // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
+        // An unknown state means an unreadable row: it belongs to no route either.
         .filter(|(state, source, route)| {
             *state != "waiting" || !known.iter().any(|(s, r)| **s == **source && **r == **route)
         })
@@ -96,8 +96,8 @@ pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock:
     Ok(gather(answers, limit, now, ends))
 }
 
-/// Takes what is due, the oldest first, and the time of the first that is not. `ends` is when what was written as that
-/// time comes.
+/// Takes the due events, oldest first, and the time of the first that is not due. `ends` maps a stored time to when it
+/// really comes.
 fn gather(
     answers: impl IntoIterator<Item = Vec<Row>>,
     limit: usize,
@@ -119,7 +119,7 @@ fn gather(
     DueEvents { events: found.into_iter().map(|(_, event)| event).collect(), next }
 }
 
-/// Its headers and body, compared with their digests.
+/// Headers and body, checked against their digests.
 pub(super) async fn payload(link: &mut PgConn, id: EventId) -> PgResult<StoredValue<Payload>> {
     let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
                (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
@@ -127,7 +127,7 @@ pub(super) async fn payload(link: &mut PgConn, id: EventId) -> PgResult<StoredVa
     rows.first().map_or(Ok(StoredValue::Forgotten), |row| unpacked(row, 0))
 }
 
-/// The payload whose columns begin here.
+/// The payload in the columns from this index on.
 pub(super) fn unpacked(row: &Row, from: usize) -> PgResult<StoredValue<Payload>> {
     let (text, body): (&str, PgRawCell<'_>) = (row.try_get(from)?, row.try_get(from + 2)?);
     let body = compression::unpack(body.0, row.try_get(from + 3)?);
@@ -142,13 +142,13 @@ pub(super) fn unpacked(row: &Row, from: usize) -> PgResult<StoredValue<Payload>>
 
 const RECEIPT: &str = "select status, headers, body, cut, digest from {schema}.receipts where event = $1";
 
-/// An answer that is not as it was kept is none.
+/// The receipt; `None` if it is not as it was stored.
 pub(super) async fn receipt(link: &mut PgConn, id: EventId) -> PgResult<Option<Receipt>> {
     let rows = link.query_all(&[ask!(RECEIPT, PgUuid(id))]).await?.remove(0);
     kept(id, rows.first(), 0)
 }
 
-/// The kept answer whose columns begin here.
+/// The receipt in the columns from this index on.
 pub(super) fn kept(id: EventId, row: Option<&Row>, from: usize) -> PgResult<Option<Receipt>> {
     let Some(row) = row else { return Ok(None) };
     let (text, body, cut): (&str, PgRawCell<'_>, bool) =
@@ -176,7 +176,7 @@ macro_rules! listed {
     };
 }
 
-/// The newest first. Each state is found through the index that holds few others.
+/// The newest first. Each state is found through the index with the fewest other events.
 pub(super) async fn list(link: &mut PgConn, listing: &EventQuery) -> PgResult<Vec<Event>> {
     let sql = match listing.state.as_deref() {
         None => listed!("$4::text is null"),
@@ -204,18 +204,18 @@ const BY_END: &str = concat!(
     ", version from {schema}.events where id in (select id from found) and right(id::text, length($1)) = $1 \
      order by id desc limit $2"
 );
-/// Of so few digits that the newest that end so are found soon.
+/// For so few digits that the newest matches are found soon.
 const BY_SHORT_END: &str = concat!(
     "select ",
     columns!(),
     ", version from {schema}.events where right(id::text, length($1)) = $1 order by id desc limit $2"
 );
-/// Digits of an end that leads to few events.
+/// Digits of a suffix that matches few events.
 const END_LEADS: usize = 4;
-/// Letters of an id after its last dash: what the index `events_id_end` holds, in reverse.
+/// Letters of an id after its last dash, which the index `events_id_end` holds in reverse.
 const END_INDEXED: usize = 12;
 
-/// By delivery id, and by the end of an id.
+/// The events with this delivery id, or with this suffix of their id.
 pub(super) async fn named(link: &mut PgConn, name: &str, limit: usize) -> PgResult<Vec<Event>> {
     let room = limit_cell(limit);
     let mut asks = vec![ask!(BY_DELIVERY, text(name), room)];
@@ -223,7 +223,7 @@ pub(super) async fn named(link: &mut PgConn, name: &str, limit: usize) -> PgResu
     if let Ok(id) = end.parse::<EventId>() {
         asks.push(ask!(BY_ID, PgUuid(id), room));
     } else if end.bytes().any(|b| b.is_ascii_hexdigit()) && end.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
-        // The digits behind the end that is asked for, in reverse, are from 0 to f.
+        // The digits before the suffix, in reverse order, range from 0 to f.
         let reverse: String = end.chars().rev().take(END_INDEXED).collect();
         asks.push(if end.len() < END_LEADS {
             ask!(BY_SHORT_END, end, room)
@@ -253,7 +253,7 @@ const STORY: &[&str] = &[
     "select s.event from {schema}.events e join {schema}.slots s on s.grp = e.grp where e.id = $1",
 ];
 
-/// All of one event, at one moment.
+/// All of one event, in one snapshot.
 pub(super) async fn story(link: &mut PgConn, id: EventId) -> PgResult<Option<EventDetails>> {
     let mut asks = vec![ask!("begin isolation level repeatable read, read only")];
     asks.extend(STORY.iter().map(|sql| ask!(sql, PgUuid(id))));
@@ -298,7 +298,7 @@ pub(super) async fn story(link: &mut PgConn, id: EventId) -> PgResult<Option<Eve
     Ok(Some(told))
 }
 
-/// The attempt whose columns begin here.
+/// The attempt in the columns from this index on.
 pub(super) fn tried(row: &Row, from: usize) -> PgResult<AttemptRecord> {
     Ok(AttemptRecord {
         life: row.try_get::<_, i32>(from)?.unsigned_abs(),
@@ -311,7 +311,7 @@ pub(super) fn tried(row: &Row, from: usize) -> PgResult<AttemptRecord> {
     })
 }
 
-/// The event is held on to while its duplicates are counted, so that nothing is left of one that goes meanwhile.
+/// The event is locked while its duplicates are counted, so that nothing is left of one that is deleted meanwhile.
 const NOTE: &str = "with e as materialized (select id from {schema}.events where id = any($1) order by id for key share), \
      n as (insert into {schema}.duplicates (event, count) select r.id, r.count from unnest($1::uuid[], $2::bigint[]) \
      as r (id, count) where r.id in (select id from e) \
@@ -321,7 +321,7 @@ const NOTE: &str = "with e as materialized (select id from {schema}.events where
      $5::bigint[], $6::text[], $7::text[]) as s (event, later, at, delivery_id, identity) on s.event = n.event \
      where n.count - s.later <= $8 on conflict do nothing";
 
-/// Counts duplicates, and keeps the first few of each event. Nobody waits for the disk.
+/// Counts duplicates, and stores the first few of each event. The commit does not wait for the disk.
 pub(super) async fn note(link: &mut PgConn, notes: &[DuplicateNote]) -> PgResult<()> {
     let mut counts = BTreeMap::<EventId, i64>::new();
     for note in notes {
@@ -355,7 +355,7 @@ const FORGETTABLE: &str = "select id from {schema}.events where source = $1 and 
 const OLD_BODIES: &str =
     "select id from {schema}.events where source = $1 and body and ended_at <= $2 order by ended_at limit $3";
 
-/// What of this source may be forgotten since before then.
+/// Events of this source that could be forgotten before then.
 pub(super) async fn forgettable(
     link: &mut PgConn,
     source: &str,
@@ -365,7 +365,7 @@ pub(super) async fn forgettable(
     old(link, FORGETTABLE, source, before, limit).await
 }
 
-/// What of this source ended before then and still has its body.
+/// Events of this source that ended before then and still have their body.
 pub(super) async fn with_old_bodies(
     link: &mut PgConn,
     source: &str,
@@ -386,7 +386,7 @@ async fn old(
     rows.iter().map(|row| Ok(row.try_get::<_, PgUuid>(0).map(|PgUuid(id)| id)?)).collect()
 }
 
-/// What each scope's identities were made of.
+/// What each scope's identities are made of.
 pub(super) async fn recipes(link: &mut PgConn) -> PgResult<Vec<IdentityRecipe>> {
     let rows = link
         .query_all(&[ask!("select scope, once, since from {schema}.scopes order by scope collate \"C\"")])
@@ -399,7 +399,7 @@ pub(super) async fn recipes(link: &mut PgConn) -> PgResult<Vec<IdentityRecipe>> 
     rows.iter().map(one).collect()
 }
 
-/// Remembers these instead, as one.
+/// Replaces all recipes, in one transaction.
 pub(super) async fn remember(link: &mut PgConn, recipes: &[IdentityRecipe]) -> PgResult<()> {
     let mut asks = vec![ask!("begin")];
     asks.extend(to_remember(recipes));
@@ -407,7 +407,7 @@ pub(super) async fn remember(link: &mut PgConn, recipes: &[IdentityRecipe]) -> P
     link.query_all(&asks).await.map(drop)
 }
 
-/// The statements that do it, in a transaction.
+/// The statements that replace them, for use in a transaction.
 pub(super) fn to_remember(recipes: &[IdentityRecipe]) -> [PgQuery<'_>; 3] {
     let all: BTreeMap<&str, &IdentityRecipe> = recipes.iter().map(|recipe| (&*recipe.scope, recipe)).collect();
     let (scopes, once): (Vec<_>, Vec<_>) = all.iter().map(|(scope, recipe)| (*scope, &*recipe.once)).unzip();
@@ -427,7 +427,7 @@ pub(super) fn to_remember(recipes: &[IdentityRecipe]) -> [PgQuery<'_>; 3] {
 const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) values (1, $1) on conflict (id) do update \
      set at = excluded.at where seen.at = $2";
 
-/// What time the store has last seen, and the server's clock with it.
+/// The last-seen time, read together with the server's clock.
 pub(super) async fn last_seen(link: &mut PgConn, clock: &StoreClock) -> PgResult<Option<Timestamp>> {
     let asked = StoreClock::asks();
     let answers = link.query_all(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
@@ -435,7 +435,7 @@ pub(super) async fn last_seen(link: &mut PgConn, clock: &StoreClock) -> PgResult
     answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
 }
 
-/// Writes it down, if it is still as it was. Nobody waits for the disk.
+/// Writes the last-seen time, if it is still `was`. The commit does not wait for the disk.
 pub(super) async fn set_last_seen(link: &mut PgConn, was: Option<Timestamp>, time: Timestamp) -> PgResult<()> {
     let write = ask!(SET_LAST_SEEN, time.0, was.map(|was| was.0));
     link.query_all(&[ask!("begin"), ask!("set local synchronous_commit = off"), write, ask!("commit")]).await.map(drop)
@@ -446,7 +446,7 @@ const AGREE_ON_CLOCK: &str = "insert into {schema}.store_clock as c (id, ahead, 
      held_last = excluded.held_last, held_by = excluded.held_by, held_until = excluded.held_until \
      where c.ahead = $6 and c.reached = $7";
 
-/// Writes down what the nodes agree on of the store's clock, if it is still as it was.
+/// Writes the nodes' agreement on the store's clock, if it is still `was`.
 pub(super) async fn agree_on_clock(link: &mut PgConn, was: AgreedClock, is: AgreedClock) -> PgResult<()> {
     let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
     let (last, by, until) = (is.held.map(|h| h.last.0), is.held.map(|h| micros(h.by)), is.held.map(|h| h.until.0));
@@ -461,25 +461,24 @@ pub(super) fn limit_cell(limit: usize) -> i64 {
 
 const LAY: &str = "insert into {schema}.quarantine (message, source, subject, at, why, bytes, head) \
                    values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing";
-/// Numbers have gaps here, so it is rows that are counted.
+/// The numbers have gaps, so rows are counted.
 const MAKE_WAY: &str =
     "delete from {schema}.quarantine where n <= (select n from {schema}.quarantine order by n desc offset $1 limit 1)";
 const NEWEST: &str =
     "select source, message, subject, at, why, bytes, head from {schema}.quarantine order by n desc limit $1";
 
-/// 64 KiB that no packing makes smaller.
+/// 64 KiB that do not compress.
 const PROBE: &str = "insert into {schema}.quarantine (message, source, subject, at, why, bytes, head) \
                      select 'probe ' || clock_timestamp() || ' ' || random(), '', '', 0, '', 0, \
                      string_agg(decode(md5(random()::text || n), 'hex'), '') from generate_series(1, 4096) as n";
 
-/// Writes into the table and takes it back. The server finds room on its disk when a row is written, not when it is
-/// committed.
+/// Writes to a table and rolls back. The server allocates disk space when a row is written, not when it is committed.
 pub(super) async fn probe(link: &mut PgConn) -> PgResult<()> {
     link.query_all(&[ask!("begin"), ask!(PROBE), ask!("rollback")]).await.map(drop)
 }
 
-/// Lays one there, and lets the oldest make way. One after another: nodes that lay at once would wait for each other's
-/// rows in any order.
+/// Adds a message to quarantine, and evicts the oldest. Under a table lock: concurrent inserts would wait for each
+/// other's rows in any order.
 pub(super) async fn lay(link: &mut PgConn, one: &QuarantinedMessage) -> PgResult<()> {
     let mut asks = vec![ask!("begin")];
     asks.extend(to_lay(std::slice::from_ref(one)));
@@ -487,7 +486,7 @@ pub(super) async fn lay(link: &mut PgConn, one: &QuarantinedMessage) -> PgResult
     link.query_all(&asks).await.map(drop)
 }
 
-/// The statements that lay these there, in a transaction.
+/// The statements that add these messages, for use in a transaction.
 pub(super) fn to_lay(messages: &[QuarantinedMessage]) -> Vec<PgQuery<'_>> {
     let mut asks = vec![ask!("lock table {schema}.quarantine in share row exclusive mode")];
     for one in messages {
@@ -506,7 +505,7 @@ pub(super) fn to_lay(messages: &[QuarantinedMessage]) -> Vec<PgQuery<'_>> {
     asks
 }
 
-/// The newest of them.
+/// The newest quarantined messages.
 pub(super) async fn newest(link: &mut PgConn, limit: usize) -> PgResult<Vec<QuarantinedMessage>> {
     let rows = link.query_all(&[ask!(NEWEST, counter(limit as u64))]).await?.remove(0);
     rows.iter().map(quarantined).collect()

@@ -1,5 +1,5 @@
-//! Reading cells: one pipelined round trip, without a lock. What lies near is brought along: the event that holds a
-//! key, a register's event, the first that is parked behind a slot.
+//! Reading records: one pipelined round trip, without locks. Related records come along: the event that owns a key, a
+//! register's event, the first event parked behind a slot.
 
 use super::pool::{PgConn, PgError, PgQuery, ask};
 use super::rows::{self, PgBytes32, PgRawCell, PgUuid};
@@ -15,14 +15,14 @@ use crate::store::row::columns;
 use std::collections::HashSet;
 use tokio_postgres::{Error, Row};
 
-/// The server's clock, and what the nodes have agreed on of the store's.
+/// The server's clock, and the nodes' agreement on the store's clock.
 pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint, c.ahead, c.reached, \
      c.held_last, c.held_by, c.held_until from (select 1) as one left join {schema}.store_clock c on c.id = 1";
-/// A block of turns, after all cells were read: who is parked later has a later turn. `turns` counts
-/// [`TURNS_AT_ONCE`] by `TURNS_AT_ONCE`.
+/// A block of turns, taken after all records were read: an event parked later has a later turn. The sequence counts in
+/// steps of [`TURNS_AT_ONCE`].
 const TURNS: &str = "select nextval('{schema}.turns')";
 
-/// The event of another row, behind that row's own columns.
+/// Joins the event of another row, after that row's own columns.
 macro_rules! with_event {
     ($of:literal) => {
         concat!(
@@ -57,7 +57,7 @@ const SLOTS: &str = concat!(
 );
 const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.events where id = any($1)");
 
-/// What the rows of a question tell.
+/// The kind of record in the rows of a query.
 #[derive(Clone, Copy)]
 enum ReadRowKind {
     Clock,
@@ -69,7 +69,7 @@ enum ReadRowKind {
     Turns,
 }
 
-/// Reads these cells, then takes turns.
+/// Reads these records, then takes turns.
 pub(super) async fn read(
     link: &mut PgConn,
     cells: &[RecordId],
@@ -125,15 +125,15 @@ pub(super) async fn read(
     Ok(reading)
 }
 
-/// More turns at once than a block has cannot be given.
+/// Refuses more turns at once than a block has.
 pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
     if turns <= TURNS_AT_ONCE {
         return Ok(());
     }
-    Err(StoreError::Down(format!("{turns} at once are too many; ask for at most {TURNS_AT_ONCE}")))
+    Err(StoreError::Down(format!("{turns} events at once are too many (limit {TURNS_AT_ONCE})")))
 }
 
-/// The store's clock, after an answer to [`CLOCK`] that was asked for then.
+/// The store's clock after a response to [`CLOCK`].
 pub(super) fn told(clock: &StoreClock, asked: ClockRequestTime, row: &Row) -> Result<Timestamp, Error> {
     let number = |place| row.try_get::<_, Option<i64>>(place);
     let length = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or_default());

@@ -1,8 +1,8 @@
-//! Moves a store from one schema of its database to another: all its tables, sequences and views in one transaction,
+//! Moving a store from one schema of its database to another: all its tables, sequences and views in one transaction,
 //! while no node runs.
 //!
-//! Where it was, a `schema_migrations` with one far version stays behind. The first release, started again with the same
-//! URL, refuses that; without it, it would begin an empty store there and act again on everything.
+//! A `schema_migrations` with one very high version stays in the old schema. The first release, started again with the
+//! same URL, refuses it; otherwise it would create an empty store there and act again on everything.
 
 use super::sessions::{NodeSession, NodeSessionList, exclude_nodes};
 use crate::store::schema::postgres::{
@@ -11,14 +11,14 @@ use crate::store::schema::postgres::{
 use std::fmt;
 use tokio_postgres::{Client, Error};
 
-/// Why a store stays where it is.
+/// Why a store was not moved.
 #[derive(Debug)]
 pub enum RelocateError {
-    /// Nodes, or commands, are at work with it.
+    /// Nodes or commands use it.
     Running(Vec<NodeSession>),
-    /// There is a store in the other schema.
+    /// The other schema already holds a store.
     Taken(SchemaName),
-    /// The server, or what it holds, does not allow it.
+    /// The server, or its contents, does not allow it.
     Problem(PgMigrationError),
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for RelocateError {
         match self {
             Self::Running(sessions) => write!(
                 f,
-                "a store is moved only while no node runs, and hookonce is connected to this database: {}. Stop every \
+                "a store can be moved only while no node runs, but hookonce is connected to this database: {}. Stop every \
                  node, wait for other hookonce commands to end, then try again; behind a pooler, its idle server \
                  connections count, too",
                 NodeSessionList(sessions)
@@ -52,7 +52,7 @@ impl From<Error> for RelocateError {
     }
 }
 
-/// Moves the store. All of it is moved, or nothing.
+/// Moves the store: all of it, or nothing.
 pub async fn relocate(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
     db.batch_execute(LOCK).await?;
     let done = relocate_alone(db, from, to).await;
@@ -60,7 +60,7 @@ pub async fn relocate(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Re
     done
 }
 
-/// The views `events_<source>` that were made by us: their comment is a digest.
+/// The views `events_<source>` that we created: their comment is a digest.
 const VIEWS: &str = "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace \
      where n.nspname = $1 and c.relkind = 'v' and c.relname like 'events\\_%' \
      and obj_description(c.oid, 'pg_class') ~ '^[0-9a-f]{64}$'";
@@ -68,7 +68,7 @@ const VIEWS: &str = "select c.relname::text from pg_class c join pg_namespace n 
 async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
     match migrations::locate(db, Some(to)).await {
         Err(conflict @ PgMigrationError::Conflict(SchemaConflictError::Foreign(_))) => return Err(conflict.into()),
-        // A store was here, and may come back: the sign that it left goes.
+        // A store was here before, and may come back: its leftover log is removed.
         Err(PgMigrationError::Conflict(_)) => {}
         Err(problem) => return Err(problem.into()),
         Ok(_) if !migrations::applied(db, to).await?.is_empty() => return Err(RelocateError::Taken(to.clone())),
@@ -82,8 +82,8 @@ async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> 
         let view = from.relation(view.try_get(0)?);
         tx.batch_execute(&format!("alter view {view} set schema {to}")).await?;
     }
-    // What going down to version 0 leaves is a log without rows, what moving away leaves is one with a sign: the log that
-    // comes takes its place.
+    // Migrating down to version 0 leaves an empty log, and moving away leaves one with a single row: the moved log
+    // replaces it.
     tx.batch_execute(&format!("drop table if exists {to}.schema_migrations")).await?;
     for (kind, name) in migrations::relations() {
         let relation = from.relation(name);

@@ -1,4 +1,4 @@
-//! How long each source's events are kept, and which sources there are.
+//! The retention of each source, and which sources there are.
 
 use super::pool::{PgConn, PgQuery, PgResult, ask};
 use super::queries::limit_cell;
@@ -17,12 +17,12 @@ pub(super) async fn retention(link: &mut PgConn) -> PgResult<Vec<SourceRetention
     rows.iter().map(row).collect()
 }
 
-/// Removes all of it.
+/// Removes all retention rows.
 pub(super) fn clear<'a>() -> PgQuery<'a> {
     ask!("delete from {schema}.retention")
 }
 
-/// In the order of the names, so that two nodes that write the same rows at once wait for each other.
+/// In the order of the names, so that two nodes that write the same rows at once do not deadlock.
 const RETAIN: &str = "insert into {schema}.retention (source, keep, keep_body, seen_at) \
      select * from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) as r (source, keep, keep_body, seen_at) \
      order by source on conflict (source) do update \
@@ -45,7 +45,7 @@ pub(super) fn to_retain(rows: &[SourceRetention]) -> PgQuery<'_> {
     ask!(RETAIN, names, keep, body, seen_at)
 }
 
-/// One name after another out of the index, without reading what lies between.
+/// One index seek per name, without reading the entries in between.
 const SOURCES: &str = "with recursive names (name) as (select min(source) from {schema}.events \
      union all select (select min(source) from {schema}.events where source > name) from names where name is not null) \
      select name from names where name is not null order by name collate \"C\"";

@@ -1,4 +1,4 @@
-//! Cells of our rows as PostgreSQL has them, and columns of many rows as arrays.
+//! Conversion of cells to and from PostgreSQL, and columns of many rows as arrays.
 
 use super::batch_writes::EventWrites;
 use super::pool::{PgParam, PgQuery, ask};
@@ -59,11 +59,11 @@ impl ToSql for PgBytes32 {
     to_sql_checked!();
 }
 
-/// A cell's bytes, whatever its type.
+/// The raw bytes of a cell of any type.
 pub(super) struct PgRawCell<'a>(pub(super) &'a [u8]);
 
 impl PgRawCell<'_> {
-    /// As so many bytes; zeros where it is not so long: nothing of ours is called that.
+    /// The bytes as an array; zeros if the length differs: no id or key of ours is all zeros.
     pub(super) fn array<const N: usize>(&self) -> [u8; N] {
         self.0.try_into().unwrap_or([0; N])
     }
@@ -106,7 +106,7 @@ fn cell(row: &tokio_postgres::Row, place: usize) -> CellValue<'_> {
     }
 }
 
-/// The event that begins at this column, with its version behind it; `None` where there is none.
+/// The event that begins at this column, with its version; `None` if there is none.
 pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(EventRow, RecordVersion)> {
     let cells = PgEventRow(row, from);
     if cells.cell(0) == CellValue::Null {
@@ -116,12 +116,12 @@ pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(EventRow,
         CellValue::Number(number) => RecordVersion(number.cast_unsigned()),
         _ => RecordVersion(0),
     };
-    // Who only looks takes what cannot be read for dead of `damaged`; `optimistic` ends it when it comes up.
+    // For reads an unreadable event is dead of `damaged`; `optimistic` ends it when it is due.
     let (row::DecodedRow::Whole(row) | row::DecodedRow::Damaged(row, _)) = row::read(&cells);
     Some((row, version))
 }
 
-/// PostgreSQL has no text with a zero byte in it.
+/// Replaces zero bytes, which PostgreSQL's text cannot hold.
 pub(super) fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
@@ -140,7 +140,7 @@ pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl 
 }
 
 impl ToSql for EventCell<'_> {
-    /// Of integers that are too large for their column, the largest that is not.
+    /// Integers that are too large for their column are clamped.
     fn to_sql(&self, of: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match (self, of) {
             (Self::Null, _) => return Ok(IsNull::Yes),
@@ -162,14 +162,14 @@ impl ToSql for EventCell<'_> {
 
 /// The parameters as rows `r` of these columns, each of this type.
 fn unnested(columns: &[(&str, &str)]) -> String {
-    // An array of texts is what a parameter can be; the column itself is JSON.
+    // A parameter can be an array of texts; the column itself is JSON.
     let array = |of: &str| if of == "json" { "text".to_owned() } else { of.to_owned() };
     let arrays: Vec<_> = (1..).zip(columns).map(|(place, (_, of))| format!("${place}::{}[]", array(of))).collect();
     let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
     format!("unnest({}) as r ({})", arrays.join(", "), names.join(", "))
 }
 
-/// This column of the rows `r`.
+/// The expression for this column of the rows `r`.
 fn selected((name, of): &(&str, &str)) -> String {
     if *of == "json" { format!("r.{name}::json") } else { format!("r.{name}") }
 }
@@ -178,7 +178,7 @@ fn typed(column: &'static EventColumn) -> (&'static str, &'static str) {
     (column.name, column.pg_type)
 }
 
-/// Writes these columns, and others that come after them, of events that are there.
+/// Updates these columns, and others after them, of existing events.
 fn update_sql(when: ColumnRewritten, others: &[(&'static str, &'static str)], more: &str) -> String {
     let set: Vec<_> = row::rewritten(when).map(typed).chain(others.iter().copied()).collect();
     let assigned: Vec<_> = set.iter().map(|column| format!("{} = {}", column.0, selected(column))).collect();
@@ -186,21 +186,21 @@ fn update_sql(when: ColumnRewritten, others: &[(&'static str, &'static str)], mo
     format!("update {{schema}}.events set {}{more} from {} where events.id = r.id", assigned.join(", "), unnested(&all))
 }
 
-/// Writes new events.
+/// Inserts new events.
 static INSERT_EVENTS: LazyLock<String> = LazyLock::new(|| {
     let all: Vec<_> = EVENT_COLUMNS.iter().map(typed).chain([("body", "boolean"), VERSION]).collect();
     let selected: Vec<_> = all.iter().map(selected).collect();
     let names = concat!(row::columns!(), ", body, version");
     format!("insert into {{schema}}.events ({names}) select {} from {}", selected.join(", "), unnested(&all))
 });
-/// Writes what a step changes.
+/// Updates what a step changes.
 static UPDATE_EVENTS: LazyLock<String> = LazyLock::new(|| update_sql(ColumnRewritten::Step, &[VERSION], ""));
-/// Writes what another body changes.
+/// Updates what a new body changes.
 static REPLACE_BODIES: LazyLock<String> = LazyLock::new(|| update_sql(ColumnRewritten::Body, &[], ", body = true"));
 
 const VERSION: (&str, &str) = ("version", "bigint");
 
-/// What the writers of events need of one.
+/// The parts of an event write.
 pub(super) type PgEventWrite<'s> = (&'s EventRow, RecordVersion, &'s EventWrites<'s>);
 
 /// These columns of many rows.
@@ -216,7 +216,7 @@ pub(super) fn insert_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
     PgQuery { sql: &INSERT_EVENTS, params }
 }
 
-/// Writes what changes by itself of events that are there.
+/// Updates the columns of existing events that a step changes.
 pub(super) fn update_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
     let cells: Vec<_> = rows.iter().map(|(row, ..)| RowToWrite::from(*row)).collect();
     let mut params = vec![column(rows, |row| PgUuid(row.0.event.id))];
@@ -225,7 +225,7 @@ pub(super) fn update_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
     PgQuery { sql: &UPDATE_EVENTS, params }
 }
 
-/// Writes what else never changes by itself, because another body came.
+/// Updates the columns that only a new body changes.
 pub(super) fn replace_bodies<'s>(events: &[&'s Event]) -> PgQuery<'s> {
     let cells: Vec<_> = events.iter().map(|event| RowToWrite { event, keep_from: None }).collect();
     let mut params = vec![column(events, |event| PgUuid(event.id))];
@@ -233,7 +233,7 @@ pub(super) fn replace_bodies<'s>(events: &[&'s Event]) -> PgQuery<'s> {
     PgQuery { sql: &REPLACE_BODIES, params }
 }
 
-/// Keeps bodies. The conflict is one of a body that takes another's place.
+/// Writes bodies, replacing existing ones.
 const PUT_PAYLOADS: &str = "insert into {schema}.payloads (event, headers, headers_digest, body, unpacked) \
      select * from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) \
      on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \

@@ -1,10 +1,10 @@
-//! Which nodes are connected to a database, for commands that must have the store to themselves.
+//! The nodes connected to a database, for commands that need the store for themselves.
 //!
-//! Every session of hookonce has the `application_name` `hookonce`; that is all that the first release tells. Later
-//! versions hold a shared advisory lock in each session that may write, which tells the schema of their store: nodes of
-//! another store in the same database do not count. A session takes it before it reads which version the schema has.
+//! Every session of hookonce has the `application_name` `hookonce`; the first release shows no more. Later versions
+//! hold a shared advisory lock in each session that may write. It identifies the schema of their store: nodes of
+//! another store in the same database do not count. A session takes it before it reads the version of the schema.
 //!
-//! A command that takes tables or columns away holds the same lock exclusively, so that no node starts meanwhile.
+//! A command that removes tables or columns holds the same lock exclusively, so that no node starts meanwhile.
 
 use crate::decide::time::Duration;
 use crate::store::schema::postgres::SchemaName;
@@ -12,31 +12,31 @@ use std::collections::BTreeSet;
 use std::fmt;
 use tokio_postgres::{Client, Error};
 
-/// The first number of the advisory locks that tell a session's schema; the second is [`SchemaName::number`].
+/// The first number of the advisory locks that identify a session's schema; the second is [`SchemaName::number`].
 const CLASS: i32 = 0x686f_6f6b; // "hook"
 
-/// What sessions call themselves; those of the first release do, too.
+/// The `application_name` of sessions, also in the first release.
 pub(super) const NAME: &str = "hookonce";
-/// What sessions of a copy call themselves.
+/// The `application_name` of a copy's sessions.
 const COPY_NAME: &str = "hookonce copy";
 
-/// How often an exclusive lock is tried where its holder is not seen, because its session just ends.
+/// How often an exclusive lock is tried if no holder is visible, because its session is just ending.
 const TRIES: usize = 10;
 /// The wait between two tries.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Tells that this session is a copy's, and no node's.
+/// Marks this session as a copy's, not a node's.
 pub(super) async fn tell_copy(db: &Client) -> Result<(), Error> {
     db.batch_execute(&format!("set application_name = '{COPY_NAME}'")).await
 }
 
-/// Holds the lock that tells which store this session works with, until the session ends.
+/// Holds the lock that identifies this session's store, until the session ends.
 pub(super) async fn hold_schema_lock(db: &Client, schema: &SchemaName) -> Result<(), Error> {
     db.batch_execute(&format!("select pg_advisory_lock_shared({CLASS}, {})", schema.number())).await
 }
 
-/// Keeps nodes that start from the store until this session ends. Else the sessions that are at work with it, and nothing
-/// is kept.
+/// Prevents nodes from starting on the store until this session ends. If sessions already use the store, returns those,
+/// and holds no lock.
 pub async fn exclude_nodes(db: &Client, schema: &SchemaName) -> Result<Result<(), Vec<NodeSession>>, Error> {
     let number = schema.number();
     let lock = format!("select pg_try_advisory_lock({CLASS}, {number})");
@@ -47,7 +47,7 @@ pub async fn exclude_nodes(db: &Client, schema: &SchemaName) -> Result<Result<()
             return Ok(Ok(()));
         }
         if locked {
-            // Those of the first release hold no lock.
+            // Nodes of the first release hold no lock.
             db.batch_execute(&format!("select pg_advisory_unlock({CLASS}, {number})")).await?;
         }
         if !sessions.is_empty() {
@@ -66,19 +66,19 @@ const SESSIONS: &str = "select a.pid, coalesce(host(a.client_addr), 'a local soc
 /// One session of another hookonce process, a node or a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeSession {
-    /// The process id of the server's side.
+    /// The process id of the server process.
     pub pid: i32,
     /// The address it is connected from.
     pub from: String,
 }
 
-/// The sessions of hookonce that work with the store in this schema, or may do so; this one is not among them. None:
-/// no node runs. A node has several.
+/// The hookonce sessions that use the store in this schema, or may; without this one. Empty if no node runs. A node has
+/// several.
 pub async fn running_nodes(db: &Client, schema: &SchemaName) -> Result<Vec<NodeSession>, Error> {
     sessions(db, schema, &[NAME, COPY_NAME]).await
 }
 
-/// The same for a copy from this store or into it: sessions of copies, such as its own, are not among them.
+/// The same during a copy from or into this store: sessions of copies, such as its own, are left out.
 pub(super) async fn nodes_beside_a_copy(db: &Client, schema: &SchemaName) -> Result<Vec<NodeSession>, Error> {
     sessions(db, schema, &[NAME]).await
 }
@@ -89,7 +89,7 @@ async fn sessions(db: &Client, schema: &SchemaName, names: &[&str]) -> Result<Ve
     rows.iter().map(|row| Ok(NodeSession { pid: row.try_get(0)?, from: row.try_get(1)? })).collect()
 }
 
-/// Sessions of nodes, in words: how many, from where, and their process ids at the server.
+/// Displays sessions: how many, from where, and their process ids at the server.
 pub struct NodeSessionList<'a>(pub &'a [NodeSession]);
 
 impl fmt::Display for NodeSessionList<'_> {

@@ -1,12 +1,13 @@
-//! A swap and a statement of the user's in one transaction: the swap first, the statement second, then the commit.
+//! A conditional write and the user's statement in one transaction: first the write, then the statement, then the
+//! commit.
 //!
 //! ```text
-//! as a session begins ─ begin · lock ─▶ settle ─▶ the swap ─▶ the statement, its constraints ─▶ commit
-//!                                 changed ─┘         refused, too slow, in the way ─┘ rolled back
+//! fresh session settings ─ begin · lock ─▶ settle ─▶ the write ─▶ the statement, its constraints ─▶ commit
+//!                                  changed ─┘         refused, too slow, conflict ─┘ rolled back
 //! ```
 //!
-//! What fails before the commit is sent has left nothing behind; what fails after it may have been written, and the
-//! event's revision tells.
+//! A failure before the commit is sent has left nothing behind; after a failure of the commit itself it may have been
+//! written, and the event's revision tells.
 
 use super::batch_writes;
 use super::error;
@@ -24,21 +25,21 @@ use bytes::BytesMut;
 use std::error::Error;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-/// What it may take the server to say that the time is over.
+/// How long the server may take to report the timeout.
 const GRACE: Duration = Duration::from_secs(5);
-/// For the statement the server's own settings count, but for the time.
+/// For the statement the server's own settings apply, except for the timeout.
 const FOR_THEIRS: &str = "select set_config('statement_timeout', $1, true), \
      set_config('enable_seqscan', 'on', true), set_config('plan_cache_mode', 'auto', true)";
-/// What is only checked at the commit is checked now, while it can still be told apart.
+/// Deferred constraints are checked now, while their errors can still be told from those of the commit.
 const CHECK: &str = "set constraints all immediate";
-/// Whatever a function has set, the commit is ours.
+/// Restores our settings for the commit, whatever a function has set.
 const FOR_OURS: &str =
     "select set_config('statement_timeout', '15s', true), set_config('synchronous_commit', 'on', true)";
 
-/// What came of it, and what others may want to hear of that.
+/// The outcome, and hints for other nodes.
 type SqlWriteReport = (SqlWriteOutcome, Vec<ChangeHint>);
 
-/// Writes the swap and runs the statement, both or neither. `Err`: nothing was written, or nobody knows.
+/// Applies the write and runs the statement, both or neither. `Err` if nothing was written, or if that is unknown.
 pub(super) async fn write(
     link: &mut PgConn,
     swap: &ConditionalWrite,
@@ -72,7 +73,7 @@ pub(super) async fn write(
         Err(failed) => return Err(write::refused(&failed).unwrap_or_else(|| before(failed))),
     }
     if let Err(swapped) = run(link, bound).await {
-        link.user_statements.clear(); // a plan may be out of date
+        link.user_statements.clear(); // a plan may be outdated
         return undone(link, swapped).await;
     }
     link.query_all(&[ask!(FOR_OURS)]).await.map_err(before)?;
@@ -83,14 +84,14 @@ pub(super) async fn write(
     }
 }
 
-/// Whatever a function has set on this connection is not set any more.
+/// Resets whatever a function has set on this connection.
 async fn begin_anew(link: &mut PgConn) -> Result<(), PgError> {
     let reset = format!("reset all; {SESSION}");
     let done = tokio::time::timeout(ANSWER_TIME, link.client.batch_execute(&reset)).await;
     Ok(done.map_err(|_| PgError::Silent)??)
 }
 
-/// Takes back what is not committed. A connection that does not answer is dropped, and takes it back so.
+/// Rolls back. A connection that does not respond is dropped, which rolls back, too.
 async fn undone(link: &mut PgConn, swapped: SqlWriteOutcome) -> Result<SqlWriteReport, StoreError> {
     link.poisoned |= link.query_all(&[ask!(ROLLBACK)]).await.is_err();
     Ok((swapped, Vec::new()))
@@ -109,7 +110,7 @@ async fn run(link: &mut PgConn, bound: &BoundStatement) -> Result<(), SqlWriteOu
     let limit = bound.statement.timeout;
     let told = |failed: &PgError| match failed {
         PgError::Said(error) => refused(error, bound),
-        PgError::Silent => failed_because("the server said nothing while the statement ran".into()),
+        PgError::Silent => failed_because("the server did not respond while the statement ran".into()),
         PgError::Lost(why) => failed_because(why.clone()),
     };
     link.query_all(&[ask!(FOR_THEIRS, limit.as_millis().to_string())]).await.map_err(|failed| told(&failed))?;
@@ -117,25 +118,25 @@ async fn run(link: &mut PgConn, bound: &BoundStatement) -> Result<(), SqlWriteOu
     let values: Vec<&(dyn ToSql + Sync)> = bound.values.iter().map(|value| value as _).collect();
     match tokio::time::timeout(limit + GRACE, link.client.execute(statement, &values)).await {
         Ok(ran) => ran.map_err(|error| refused(&error, bound))?,
-        Err(_) => return Err(failed_because("the server said nothing while the statement ran".into())),
+        Err(_) => return Err(failed_because("the server did not respond while the statement ran".into())),
     };
     link.query_all(&[ask!(CHECK)]).await.map(drop).map_err(|failed| told(&failed))
 }
 
-/// What an error of the statement means for the attempt.
+/// The outcome of the attempt for an error of the statement.
 fn refused(error: &tokio_postgres::Error, bound: &BoundStatement) -> SqlWriteOutcome {
     let said: String = error::server_message(error).chars().take(limits::STATEMENT_SAID_MAX).collect();
     let Some(code) = error.code() else {
-        // It may be the statement that ends the connection: it is not run again at once.
+        // The statement itself may be what ends the connection: it is not retried at once.
         return failed_because(format!("the connection ended while the statement ran: {said}"));
     };
     match &code.code()[..2] {
-        // A constraint, or a value that its type does not have: it would be the same the next time.
+        // A constraint violation, or an invalid value: a retry would fail the same way.
         "22" | "23" => SqlWriteOutcome::Refused(Outcome::Rejected { why: said, receipt: None }),
         "40" => SqlWriteOutcome::Again(said),
         "57" if code.code() == "57014" => {
             let limit = bound.statement.timeout.as_millis();
-            failed_because(format!("the statement took longer than {limit} ms, and was ended"))
+            failed_because(format!("the statement took longer than {limit} ms and was interrupted"))
         }
         _ => failed_because(said),
     }
@@ -145,7 +146,8 @@ fn failed_because(why: String) -> SqlWriteOutcome {
     SqlWriteOutcome::Refused(Outcome::Failed { why, retry_after: None, receipt: None })
 }
 
-/// A value goes as text, which the server reads as whatever type it found for its place; a body for a `bytea` as it is.
+/// A value is sent as text, which the server parses as the type of its parameter; a body for a `bytea` is sent as it
+/// is.
 impl ToSql for BoundValue {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self {

@@ -1,5 +1,5 @@
-//! Starting due events: hold the first that nobody else holds, decide here, write and commit. Two round trips for all of
-//! them, and nobody is waited for: a node that drains the same backlog has others.
+//! Starting due events: lock the first that are not locked, decide here, write and commit. Two round trips for all of
+//! them, and no waiting: nodes that drain the same backlog get different events.
 
 use super::batch_writes::EventWrites;
 use super::data_loss::PgDataLossDetector;
@@ -18,8 +18,8 @@ use crate::store::optimistic::txn::new_version;
 use crate::store::row::columns;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
 
-/// Only events are locked, and none is waited for: so nobody who takes locks in their order can come to wait for us while
-/// we wait for them. `part` is said twice as in `queries.rs`.
+/// Only events are locked, without waiting: so there can be no deadlock with transactions that take locks in the usual
+/// order. `part` is given twice, as in `queries.rs`.
 const HOLD: &str = concat!(
     "select ",
     columns!(),
@@ -27,15 +27,15 @@ const HOLD: &str = concat!(
      and route = $3 and part = $4 and part between $4 and $4 order by wake_at, id limit $1 for no key update skip locked"
 );
 
-/// Payloads that are read along with the events that are started, rather than one by one afterwards. Whoever writes a
-/// payload locks its event first, so these cannot change before the commit.
+/// Payloads read along with the started events, instead of one by one afterwards. A transaction that writes a payload
+/// locks its event first, so these cannot change before the commit.
 const SMALL_PAYLOADS: &str = "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest \
      from {schema}.payloads p join {schema}.events e on e.id = p.event \
      where p.event = any($1) and octet_length(p.body) <= $2::bigint and coalesce(p.unpacked, 0) <= $2::bigint";
-/// The largest body, packed and unpacked, that is read along.
+/// The largest body, compressed and uncompressed, that is read along.
 const BROUGHT_ALONG_MAX: i64 = 64 << 10;
 
-/// Starts what is due and nobody else starts.
+/// Starts due events that no other node is starting.
 pub(super) async fn start_due(
     link: &mut PgConn,
     starts: &StartDueRequest,
@@ -81,7 +81,7 @@ pub(super) async fn start_due(
     }
 }
 
-/// The first that are due, as they are and as they are once started. What needs an ordinary step is let go again.
+/// The first due events, before and after being started. Those that need an ordinary step are left alone.
 async fn hold(
     link: &mut PgConn,
     starts: &StartDueRequest,

@@ -1,4 +1,4 @@
-//! A server that stands still: it takes connections and bytes, answers so many times, and says nothing any more.
+//! A server that hangs: it accepts connections and bytes, responds a given number of times, and then stays silent.
 
 use super::pool::{ANSWER_TIME, PgConnPurpose, PgPool, PgSessionMode};
 use super::sql;
@@ -13,16 +13,16 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-/// "You are in", and "ask".
+/// `AuthenticationOk`, then `ReadyForQuery`.
 const GREETING: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
-/// "Done", and "ask".
+/// `CommandComplete`, then `ReadyForQuery`.
 const DONE: &[u8] = b"C\0\0\0\x08SET\0Z\0\0\0\x05I";
 
-/// Takes one connection, answers as often, and then reads until the other side is gone.
+/// Accepts one connection, responds `answers` times, and then reads until the client is gone.
 fn serve(listener: &TcpListener, answers: usize) -> std::io::Result<()> {
     let (mut client, _) = listener.accept()?;
     for answer in [GREETING, DONE, DONE].into_iter().take(answers) {
-        let tag = usize::from(answer != GREETING); // what a client says first has no tag
+        let tag = usize::from(answer != GREETING); // the startup message has no tag
         question(&mut client, tag)?;
         client.write_all(answer)?;
     }
@@ -36,7 +36,7 @@ fn question(client: &mut TcpStream, tag: usize) -> std::io::Result<()> {
     client.read_exact(&mut vec![0; length as usize - 4])
 }
 
-/// What becomes of a statement.
+/// Runs a statement.
 async fn run(pool: &PgPool) -> Result<(), StoreError> {
     let statement =
         SqlTemplate::parse("select :delivery", SqlDialect::Postgres, Duration::from_secs(1)).expect("a statement");
@@ -46,8 +46,8 @@ async fn run(pool: &PgPool) -> Result<(), StoreError> {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_at_any_moment_before_a_statement_holds_its_place_only_so_long() {
-    // Before its greeting, while the session is set up, before the statement, and while it is prepared.
+async fn a_server_that_hangs_at_any_moment_before_a_statement_holds_the_permit_for_a_limited_time() {
+    // Before its greeting, during session set-up, before the statement, and while it is prepared.
     for answers in 0..=3 {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -55,7 +55,7 @@ async fn a_server_that_falls_silent_at_any_moment_before_a_statement_holds_its_p
         let address = PostgresUrl::parse(&format!("postgres://u@127.0.0.1:{port}/d")).expect("a URL");
         let pool = PgPool::new(address, PgSessionMode::Writes);
         let came = tokio::time::timeout(ANSWER_TIME * 5, run(&pool)).await;
-        assert!(matches!(&came, Ok(Err(StoreError::Down(why))) if why.contains("no answer")), "{answers}: {came:?}");
+        assert!(matches!(&came, Ok(Err(StoreError::Down(why))) if why.contains("no response")), "{answers}: {came:?}");
         drop((pool, server));
     }
 }

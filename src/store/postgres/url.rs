@@ -1,6 +1,6 @@
-//! Where the server is, and how it is reached: what a `postgres://` URL says.
+//! Parsing of a `postgres://` URL: the server, and how to connect to it.
 //!
-//! The URL holds the password, so nothing here is ever printed but the server's place and the database's name.
+//! The URL holds the password, so only the server's address and the database's name are ever printed.
 
 use super::sessions;
 use crate::decide::time::Duration;
@@ -17,41 +17,41 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How long a server may take to answer a connection.
+/// Timeout for connecting.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// A connection over which nothing comes is asked whether it lives after this.
+/// Idle time before keepalive probes are sent.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// And again, so often.
+/// Interval of the probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-/// Sent bytes that nobody confirms for so long end the connection.
+/// Unacknowledged data closes the connection after this time.
 const UNCONFIRMED_MAX: Duration = Duration::from_secs(15);
 
-/// A server and a database, with how to get in.
+/// A server and a database, with the credentials.
 pub(super) struct PostgresUrl {
     /// What to connect with.
     pub(super) config: Config,
-    /// TLS, as the URL asks for it.
+    /// TLS, as requested by the URL.
     pub(super) tls: MakeRustlsConnect,
     /// The schema that the URL names.
     pub(super) schema: Option<SchemaName>,
     /// The `search_path` that the URL sets by `options`.
     pub(super) search_path: Option<String>,
-    /// Whose word counts for whether the server keeps what it was given.
+    /// How durability is established.
     pub(super) durability: DurabilityCheck,
 }
 
-/// Whose word counts for whether a server keeps through a crash what it has committed.
+/// How it is established that a server keeps through a crash what it has committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum DurabilityCheck {
-    /// The server's settings: one with `fsync = off` or `full_page_writes = off` is refused.
+    /// By the server's settings: one with `fsync = off` or `full_page_writes = off` is refused.
     #[default]
     Settings,
-    /// The operator's, by `durable=yes` in the URL: the service is durable by other means.
+    /// By the operator, with `durable=yes` in the URL: the service is durable by other means.
     Operator,
 }
 
 impl fmt::Display for PostgresUrl {
-    /// The place and the name, for people: never the password.
+    /// Address and name, without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(host)) => host.clone(),
@@ -68,7 +68,7 @@ impl fmt::Display for PostgresUrl {
 }
 
 impl PostgresUrl {
-    /// Reads a URL. What is wrong with it is said without repeating it.
+    /// Parses a URL. Errors do not repeat it.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let (rest, asked) = PostgresUrlParams::split(url)?;
         let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
@@ -101,7 +101,7 @@ impl PostgresUrl {
         Ok(Self { tls, config, schema: asked.schema, search_path, durability: asked.durability })
     }
 
-    /// Every server that the URL names, whoever connects, and the database.
+    /// Every server that the URL names, and the database; without the user.
     pub(super) fn place(&self) -> String {
         let ports = self.config.get_ports();
         let hosts = self.config.get_hosts().iter().enumerate().map(|(place, host)| {
@@ -119,13 +119,13 @@ impl PostgresUrl {
         self.config.get_dbname().or(self.config.get_user()).unwrap_or("?")
     }
 
-    /// Who connects.
+    /// The user name.
     pub(super) fn user(&self) -> &str {
         self.config.get_user().unwrap_or("?")
     }
 }
 
-/// How sure a connection must be of the server.
+/// How the server's certificate is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PgSslMode {
     Disable,
@@ -134,7 +134,7 @@ enum PgSslMode {
     VerifyFull,
 }
 
-/// What the URL says that is not for the driver.
+/// URL parameters that are not for the driver.
 #[derive(Default)]
 struct PostgresUrlParams {
     mode: Option<PgSslMode>,
@@ -150,7 +150,7 @@ impl PostgresUrlParams {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err("a PostgreSQL URL begins with postgres://".into());
         }
-        // What stands before the first `@` is who connects, also where a password holds a `?`.
+        // Everything before the first `@` is the credentials, even if the password contains a `?`.
         let who = url.find('@').unwrap_or_default();
         let Some(at) = url[who..].find('?').map(|at| who + at) else { return Ok((url.into(), asked)) };
         let (place, query) = (&url[..at], &url[at + 1..]);
@@ -174,8 +174,8 @@ impl PostgresUrlParams {
                 ("sslrootcert", path) => asked.roots = Some(decoded(path)),
                 ("schema", name) => {
                     asked.schema = Some(SchemaName::parse(&decoded(name)).ok_or(
-                        "`schema` in the PostgreSQL URL is no name of a schema: write 1 to 63 bytes without control \
-                         characters and backslashes",
+                        "`schema` in the PostgreSQL URL is not the name of a schema: write 1 to 63 bytes without control \
+                         characters or backslashes",
                     )?);
                 }
                 ("durable", "yes") => asked.durability = DurabilityCheck::Operator,
@@ -186,14 +186,14 @@ impl PostgresUrlParams {
             }
         }
         if asked.roots.is_some() && asked.mode != Some(PgSslMode::VerifyFull) {
-            return Err("`sslrootcert` in the PostgreSQL URL needs `sslmode=verify-full` beside it".into());
+            return Err("`sslrootcert` in the PostgreSQL URL needs `sslmode=verify-full` as well".into());
         }
         let query = others.join("&");
         Ok((if query.is_empty() { place.into() } else { format!("{place}?{query}") }, asked))
     }
 }
 
-/// `%2F` as `/`.
+/// Decodes percent-encoding, such as `%2F` for `/`.
 fn decoded(text: &str) -> String {
     let (mut out, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
@@ -208,7 +208,7 @@ fn decoded(text: &str) -> String {
 }
 
 /// The value that `options` of a URL give to a setting: words as on the server's command line, `-c name=value` or
-/// `--name=value`, where a backslash keeps a space. The last one counts.
+/// `--name=value`, where a backslash escapes a space. The last one counts.
 fn setting(options: &str, name: &str) -> Option<String> {
     let (mut words, mut letters, mut inside) = (Vec::new(), options.chars(), false);
     while let Some(letter) = letters.next() {
@@ -258,7 +258,7 @@ fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, String
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Trusts whom this file of certificates vouches for.
+/// Trusts the certificates in this file.
 fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
     let cannot = |why: &dyn fmt::Display| format!("`sslrootcert` {path} cannot be used: {why}");
     let mut roots = RootCertStore::empty();
@@ -269,7 +269,7 @@ fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServe
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|error| cannot(&error))
 }
 
-/// Encrypts, and asks nobody who the server is: what `sslmode=require` means everywhere.
+/// Encrypts without checking the server's certificate: what `sslmode=require` means everywhere.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_said_of_an_address_holds_its_password() {
+    fn no_message_about_a_url_contains_its_password() {
         let urls = [
             "mysql://u:hunter2@h/d",
             "postgres://u:hunter2@h:port/d",

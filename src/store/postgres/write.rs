@@ -1,13 +1,13 @@
-//! Writing swaps: lock and look, decide here, write and commit. Two round trips.
+//! Conditional writes: lock and read, decide here, write and commit. Two round trips.
 //!
 //! ```text
-//! begin · keys put in tentatively · registers · slots · events locked · keys read back
-//!    └─▶ settle (batch_writes.rs) ─▶ what it comes to, less what was tentative and refused · commit
+//! begin · keys inserted tentatively · registers · slots · events locked · keys read back
+//!    └─▶ settle (batch_writes.rs) ─▶ the writes, and removal of refused tentative rows · commit
 //! ```
 //!
-//! Locks are taken in one order everywhere: keys, registers, slots, events, each sorted. A key that nobody holds is
-//! locked by holding it: whoever else wants it waits for our commit. A batch that only adds needs none of this: it is
-//! written at once, and where a key is taken after all, the tables say so.
+//! Locks are taken in one order everywhere: keys, registers, slots, events, each sorted. A free key is locked by
+//! inserting it: other transactions that want it wait for our commit. A batch that only adds needs none of this: it is
+//! written at once, and if a key is taken after all, the unique constraints report it.
 
 use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
 use super::error::PgCommitStage;
@@ -28,7 +28,7 @@ const BEGIN: &str = "begin";
 pub(super) const COMMIT: &str = "commit";
 pub(super) const ROLLBACK: &str = "rollback";
 
-/// Keys as they come in: the arrays are sorted, and put in in that order.
+/// Inserts keys in the order of the arrays, which are sorted.
 macro_rules! put_keys {
     ($then:literal) => {
         concat!(
@@ -43,7 +43,7 @@ const PUT_KEYS: &str = put_keys!("");
 const LOOK_KEYS: &str = "select key, event from {schema}.keys where key = any($1)";
 const DROP_KEYS: &str = "delete from {schema}.keys where key = any($1)";
 
-/// What stands in a register or slot until it is set or taken away again: no version of ours is negative.
+/// The placeholder in a register or slot until it is set or removed again: no version of ours is negative.
 const TRY_REGISTERS: &str = "insert into {schema}.registers (key, version, value, strict, event) \
      select key, -1, '', false, '00000000-0000-0000-0000-000000000000' from unnest($1::bytea[]) as r (key) \
      on conflict do nothing returning key";
@@ -65,7 +65,7 @@ const PUT_SLOTS: &str = "insert into {schema}.slots (grp, version, event) \
 const DROP_SLOTS: &str = "delete from {schema}.slots where grp = any($1)";
 
 const LOCK_EVENTS: &str = "select id, version from {schema}.events where id = any($1) order by id for no key update";
-/// The row goes first: whoever notes a sighting holds on to it.
+/// The row is deleted first: recording a duplicate locks it.
 const DROP_EVENTS: &str = "delete from {schema}.events where id = any($1)";
 const DROP_BESIDE: &str = "with a as (delete from {schema}.keys where event = any($1)), \
      b as (delete from {schema}.payloads where event = any($1)), c as (delete from {schema}.receipts where event = any($1)), \
@@ -79,7 +79,7 @@ const PUT_RECEIPTS: &str = "insert into {schema}.receipts (event, status, header
      on conflict (event) do update set status = excluded.status, headers = excluded.headers, body = excluded.body, \
      cut = excluded.cut, digest = excluded.digest";
 const DROP_RECEIPTS: &str = "delete from {schema}.receipts where event = any($1)";
-/// Names of headers that are only passed on begin with `>`.
+/// The names of transient headers begin with `>`.
 const SHED: &str = "update {schema}.payloads p set headers = s.kept, headers_digest = sha256(convert_to(s.kept, 'UTF8')) from (\
      select q.event, coalesce((select json_agg(h.value order by h.ordinality)::text \
      from json_array_elements(q.headers::json) with ordinality h where left(h.value ->> 0, 1) <> '>'), '[]') as kept \
@@ -87,10 +87,10 @@ const SHED: &str = "update {schema}.payloads p set headers = s.kept, headers_dig
 const PUT_IMPORTED: &str =
     "insert into {schema}.imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
-/// Which swaps were written, and what others may want to hear of them.
+/// Which writes were applied, and hints for other nodes.
 pub(super) type WriteResult = (Vec<bool>, Vec<ChangeHint>);
 
-/// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
+/// Applies these, each wholly or not at all. `Err` if nothing was written, or if that is unknown.
 pub(super) async fn write(
     link: &mut PgConn,
     swaps: &[ConditionalWrite],
@@ -109,13 +109,13 @@ pub(super) async fn write(
     }
 }
 
-/// Others got in the way: nothing is written, and all of it is drafted anew.
+/// A conflict: nothing is written, and the whole batch is prepared again.
 async fn refuse_all(link: &mut PgConn, swaps: &[ConditionalWrite]) -> Result<WriteResult, StoreError> {
     link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
     Ok((vec![false; swaps.len()], Vec::new()))
 }
 
-/// The batch as if every cell were empty, in one round trip; `None` where one was not.
+/// Writes the batch as if every record were empty, in one round trip; `None` if one was not.
 async fn add(
     link: &mut PgConn,
     swaps: &[ConditionalWrite],
@@ -140,7 +140,7 @@ async fn add(
     }
 }
 
-/// What the cells really are, as long as the transaction lasts, and which of them stand there only tentatively.
+/// The actual records, locked until the transaction ends, and which of them are only tentative.
 #[derive(Default)]
 pub(super) struct LockedRecords {
     pub(super) actual: HashMap<RecordId, ExpectedVersion>,
@@ -149,7 +149,7 @@ pub(super) struct LockedRecords {
     slots: BTreeSet<Key>,
 }
 
-/// What a row of the first round trip tells.
+/// The kind of record in a row of the first round trip.
 #[derive(Clone, Copy)]
 enum LockRowKind {
     Nothing,
@@ -205,7 +205,7 @@ pub(super) async fn lock(
     let answers = link.query_all(&asks).await?;
 
     let mut locked = LockedRecords::default();
-    // What is not told of below is empty; but a register or slot that is, and not by us, is nobody's to rely on.
+    // Records not reported below are empty; but an empty register or slot that is not ours cannot be relied on.
     let lasting = |cell: &&RecordId| matches!(cell, RecordId::Key(_) | RecordId::Event(_));
     locked.actual = first.keys().filter(lasting).map(|cell| (*cell, ExpectedVersion::Absent)).collect();
     for (tells, rows) in tells.into_iter().zip(answers) {
@@ -306,12 +306,12 @@ pub(super) fn drop_events<'s>(effect: &BatchWrites<'s>, asks: &mut Vec<PgQuery<'
     }
 }
 
-/// Keys, registers, slots and imported keys; what was put in tentatively and is not to stay goes.
+/// Writes keys, registers, slots and imported keys; removes tentative rows that are not to stay.
 pub(super) fn put_cells<'s>(effect: &BatchWrites<'s>, locked: &LockedRecords, asks: &mut Vec<PgQuery<'s>>) {
     let stays = |key: &Key, by: &EventId| effect.keys.get(key).is_some_and(|held| held.event == *by);
     let refused: Vec<_> =
         locked.keys.iter().filter(|(key, by)| !stays(key, by)).map(|(key, _)| PgBytes32(key.0)).collect();
-    // What an event held tentatively went with it, where it was removed and made again.
+    // The tentative keys of an event that is removed and added again went with it.
     let lasts = |id: &EventId| effect.events.get(id).is_none_or(|fate| !fate.gone);
     let there = |key: &Key, held: &KeyOwner| locked.keys.get(key) == Some(&held.event) && lasts(&held.event);
     let missing: Vec<_> =
@@ -358,7 +358,7 @@ pub(super) fn put_cells<'s>(effect: &BatchWrites<'s>, locked: &LockedRecords, as
     }
 }
 
-/// Events, and what lies beside them.
+/// Writes events and their related rows.
 pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let rows = effect.events.values().filter_map(|fate| fate.row.map(|(row, version)| (row, version, fate)));
     let (new, changed): (Vec<PgEventWrite<'s>>, Vec<_>) = rows.partition(|(_, _, fate)| fate.new);
@@ -432,7 +432,7 @@ const PUT_DUPLICATES: &str = "insert into {schema}.duplicates (event, count) sel
 const PUT_SIGHTINGS: &str = "insert into {schema}.sightings (event, n, at, delivery_id, identity) \
      select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
 
-/// Keeps what attempts came to.
+/// Writes the records of attempts.
 pub(super) fn put_attempts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let tried = effect.events.iter().flat_map(|(id, fate)| fate.tried.iter().map(|tried| (*id, *tried)));
     let tried: Vec<(EventId, &'s AttemptRecord)> = tried.collect();
@@ -452,7 +452,7 @@ pub(super) fn put_attempts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQue
     asks.push(PgQuery { sql: PUT_ATTEMPTS, params });
 }
 
-/// Keeps how many duplicates there were, and the first few.
+/// Writes how many duplicates there were, and the first few.
 pub(super) fn put_sightings<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
     if counts.is_empty() {
@@ -475,16 +475,16 @@ pub(super) fn put_sightings<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQu
     asks.push(PgQuery { sql: PUT_SIGHTINGS, params });
 }
 
-/// Fails where this store is part of a copy: where it divides by zero. Asked last, when our locks are held:
-/// whoever marks the store waits for those who hold them, and then sees what they wrote.
+/// Fails, by a division by zero, if this store is part of a copy. Run last, when our locks are held: the transaction
+/// that marks the store waits for those locks, and then sees what we wrote.
 const HEED: &str = "select 1 / (case when exists (select from {schema}.registers where key = $1) then 0 else 1 end)";
-/// Fails where the mark of a copy is not of this version any more, and else keeps it so until the transaction ends.
+/// Fails if the copy's mark no longer has this version; otherwise locks it until the transaction ends.
 const HOLD: &str = "select 1 / count(*) from (select from {schema}.registers where key = $1 and version = $2 \
      for no key update) held";
-/// Nobody who writes an event gets past this, and it gets past nobody who does.
+/// Conflicts with every transaction that writes to `events`.
 const WAIT_FOR_WRITERS: &str = "lock table {schema}.events in share row exclusive mode";
 
-/// The end of a transaction that heeds the mark, or does not.
+/// Ends a transaction, with or without checking the mark.
 pub(super) fn commit(asks: &mut Vec<PgQuery<'_>>, heeds: CopyLockCheck) {
     match heeds {
         CopyLockCheck::Mark => asks.push(heed()),
@@ -493,23 +493,23 @@ pub(super) fn commit(asks: &mut Vec<PgQuery<'_>>, heeds: CopyLockCheck) {
     asks.push(ask!(COMMIT));
 }
 
-/// The same in a transaction that goes on with a statement of the user's.
+/// The same check in a transaction that continues with the user's statement.
 pub(super) fn heed<'a>() -> PgQuery<'a> {
     ask!(HEED, PgBytes32(MARK.0))
 }
 
-/// Why a write that was sent with its commit was not written, or may not have been.
+/// The error for a write that was sent together with its commit: it was not written, or may have been.
 pub(super) fn not_committed(failed: &PgError) -> StoreError {
     refused(failed).unwrap_or_else(|| failed.classify(PgCommitStage::Commit))
 }
 
-/// What is said where the mark was heeded.
+/// The error if the check of the mark failed.
 pub(super) fn refused(failed: &PgError) -> Option<StoreError> {
     let heeded = matches!(failed, PgError::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO));
     heeded.then(copy::under_way)
 }
 
-/// Writes what is no cell, where the mark still is of this version. Says whether it was.
+/// Writes what is not a versioned record, if the mark still has this version. Returns whether it had.
 pub(super) async fn fill_beside(
     link: &mut PgConn,
     beside: &CopySideData,
@@ -536,7 +536,7 @@ pub(super) async fn fill_beside(
     }
 }
 
-/// Waits for every write that is under way.
+/// Waits for every write in progress.
 pub(super) async fn settled(link: &mut PgConn) -> Result<(), PgError> {
     link.query_all(&[ask!("begin"), ask!(WAIT_FOR_WRITERS), ask!(COMMIT)]).await.map(drop)
 }

@@ -1,7 +1,6 @@
-//! The connection: one for everybody, made anew when it breaks, and never waited on for long.
+//! The connection: one for all callers, remade when it breaks, with short timeouts.
 //!
-//! A question that is only read is asked once more on a new connection. A write is not: whether it was done is then
-//! unknown, and said so.
+//! A read is repeated once on a new connection. A write is not: its result is then unknown, and reported as such.
 
 use super::key_names::RedisKeyNames;
 use super::sentinel;
@@ -19,16 +18,16 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::warn;
 
-/// How long making a connection may take, with all that is looked at.
+/// Timeout for connecting, including the checks of the server.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// How long an answer may take.
+/// Timeout of a reply.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How long replicas may take to confirm a write, where the URL says `wait`.
+/// How long replicas may take to confirm a write, with `wait` in the URL.
 const WAIT_TIME: Duration = Duration::from_secs(1);
-/// After a failure nobody tries again for this long.
+/// After a failure no new connection is tried for this long.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The way to the server.
+/// The connection to the server.
 pub(super) struct RedisClient {
     pub(super) address: RedisUrl,
     names: RedisKeyNames,
@@ -45,7 +44,7 @@ struct RedisConnState {
 }
 
 impl RedisConnState {
-    /// Says what people should know, once.
+    /// Logs new warnings, once.
     fn warn(&mut self, warnings: Vec<String>) {
         if warnings != self.warned {
             for why in &warnings {
@@ -56,7 +55,7 @@ impl RedisConnState {
     }
 }
 
-/// A connection, and which one it is.
+/// A connection, with its number.
 #[derive(Clone)]
 struct RedisConn {
     number: u64,
@@ -64,13 +63,13 @@ struct RedisConn {
     at: RedisUrl,
 }
 
-/// Why there is no answer.
+/// Why a call failed.
 enum RedisCallError {
-    /// It was not asked.
+    /// It was not sent.
     NotAsked(StoreOpenError),
-    /// It may have been asked.
+    /// It may have been executed.
     Lost(String),
-    /// It did not do it.
+    /// It was not executed.
     Refused(RedisReplyError),
 }
 
@@ -79,16 +78,16 @@ impl RedisClient {
         Self { address, names, access, wire: Mutex::default() }
     }
 
-    /// Makes the connection now, if there is none.
+    /// Connects now, if there is no connection.
     pub(super) async fn reach(&self) -> Result<(), StoreOpenError> {
         self.live().await.map(drop)
     }
 
-    /// Looks at the server as when the connection was made. One that will no longer do is left, and refused with its
-    /// reason by whoever asks next, until it is set right.
+    /// Checks the server again. If it no longer qualifies, the connection is dropped, and calls fail with the reason
+    /// until it is fixed.
     pub(super) async fn look_again(&self) {
         let Some(mut live) = self.wire.lock().await.live.clone() else { return };
-        // A primary that was cut off from its sentinels goes on answering.
+        // A primary that was cut off from its sentinels still answers.
         let is_this = |place: &str| self.address.at(place).is_some_and(|named| named.place() == live.at.place());
         if sentinel::votes(&self.address).await.prefer_another(is_this) {
             return self.disconnect(&live).await;
@@ -99,7 +98,7 @@ impl RedisClient {
         }
     }
 
-    /// Asks something that changes nothing.
+    /// Runs a read.
     pub(super) async fn ask(&self, questions: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let mut answers = self.ask_once(questions).await;
         if matches!(answers, Err(RedisCallError::Lost(_))) {
@@ -109,17 +108,17 @@ impl RedisClient {
             RedisCallError::NotAsked(why) => StoreError::Down(why.to_string()),
             RedisCallError::Lost(why) => StoreError::Down(why),
             RedisCallError::Refused(refusal) if refusal.code() == "WRONGTYPE" => {
-                StoreError::Broken(format!("{}: something of ours was overwritten with something else", self.address))
+                StoreError::Broken(format!("{}: another program has overwritten one of hookonce's keys", self.address))
             }
             RedisCallError::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
         })
     }
 
-    /// Runs the script that writes. With `wait`, also how many replicas have confirmed it.
+    /// Runs the write script. With `wait`, also returns how many replicas have confirmed it.
     pub(super) async fn write(&self, script: &WriteScriptCall) -> Result<(Value, Option<i64>), StoreError> {
         let mut answer = self.write_once(script).await;
         if matches!(&answer, Err(RedisCallError::Refused(refusal)) if refusal.code() == "NOSCRIPT") {
-            // Somebody made the server forget its scripts. Nothing was written.
+            // The server's script cache was flushed. Nothing was written.
             self.load().await?;
             answer = self.write_once(script).await;
         }
@@ -171,7 +170,8 @@ impl RedisClient {
         self.refused(&live, &answer).await?;
         match confirmed {
             Some(Value::Int(confirmed)) => Ok((answer, Some(confirmed))),
-            // A server that refuses to wait has written all the same: nobody knows who has it. It is looked at anew.
+            // A server that refuses to wait has written anyway: which replicas have it is unknown. The server is
+            // checked again.
             Some(Value::ServerError(error)) => {
                 self.disconnect(&live).await;
                 let refusal = RedisReplyError::of(&error);
@@ -184,7 +184,7 @@ impl RedisClient {
         }
     }
 
-    /// Tells an answer from a connection that broke, which nobody uses any more.
+    /// Tells an error reply from a broken connection, which is dropped.
     async fn heard<T>(&self, live: &RedisConn, answer: Result<T, RedisError>) -> Result<T, RedisCallError> {
         let error = match answer {
             Ok(answer) => return Ok(answer),
@@ -196,7 +196,7 @@ impl RedisClient {
             return Err(RedisCallError::Refused(refusal));
         }
         self.disconnect(live).await;
-        let why = if error.is_timeout() { format!("no answer for {ANSWER_TIME:?}") } else { error.to_string() };
+        let why = if error.is_timeout() { format!("no response within {ANSWER_TIME:?}") } else { error.to_string() };
         Err(RedisCallError::Lost(format!("{}: {why}", self.address)))
     }
 
@@ -207,7 +207,7 @@ impl RedisClient {
         Err(RedisCallError::Refused(refusal))
     }
 
-    /// A server that became another one is looked at anew.
+    /// Drops the connection to a server that has changed its role, so that it is checked again.
     async fn leave_if_wrong(&self, live: &RedisConn, refusal: &RedisReplyError) {
         if ["READONLY", "MOVED", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN"].contains(&refusal.code()) {
             self.disconnect(live).await;
@@ -221,7 +221,7 @@ impl RedisClient {
         }
     }
 
-    /// The connection. Whoever comes first makes it; the others wait for that.
+    /// The connection. The first caller makes it; the others wait.
     async fn live(&self) -> Result<RedisConn, StoreOpenError> {
         let mut wire = self.wire.lock().await;
         if let Some(live) = &wire.live {
@@ -235,7 +235,7 @@ impl RedisClient {
         let made = if let Ok(made) = timeout(CONNECT_TIME, self.connect()).await {
             made
         } else {
-            let why = format!("{} does not answer within {CONNECT_TIME:?}", self.address);
+            let why = format!("{} does not respond within {CONNECT_TIME:?}", self.address);
             Err(tls_probe::explained(&self.address, why).await)
         };
         match made {
@@ -254,7 +254,7 @@ impl RedisClient {
         }
     }
 
-    /// Where the server is that answers now.
+    /// The address of the current server.
     pub(super) async fn server(&self) -> Result<RedisUrl, StoreOpenError> {
         self.live().await.map(|live| live.at)
     }
@@ -266,17 +266,17 @@ impl RedisClient {
         }
         let votes = sentinel::votes(&self.address).await;
         let place = votes.primary(&self.address)?;
-        // No other server is tried, be this one gone for now: what is written to an old primary is lost.
+        // No other server is tried, even if this one is down for now: what is written to an old primary is lost.
         match self.address.at(place) {
             Some(there) => self.connect_to(&there).await,
             None => Err(StoreOpenError::Temporary(format!(
-                "{}: the sentinels name `{place}`, which is no address",
+                "{}: the sentinels name `{place}`, which is not an address",
                 self.address
             ))),
         }
     }
 
-    /// Connects, looks at the server, and follows it once to another node of its cluster.
+    /// Connects, checks the server, and follows it once to another node of its cluster.
     async fn connect_to(&self, address: &RedisUrl) -> Result<NewRedisConn, StoreOpenError> {
         let mut to = dial(address).await?;
         let place = match server_check::check_server(&mut to, address, &self.names, self.access).await? {
@@ -285,7 +285,7 @@ impl RedisClient {
         };
         let lives = |place: &str| {
             StoreOpenError::Permanent(format!(
-                "{address}: the store's keys lie on another node of its cluster; give the address {place}"
+                "{address}: the store's keys are on another node of its cluster; use the address {place}"
             ))
         };
         let there = address.at(&place).ok_or_else(|| lives(&place))?;
@@ -297,14 +297,14 @@ impl RedisClient {
     }
 }
 
-/// A connection, to whom, and what people should know of it.
+/// A connection, its server, and the warnings about it.
 type NewRedisConn = (MultiplexedConnection, RedisUrl, Vec<String>);
 
-/// One call of the script that writes.
+/// One call of the write script.
 pub(super) struct WriteScriptCall(Cmd);
 
 impl WriteScriptCall {
-    /// With these names and words.
+    /// With these keys and arguments.
     pub(super) fn new(hash: &str, keys: &[Vec<u8>], words: &[Vec<u8>]) -> Self {
         let mut call = cmd("EVALSHA");
         call.arg(hash).arg(keys.len());
@@ -339,12 +339,12 @@ fn cannot_connect(address: &RedisUrl, error: &RedisError) -> StoreOpenError {
     }
     if why.contains("ertificate") {
         return StoreOpenError::Permanent(format!(
-            "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names whom to trust"
+            "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names the certificates to trust"
         ));
     }
     if why.contains("DB index") || why.contains("SELECT is not allowed") {
         return StoreOpenError::Permanent(format!(
-            "{address}: the server has no database of that number ({why}); give a lower one, or none, in the store's URL"
+            "{address}: the server has no database of that number ({why}); use a lower one, or none, in the store's URL"
         ));
     }
     StoreOpenError::Temporary(format!("{address} cannot be reached: {why}"))

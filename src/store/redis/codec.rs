@@ -1,4 +1,4 @@
-//! What is stored, as bytes, and back. What cannot be read any more is `None`, or a damaged event: never something else.
+//! Encoding and decoding of stored values. What cannot be decoded is `None`, or a damaged event: never another value.
 
 use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::Receipt;
@@ -22,7 +22,7 @@ const NUMBER: u8 = 1;
 const TEXT: u8 = 2;
 const BYTES: u8 = 3;
 
-/// Cells, one after another.
+/// Encodes cells, one after another.
 #[derive(Default)]
 struct CellEncoder(Vec<u8>);
 
@@ -46,7 +46,7 @@ impl CellEncoder {
     fn number(&mut self, number: impl Into<i64>) {
         let number: i64 = number.into();
         self.0.push(NUMBER);
-        self.length(((number << 1) ^ (number >> 63)).cast_unsigned()); // small ones of either sign are short
+        self.length(((number << 1) ^ (number >> 63)).cast_unsigned()); // zigzag: small numbers of either sign are short
     }
 
     fn run(&mut self, tag: u8, bytes: &[u8]) {
@@ -80,7 +80,7 @@ impl CellEncoder {
     }
 }
 
-/// Cells as they are read. After one that is none of ours, nothing is.
+/// Decodes cells. After an invalid one, nothing more is read.
 struct CellDecoder<'b>(&'b [u8]);
 
 impl<'b> CellDecoder<'b> {
@@ -141,7 +141,7 @@ impl<'b> CellDecoder<'b> {
     }
 
     /// An empty cell, or this.
-    #[expect(clippy::option_option, reason = "a cell that is empty is not one that has rotted")]
+    #[expect(clippy::option_option, reason = "an empty cell is not a damaged one")]
     fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if self.0.first() == Some(&NULL) {
             self.0 = &self.0[1..];
@@ -155,8 +155,8 @@ fn counter(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// An event's row: its version, then its cells. The last ones are left out where they say what their absence says: so the
-/// first release wrote its rows.
+/// An event's row: its version, then its cells. Trailing cells with the default value of their column are left out:
+/// this is how the first release wrote its rows.
 pub(super) fn row(row: &EventRow, version: RecordVersion) -> Vec<u8> {
     let cells: Vec<_> = RowToWrite::from(row).cells(EVENT_COLUMNS).collect();
     let left_out = |(column, cell): &(&EventColumn, &EventCell<'_>)| column.absent == Some(cell.value());
@@ -175,7 +175,7 @@ impl row::StoredRow for RedisRowCells<'_> {
     }
 }
 
-/// The event of this name, and its version. One whose id is not its name is damaged too.
+/// The event with this id, and its version. A row that holds another id is damaged too.
 pub(super) fn read_row(id: EventId, bytes: &[u8]) -> (row::DecodedRow, RecordVersion) {
     let (version, rest) =
         bytes.split_first_chunk::<8>().map_or((0, &[][..]), |(v, rest)| (u64::from_be_bytes(*v), rest));
@@ -187,12 +187,12 @@ pub(super) fn read_row(id: EventId, bytes: &[u8]) -> (row::DecodedRow, RecordVer
     (row::read(&RedisRowCells(all)), RecordVersion(version))
 }
 
-/// An alias holds the key.
+/// Flag: the key is an alias.
 const ALIAS: u8 = 1;
-/// The digest of a delivery id follows.
+/// Flag: the digest of a delivery id follows.
 const ID_DIGEST: u8 = 2;
 
-/// A key's holder.
+/// Encodes a key's owner.
 pub(super) fn held(held: &KeyOwner) -> Vec<u8> {
     let digest = held.id_digest.map(|digest| digest.0);
     let flags = if held.alias { ALIAS } else { 0 } | if digest.is_some() { ID_DIGEST } else { 0 };
@@ -200,7 +200,7 @@ pub(super) fn held(held: &KeyOwner) -> Vec<u8> {
     [&held.event.0[..], &[flags], digest, held.same.word().as_bytes()].concat()
 }
 
-/// Who holds a key.
+/// Decodes a key's owner.
 pub(super) fn read_held(bytes: &[u8]) -> Option<KeyOwner> {
     let (event, rest) = bytes.split_first_chunk::<16>()?;
     let (flags, rest) = rest.split_first()?;
@@ -208,17 +208,17 @@ pub(super) fn read_held(bytes: &[u8]) -> Option<KeyOwner> {
         Some((digest, word)) if flags & ID_DIGEST != 0 => (Some(DeliveryIdDigest(*digest)), word),
         _ => (None, rest),
     };
-    let same = MatchedBy::parse(std::str::from_utf8(word).unwrap_or_default()); // for people only
+    let same = MatchedBy::parse(std::str::from_utf8(word).unwrap_or_default()); // for display only
     Some(KeyOwner { event: EventId(*event), same, alias: flags & ALIAS != 0, id_digest })
 }
 
-/// What a scope's identities are made of, and since when.
+/// Encodes a recipe: what a scope's identities are made of, and since when.
 pub(super) fn recipe(recipe: &IdentityRecipe) -> Vec<u8> {
     let since = recipe.since.map(|at| format!("\n{}", at.0)).unwrap_or_default();
     format!("{}{since}", recipe.once).into_bytes()
 }
 
-/// The recipe of this scope in these bytes.
+/// Decodes the recipe of this scope.
 pub(super) fn read_recipe(scope: &[u8], bytes: &[u8]) -> IdentityRecipe {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (scope, all) = (text(scope), text(bytes));
@@ -228,7 +228,7 @@ pub(super) fn read_recipe(scope: &[u8], bytes: &[u8]) -> IdentityRecipe {
     }
 }
 
-/// How long a source's events are kept.
+/// Encodes the retention of a source.
 pub(super) fn retention(row: &SourceRetention) -> Vec<u8> {
     let (keep, body, seen_at) = row.numbers();
     let mut out = CellEncoder::default();
@@ -238,14 +238,14 @@ pub(super) fn retention(row: &SourceRetention) -> Vec<u8> {
     out.0
 }
 
-/// The retention of this source in these bytes. One that cannot be read is none: nothing is forgotten by it.
+/// Decodes the retention of this source. An invalid one is `None`: nothing is forgotten by it.
 pub(super) fn read_retention(source: &[u8], bytes: &[u8]) -> Option<SourceRetention> {
     let mut cells = CellDecoder(bytes);
     let numbers = (cells.maybe(CellDecoder::number)?, cells.number()?, cells.number()?);
     Some(SourceRetention::of_numbers(std::str::from_utf8(source).ok()?, numbers))
 }
 
-/// What the nodes have agreed on of the store's clock.
+/// Encodes the nodes' agreement on the store's clock.
 pub(super) fn agreed_clock(agreed: AgreedClock) -> Vec<u8> {
     let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
     let mut out = CellEncoder::default();
@@ -257,7 +257,7 @@ pub(super) fn agreed_clock(agreed: AgreedClock) -> Vec<u8> {
     out.0
 }
 
-/// The same, in these bytes.
+/// Decodes it.
 pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
     let mut cells = CellDecoder(bytes);
     let (ahead, reached): (u64, _) = (cells.number()?, Timestamp(cells.number()?));
@@ -274,7 +274,7 @@ pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
     Some(AgreedClock { ahead: Duration::from_micros(ahead), reached, held })
 }
 
-/// A register.
+/// Encodes a register.
 pub(super) fn register(register: &Register, version: RecordVersion) -> Vec<u8> {
     let mut out = CellEncoder::begun(version);
     out.bytes(&register.value.0);
@@ -284,7 +284,7 @@ pub(super) fn register(register: &Register, version: RecordVersion) -> Vec<u8> {
     out.0
 }
 
-/// The register in these bytes.
+/// Decodes a register.
 pub(super) fn read_register(bytes: &[u8]) -> Option<(Register, RecordVersion)> {
     let (version, rest) = bytes.split_first_chunk::<8>()?;
     let mut cells = CellDecoder(rest);
@@ -297,18 +297,18 @@ pub(super) fn read_register(bytes: &[u8]) -> Option<(Register, RecordVersion)> {
     Some((register, RecordVersion(u64::from_be_bytes(*version))))
 }
 
-/// A slot.
+/// Encodes a slot.
 pub(super) fn slot(holder: EventId, version: RecordVersion) -> Vec<u8> {
     [&version.0.to_be_bytes()[..], &holder.0].concat()
 }
 
-/// A slot's holder.
+/// Decodes a slot's holder.
 pub(super) fn read_slot(bytes: &[u8]) -> Option<(EventId, RecordVersion)> {
     let (version, rest) = bytes.split_first_chunk::<8>()?;
     Some((EventId(rest.try_into().ok()?), RecordVersion(u64::from_be_bytes(*version))))
 }
 
-/// Headers and body.
+/// Encodes headers and body.
 pub(super) fn payload(payload: &Payload) -> Vec<u8> {
     let headers = row::headers_cell(&payload.headers);
     let packed = CompressedBody::of(&payload.body);
@@ -320,7 +320,7 @@ pub(super) fn payload(payload: &Payload) -> Vec<u8> {
     out.0
 }
 
-/// Headers by themselves.
+/// Encodes headers alone.
 pub(super) fn headers(headers: &[(String, String)]) -> Vec<u8> {
     let headers = row::headers_cell(headers);
     let mut out = CellEncoder(Vec::with_capacity(headers.len() + 64));
@@ -329,7 +329,7 @@ pub(super) fn headers(headers: &[(String, String)]) -> Vec<u8> {
     out.0
 }
 
-/// Headers by themselves, if they are still as they were.
+/// Decodes headers, if their digest matches.
 pub(super) fn read_headers(bytes: &[u8]) -> Option<Vec<(String, String)>> {
     let mut cells = CellDecoder(bytes);
     let (digest, text) = (cells.bytes()?, cells.text()?);
@@ -337,7 +337,7 @@ pub(super) fn read_headers(bytes: &[u8]) -> Option<Vec<(String, String)>> {
     row::headers(text).filter(|_| whole)
 }
 
-/// The payload, if it is still the one of this digest.
+/// Decodes a payload, if it matches this digest.
 pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> StoredValue<Payload> {
     let mut cells = CellDecoder(bytes);
     let mut read = || {
@@ -351,7 +351,7 @@ pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> StoredValue<
     read().map_or(StoredValue::Damaged, StoredValue::Whole)
 }
 
-/// A kept answer, after its digest.
+/// Encodes a receipt, preceded by its digest.
 pub(super) fn receipt(receipt: &Receipt) -> Vec<u8> {
     let mut out = CellEncoder::default();
     out.number(receipt.status);
@@ -361,7 +361,7 @@ pub(super) fn receipt(receipt: &Receipt) -> Vec<u8> {
     [&Digest::of(&out.0).0[..], &out.0].concat()
 }
 
-/// The kept answer, if it is as it was kept.
+/// Decodes a receipt, if its digest matches.
 pub(super) fn read_receipt(bytes: &[u8]) -> Option<Receipt> {
     let (digest, rest) = bytes.split_first_chunk::<32>()?;
     let mut cells = CellDecoder(rest);
@@ -371,7 +371,7 @@ pub(super) fn read_receipt(bytes: &[u8]) -> Option<Receipt> {
     Some(Receipt { status, headers, body, truncated: cut }).filter(|_| Digest::of(rest).0 == *digest)
 }
 
-/// What an attempt came to, without its output.
+/// Encodes an attempt, without its output.
 pub(super) fn tried(tried: &AttemptRecord) -> Vec<u8> {
     let mut out = CellEncoder::default();
     out.number(tried.life);
@@ -383,7 +383,7 @@ pub(super) fn tried(tried: &AttemptRecord) -> Vec<u8> {
     out.0
 }
 
-/// The attempt in these bytes.
+/// Decodes an attempt.
 pub(super) fn read_tried(bytes: &[u8]) -> Option<AttemptRecord> {
     let mut cells = CellDecoder(bytes);
     Some(AttemptRecord {
@@ -397,7 +397,7 @@ pub(super) fn read_tried(bytes: &[u8]) -> Option<AttemptRecord> {
     })
 }
 
-/// Under what name an attempt's output lies beside its event.
+/// The name of an attempt's output in its event's hash.
 pub(super) fn output_name(tried: &AttemptRecord) -> Vec<u8> {
     let mut out = CellEncoder::default();
     out.number(tried.life);
@@ -406,7 +406,7 @@ pub(super) fn output_name(tried: &AttemptRecord) -> Vec<u8> {
     out.0
 }
 
-/// A duplicate that was seen.
+/// Encodes a sighting of a duplicate.
 pub(super) fn sighting(sighting: &DuplicateSighting) -> Vec<u8> {
     let mut out = CellEncoder::default();
     out.number(sighting.at.0);
@@ -415,7 +415,7 @@ pub(super) fn sighting(sighting: &DuplicateSighting) -> Vec<u8> {
     out.0
 }
 
-/// The sighting in these bytes.
+/// Decodes a sighting.
 pub(super) fn read_sighting(bytes: &[u8]) -> Option<DuplicateSighting> {
     let mut cells = CellDecoder(bytes);
     Some(DuplicateSighting {
@@ -436,7 +436,7 @@ pub(super) fn quarantined(one: &QuarantinedMessage) -> Vec<u8> {
     out.0
 }
 
-/// The message in these bytes.
+/// Decodes a quarantined message.
 pub(super) fn read_quarantined(bytes: &[u8]) -> Option<QuarantinedMessage> {
     let mut cells = CellDecoder(bytes);
     let mut text = || cells.text().map(str::to_owned);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_comes_back_and_one_that_is_cut_or_anothers_is_damaged() {
+    fn a_row_survives_a_round_trip_and_a_truncated_or_foreign_one_is_damaged() {
         let row = example();
         let bytes = super::row(&row, RecordVersion(7));
         let (found, version) = read_row(row.event.id, &bytes);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_rotted_is_none() {
+    fn a_damaged_value_is_none() {
         assert_eq!(read_payload(b"rot", None), StoredValue::Damaged);
         assert_eq!(read_receipt(&[0; 40]), None);
         assert_eq!(read_held(b"short"), None);
@@ -497,14 +497,14 @@ mod tests {
         #![proptest_config(crate::seed::cases(256))]
 
         #[test]
-        fn every_number_comes_back(number: i64) {
+        fn every_number_survives_a_round_trip(number: i64) {
             let mut out = CellEncoder::default();
             out.number(number);
             prop_assert_eq!(CellDecoder(&out.0).number::<i64>(), Some(number));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
             let _ = read_row(EventId([1; 16]), &bytes);
             let _ = (read_tried(&bytes), read_sighting(&bytes), read_receipt(&bytes), read_register(&bytes));
             let _ = read_payload(&bytes, None);

@@ -1,5 +1,6 @@
-//! The store's marks: its epoch, made with it, how often it was written, and when each writer last did. Nobody but a
-//! writer moves its own mark on: what it wrote and the server lost is not covered up by what others write.
+//! Detection of lost data in Redis, by the store's marks: its epoch, created with it, the count of its writes, and the
+//! last write of each writer. Only a writer advances its own mark: a write that the server lost is not hidden by what
+//! others write.
 
 use super::client::RedisClient;
 use super::key_names::RedisKeyNames;
@@ -11,15 +12,15 @@ use crate::store::{StoreError, StoreOpenError};
 use ::redis::{Pipeline, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writers that a store remembers: those who wrote last. A node is a new one at each start.
+/// How many writers a store remembers: those that wrote last. A node is a new one at each start.
 pub(super) const WRITERS_MAX: usize = 1_000;
 
-/// Whoever writes through one opened store.
+/// The identity of one opened store that writes.
 #[derive(Debug)]
 pub(super) struct RedisWriterId {
-    /// Made by chance.
+    /// Random.
     pub(super) name: [u8; 16],
-    /// The highest count of a write that we were told of; where the URL says `wait`, of one that is confirmed.
+    /// The highest count of a write that was reported to us; with `wait` in the URL, of one that is confirmed.
     wrote: AtomicU64,
 }
 
@@ -43,7 +44,8 @@ fn by_chance() -> [u8; 16] {
     bytes
 }
 
-/// The store's epoch and count. A node makes the store where there is none; nobody does where only a part is left.
+/// The store's epoch and count. A node creates the store if there is none; it is never created where a part of one is
+/// left.
 pub(super) async fn begin(
     link: &RedisClient,
     names: &RedisKeyNames,
@@ -56,10 +58,10 @@ pub(super) async fn begin(
     questions.cmd("EXISTS").arg(names.all());
     let answers = link.ask(&questions).await.map_err(yet)?;
     let [marks, events] = &answers[..] else {
-        return Err(StoreOpenError::Temporary(format!("{address} answers oddly")));
+        return Err(StoreOpenError::Temporary(format!("{address} sends an unexpected reply")));
     };
     let [epoch, count] = read::list(marks) else {
-        return Err(StoreOpenError::Temporary(format!("{address} answers oddly")));
+        return Err(StoreOpenError::Temporary(format!("{address} sends an unexpected reply")));
     };
     let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
     if let Some(epoch) = read::bytes(epoch) {
@@ -67,14 +69,14 @@ pub(super) async fn begin(
     }
     if access == RedisAccess::Read {
         return Err(StoreOpenError::Permanent(format!(
-            "{address} holds no store under the prefix `{}`; `hookonce serve` makes it, or check the URL",
+            "{address} holds no store under the prefix `{}`; `hookonce serve` creates it, or check the URL",
             address.prefix
         )));
     }
     if number(count).is_some() || read::number(events) == Some(1) {
         return Err(StoreOpenError::Permanent(format!(
             "{address} holds a part of a store under the prefix `{}`, but not its epoch: it was damaged. Restore a \
-             backup, or give another `prefix` to begin a new one",
+             backup, or use another `prefix` to start a new one",
             address.prefix
         )));
     }
@@ -85,7 +87,7 @@ pub(super) async fn begin(
     let epoch = answers
         .get(1)
         .and_then(read::bytes)
-        .ok_or_else(|| StoreOpenError::Temporary(format!("{address} keeps nothing")))?;
+        .ok_or_else(|| StoreOpenError::Temporary(format!("{address} did not keep what was written")))?;
     Ok((epoch.to_vec(), 0))
 }
 
@@ -102,7 +104,7 @@ impl RedisInner {
         KnownStore { mark, writers, unmarked: Vec::new() }
     }
 
-    /// What the store holds of this.
+    /// How much of this the store holds.
     pub(super) async fn found(&self, known: Option<&KnownStore>) -> Result<ObservedStore, StoreError> {
         let writers = known.map_or(&[][..], |known| &known.writers);
         let mut questions = Pipeline::new();
@@ -124,7 +126,7 @@ impl RedisInner {
         })
     }
 
-    /// The store has lost something while this process runs.
+    /// Stops: the store has lost something while this process runs.
     pub(super) fn lost(&self, epoch: &[u8], count: u64, floor: u64) -> StoreError {
         let kind = match epoch {
             [] => LossKind::Gone,
@@ -139,21 +141,21 @@ impl RedisInner {
 }
 
 impl RedisInner {
-    /// So many replicas have confirmed a write. Too few: it is written, but may be lost with the primary. That is no loss
-    /// to be stopped by, so it moves nothing that a later answer is compared with.
+    /// Checks how many replicas have confirmed a write. If too few, it is written, but may be lost with the primary.
+    /// That is not a loss to stop for, so it changes nothing that later replies are compared with.
     pub(super) fn has_confirmed(&self, replicas: Option<i64>) -> Result<(), StoreError> {
         let (Some(wanted), Some(replicas)) = (self.link.address.wait, replicas) else { return Ok(()) };
         if replicas < i64::from(wanted) {
             return Err(StoreError::Unsure(format!(
-                "{}: {replicas} of {wanted} replicas have confirmed a write in time (`wait={wanted}` in the URL)",
+                "{}: only {replicas} of {wanted} replicas confirmed a write in time (`wait={wanted}` in the URL)",
                 self.link.address
             )));
         }
         Ok(())
     }
 
-    /// What was read may be what another node, or an earlier try of ours, wrote and no replica has yet. Before anybody is
-    /// told of it, replicas confirm a write that came after it.
+    /// What was read may have been written by another node, or by an earlier try of ours, without any replica having it
+    /// yet. Before it is returned, replicas confirm a later write.
     pub(super) async fn confirm(&self, count: u64) -> Result<(), StoreError> {
         let is_due = self.link.address.wait.is_some() && count > self.count.load(Ordering::SeqCst);
         if !is_due || !self.may_write() {
@@ -163,20 +165,21 @@ impl RedisInner {
         words.probe();
         match self.send(words).await {
             Ok(_) => Ok(()),
-            Err(StoreError::Unsure(why)) => Err(StoreError::Down(why)), // nobody minds a write that changed nothing
+            Err(StoreError::Unsure(why)) => Err(StoreError::Down(why)), // a write that changed nothing is harmless
             Err(error) => Err(error),
         }
     }
 }
 
 impl RedisStore {
-    /// What tells this store from others, whoever connects to it: the server's address and database, and the prefix.
+    /// The server and the name of this store, independent of the user: the server's address and database, and the
+    /// prefix.
     pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
         let address = RedisUrl::parse(url)?;
         Ok((address.place(), address.prefix))
     }
 
-    /// Does the server at this URL answer, and hold nothing of a store?
+    /// Does the server at this URL respond, and hold no store?
     pub async fn is_empty(url: &str) -> Result<bool, StoreOpenError> {
         let address = RedisUrl::parse(url)?;
         let names = RedisKeyNames::new(&address.prefix);

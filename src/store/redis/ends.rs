@@ -1,8 +1,8 @@
-//! Events by the last digits of their ids, which is what people see of them: a sorted set of ids with their bytes in
-//! reverse.
+//! The index of events by the last digits of their ids, which is the short id shown to users: a sorted set of ids with
+//! their bytes reversed.
 //!
-//! What earlier versions wrote lacks it. It is whole where it has as many entries as there are events; until then all ids
-//! are looked through. A node that starts makes it whole, beside its work.
+//! Stores of earlier versions lack it. It is complete if it has as many entries as there are events; until then all ids
+//! are scanned. A node completes it in the background after its start.
 
 use super::RedisInner;
 use super::read::{PAGE, bytes, list, number};
@@ -13,15 +13,15 @@ use crate::store::StoreResult;
 use ::redis::Pipeline;
 use std::sync::Arc;
 
-/// Digits that lead to few events. With fewer, the newest events that end so are found soon.
+/// Digits that match few events. With fewer, the newest matches are found soon.
 const DIGITS_MIN: usize = 4;
-/// Entries read at once. Where more end alike, the newest are found soon, too.
+/// Entries read at once. Where more match, the newest are found soon, too.
 const ENDS_MAX: usize = 5_000;
-/// Where memory is full it is refused.
+/// Refused if memory is full.
 const FILL: &str = concat!("#!lua\n", include_str!("ends.lua"));
-/// Events whose ends one call adds. The server does one thing at a time: whoever claims waits for it.
+/// Events indexed per call. The server runs one command at a time: claims wait for it.
 const FILLED_AT_ONCE: usize = 500;
-/// The wait before it is tried again.
+/// The wait before a retry.
 const AGAIN: Duration = Duration::from_mins(1);
 
 fn reversed(mut bytes: [u8; 16]) -> [u8; 16] {
@@ -29,19 +29,19 @@ fn reversed(mut bytes: [u8; 16]) -> [u8; 16] {
     bytes
 }
 
-/// How an event stands among the ends.
+/// An event's entry in the index.
 pub(super) fn end(id: EventId) -> Vec<u8> {
     reversed(id.0).to_vec()
 }
 
-/// What ends with these digits have in common: as many bytes as are whole.
+/// The common prefix of entries for these digits: as many complete bytes as they have.
 fn begin(digits: &[u8]) -> Vec<u8> {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.rchunks_exact(2).map_while(byte).collect()
 }
 
 impl RedisInner {
-    /// The newest ids that end like this, as people write them.
+    /// The newest ids with this suffix, as users write them.
     pub(super) async fn ending(&self, suffix: &str, limit: usize) -> StoreResult<Vec<EventId>> {
         let digits: Vec<u8> = suffix.bytes().filter(|byte| *byte != b'-').collect();
         if !(1..=32).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -58,7 +58,7 @@ impl RedisInner {
         Ok(found)
     }
 
-    /// The ids whose ends begin like this; `None`: it is not known, or there are many.
+    /// The ids whose entries have this prefix; `None` if the index is incomplete, or if there are too many.
     async fn by_end(&self, begin: &[u8]) -> StoreResult<Option<Vec<EventId>>> {
         let (least, most) = ([b"[", begin].concat(), [b"[", begin, &[u8::MAX; 16]].concat());
         let mut questions = Pipeline::new();
@@ -76,7 +76,7 @@ impl RedisInner {
         Ok(Some(entries.iter().filter_map(bytes).filter_map(id).collect()))
     }
 
-    /// The same by looking through all ids.
+    /// The same by scanning all ids.
     async fn among_all(&self, suffix: &str, limit: usize) -> StoreResult<Vec<EventId>> {
         let (mut found, mut before) = (Vec::new(), None);
         while found.len() < limit {
@@ -89,7 +89,7 @@ impl RedisInner {
         Ok(found)
     }
 
-    /// Adds what is missing among the ends. Says whether all are there now.
+    /// Adds missing entries. Returns whether the index is complete now.
     async fn fill_ends(&self) -> StoreResult<bool> {
         let (all, ends) = (self.names.all(), self.names.ends());
         let count = async || {
@@ -103,7 +103,7 @@ impl RedisInner {
         if events == entries {
             return Ok(true);
         }
-        // There may be some of events that an earlier version has forgotten.
+        // There may be entries of events that an earlier version has forgotten.
         let mut anew = entries > events;
         let mut after = b"-".to_vec();
         loop {
@@ -120,7 +120,7 @@ impl RedisInner {
     }
 }
 
-/// Makes the ends whole. What cannot be written now is tried again: until then it only takes longer to find an event.
+/// Completes the index. Failures are retried: until then finding an event only takes longer.
 pub(super) async fn fill(core: Arc<RedisInner>) {
     while !matches!(core.fill_ends().await, Ok(true)) {
         tokio::time::sleep(AGAIN).await;

@@ -1,7 +1,7 @@
-//! Reading all of a store, to copy it.
+//! Reading a whole store, to copy it.
 //!
-//! Events have a list in the order of their ids. Registers, slots and imported keys have none: their names are gathered
-//! once, by scanning, and sorted here.
+//! Events have a list sorted by id. Registers, slots and imported keys have none: their names are collected once, by
+//! scanning, and sorted here.
 
 use super::codec;
 use super::key_names::RedisKeyKind;
@@ -22,12 +22,13 @@ use crate::store::row::DecodedRow;
 use crate::store::{Inspect, StoreBackend, StoreFuture, StoredValue};
 use ::redis::{Pipeline, Value};
 
-/// Names that one step of a scan looks at.
+/// Names per step of a scan.
 const SCANNED_AT_ONCE: usize = 1_000;
-/// Events read with all that belongs to them in one go. Bodies are packed: how long one is shows when it is unpacked.
+/// Events read at a time with all that belongs to them. Bodies are compressed: their length is known only after
+/// decompression.
 const EVENTS_AT_ONCE: usize = 16;
 
-/// Names that have no order of their own on the server, sorted.
+/// Names that have no order on the server, sorted.
 #[derive(Debug, Default)]
 pub(super) struct ScannedKeys {
     registers: Vec<Key>,
@@ -35,12 +36,12 @@ pub(super) struct ScannedKeys {
     imported: Vec<Key>,
 }
 
-/// When names are gathered.
+/// When names are collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum KeyScanMode {
-    /// Now: the first page of the first kind is read, and nothing is written until the last one of the last.
+    /// Now: the first page of the first kind is read, and nothing is written until the last page of the last.
     Anew,
-    /// They were, unless a copy goes on in the middle.
+    /// They were already, unless a copy resumes in the middle.
     Before,
 }
 
@@ -101,8 +102,8 @@ impl ExportBackend for RedisStore {
         })
     }
 
-    /// Nodes listen for hints as long as they run, those of the first release too. A user that may not ask finds out
-    /// by leases alone.
+    /// Nodes listen for hints as long as they run, those of the first release too. Without the permission to query
+    /// that, only leases tell.
     fn connected(&self) -> StoreFuture<'_, Option<String>> {
         Box::pin(async move {
             let mut questions = Pipeline::new();
@@ -207,7 +208,7 @@ impl RedisInner {
         Ok(wholes)
     }
 
-    /// The holders of these keys, where they have one.
+    /// The owners of these keys, if they have one.
     async fn held(&self, keys: &[Vec<Key>]) -> StoreResult<Vec<Vec<(Key, KeyOwner)>>> {
         let names: Vec<_> = keys.iter().flatten().map(|key| self.names.key(RedisKeyKind::Key, key)).collect();
         let values = self.strings(names).await?;
@@ -245,7 +246,7 @@ impl RedisInner {
         Ok(answers.first().map_or(&[][..], list).to_vec())
     }
 
-    /// Every register, slot and imported key there is. A scan may name one twice.
+    /// Every register, slot and imported key. A scan may return one twice.
     async fn scan(&self) -> StoreResult<ScannedKeys> {
         let mut scanned = ScannedKeys::default();
         let [registers, slots] = [RedisKeyKind::Register, RedisKeyKind::Slot].map(|kind| self.names.of(kind, &[]));

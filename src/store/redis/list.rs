@@ -1,4 +1,4 @@
-//! Reading for people: lists, events by their name, and all that is known of one.
+//! Reads for operators: lists, events by their name, and all details of one.
 
 use super::RedisInner;
 use super::codec;
@@ -14,11 +14,12 @@ use crate::store::optimistic::{Record, RecordId};
 use crate::store::{DuplicateSighting, EventCounts, EventDetails, EventPage, EventQuery};
 use ::redis::{Pipeline, Value};
 
-/// Events looked through for one page. Each is brought here and read, so they are fewer than where the server looks.
+/// Maximum number of events scanned for one page. Each is transferred and decoded, so fewer than where the server
+/// filters.
 const LOOKED_THROUGH: usize = 5_000;
 
 impl RedisInner {
-    /// The shortest list in the order of ids that holds all that may be meant.
+    /// The shortest list, sorted by id, that holds all possible matches.
     fn list_of(&self, listing: &EventQuery) -> Vec<u8> {
         match listing.state.as_deref() {
             Some("waiting" | "running") => self.names.open(),
@@ -46,12 +47,12 @@ impl RedisInner {
         Ok(events)
     }
 
-    /// A page of what is asked for, looking through so many events; the next one goes on from there.
+    /// A page of matches, scanning a limited number of events; the next one continues from there.
     pub(super) async fn paged(&self, listing: EventQuery) -> StoreResult<EventPage> {
         if let Some(successor) = listing.superseded_by
             && self.events(&[successor]).await?.iter().any(|event| event.change.is_none())
         {
-            return Ok(EventPage::default()); // it stands for no change, so it took nobody's place
+            return Ok(EventPage::default()); // without a change it cannot have superseded an event
         }
         let name = self.list_of(&listing);
         let (least, mut before) = listing.ids();
@@ -80,7 +81,7 @@ impl RedisInner {
         }
     }
 
-    /// How many there are, as the lists know it. Duplicates are nowhere added up.
+    /// The counts, by the lists. Duplicates are not counted.
     pub(super) async fn counted(&self) -> StoreResult<EventCounts> {
         let mut questions = Pipeline::new();
         for list in [self.names.all(), self.names.open(), self.names.leases(), self.names.dead()] {
@@ -100,7 +101,7 @@ impl RedisInner {
         })
     }
 
-    /// The one that waits longest. Those before it run, which are few.
+    /// The event that has waited longest. Those before it are running, and few.
     async fn oldest(&self) -> StoreResult<Option<Event>> {
         let mut after = b"-".to_vec();
         for _ in 0..LOOKED_THROUGH / PAGE {
@@ -116,7 +117,7 @@ impl RedisInner {
         Ok(None)
     }
 
-    /// Ids of a list that is in the order of ids, from the first of these on and before the second, the newest first.
+    /// Ids of a list sorted by id, from the first of these on and before the second, newest first.
     pub(super) async fn before(
         &self,
         name: &[u8],
@@ -192,7 +193,7 @@ impl RedisInner {
     }
 }
 
-/// The first sightings, in their order, and how many there were.
+/// The first sightings, in order, and how many there were.
 pub(super) fn seen(value: &Value) -> (Vec<DuplicateSighting>, u64) {
     let (mut sightings, mut count) = (Vec::new(), 0);
     for (name, value) in pairs(value) {
@@ -205,7 +206,7 @@ pub(super) fn seen(value: &Value) -> (Vec<DuplicateSighting>, u64) {
     (sightings.into_iter().map(|(_, sighting)| sighting).collect(), count)
 }
 
-/// Attempts with their output, as far as it is still there.
+/// Attempts with their output, as far as it is stored.
 pub(super) fn tries(attempts: &Value, outputs: &Value) -> Vec<AttemptRecord> {
     let outputs: std::collections::HashMap<_, _> = pairs(outputs).into_iter().collect();
     let read = |value: &Value| {

@@ -1,24 +1,25 @@
-//! Redis or Valkey: one server, or one slot of a cluster, for many nodes.
+//! The Redis store, also for Valkey: one server, or one slot of a cluster, shared by many nodes.
 //!
 //! ```text
 //! records, lists     ─▶ one pipeline: TIME, the queries, the marks                      read.rs, list.rs
 //! conditional writes ─▶ one script call: check all, then write; PUBLISH a hint          script_args.rs, write.lua, notify.rs
 //!                       over one connection for all; the server is checked whenever
-//!                       it is made anew, and now and then                               client.rs, server_check.rs, sentinel.rs
+//!                       it is made, and periodically                                    client.rs, server_check.rs, sentinel.rs
 //! ```
 //!
-//! The rules are not here but in `decide/ledger/mod.rs`, run over drafts (see [`shared`](super::optimistic)). No key has a TTL: what
-//! may be forgotten is decided by the rules, by the server's time.
+//! The rules are not here but in [`ledger`](crate::store::ledger), run over optimistic transactions (see
+//! [`optimistic`]). No key has a TTL: the rules decide what may be forgotten, by the server's time.
 //!
-//! The whole store lies under one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of
-//! turns may span sources, and a script may only touch one slot. On a cluster it therefore lives on one of its nodes;
-//! several stores, each with its own `prefix`, spread over it.
+//! The whole store has one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of turns may
+//! span sources, and a script may only touch one slot. On a cluster it therefore lives on one of its nodes; several
+//! stores, each with its own `prefix`, spread over it.
 //!
-//! Redis can lose what it said it had: a restart from an older file, a failover, `FLUSHALL`. So the store has an epoch,
-//! made with it, and a counter that every write moves on. Both come with every answer. A node that sees another epoch,
-//! or a counter lower than one it saw before it asked, stops for good: what was done would be done again. Others may have
-//! brought the counter up again by then: so each write also leaves its writer's mark, and the next of the same finds it.
-//! What a node knows outlives it in its state file, so that the next one compares, too (`decide::fence`).
+//! Redis can lose confirmed writes: by a restart from an older file, a failover, or `FLUSHALL`. So the store has an
+//! epoch, created with it, and a counter that every write increments. Both come with every reply. A node that sees
+//! another epoch, or a counter lower than one it saw before it asked, stops for good: otherwise events would act again.
+//! Other nodes may have raised the counter again by then: so each write also leaves its writer's mark, and the writer's
+//! next write checks it. What a node knows outlives it in its state file, so that the next one compares, too
+//! (`decide::data_loss`).
 
 pub(crate) mod client;
 pub(crate) mod codec;
@@ -67,28 +68,28 @@ use tokio::task::JoinHandle;
 use tracing::error;
 use url::RedisUrl;
 
-/// The script that writes. Where memory is full it is refused whole.
+/// The write script. It is refused as a whole if memory is full.
 const WRITE: &str = concat!("#!lua\n", include_str!("write.lua"));
-/// The same for what adds nothing: it ends what was begun or frees something, and is done also where memory is full.
+/// The same for writes that add nothing: they end or free something, and run even if memory is full.
 const WRITE_ON: &str = concat!("#!lua flags=allow-oom\n", include_str!("write.lua"));
-/// How long a note is held back for want of another write.
+/// How long a duplicate note is buffered without another write.
 const NOTE_HELD: Duration = Duration::from_secs(1);
-/// How many notes are held back; more are not kept.
+/// Maximum number of buffered notes; further ones are dropped.
 const NOTES_HELD: usize = 10_000;
 
-/// Events that one write of the sweep frees. The server does one thing at a time: whoever claims waits for it.
+/// Events deleted per write of the sweep. The server runs one command at a time: claims wait for it.
 const SWEPT_AT_ONCE_MIN: usize = 125;
 /// The same while the sweep is behind.
 const SWEPT_AT_ONCE_MAX: usize = 500;
-/// How often the server is looked at while the connection lasts: what it is set to may be changed.
+/// How often the server is checked while the connection lasts: its settings may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Who opens the store.
+/// The purpose of opening a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RedisAccess {
-    /// A node, or a command that writes: it makes the store if there is none.
+    /// A node, or a command that writes: it creates the store if there is none.
     Node,
-    /// A copy from it or into it: it does the same, and is not taken for a node.
+    /// A copy from or into it: the same, but it does not count as a node.
     Copy,
     /// A reader.
     Read,
@@ -99,7 +100,7 @@ pub enum RedisAccess {
 pub struct RedisOptions {
     /// The clock: [`StoreClock::server`], except in tests.
     pub clock: StoreClock,
-    /// Who opens it.
+    /// The purpose.
     pub access: RedisAccess,
 }
 
@@ -108,25 +109,25 @@ pub struct RedisOptions {
 pub struct RedisStore {
     core: Arc<RedisInner>,
     tasks: Vec<JoinHandle<()>>,
-    /// Names without an order, gathered for a copy.
+    /// Names without an order, collected for a copy.
     scanned: tokio::sync::Mutex<Option<ScannedKeys>>,
 }
 
-/// What its tasks share.
+/// The state shared with its tasks.
 pub(super) struct RedisInner {
     link: Arc<RedisClient>,
     names: RedisKeyNames,
     clock: StoreClock,
     access: RedisAccess,
     epoch: Vec<u8>,
-    /// The highest count that counts: a store with a lower one has lost data. It is the highest seen; where the URL says
-    /// `wait`, the highest that enough replicas have confirmed, since nobody was told of anything after it.
+    /// The highest count seen: a store with a lower one has lost data. With `wait` in the URL, the highest that enough
+    /// replicas have confirmed, because nothing after it was reported to a caller.
     count: AtomicU64,
     writer: RedisWriterId,
     failed: watch::Sender<Option<String>>,
     hints: broadcast::Sender<ChangeHint>,
     notes: Mutex<Vec<DuplicateNote>>,
-    /// The names of both scripts: the one for what adds something, and the one for what does not.
+    /// The hashes of both scripts: the one for writes that add something, and the one for those that do not.
     scripts: [String; 2],
 }
 
@@ -136,7 +137,7 @@ impl std::fmt::Debug for RedisInner {
     }
 }
 
-/// What comes with every answer.
+/// The time and marks that come with every reply.
 #[derive(Clone, Copy, Debug)]
 struct ReplyStamp {
     count: u64,
@@ -168,7 +169,7 @@ impl RedisStore {
             notes: Mutex::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
-        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?; // tells the time
+        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?; // reads the time
         let mut tasks = Vec::new();
         if core.may_write() {
             let mut words = ScriptArgs::new(&core.names);
@@ -189,7 +190,7 @@ impl RedisStore {
 }
 
 impl Drop for RedisStore {
-    /// What is held back is still written, if there is time.
+    /// Writes the buffered notes, if there is time.
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -215,7 +216,7 @@ impl RedisInner {
         self.access != RedisAccess::Read
     }
 
-    /// Asks something, with the time before it and the marks after it.
+    /// Runs a read, with the time before it and the marks after it.
     async fn ask(&self, questions: Pipeline) -> Result<(Vec<Value>, ReplyStamp), StoreError> {
         self.works()?;
         let floor = self.count.load(Ordering::SeqCst);
@@ -241,11 +242,11 @@ impl RedisInner {
         Ok((answers, marks))
     }
 
-    /// Writes; says which swaps were written.
+    /// Runs the write script; returns which conditional writes were applied.
     async fn send(&self, words: ScriptArgs<'_>) -> Result<Vec<bool>, StoreError> {
         self.works()?;
         if !self.may_write() {
-            return Err(StoreError::Down("it was opened only to read".into()));
+            return Err(StoreError::Down("the store was opened read-only".into()));
         }
         let floor = self.count.load(Ordering::SeqCst);
         let [to_add, to_go_on] = &self.scripts;
@@ -259,7 +260,7 @@ impl RedisInner {
         match read::bytes(word) {
             Some(b"written") => {
                 self.has_confirmed(confirmed)?;
-                // What wrote nothing tells only what it has seen.
+                // A call that wrote nothing only shows what it has seen.
                 let has_written = what.contains(&b'1');
                 if has_written || self.link.address.wait.is_none() {
                     self.count.fetch_max(count, Ordering::SeqCst);
@@ -272,14 +273,14 @@ impl RedisInner {
             Some(b"marked") => Err(copy::under_way()),
             Some(b"lost") => Err(self.lost(what, count, floor)),
             _ => Err(self.stopped_by(StoreError::Broken(format!(
-                "{}: {} is of another kind than what was written there",
+                "{}: another program has overwritten {} with a value of another type",
                 self.link.address,
                 String::from_utf8_lossy(what)
             )))),
         }
     }
 
-    /// Writes swaps, and with them the notes that are held back.
+    /// Applies conditional writes, together with the buffered notes.
     async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
         let many = swaps.len();
         let mut words = ScriptArgs::new(&self.names).heeding(heeds);
@@ -306,7 +307,7 @@ impl RedisInner {
         Ok(())
     }
 
-    /// What is broken stays so.
+    /// Stops the store for good if it is broken.
     fn stopped_by(&self, error: StoreError) -> StoreError {
         if let StoreError::Broken(why) = &error {
             self.failed.send_if_modified(|was| {
@@ -335,7 +336,7 @@ impl RedisInner {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is held back. What cannot be written is not tried again: it is only for people.
+    /// Writes the buffered notes. Failures are not retried: the notes are only displayed.
     async fn flush(&self) {
         let notes = std::mem::take(&mut *self.notes());
         if !notes.is_empty() {
@@ -354,7 +355,7 @@ async fn write_notes(core: Arc<RedisInner>) {
     }
 }
 
-/// A server that became one that throws keys away is noticed before it is asked anew.
+/// Notices a server that begins to evict keys, before the next connection.
 async fn look_again(link: Arc<RedisClient>) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -363,7 +364,7 @@ async fn look_again(link: Arc<RedisClient>) {
 }
 
 fn odd_answer() -> StoreError {
-    StoreError::Down("the server answers something else than it was asked".into())
+    StoreError::Down("the server sent an unexpected reply".into())
 }
 
 /// Seconds and microseconds.
@@ -435,8 +436,8 @@ impl StoreBackend for RedisStore {
 
 impl VersionedBackend for RedisStore {
     fn read(&self, cells: Vec<RecordId>, _turns: usize) -> StoreFuture<'_, ReadBatch> {
-        // Turns are not taken but seen: whoever lines up writes the slot, and moves the turn on in the same write, so
-        // that nobody else's write of that slot counts who saw the same turn. What only looks writes nothing.
+        // Turns are not taken but only read: an event that joins a queue writes the slot and advances the turn in the
+        // same write, so that another write of that slot based on the same turn fails. A read writes nothing.
         Box::pin(self.core.read_cells(cells))
     }
 
@@ -461,7 +462,7 @@ impl VersionedBackend for RedisStore {
         Box::pin(self.core.old_bodies(source, before, limit))
     }
 
-    /// A sweep that is behind frees more in each write: it must keep up with claims, which come up to 512 in each.
+    /// A sweep that is behind deletes more in each write: it must keep up with claims, which come up to 512 in each.
     fn swept_at_once(&self, many: usize) -> usize {
         (many / 4).clamp(SWEPT_AT_ONCE_MIN, SWEPT_AT_ONCE_MAX)
     }

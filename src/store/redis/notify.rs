@@ -1,5 +1,5 @@
-//! Hints: what a node tells the others when something becomes due or ends. They may be lost, and nothing rests on
-//! them: whoever looks by itself finds the same a little later.
+//! Hints to other nodes when an event becomes due or ends. They may be lost, and nothing depends on them: polling finds
+//! the same a little later.
 
 use super::client::RedisClient;
 use super::key_names;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use tokio::time::{sleep, timeout};
 
-/// Hints that one who is slow may miss.
+/// How many hints a slow listener may fall behind by.
 pub(super) const HINTS_HELD: usize = 1_024;
-/// How long making the connection they come over may take.
+/// Timeout for connecting.
 const LISTEN_TIME: Duration = Duration::from_secs(3);
-/// How long to wait after it broke.
+/// The wait after the connection broke.
 const LISTEN_PAUSE: Duration = Duration::from_millis(250);
 
 impl ChangeHint {
-    /// What others should hear of this write.
+    /// The hint for this write, if any.
     pub(super) fn of(was: Option<&EventRow>, row: &EventRow) -> Option<Self> {
         let (was, now) = (was.map(|row| &row.event.state), &row.event.state);
         if now.ended().is_some() {
@@ -56,7 +56,7 @@ impl ChangeHint {
     }
 }
 
-/// Hears hints over a connection of its own, for as long as somebody runs it.
+/// Receives hints over a separate connection, until the task is aborted.
 pub(super) async fn listen(link: Arc<RedisClient>, names: RedisKeyNames, to: broadcast::Sender<ChangeHint>) {
     loop {
         let connected = timeout(LISTEN_TIME, async {
@@ -70,7 +70,7 @@ pub(super) async fn listen(link: Arc<RedisClient>, names: RedisKeyNames, to: bro
             while let Some(message) = messages.next().await {
                 let _ = ChangeHint::parse(message.get_payload_bytes()).map(|hint| to.send(hint));
             }
-            // Whoever asks something finds out why; this one makes sure that somebody does.
+            // Other calls report the reason; this makes sure that there is one.
             let _ = link.reach().await;
         }
         sleep(LISTEN_PAUSE).await;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_is_heard_as_it_was_told() {
+    fn a_hint_survives_a_round_trip() {
         for hint in [ChangeHint::Due { source: "a".into(), route: "b".into() }, ChangeHint::Ended(EventId([3; 16]))] {
             assert_eq!(ChangeHint::parse(&hint.bytes()), Some(hint));
         }

@@ -1,5 +1,5 @@
-//! Reading: cells, and what is due. Every answer comes with the server's time and the store's
-//! marks, so that a store that lost something is never taken for whole.
+//! Reading records and due events. Every reply comes with the server's time and the store's marks, so that a store that
+//! lost data is noticed.
 
 use super::key_names::RedisKeyKind;
 use super::script_args::ScriptArgs;
@@ -18,12 +18,12 @@ use redis::{Pipeline, Value};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Ids looked at together where only some are wanted.
+/// Ids read at a time where only some are wanted.
 pub(super) const PAGE: usize = 500;
-/// Entries of one list read at once, whatever was asked for.
+/// Maximum number of entries of one list read at once.
 const LOOK_MAX: usize = 10_000;
 
-/// A string's bytes; `None` where there is none.
+/// A string's bytes; `None` if it is missing.
 pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
@@ -50,7 +50,7 @@ fn id(value: &Value) -> Option<EventId> {
     bytes(value)?.try_into().ok().map(EventId)
 }
 
-/// Members and scores, as a sorted list gives them: a score is a number of at most 53 bits.
+/// Members and scores of a sorted set: a score is a number of at most 53 bits.
 fn scored(value: &Value) -> Vec<(EventId, i64)> {
     let one = |pair: &[Value]| Some((id(&pair[0])?, score(&pair[1])?));
     list(value).chunks_exact(2).filter_map(one).collect()
@@ -63,11 +63,11 @@ fn score(value: &Value) -> Option<i64> {
 }
 
 pub(super) fn overwritten(what: &str) -> StoreError {
-    StoreError::Broken(format!("a {what} is not what was written"))
+    StoreError::Broken(format!("a {what} was overwritten"))
 }
 
 impl RedisInner {
-    /// Reads cells. A slot is read before its queue: who lines up meanwhile writes the slot too.
+    /// Reads records. A slot is read before its queue: an event that joins meanwhile writes the slot too.
     pub(super) async fn read_cells(&self, cells: Vec<RecordId>) -> StoreResult<ReadBatch> {
         let mut questions = Pipeline::new();
         let (mut named, mut groups, mut imported) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ impl RedisInner {
         Ok(ids.iter().zip(rows).map(|(id, row)| (*id, bytes(row).map(|row| codec::read_row(*id, row)))).collect())
     }
 
-    /// These events, as far as they are there.
+    /// These events, as far as they exist.
     pub(super) async fn events(&self, ids: &[EventId]) -> StoreResult<Vec<Event>> {
         let rows = self.rows(ids).await?.into_iter();
         Ok(rows.filter_map(|(_, row)| row.map(|(found, _)| found.event())).collect())
@@ -135,7 +135,7 @@ impl RedisInner {
         Ok(answers.first().map_or(&[][..], list).iter().filter_map(id).collect())
     }
 
-    /// The places of those names whose lists are all empty.
+    /// The indexes of those names whose lists are all empty.
     async fn empty<N>(&self, names: &[N], lists: impl Fn(&N) -> Vec<Vec<u8>>) -> StoreResult<Vec<usize>> {
         let mut questions = Pipeline::new();
         for name in names {
@@ -148,7 +148,7 @@ impl RedisInner {
         Ok(answers.iter().enumerate().filter(|(_, there)| number(there) == Some(0)).map(|(place, _)| place).collect())
     }
 
-    /// Drops names that nothing goes by: of sources and routes that were renamed or are gone.
+    /// Drops the names of sources and routes that were renamed or removed, once nothing refers to them.
     pub(super) async fn drop_names<'n, N: 'n>(
         &self,
         names: impl Iterator<Item = &'n N>,
@@ -166,7 +166,7 @@ impl RedisInner {
         Ok(())
     }
 
-    /// Up to `limit` ids of a list that stand at this time or before it, after the first `skip`.
+    /// Up to `limit` ids of a list with this time or an earlier one, after the first `skip`.
     async fn until(&self, name: &[u8], before: Timestamp, skip: usize, limit: usize) -> StoreResult<Vec<EventId>> {
         let mut questions = Pipeline::new();
         questions.cmd("ZRANGE").arg(name).arg("-inf").arg(before.0).arg("BYSCORE");
@@ -226,7 +226,7 @@ impl RedisInner {
         Ok(payload_as_kept(digest, bytes(payload), bytes(passed)))
     }
 
-    /// What time the store has last seen.
+    /// The last-seen time.
     pub(super) async fn last_seen(&self) -> StoreResult<Option<Timestamp>> {
         let mut questions = Pipeline::new();
         questions.cmd("GET").arg(self.names.last_seen());
@@ -277,7 +277,7 @@ impl RedisInner {
         Ok(due)
     }
 
-    /// Takes what is due from one list, and the time of the first that is not.
+    /// Takes the due events from one list, and the time of the first that is not due.
     async fn gather(&self, name: &[u8], look: &DueQuery, limit: usize, due: &mut DueEvents) -> StoreResult<()> {
         let mut questions = Pipeline::new();
         questions.cmd("ZRANGE").arg(name).arg("-inf").arg("+inf").arg("BYSCORE");
@@ -299,8 +299,8 @@ impl RedisInner {
                 Some((row::DecodedRow::Whole(EventRow { event, .. }), _)) if look.finds(&event) => {
                     due.events.push(event);
                 }
-                Some((row::DecodedRow::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
-                // It went on since the list was read; or it has no place on it, and was left there by a damaged row.
+                Some((row::DecodedRow::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be ended
+                // It has moved on since the list was read; or it does not belong there, and was left by a damaged row.
                 Some((_, version)) => strays.push((id, ExpectedVersion::Version(version))),
                 None => strays.push((id, ExpectedVersion::Absent)),
             }
@@ -316,7 +316,7 @@ impl RedisInner {
     }
 }
 
-/// Headers and body, with the headers that are only passed on while those are there.
+/// Headers and body, with the transient headers while they exist.
 pub(super) fn payload_as_kept(
     digest: Option<Digest>,
     payload: Option<&[u8]>,
@@ -334,7 +334,7 @@ pub(super) fn key(bytes: &[u8]) -> Option<Key> {
     bytes.try_into().ok().map(Key)
 }
 
-/// What a cell holds.
+/// The content of a record.
 fn found(cell: &RecordId, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i64)>)]) -> StoreResult<Record> {
     let Some(value) = value else { return Ok(Record::Nothing) };
     match cell {
@@ -358,7 +358,7 @@ fn found(cell: &RecordId, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i6
     }
 }
 
-/// Names and values.
+/// Names and values of a hash.
 pub(super) fn pairs(value: &Value) -> Vec<(&[u8], &[u8])> {
     match value {
         Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| Some((bytes(name)?, bytes(value)?))).collect(),
@@ -367,14 +367,14 @@ pub(super) fn pairs(value: &Value) -> Vec<(&[u8], &[u8])> {
 }
 
 impl RedisInner {
-    /// Lays one there, and lets the oldest make way.
+    /// Adds a message to quarantine, and evicts the oldest.
     pub(super) async fn lay(&self, one: &QuarantinedMessage) -> Result<(), StoreError> {
         let mut words = ScriptArgs::new(&self.names);
         words.quarantine(one);
         self.send(words).await.map(drop)
     }
 
-    /// The newest of them, the newest first.
+    /// The newest quarantined messages, newest first.
     pub(super) async fn laid(&self, limit: usize) -> Result<Vec<QuarantinedMessage>, StoreError> {
         let first = isize::try_from(limit).map_or(isize::MIN, |limit| -limit);
         if first == 0 {
@@ -412,8 +412,9 @@ impl RedisInner {
         self.send(words).await.map(drop)
     }
 
-    /// As the lists know it: what waits for its time, and what is over and may once be forgotten, or has its body. What
-    /// is on none of them, such as the last event of a subject without its body, is not counted: there may be more.
+    /// Counts by the lists: events waiting for their time, and ended ones that may be forgotten some day, or have their
+    /// body. What is on none of them, such as the last event of a subject without its body, is not counted: the counts
+    /// are lower bounds.
     pub(super) async fn other_sources(&self, known: &BTreeSet<Arc<str>>) -> StoreResult<Vec<SourceCount>> {
         let mut questions = Pipeline::new();
         questions.cmd("SMEMBERS").arg(self.names.sources());

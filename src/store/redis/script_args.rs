@@ -1,4 +1,4 @@
-//! Swaps as words of the script that writes them.
+//! The arguments of the write script.
 
 use super::codec;
 use super::data_loss;
@@ -22,19 +22,19 @@ use crate::store::ledger::{self, EventRow};
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
 use std::collections::BTreeMap;
 
-/// What the script is told: each swap as it checks and does it.
+/// The arguments of one call: the conditional writes to check and apply.
 pub(super) struct ScriptArgs<'n> {
     names: &'n RedisKeyNames,
     args: Vec<Vec<u8>>,
     swaps: usize,
-    /// The first turn that nobody has after this.
+    /// The first turn that is free after this.
     turn: u64,
-    /// It takes something in that was not there.
+    /// It adds something new.
     adds: bool,
     heeds: CopyLockCheck,
 }
 
-/// One swap, as it is put together.
+/// One conditional write being built.
 #[derive(Default)]
 struct ConditionalWriteArgs {
     seen: Vec<[Vec<u8>; 2]>,
@@ -42,7 +42,7 @@ struct ConditionalWriteArgs {
     commands: Vec<ScriptCommand>,
 }
 
-/// A command, and the name of what must be there for it.
+/// A command, and the name that must exist for it.
 struct ScriptCommand {
     needs: Vec<u8>,
     words: Vec<Vec<u8>>,
@@ -53,7 +53,7 @@ macro_rules! command {
     ($($word:expr),+) => { vec![$(IntoArg::word($word)),+] };
 }
 
-/// What can be a word: bytes that are ours already are not copied.
+/// Conversion to an argument; owned bytes are not copied.
 trait IntoArg {
     fn word(self) -> Vec<u8>;
 }
@@ -107,26 +107,26 @@ impl<'n> ScriptArgs<'n> {
         Self { names, args: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: CopyLockCheck::Nothing }
     }
 
-    /// Whether it is written where another store is being moved into this one.
+    /// Whether it is applied while another store is being copied into this one.
     pub(super) fn heeding(mut self, heeds: CopyLockCheck) -> Self {
         self.heeds = heeds;
         self
     }
 
-    /// Whether it takes in something new, or a body. What does not ends what was begun, frees something, or is small
-    /// and of a number that is limited.
+    /// Whether it adds something new, or a body. Anything else ends or frees something, or is small and limited in
+    /// number.
     pub(super) fn adds(&self) -> bool {
         self.adds
     }
 
-    /// The names the script is given.
+    /// The script's KEYS.
     pub(super) fn keys(&self) -> [Vec<u8>; 6] {
         let names = self.names;
         let mark = names.key(RedisKeyKind::Register, &MARK);
         [names.epoch(), names.count(), names.turn(), names.hints(), names.writers(), mark]
     }
 
-    /// All words, for a store of this epoch that has counted so far, from this writer.
+    /// The script's ARGV, for a store with this epoch and count, from this writer.
     pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &RedisWriterId) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
         all.extend([by.name.to_vec(), number(by.wrote()), number(data_loss::WRITERS_MAX)]);
@@ -149,7 +149,7 @@ impl<'n> ScriptArgs<'n> {
         }
     }
 
-    /// Adds a swap.
+    /// Adds a conditional write.
     pub(super) fn swap(&mut self, swap: ConditionalWrite) {
         let mut part = ConditionalWriteArgs::default();
         for (cell, seen) in &swap.seen {
@@ -250,7 +250,7 @@ impl<'n> ScriptArgs<'n> {
         }
     }
 
-    /// Adds duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
+    /// Adds sightings of duplicates. Their events may have been deleted meanwhile.
     pub(super) fn notes(&mut self, notes: &[DuplicateNote]) {
         let mut part = ConditionalWriteArgs::default();
         for DuplicateNote { event, sighting } in notes {
@@ -261,14 +261,14 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Adds recipes in place of the earlier ones.
+    /// Replaces all recipes.
     pub(super) fn recipes(&mut self, recipes: &[IdentityRecipe]) {
         let mut part = ConditionalWriteArgs::default();
         put_recipes(self.names, &mut part, recipes);
         self.add(part);
     }
 
-    /// Adds what a copy writes that is no cell, if the mark of the copy still has this version.
+    /// Adds what a copy writes besides versioned records, if the copy's mark still has this version.
     pub(super) fn beside(
         &mut self,
         CopySideData { recipes, retention, quarantined }: &CopySideData,
@@ -290,7 +290,7 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Adds what time the store has last seen, if it is still as it was.
+    /// Sets the last-seen time, if it is still `was`.
     pub(super) fn last_seen(&mut self, was: Option<Timestamp>, time: Timestamp) {
         let mut part = ConditionalWriteArgs::default();
         let name = self.names.last_seen();
@@ -299,7 +299,7 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Adds what the nodes agree on of the store's clock, if it is still as it was. Nothing is there before they do.
+    /// Sets the nodes' agreement on the store's clock, if it is still `was`. There is none before the first.
     pub(super) fn agree_on_clock(&mut self, was: AgreedClock, is: AgreedClock) {
         let mut part = ConditionalWriteArgs::default();
         let name = self.names.store_clock();
@@ -309,14 +309,14 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Adds how long these sources' events are kept, in place of what was there.
+    /// Sets the retention of these sources.
     pub(super) fn retention(&mut self, rows: &[SourceRetention]) {
         let mut part = ConditionalWriteArgs::default();
         put_retention(self.names, &mut part, rows);
         self.add(part);
     }
 
-    /// Adds a message that can never become an event.
+    /// Adds a message to quarantine.
     pub(super) fn quarantine(&mut self, one: &QuarantinedMessage) {
         self.adds = true;
         let mut part = ConditionalWriteArgs::default();
@@ -324,7 +324,7 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Adds one of every command, so that one that is not allowed fails here and not half-way through a write.
+    /// Adds one of every command, so that a missing permission fails here and not half-way through a write.
     pub(super) fn probe(&mut self) {
         let mut part = ConditionalWriteArgs::default();
         let probe = self.names.probe();
@@ -349,14 +349,14 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Drops the name of a queue in which nobody waits.
+    /// Removes the name of an empty queue.
     pub(super) fn drop_queue(&mut self, queue: &[u8]) {
         let mut part = ConditionalWriteArgs::default();
         part.call(command!("DROP", self.names.routes(), queue, self.names.of(RedisKeyKind::Due, queue)));
         self.add(part);
     }
 
-    /// Drops the name of a source of which nothing is kept that could be freed.
+    /// Removes the name of a source without events that could be deleted.
     pub(super) fn drop_source(&mut self, source: &str) {
         let mut part = ConditionalWriteArgs::default();
         let lists = [RedisKeyKind::Keep, RedisKeyKind::Bodies].map(|kind| self.names.of(kind, source.as_bytes()));
@@ -365,7 +365,7 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Takes an event off a list on which it has no place, if it is still as it was seen.
+    /// Removes an event from a list it does not belong on, if it is still as expected.
     pub(super) fn remove_from_list(&mut self, list: &[u8], id: EventId, seen: ExpectedVersion) {
         let mut part = ConditionalWriteArgs::default();
         part.seen.extend(self.seen(&RecordId::Event(id), seen));
@@ -373,8 +373,8 @@ impl<'n> ScriptArgs<'n> {
         self.add(part);
     }
 
-    /// Lets go of an event that was held to be started: it stands on its list by its own time again, if it is still as it
-    /// was seen.
+    /// Releases an event that was reserved to be started: restores its own time on the list, if it is still as
+    /// expected.
     pub(super) fn release_hold(&mut self, event: &Event, seen: ExpectedVersion) {
         let EventState::Waiting { due: Some(at) } = event.state else { return };
         let mut part = ConditionalWriteArgs::default();
@@ -386,7 +386,7 @@ impl<'n> ScriptArgs<'n> {
 }
 
 impl RedisKeyNames {
-    /// The name of a cell; an imported key has none of its own.
+    /// The name of a record; an imported key has none of its own.
     pub(super) fn cell(&self, cell: &RecordId) -> Option<Vec<u8>> {
         match cell {
             RecordId::Key(key) => Some(self.key(RedisKeyKind::Key, key)),
@@ -397,7 +397,7 @@ impl RedisKeyNames {
         }
     }
 
-    /// All that is kept of an event beside its keys.
+    /// All keys of an event's related data, without its claimed keys.
     fn all_of(&self, id: EventId) -> Vec<Vec<u8>> {
         [
             RedisKeyKind::Event,
@@ -413,7 +413,7 @@ impl RedisKeyNames {
     }
 }
 
-/// Recipes in place of those that are there.
+/// Replaces all recipes.
 fn put_recipes(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, recipes: &[IdentityRecipe]) {
     let scopes = names.scopes();
     part.call(command!("DEL", &scopes));
@@ -422,21 +422,21 @@ fn put_recipes(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, recipes: 
     }
 }
 
-/// How long these sources' events are kept.
+/// Sets the retention of these sources.
 fn put_retention(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, rows: &[SourceRetention]) {
     for row in rows {
         part.call(command!("HSET", names.retention(), &*row.source, codec::retention(row)));
     }
 }
 
-/// A message that can never become an event.
+/// Adds a message to quarantine.
 fn put_quarantined(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, one: &QuarantinedMessage) {
     let (list, hash, most) = (names.quarantine(), names.quarantined(), number(limits::QUARANTINE_MAX));
     let name = key_names::message(&one.source, &one.message);
     part.call(command!("LAY", list, hash, name, codec::quarantined(one), most));
 }
 
-/// A body with the headers that stay; all of them beside it, while some are only to be passed on.
+/// Writes a body with its permanent headers; if there are transient headers, all headers are stored beside it.
 fn put_payload(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, id: EventId, mut payload: Payload) {
     let passed = names.event(RedisKeyKind::Passed, id);
     if payload.headers.iter().any(|(name, _)| is_transient_header(name)) {
@@ -448,7 +448,7 @@ fn put_payload(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, id: Event
     part.call(command!("SET", names.event(RedisKeyKind::Payload, id), codec::payload(&payload)));
 }
 
-/// The sorted lists on which an event stands: their names, as what, and where.
+/// The sorted sets that an event is on: name, member and score.
 fn lists(names: &RedisKeyNames, row: &EventRow) -> BTreeMap<[Vec<u8>; 2], i64> {
     let EventRow { event, keep_from } = row;
     let id = event.id.0.to_vec();
@@ -480,7 +480,7 @@ fn lists(names: &RedisKeyNames, row: &EventRow) -> BTreeMap<[Vec<u8>; 2], i64> {
     lists
 }
 
-/// Moves an event from the lists on which it stood to those on which it stands now.
+/// Moves an event between lists.
 fn places(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, was: Option<&EventRow>, now: Option<&EventRow>) {
     let stood = was.map(|row| lists(names, row)).unwrap_or_default();
     let stands = now.map(|row| lists(names, row)).unwrap_or_default();
@@ -494,7 +494,7 @@ fn places(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, was: Option<&E
     }
     let Some(EventRow { event, keep_from }) = now else { return };
     let was = was.map(|row| &row.event);
-    // Whenever it lines up: the name is dropped where nobody is in line.
+    // Whenever it joins a queue: the name is removed while the queue is empty.
     let in_line = |event: &Event| matches!(event.state, EventState::Waiting { due: Some(_) });
     if in_line(event) && !was.is_some_and(in_line) {
         part.call(command!("SADD", names.routes(), key_names::queue(event)));
@@ -514,7 +514,7 @@ fn places(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, was: Option<&E
         part.call(command!("SADD", names.sources(), &*event.source));
     }
     if matches!(event.state, EventState::Dead { cause: DeathCause::Damaged, .. }) {
-        // What it was before cannot be told from its row.
+        // Its earlier lists are not known from its row.
         part.call(command!("ZREM", names.leases(), event.id.0));
         part.call(command!("ZREM", names.open(), event.id.0));
         part.call(command!("ZREM", names.of(RedisKeyKind::Due, &key_names::queue(event)), event.id.0));

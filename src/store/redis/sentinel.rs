@@ -1,5 +1,5 @@
-//! Sentinel: asks the sentinels that a URL names which server is the primary now. A failover changes the answer, so they
-//! are asked whenever a connection is made, and now and then while it lasts.
+//! Sentinel: asks the sentinels of a URL which server is the primary now. A failover changes that, so they are asked
+//! whenever a connection is made, and periodically while it lasts.
 
 use super::url::RedisUrl;
 use crate::decide::time::Duration;
@@ -8,24 +8,24 @@ use ::redis::{AsyncConnectionConfig, Client, Value, cmd};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-/// How long one sentinel may take to answer.
+/// Timeout of one sentinel.
 const SENTINEL_TIME: Duration = Duration::from_secs(1);
 
-/// What one sentinel said.
+/// The reply of one sentinel.
 enum SentinelReply {
     Primary(String),
     UnknownName,
     Nothing(String),
 }
 
-/// Which servers the sentinels name as the primary. One that was cut off may still name the one before.
+/// The servers that the sentinels name as the primary. A sentinel that was cut off may still name the former one.
 #[derive(Default)]
 pub(super) struct SentinelVotes {
     /// How many sentinels the URL names.
     asked: usize,
     /// How many do not know the primary's name.
     unknown: usize,
-    /// What one that named no server said instead.
+    /// The error of one that named no server.
     why: String,
     /// Each server that was named, as `host:port`, and by how many; most first.
     named: Vec<(String, usize)>,
@@ -49,8 +49,8 @@ impl SentinelVotes {
         votes
     }
 
-    /// The server that more than half of the sentinels of the URL name, whether the others can be asked or not. Any other
-    /// may be a primary that was replaced: what is written there is lost.
+    /// The server that more than half of the URL's sentinels name, counting unreachable ones. Any other may be a
+    /// primary that was replaced: what is written there is lost.
     pub(super) fn primary(&self, address: &RedisUrl) -> Result<&str, StoreOpenError> {
         let Self { asked, unknown, why, named } = self;
         if let Some((place, many)) = named.first()
@@ -61,19 +61,17 @@ impl SentinelVotes {
         let name = address.sentinels.as_ref().map_or("", |sentinels| &sentinels.name);
         if unknown == asked {
             return Err(StoreOpenError::Permanent(format!(
-                "{address}: none of the sentinels knows a primary of the name `{name}`; `SENTINEL MASTERS` lists those \
+                "{address}: none of the sentinels knows a primary named `{name}`; `SENTINEL MASTERS` lists those \
                  they know"
             )));
         }
         if named.is_empty() {
-            return Err(StoreOpenError::Temporary(format!(
-                "{address}: no sentinel can be asked for the primary: {why}"
-            )));
+            return Err(StoreOpenError::Temporary(format!("{address}: no sentinel can be reached: {why}")));
         }
         let named: Vec<_> = named.iter().map(|(place, many)| format!("{many} of {asked} name {place}")).collect();
-        let others = if why.is_empty() { String::new() } else { format!("; of the others one said: {why}") };
+        let others = if why.is_empty() { String::new() } else { format!("; another one failed: {why}") };
         Err(StoreOpenError::Temporary(format!(
-            "{address}: which server is the primary is not sure: {}; more than half must name it{others}",
+            "{address}: the sentinels do not agree on the primary: {}; more than half must name it{others}",
             named.join(", ")
         )))
     }
@@ -87,13 +85,13 @@ impl SentinelVotes {
     }
 }
 
-/// Asks all the sentinels that the URL names.
+/// Asks all sentinels of the URL.
 pub(super) async fn votes(address: &RedisUrl) -> SentinelVotes {
     let Some(sentinels) = &address.sentinels else { return SentinelVotes::default() };
     let said = join_all(sentinels.clients(address).into_iter().map(|client| async {
         let asked = async { ask(client?, &sentinels.name).await };
         let said =
-            timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(SentinelReply::Nothing("no answer".into())));
+            timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(SentinelReply::Nothing("no response".into())));
         said.unwrap_or_else(|error| SentinelReply::Nothing(error.to_string()))
     }));
     SentinelVotes::count(said.await)
@@ -122,7 +120,7 @@ async fn ask(client: Client, name: &str) -> Result<SentinelReply, ::redis::Redis
         }
         Value::Nil => SentinelReply::UnknownName,
         Value::ServerError(error) => SentinelReply::Nothing(error.details().unwrap_or(error.code()).to_owned()),
-        _ => SentinelReply::Nothing("it is no sentinel".into()),
+        _ => SentinelReply::Nothing("it is not a sentinel".into()),
     })
 }
 
@@ -133,13 +131,13 @@ mod tests {
     fn votes(said: &[&str]) -> SentinelVotes {
         SentinelVotes::count(said.iter().map(|said| match *said {
             "unknown" => SentinelReply::UnknownName,
-            "down" => SentinelReply::Nothing("no answer".into()),
+            "down" => SentinelReply::Nothing("no response".into()),
             place => SentinelReply::Primary(place.into()),
         }))
     }
 
     #[test]
-    fn only_what_more_than_half_of_all_sentinels_name_is_the_primary() {
+    fn only_a_server_named_by_more_than_half_of_all_sentinels_is_the_primary() {
         let address = RedisUrl::parse("redis+sentinel://one,two,three/main").expect("a url");
         let check = |said: &[&str], expected: Result<&str, &str>| match (votes(said).primary(&address), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{said:?}"),
@@ -152,15 +150,15 @@ mod tests {
         check(&["down", "n:1", "n:1"], Ok("n:1"));
         check(&["unknown", "n:1", "n:1"], Ok("n:1"));
         check(&["o:1", "n:1"], Err("1 of 2 name o:1, 1 of 2 name n:1; more than half must name it"));
-        check(&["o:1", "down"], Err("1 of 2 name o:1; more than half must name it; of the others one said: no answer"));
+        check(&["o:1", "down"], Err("1 of 2 name o:1; more than half must name it; another one failed: no response"));
         check(&["o:1", "down", "down"], Err("1 of 3 name o:1"));
         check(&["o:1", "o:1", "n:1", "down"], Err("2 of 4 name o:1, 1 of 4 name n:1"));
-        check(&["down", "unknown"], Err("no sentinel can be asked"));
+        check(&["down", "unknown"], Err("no sentinel can be reached"));
         check(&["unknown", "unknown"], Err("none of the sentinels knows"));
     }
 
     #[test]
-    fn a_server_is_left_when_more_sentinels_name_another() {
+    fn the_connection_is_dropped_when_more_sentinels_name_another_server() {
         let check = |said: &[&str], expected: bool| {
             assert_eq!(votes(said).prefer_another(|place| place == "ours:1"), expected, "{said:?}");
         };

@@ -1,6 +1,6 @@
-//! Whether a server may be our store: what it is, whether it keeps what it was given, and whether we may write there.
+//! The check whether a server can be our store: its kind and version, its durability, and our permissions.
 //!
-//! Looked at whenever a connection is made: after a failover another server answers under the same name.
+//! Run whenever a connection is made: after a failover another server answers under the same name.
 
 use super::key_names::RedisKeyNames;
 use super::url::{DurabilityWaivers, RedisUrl};
@@ -9,10 +9,10 @@ use crate::store::StoreOpenError;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisError, Value, cmd};
 
-/// The oldest Redis whose scripts are refused whole when memory or disk is full.
+/// The oldest Redis that refuses scripts as a whole when memory or disk is full.
 const VERSION_MIN: u32 = 7;
 
-/// What a server says about itself; `None` where it may not be asked.
+/// A server's report about itself; `None` for what it does not let us query.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct RedisServerInfo {
     version: Option<String>,
@@ -22,15 +22,15 @@ struct RedisServerInfo {
     appendfsync: Option<String>,
 }
 
-/// What came of looking: what people should know, or why it cannot be our store.
+/// The result of the check.
 pub(super) enum RedisServerCheck {
-    /// It can, with these words of warning.
+    /// It can be our store, with these warnings.
     Fits(Vec<String>),
     /// Its keys live at this address of its cluster.
     Elsewhere(String),
 }
 
-/// Looks at the server at the other end.
+/// Checks the connected server.
 pub(super) async fn check_server(
     link: &mut MultiplexedConnection,
     address: &RedisUrl,
@@ -53,13 +53,13 @@ pub(super) async fn check_server(
         said(link, cmd("SCRIPT").arg("LOAD").arg(script)).await.map_err(|error| error.at_opening(address))?;
     }
     if address.wait.is_some() {
-        // For no replica: answered at once by who lets us wait.
+        // Waits for no replica: returns at once if the user may use WAIT.
         said(link, cmd("WAIT").arg(0).arg(1)).await.map_err(|error| error.at_opening(address))?;
     }
     Ok(RedisServerCheck::Fits(warnings))
 }
 
-/// What a server answered instead.
+/// An error reply of the server.
 pub(super) struct RedisReplyError {
     code: String,
     text: String,
@@ -74,13 +74,13 @@ impl RedisReplyError {
         &self.code
     }
 
-    /// The script itself stopped, and did not only fail to begin.
+    /// The script itself failed, after it had started.
     pub(super) fn is_inside_a_script(&self) -> bool {
         self.text.contains("user_script") && !self.text.contains("killed by user")
     }
 
-    /// The server says that the script did not begin, or was ended before it wrote. Any other answer may be one of a proxy
-    /// whose server went away in the middle.
+    /// The server reports that the script did not start, or was killed before it wrote. Any other reply may be from a
+    /// proxy whose server went away in the middle.
     pub(super) fn wrote_nothing(&self) -> bool {
         const BEFORE: [&str; 18] = [
             "LOADING",
@@ -105,12 +105,12 @@ impl RedisReplyError {
         BEFORE.contains(&&*self.code) || self.text.contains("killed by user")
     }
 
-    /// Where in a cluster to ask instead.
+    /// The cluster node to ask instead.
     pub(super) fn place(&self) -> Option<&str> {
         (self.code == "MOVED").then(|| self.text.split(' ').nth(1)).flatten()
     }
 
-    /// May it go away by itself?
+    /// May it go away on its own?
     fn is_temporary(&self) -> bool {
         ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "IO", "NOREPLICAS"]
             .contains(&&*self.code)
@@ -121,7 +121,7 @@ impl RedisReplyError {
         match &*self.code {
             "NOAUTH" => wrong_password(address),
             "NOPERM" => StoreOpenError::Permanent(format!(
-                "{why}. Give the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
+                "{why}. Grant the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
                  +@write +@scripting +@connection +@pubsub +info +time +wait +config|get`",
                 prefix = address.prefix
             )),
@@ -141,9 +141,9 @@ impl From<&RedisError> for RedisReplyError {
 impl std::fmt::Display for RedisReplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &*self.code {
-            "LOADING" => f.write_str("it is still reading its data"),
+            "LOADING" => f.write_str("it is still loading its data"),
             "BUSY" => f.write_str("it is busy with a script"),
-            "OOM" => f.write_str("its memory is full; raise `maxmemory`, or keep less"),
+            "OOM" => f.write_str("its memory is full; raise `maxmemory`, or shorten `keep`"),
             "MISCONF" => f.write_str("it cannot write to its disk; see its log"),
             "READONLY" => f.write_str("it is a replica, or became one; the store needs the primary"),
             "CLUSTERDOWN" => f.write_str("its cluster is down"),
@@ -152,14 +152,14 @@ impl std::fmt::Display for RedisReplyError {
     }
 }
 
-/// The server lets nobody in without a password, or not with this one.
+/// The server requires a password, or rejects this one.
 pub(super) fn wrong_password(address: &RedisUrl) -> StoreOpenError {
     let what =
         if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
     StoreOpenError::Permanent(format!("{address} {what} the store's URL (redis://user:password@host)"))
 }
 
-/// One answer, where the server gives one.
+/// One reply, or the server's error.
 async fn said(link: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisReplyError> {
     match link.send_packed_command(command).await {
         Ok(Value::ServerError(error)) => Err(RedisReplyError::of(&error)),
@@ -211,7 +211,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The value beside this name, in a list of names and values.
+/// The value of this name, in a list of names and values.
 fn pair(value: &Value, name: &str) -> Option<String> {
     match value {
         Value::Array(list) => {
@@ -223,7 +223,7 @@ fn pair(value: &Value, name: &str) -> Option<String> {
     }
 }
 
-/// It is no replica, and new enough.
+/// Checks that it is not a replica, and new enough.
 fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -> Result<(), StoreOpenError> {
     let version = facts.version.as_deref().unwrap_or("of an unknown version");
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
@@ -236,19 +236,19 @@ fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -
     let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
     if replica && address.by_sentinel {
         return Err(StoreOpenError::Temporary(format!(
-            "{address} is a replica still, though sentinels name it as the primary"
+            "{address} is still a replica, though the sentinels name it as the primary"
         )));
     }
     if replica && access != RedisAccess::Read {
         return Err(StoreOpenError::Permanent(format!(
-            "{address} is a replica, which only reads; give the address of its primary (`redis-cli INFO replication` \
+            "{address} is a replica, which is read-only; use the address of its primary (`redis-cli INFO replication` \
              there shows it as master_host)"
         )));
     }
     Ok(())
 }
 
-/// It keeps what it was given; where it does not, the URL must say that this is known.
+/// Checks that it keeps its data; if it does not, the URL must accept that.
 fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, StoreOpenError> {
     let DurabilityWaivers { be_lost, be_evicted } = address.lets;
     let mut warnings = Vec::new();
@@ -256,42 +256,40 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
         Some("noeviction") => {}
         found => {
             let what = match found {
-                Some(policy) => format!("throws keys away when its memory is full (`maxmemory-policy {policy}`)"),
-                None => {
-                    "does not say what it does when its memory is full (neither INFO nor CONFIG may be asked)".into()
-                }
+                Some(policy) => format!("evicts keys when its memory is full (`maxmemory-policy {policy}`)"),
+                None => "does not report its eviction policy (neither INFO nor CONFIG is permitted)".into(),
             };
             if !be_evicted {
                 return Err(StoreOpenError::Permanent(format!(
-                    "{address} {what}, and what was done would be done again; set `maxmemory-policy noeviction`, or \
+                    "{address} {what}, so events would act again; set `maxmemory-policy noeviction`, or \
                      write `evicts=yes` into the store's URL to accept that"
                 )));
             }
-            warnings.push(format!("{address} {what}; what it throws away is done again, as `evicts=yes` accepts"));
+            warnings.push(format!("{address} {what}; events whose keys it evicts act again, as `evicts=yes` accepts"));
         }
     }
     let lossy = match (facts.appendonly, facts.appendfsync.as_deref()) {
         (Some(true), Some("always")) => return Ok(warnings),
         (Some(true), Some(policy)) => {
             warnings.push(format!(
-                "{address} is not durable: with `appendfsync {policy}` the last moments before a crash are lost; 2xx \
+                "{address} is not durable: with `appendfsync {policy}` the last writes before a crash are lost; 2xx \
                  means durable only with `appendfsync always`"
             ));
             return Ok(warnings);
         }
         (Some(true), None) => {
             warnings.push(format!(
-                "{address} may not be durable: CONFIG may not be asked for `appendfsync`; 2xx means durable only with \
+                "{address} may not be durable: CONFIG does not permit reading `appendfsync`; 2xx means durable only with \
                  `appendfsync always`"
             ));
             return Ok(warnings);
         }
-        (Some(false), _) => "keeps nothing over a restart (`appendonly no`)",
-        (None, _) => "does not say whether it keeps anything over a restart (neither INFO nor CONFIG may be asked)",
+        (Some(false), _) => "loses everything at a restart (`appendonly no`)",
+        (None, _) => "does not report whether it keeps its data over a restart (neither INFO nor CONFIG is permitted)",
     };
     if !be_lost {
         return Err(StoreOpenError::Permanent(format!(
-            "{address} {lossy}, and what was done would be done again; set `appendonly yes` and `appendfsync always`, \
+            "{address} {lossy}, so events would act again; set `appendonly yes` and `appendfsync always`, \
              or write `durable=no` into the store's URL to accept that"
         )));
     }
@@ -331,19 +329,19 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_lost_is_refused_or_said() {
+    fn possible_data_loss_is_refused_or_warned_about() {
         const NO: Option<&str> = Some("noeviction");
         check(NO, Some(true), Some("always"), "", Ok(&[]));
         check(NO, Some(true), Some("everysec"), "", Ok(&["not durable"]));
         check(NO, Some(true), None, "", Ok(&["may not be durable"]));
         check(NO, Some(false), Some("always"), "", Err("durable=no"));
         check(NO, Some(false), Some("always"), "durable=no", Ok(&["not durable"]));
-        check(NO, None, None, "", Err("does not say"));
+        check(NO, None, None, "", Err("does not report"));
         check(NO, None, None, "durable=no", Ok(&["not durable"]));
         check(Some("allkeys-lru"), Some(true), Some("always"), "", Err("evicts=yes"));
-        check(Some("allkeys-lru"), Some(true), Some("always"), "evicts=yes", Ok(&["throws keys away"]));
+        check(Some("allkeys-lru"), Some(true), Some("always"), "evicts=yes", Ok(&["evicts keys"]));
         check(None, Some(true), Some("always"), "", Err("neither INFO nor CONFIG"));
-        check(None, Some(true), Some("always"), "evicts=yes", Ok(&["does not say"]));
+        check(None, Some(true), Some("always"), "evicts=yes", Ok(&["does not report"]));
     }
 
     #[test]
@@ -356,7 +354,7 @@ mod tests {
         };
         let fits = |facts: &RedisServerInfo, access| fits_kind(facts, &address, access).is_ok();
         assert!(fits(&facts("7.0.15", "master"), RedisAccess::Node));
-        assert!(fits(&facts("7.2.4", "master"), RedisAccess::Node), "as Valkey says");
+        assert!(fits(&facts("7.2.4", "master"), RedisAccess::Node), "Valkey's compatibility version");
         assert!(!fits(&facts("6.2.14", "master"), RedisAccess::Node));
         assert!(!fits(&facts("7.0.15", "slave"), RedisAccess::Node));
         assert!(fits(&facts("7.0.15", "slave"), RedisAccess::Read));

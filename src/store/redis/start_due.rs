@@ -1,5 +1,5 @@
-//! Starting due events: one script call holds the first that nobody else holds, another starts them. The hold only keeps
-//! nodes from getting in each other's way; that each event is started once rests on its version, as ever.
+//! Starting due events: one script call reserves the first that are not reserved, another starts them. The reservation
+//! only avoids conflicts between nodes; that each event is started once is guaranteed by its version, as always.
 
 use super::RedisInner;
 use super::codec;
@@ -16,16 +16,17 @@ use crate::store::row::DecodedRow;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
 use ::redis::Pipeline;
 
-/// Also where memory is full: it adds nothing.
+/// Runs even if memory is full: it adds nothing.
 const HOLD: &str = concat!("#!lua flags=allow-oom\n", include_str!("start.lua"));
-/// How long others leave alone what a node is about to start. It takes a moment; if the node dies, this is what it costs.
+/// How long other nodes skip what a node is about to start. Starting takes a moment; if the node dies, this is the
+/// delay.
 const HOLD_TIME: Duration = Duration::from_secs(1);
 
 impl RedisInner {
-    /// Starts what is due and nobody else starts.
+    /// Starts due events that no other node is starting.
     pub(super) async fn start_due(&self, starts: &StartDueRequest) -> Result<StartDueResult, StoreError> {
         if !self.may_write() {
-            return Err(StoreError::Down("it was opened only to read".into()));
+            return Err(StoreError::Down("the store was opened read-only".into()));
         }
         let queue = key_names::queue_of(starts.part, &starts.source, &starts.route.name);
         let (name, now) = (self.names.of(RedisKeyKind::Due, &queue), self.clock.now());
@@ -37,7 +38,7 @@ impl RedisInner {
         let (mut was, mut started, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for pair in answers.first().map_or(&[][..], list).chunks_exact(2) {
             let Some(id) = bytes(&pair[0]).and_then(|id| id.try_into().ok()).map(EventId) else { continue };
-            // What is gone or cannot be read is for whoever looks for what is due.
+            // Missing and unreadable events are left to the query for due events.
             let (DecodedRow::Whole(row), version) = codec::read_row(id, bytes(&pair[1]).unwrap_or_default()) else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! Why a server that is there does not answer: one side speaks TLS and the other does not. Told by a few bytes that carry
-//! nothing, and sent only when no connection came about.
+//! Detection of a TLS mismatch, where only one of the two sides uses TLS: by a few harmless bytes, sent only after a
+//! connection failed.
 
 use super::url::{RedisTransport, RedisUrl};
 use crate::decide::time::Duration;
@@ -7,17 +7,17 @@ use crate::store::StoreOpenError;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long the answer may take.
+/// Timeout of the response.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
-/// The shortest beginning of a handshake: who speaks TLS refuses it with an alert, anybody else waits for more.
+/// The shortest start of a handshake: a TLS server refuses it with an alert, any other waits for more.
 const HELLO: &[u8] = &[0x16, 3, 1, 0, 4, 1, 0, 0, 0];
-/// The first bytes of what TLS says: an alert, or a handshake.
+/// The first byte of a TLS record: an alert, or a handshake.
 const TLS_SAYS: [u8; 2] = [0x15, 0x16];
-/// What any Redis answers to, with a line that begins with one of two signs.
+/// Any Redis replies to this with a line that begins with one of two characters.
 const PING: &[u8] = b"PING\r\n";
 const REDIS_SAYS: [u8; 2] = *b"+-";
 
-/// Why it does not answer: as it was said, unless the two speak differently.
+/// Why the server does not respond: the given reason, unless there is a TLS mismatch.
 pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError {
     let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Temporary(why) };
     let (says, first) = match speech {
@@ -27,21 +27,21 @@ pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError
     match timeout(ANSWER_TIME, answer(host, port, says)).await {
         Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Permanent(match speech {
             RedisTransport::Plain => {
-                format!("{address} wants TLS: write rediss:// in place of redis:// in the store's URL")
+                format!("{address} wants TLS: write rediss:// instead of redis:// in the store's URL")
             }
             RedisTransport::Tls => {
-                format!("{address} does not speak TLS: write redis:// in place of rediss:// in the store's URL")
+                format!("{address} does not speak TLS: write redis:// instead of rediss:// in the store's URL")
             }
         }),
         _ => StoreOpenError::Temporary(why),
     }
 }
 
-/// The first byte that it answers to these.
+/// The first byte of its response to these.
 async fn answer(host: &str, port: u16, says: &[u8]) -> std::io::Result<u8> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.writable().await?;
-    stream.try_write(says)?; // so few fit always
+    stream.try_write(says)?; // so few bytes always fit
     let mut first = [0];
     loop {
         stream.readable().await?;

@@ -1,51 +1,51 @@
-//! Where the store is: the URL, and what is written in it for us.
+//! Parsing of a Redis URL, with the store's own parameters.
 
 use crate::store::StoreOpenError;
 use ::redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 
-/// How long a prefix may be.
+/// Maximum length of a prefix.
 const PREFIX_BYTES_MAX: usize = 64;
-/// Where sentinels listen, unless the URL says otherwise.
+/// The default port of sentinels.
 const SENTINEL_PORT: &str = ":26379";
-/// The most replicas that a write can be made to wait for.
+/// Maximum number of replicas for `wait`.
 const WAIT_MAX: u8 = 16;
-/// What a store's keys begin with, unless the URL says otherwise.
+/// The default prefix.
 const PREFIX: &str = "hookonce";
 
-/// A server, and what the URL says about it.
+/// A server, and the parameters of the URL.
 #[derive(Clone, Debug)]
 pub(super) struct RedisUrl {
     info: ConnectionInfo,
     roots: Option<Vec<u8>>,
-    /// What every key begins with.
+    /// The prefix of every key.
     pub(super) prefix: String,
-    /// What may be wrong with the server, because the URL says so.
+    /// Durability problems that the URL accepts.
     pub(super) lets: DurabilityWaivers,
-    /// How many replicas must have a write before it is answered.
+    /// How many replicas must have a write before it is confirmed.
     pub(super) wait: Option<u8>,
-    /// Who knows where the primary is. Then `info` has everything but its address.
+    /// The sentinels that know the primary. Then `info` has everything but its address.
     pub(super) sentinels: Option<SentinelConfig>,
-    /// Sentinels named this server.
+    /// Whether sentinels named this server.
     pub(super) by_sentinel: bool,
 }
 
 /// The sentinels that a URL names.
 #[derive(Clone, Debug)]
 pub(super) struct SentinelConfig {
-    /// What they call the primary.
+    /// Their name for the primary.
     pub(super) name: String,
     at: Vec<ConnectionInfo>,
 }
 
 impl SentinelConfig {
-    /// Reads `user:password@host:26379,host:26379/name/database`, with what the query says of the sentinels themselves;
-    /// and how to reach a server that they name.
+    /// Parses `user:password@host:26379,host:26379/name/database`, with the query's credentials for the sentinels
+    /// themselves. Also returns the URL template for a server that they name.
     fn parse(scheme: &str, rest: &str, who: Option<(&str, &str)>) -> Result<(Self, String), String> {
         let (at, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = at.rsplit_once('@').map_or(("", at), |(login, hosts)| (login, hosts));
         let (name, database) = path.split_once('/').unwrap_or((path, "0"));
         if name.is_empty() || hosts.split(',').any(str::is_empty) {
-            return Err(format!("it looks like {scheme}+sentinel://user:password@host:26379,host:26379/mymaster/0"));
+            return Err(format!("expected {scheme}+sentinel://user:password@host:26379,host:26379/mymaster/0"));
         }
         let login_there = who.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
         let one = |host: &str| {
@@ -56,12 +56,12 @@ impl SentinelConfig {
         };
         let at = hosts.split(',').map(one).collect::<Result<Vec<_>, _>>()?;
         let login = if login.is_empty() { String::new() } else { format!("{login}@") };
-        // Its address is not known yet.
+        // The address is not known yet.
         let template = format!("{scheme}://{login}sentinel/{database}");
         Ok((Self { name: name.to_owned(), at }, template))
     }
 
-    /// Who can connect to each.
+    /// A client for each.
     pub(super) fn clients(&self, address: &RedisUrl) -> Vec<Result<Client, RedisError>> {
         self.at.iter().map(|info| address.client_of(info.clone())).collect()
     }
@@ -72,25 +72,25 @@ impl SentinelConfig {
     }
 }
 
-/// What the URL lets pass.
+/// The durability problems that a URL accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct DurabilityWaivers {
-    /// `durable=no`: what was answered may be lost.
+    /// `durable=no`: acknowledged events may be lost.
     pub(super) be_lost: bool,
-    /// `evicts=yes`: what was answered may be evicted.
+    /// `evicts=yes`: acknowledged events may be evicted.
     pub(super) be_evicted: bool,
 }
 
-/// What is spoken over TCP.
+/// The protocol over TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RedisTransport {
-    /// Redis's own protocol.
+    /// Plain Redis.
     Plain,
-    /// The same inside TLS.
+    /// Redis inside TLS.
     Tls,
 }
 
-/// The name of a server, without a user or password.
+/// The server's address, without user or password.
 impl std::fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.sentinels {
@@ -101,7 +101,7 @@ impl std::fmt::Display for RedisUrl {
 }
 
 impl RedisUrl {
-    /// Reads a URL. What is wrong with it is said without showing it: there may be a password in it.
+    /// Parses a URL. Errors do not show it: it may contain a password.
     pub(super) fn parse(url: &str) -> Result<Self, StoreOpenError> {
         let odd = |what: &str| StoreOpenError::Permanent(format!("the store's URL: {what}"));
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
@@ -114,7 +114,7 @@ impl RedisUrl {
                 ("prefix", name) if is_prefix(name) => name.clone_into(&mut prefix),
                 ("prefix", _) => {
                     let may = format!("1 to {PREFIX_BYTES_MAX} letters, digits, `.`, `_`, `:` or `-`");
-                    return Err(odd(&format!("`prefix` has {may}")));
+                    return Err(odd(&format!("`prefix` must have {may}")));
                 }
                 ("durable", "no") => lets.be_lost = true,
                 ("durable", _) => return Err(odd("`durable` can only be `no`; leave it out otherwise")),
@@ -131,17 +131,17 @@ impl RedisUrl {
                     roots = Some(read.map_err(|error| odd(&format!("`roots` names {path}: {error}")))?);
                 }
                 ("db" | "user" | "pass", _) if by_socket => rest.push(pair),
-                _ if query.contains('@') => return Err(odd("it has a `?` before its `@`; in a password write `%3F`")),
+                _ if query.contains('@') => return Err(odd("it has a `?` before its `@`; write `%3F` in a password")),
                 (name, _) => {
                     return Err(odd(&format!(
-                        "there is no parameter `{name}`; there are `prefix`, `durable`, `evicts`, `wait` and `roots`, and with \
+                        "unknown parameter `{name}`; known are `prefix`, `durable`, `evicts`, `wait` and `roots`, and with \
                          sentinels `sentinel_user` and `sentinel_password`"
                     )));
                 }
             }
         }
         if url.contains('#') {
-            return Err(odd("it has a `#`; in a password write `%23`"));
+            return Err(odd("it has a `#`; write `%23` in a password"));
         }
         let mut plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         let mut sentinels = None;
@@ -152,7 +152,7 @@ impl RedisUrl {
         }
         let info = plain.as_str().into_connection_info().map_err(|error| {
             odd(&format!(
-                "{}; it looks like redis://user:password@host:6379/0, or rediss:// with TLS, and odd letters of a \
+                "{}; expected redis://user:password@host:6379/0, or rediss:// for TLS; special characters of a \
                  password are written as %XX",
                 error.to_string().split(" - ").next().unwrap_or_default()
             ))
@@ -160,7 +160,7 @@ impl RedisUrl {
         Ok(Self { info, roots, prefix, lets, wait, sentinels, by_sentinel: false })
     }
 
-    /// Who can connect there.
+    /// A client for this server.
     pub(super) fn client(&self) -> Result<Client, RedisError> {
         self.client_of(self.info.clone())
     }
@@ -174,12 +174,12 @@ impl RedisUrl {
         }
     }
 
-    /// The same at another `host:port` of its cluster, or that its sentinels name.
+    /// The same at another `host:port`, of its cluster or named by its sentinels.
     pub(super) fn at(&self, place: &str) -> Option<Self> {
         let (host, port) = place.rsplit_once(':')?;
         let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?);
         let addr = match self.info.addr() {
-            // A node that does not know its own name gives only a port.
+            // A node that does not know its own name reports only a port.
             ConnectionAddr::Tcp(ours, _) => {
                 ConnectionAddr::Tcp(if host.is_empty() { ours.clone() } else { host }, port)
             }
@@ -196,7 +196,7 @@ impl RedisUrl {
         Some(Self { info, sentinels: None, by_sentinel, ..self.clone() })
     }
 
-    /// Host and port, and whether TLS is spoken there; none of a socket.
+    /// Host, port and protocol; `None` for a socket.
     pub(super) fn tcp(&self) -> Option<(&str, u16, RedisTransport)> {
         if self.sentinels.is_some() {
             return None;
@@ -208,7 +208,7 @@ impl RedisUrl {
         }
     }
 
-    /// The server and the database on it, whoever connects.
+    /// The server and the database on it; without the user.
     pub(super) fn place(&self) -> String {
         let db = self.info.redis_settings().db();
         match &self.sentinels {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_mean_what_people_expect() {
+    fn every_form_of_a_url_is_parsed() {
         check("redis://host", "host:6379 - - 0 hookonce false false");
         check("valkey://u:p%40@host:1/3?prefix=a.b", "host:1 u p@ 3 a.b false false");
         check("rediss://:p@[::1]:2?durable=no&evicts=yes", "::1:2 - p 0 hookonce true true");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_said_without_its_password() {
+    fn an_error_about_a_url_does_not_contain_its_password() {
         for url in [
             "http://u:hidden@host",
             "redis://u:hidden@",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_are_asked_with_their_own_password_and_the_primary_with_its_own() {
+    fn sentinels_and_the_primary_each_get_their_own_password() {
         let url = "rediss+sentinel://u:p%40@one,two:7,[::1]/main/3?prefix=a&wait=2&sentinel_user=s&sentinel_password=q";
         let address = RedisUrl::parse(url).expect("a url");
         let sentinels = address.sentinels.clone().expect("sentinels");

@@ -1,11 +1,12 @@
--- Writes swaps, one after another: each whole, or not at all. Everything that can fail is looked at before the first
--- write, because a script that stops half-way is not taken back.
+-- Applies conditional writes, one after another, each wholly or not at all. Everything that can fail is checked before
+-- the first write, because a script that stops half-way is not rolled back.
 --
--- KEYS: epoch, count, turn, hints, writers, the mark of a copy.  ARGV: epoch, the least count, the next turn, how many swaps, the writer's
--- name, what it counted when it last wrote, how many writers are remembered, '1' if it heeds the mark, then for each swap:
---   how many cells were seen, and for each its name and its first bytes ('' if it was empty);
+-- KEYS: epoch, count, turn, hints, writers, the mark of a copy.
+-- ARGV: epoch, the least count, the next turn, the number of writes, the writer's name, the count of its last write,
+-- how many writers are remembered, '1' to check the mark, then for each write:
+--   how many records are expected, and for each its name and its first bytes ('' if it was empty);
 --   how many hints, and each;
---   how many commands, and for each the name of what must be there ('' if nothing), how many words, and the words.
+--   how many commands, and for each the name that must exist ('' if none), how many words, and the words.
 local function walk(on_swap, on_command)
   local at = 9
   for swap = 1, tonumber(ARGV[4]) do
@@ -56,7 +57,7 @@ if wrong or not turn then
   return {'odd', wrong or KEYS[3], 0}
 end
 
--- What a writer last wrote is gone if it is remembered with less. It is not remembered at all if that is gone, or if
+-- A writer's last write is lost if a lower count is remembered for it. If none is remembered, its write is lost, or
 -- many others have written since.
 local wrote = redis.call('ZSCORE', KEYS[5], ARGV[5])
 if tonumber(wrote or '0') < tonumber(ARGV[6]) and (wrote or redis.call('ZCARD', KEYS[5]) < tonumber(ARGV[7])) then
@@ -68,7 +69,7 @@ end
 
 local special = {}
 
--- Frees the keys of an event, which are listed one after another, where it still holds them.
+-- Frees the keys of an event, which are concatenated in a list, if it still owns them.
 function special.FREE(first)
   local list, holder, name = ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
   local keys = redis.call('GET', list) or ''
@@ -81,7 +82,7 @@ function special.FREE(first)
   redis.call('DEL', list)
 end
 
--- Counts a sighting, and keeps it if it is one of the first.
+-- Counts a sighting, and stores it if it is one of the first.
 function special.NOTE(first)
   local name = ARGV[first + 1]
   local n = tonumber(redis.call('HGET', name, 'count') or '0') or 0
@@ -91,7 +92,7 @@ function special.NOTE(first)
   end
 end
 
--- Lays a message into quarantine, if it does not lie there, and lets the oldest make way.
+-- Adds a message to quarantine, if it is not there, and evicts the oldest.
 function special.LAY(first)
   local list, hash, message = ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
   if redis.call('HEXISTS', hash, message) == 0 then
@@ -103,7 +104,7 @@ function special.LAY(first)
   end
 end
 
--- Takes a name out of a set, if none of the lists that go by it is there any more.
+-- Removes a name from a set, if none of its lists exists any more.
 function special.DROP(first, last)
   for at = first + 3, last do
     if redis.call('EXISTS', ARGV[at]) == 1 then
@@ -149,7 +150,7 @@ if any then
     redis.call('SET', KEYS[3], ARGV[3])
   end
   for hint in pairs(hinted) do
-    redis.pcall('PUBLISH', KEYS[4], hint) -- only a hint: one who may not publish still writes
+    redis.pcall('PUBLISH', KEYS[4], hint) -- only a hint: without the permission to publish, the write still succeeds
   end
 end
 return {'written', table.concat(written), count}

@@ -1,7 +1,7 @@
-//! The schema of a store with tables: numbered migrations, each with its way back.
+//! The schema of a database store: numbered migrations, each with its way back.
 //!
-//! What is to be done is worked out here, for every database alike; a module per database does it. A migration that
-//! was applied is never edited: its checksum is remembered, and a store whose past differs from ours is refused.
+//! The plan is made here, for every database alike; a module per database carries it out. An applied migration is never
+//! edited: its checksum is stored, and a store whose history differs from ours is refused.
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -12,22 +12,22 @@ use crate::decide::id::Digest;
 use crate::decide::time::Timestamp;
 use std::fmt;
 
-/// One step of the schema, and the way back.
+/// One migration of the schema, and its reverse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Migration {
     /// Its number: 1, 2, 3, …
     pub version: u32,
     /// Its name.
     pub name: &'static str,
-    /// What leads here from the version before.
+    /// SQL from the version before to this one.
     pub up: &'static str,
-    /// What leads back.
+    /// SQL back to the version before.
     pub down: &'static str,
-    /// The oldest schema version whose binaries may work beside it: what they know of the store is still so.
+    /// The oldest schema version whose binaries may run beside it: what they assume of the store still holds.
     pub oldest: u32,
 }
 
-/// The schema version of the first release. It looks at numbers alone: it starts on a store that is one version ahead,
+/// The schema version of the first release. It compares numbers alone: it starts on a store that is one version ahead,
 /// whatever that version did, and on none that is two ahead.
 pub const FIRST_RELEASE: u32 = 7;
 
@@ -37,50 +37,51 @@ pub fn first_release_starts(version: u32) -> bool {
 }
 
 impl Migration {
-    /// What is remembered of it, to notice when it was edited.
+    /// The checksum that reveals a later edit.
     pub fn checksum(&self) -> String {
         hex::encode(Digest::of(self.up.as_bytes()).0)
     }
 }
 
-/// A migration that a store went through.
+/// A migration that was applied to a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AppliedMigration {
     /// Its number.
     pub version: u32,
     /// Its name.
     pub name: String,
-    /// Of what was run.
+    /// The checksum of the SQL that was run.
     pub checksum: String,
     /// When.
     pub applied_at: Timestamp,
-    /// The oldest version that may work beside it, as whoever applied it wrote; the first release wrote none.
+    /// The oldest version that may run beside it, as written by the binary that applied it; the first release wrote
+    /// none.
     pub oldest: Option<u32>,
 }
 
 impl AppliedMigration {
-    /// The oldest version that may work beside it. Where none is written, it is the one before.
+    /// The oldest version that may run beside it; by default the one before.
     fn works_from(&self) -> u32 {
         self.oldest.unwrap_or(self.version.saturating_sub(1))
     }
 }
 
-/// Where one version stands in one store.
+/// The status of one migration in one store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MigrationStatus {
     /// Its number.
     pub version: u32,
     /// Its name.
     pub name: String,
-    /// When it was applied; `None`: not yet.
+    /// When it was applied; `None` if it was not.
     pub applied_at: Option<Timestamp>,
 }
 
-/// Why a schema is left as it is.
+/// Why a schema is not migrated or used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MigrationRejection {
-    /// The store is ahead of this binary, by a version that says that it may not work beside it.
+    /// The store is ahead of this binary, and one of its versions excludes this binary.
     Newer {
         /// The store's version.
         store: u32,
@@ -112,9 +113,9 @@ pub enum MigrationRejection {
     },
     /// There is no such version.
     Unknown {
-        /// The one that was asked for.
+        /// The requested version.
         version: u32,
-        /// The newest there is.
+        /// The newest version.
         latest: u32,
     },
 }
@@ -129,16 +130,16 @@ impl fmt::Display for MigrationRejection {
             ),
             Self::Ahead { store, ours } => write!(
                 f,
-                "its schema is version {store}, and this hookonce knows version {ours}; go back with the newer hookonce"
+                "its schema is version {store}, but this hookonce knows only version {ours}; go back with the newer hookonce"
             ),
             Self::Older { store, ours } => write!(
                 f,
-                "its schema is version {store}, and this hookonce needs version {ours}; run `hookonce migrate up`"
+                "its schema is version {store}, but this hookonce needs version {ours}; run `hookonce migrate up`"
             ),
             Self::Drift { version, name } => write!(
                 f,
                 "its schema version {version} ({name}) was applied in another form than this hookonce knows; \
-                 use the hookonce that made it"
+                 use the hookonce that applied it"
             ),
             Self::Unknown { version, latest } => {
                 write!(f, "there is no schema version {version}; the newest is {latest}")
@@ -154,15 +155,15 @@ pub fn latest(known: &[Migration]) -> u32 {
     known.last().map_or(0, |migration| migration.version)
 }
 
-/// May this binary work with a store that went through these? One that is ahead is fine as long as each of its versions
-/// says so: nodes are renewed one by one.
+/// May this binary work with a store that has these migrations? A store may be ahead if each of its newer versions
+/// permits it: nodes are upgraded one by one.
 pub fn fits(known: &[Migration], applied: &[AppliedMigration]) -> Result<(), MigrationRejection> {
     unchanged(known, applied)?;
     let (store, ours) = (version(applied), latest(known));
     if store < ours { Err(MigrationRejection::Older { store, ours }) } else { Ok(()) }
 }
 
-/// What leads from what was applied up to `to`; `None`: as far as it goes.
+/// The migrations from the current version up to `to`, or to the newest.
 pub fn way_up<'m>(
     known: &'m [Migration],
     applied: &[AppliedMigration],
@@ -173,7 +174,7 @@ pub fn way_up<'m>(
     Ok(known.iter().filter(|m| m.version > version(applied) && m.version <= to).collect())
 }
 
-/// What leads from what was applied back to `to`, the newest first.
+/// The migrations from the current version back to `to`, newest first.
 pub fn way_down<'m>(
     known: &'m [Migration],
     applied: &[AppliedMigration],
@@ -188,7 +189,7 @@ pub fn way_down<'m>(
     Ok(known.iter().rev().filter(|m| m.version <= store && m.version > to).collect())
 }
 
-/// Where every version stands: those we know, and those only the store knows.
+/// The status of every version: those we know, and those only the store knows.
 pub fn standings(known: &[Migration], applied: &[AppliedMigration]) -> Vec<MigrationStatus> {
     let at = |version| applied.iter().find(|a| a.version == version).map(|a| a.applied_at);
     let ours =
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_version_says_who_may_work_beside_it_one_ahead_is_fine_and_two_are_not() {
+    fn without_an_oldest_version_a_store_may_be_one_ahead_but_not_two() {
         check(&["A", "B"], &Ok(()));
         check(&["A", "B", "C"], &Ok(()));
         check(&["A", "B", "C", "D"], &Err(MigrationRejection::Newer { store: 4, oldest: 3, ours: 2 }));
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_works_exactly_with_stores_whose_every_version_lets_it() {
+    fn a_binary_works_exactly_with_stores_whose_every_version_permits_it() {
         let check = |later: &[u32], expected: Result<(), MigrationRejection>| {
             let mut all = applied(&["A", "B"]);
             all.extend((3..).zip(later).map(|(version, oldest)| AppliedMigration {
@@ -286,7 +287,7 @@ mod tests {
         #[cfg(not(feature = "postgres"))]
         let postgres: &[Migration] = &[];
         for Migration { version, name, oldest, .. } in sqlite.iter().chain(postgres) {
-            assert!(oldest <= version, "{name} lets itself work");
+            assert!(oldest <= version, "{name} permits itself");
             let numbered = *oldest <= FIRST_RELEASE || !first_release_starts(*version);
             assert!(numbered, "{name}: give it number {}, so that the first release refuses it", FIRST_RELEASE + 2);
         }
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_past_is_refused() {
+    fn an_edited_migration_is_refused() {
         check(&["A", "b"], &Err(MigrationRejection::Drift { version: 2, name: "b".into() }));
         assert!(way_up(KNOWN, &applied(&["x"]), None).is_err());
         assert!(way_down(KNOWN, &applied(&["x"]), 0).is_err());

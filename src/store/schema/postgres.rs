@@ -1,5 +1,5 @@
-//! The schema in PostgreSQL: every migration in a transaction of its own, with its row in `schema_migrations`, and an
-//! advisory lock round all of them, so that nodes that start together do not get in each other's way.
+//! Migrations in PostgreSQL: each in its own transaction, together with its row in `schema_migrations`, all under an
+//! advisory lock, so that nodes that start together do not interfere.
 //!
 //! A migration names its tables without a schema: its transaction has a `search_path` of our schema alone.
 
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, GenericClient, Transaction};
 
-/// Every version there is.
+/// All migrations.
 pub const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 1,
@@ -83,40 +83,40 @@ const MAKE_LOG: &str = "create table if not exists schema_migrations (
     applied_at bigint  not null,
     oldest     integer
 )";
-/// The oldest version that may work beside it; a log that the first release made lacks it.
+/// The oldest version that may run at the same time; a log created by the first release lacks the column.
 const ADD_OLDEST: &str = "alter table schema_migrations add column if not exists oldest integer";
 
-/// How long a migration waits for the tables that it alters to be free of maintenance: a vacuum, or the build of an index.
-/// No read or write waits behind it. PostgreSQL ends an autovacuum that somebody waits for, but only after
+/// How long a migration waits for maintenance of the tables that it alters: a vacuum, or an index build. No read or
+/// write queues behind it. PostgreSQL cancels an autovacuum that blocks another transaction, but only after
 /// `deadlock_timeout`, 1 s by default.
 const MAINTENANCE_TIME: &str = "set local lock_timeout = '10s'";
-/// How long it then waits for a lock on a table. Who writes the table waits behind it for as long: so it gives up
-/// soon, and tries again.
+/// How long it then waits for a lock on a table. Writers of the table queue behind it for as long, so it gives up soon
+/// and retries.
 const LOCK_TIME: &str = "set local lock_timeout = '25ms'";
-/// The wait before it tries again.
+/// The wait before it retries.
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
-/// How long it tries.
+/// How long it retries.
 const LOCK_PATIENCE: Duration = Duration::from_mins(5);
 
 const NOTE: &str = "insert into schema_migrations (version, name, checksum, oldest, applied_at) \
      values ($1, $2, $3, $4, (extract(epoch from clock_timestamp()) * 1000000)::bigint)";
 
-/// The advisory lock round changes of the schema: the letters of our name.
+/// The advisory lock around schema changes: the letters of our name.
 pub(in crate::store) const LOCK: &str = "select pg_advisory_lock(7525476853281449829)";
-/// Gives it back.
+/// Releases the lock.
 pub(in crate::store) const UNLOCK: &str = "select pg_advisory_unlock(7525476853281449829)";
 
-/// Large tables take longer than a question may.
+/// Large tables take longer than a query may.
 pub(in crate::store) const TAKE_TIME: &str = "set local statement_timeout = 0";
 
-/// Why the schema is as it was before the call.
+/// Why a migration was not applied. The schema is unchanged.
 #[derive(Debug)]
 pub enum PgMigrationError {
-    /// It is not ours to change.
+    /// The schema must not be changed.
     Refused(MigrationRejection),
-    /// It is not clear which schema of the database is ours.
+    /// It is unclear which schema of the database is ours.
     Conflict(SchemaConflictError),
-    /// PostgreSQL did not do it.
+    /// A PostgreSQL error.
     Postgres(Error),
 }
 
@@ -147,14 +147,14 @@ impl From<Error> for PgMigrationError {
     }
 }
 
-/// What the store in this schema went through, the oldest first; nothing where there is no log of it.
+/// The migrations applied in this schema, oldest first; empty if it has no log.
 pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<AppliedMigration>, Error> {
     let log = schema.relation("schema_migrations");
     let there = db.query_one("select to_regclass($1) is not null", &[&log]).await?;
     if !there.get::<_, bool>(0) {
         return Ok(Vec::new());
     }
-    // Of a log that the first release made, this column is null.
+    // In a log created by the first release, this column is missing and read as null.
     let sql = schema.qualify(
         "select version, name, checksum, applied_at, (to_jsonb(m) ->> 'oldest')::integer \
          from {schema}.schema_migrations m order by version",
@@ -169,18 +169,18 @@ pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<AppliedMigr
     Ok(db.query(&sql, &[]).await?.into_iter().map(one).collect())
 }
 
-/// Where every version stands.
+/// The status of every version.
 pub async fn status(db: &Client, schema: &SchemaName) -> Result<Vec<MigrationStatus>, PgMigrationError> {
     Ok(super::standings(MIGRATIONS, &applied(db, schema).await?))
 }
 
-/// Goes up to this version; `None`: to the newest. Says what was applied.
+/// Migrates up to this version, or to the newest. Returns what was applied.
 pub async fn up(
     db: &mut Client,
     schema: &SchemaName,
     to: Option<u32>,
 ) -> Result<Vec<&'static Migration>, PgMigrationError> {
-    // Nodes that find nothing to do wait for nobody.
+    // Nodes with nothing to do do not wait for the lock.
     if super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?.is_empty() {
         return Ok(Vec::new());
     }
@@ -202,7 +202,7 @@ async fn up_alone(
     for migration in &way {
         let began = Instant::now();
         while let Err(error) = apply(db, schema, migration).await {
-            // The build of an index waits for others, too: PostgreSQL ends one of two that wait for each other.
+            // An index build waits for other transactions, too: PostgreSQL aborts one of two that wait for each other.
             let again = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED];
             if !error.code().is_some_and(|code| again.contains(&code)) || began.elapsed() > LOCK_PATIENCE {
                 return Err(error.into());
@@ -225,13 +225,13 @@ async fn apply(db: &mut Client, schema: &SchemaName, migration: &Migration) -> R
     tx.commit().await
 }
 
-/// Waits until no vacuum, and no build of an index, is at the tables that this migration alters, and keeps them away until
-/// the transaction ends. Reads and writes go on.
+/// Waits until no vacuum or index build runs on the tables that this migration alters, and blocks new ones until the
+/// transaction ends. Reads and writes continue.
 async fn end_maintenance(tx: &Transaction<'_>, schema: &SchemaName, migration: &Migration) -> Result<(), Error> {
     tx.batch_execute(MAINTENANCE_TIME).await?;
     for table in altered(migration) {
         let table = schema.relation(table);
-        // A table that the migration itself makes is not there yet.
+        // A table that the migration itself creates does not exist yet.
         if tx.query_one("select to_regclass($1) is not null", &[&table]).await?.try_get(0)? {
             tx.batch_execute(&format!("lock table {table} in share update exclusive mode")).await?;
         }
@@ -249,7 +249,7 @@ fn altered(migration: &Migration) -> Vec<&'static str> {
     tables
 }
 
-/// Makes the schema where it is missing. Who may not make one may still use one that was made for it.
+/// Creates the schema if it is missing. A user without the right to create one may still use an existing one.
 pub(in crate::store) async fn make_schema(db: &impl GenericClient, schema: &SchemaName) -> Result<(), Error> {
     let sql = "select exists (select from pg_namespace where nspname = $1)";
     if !db.query_one(sql, &[&schema.as_str()]).await?.try_get::<_, bool>(0)? {
@@ -258,7 +258,7 @@ pub(in crate::store) async fn make_schema(db: &impl GenericClient, schema: &Sche
     Ok(())
 }
 
-/// A transaction for statements of a migration: names without a schema are of ours, and of no other.
+/// A transaction for the statements of a migration: unqualified names are in our schema, and in no other.
 async fn begin<'d>(db: &'d mut Client, schema: &SchemaName) -> Result<Transaction<'d>, Error> {
     let tx = db.transaction().await?;
     tx.batch_execute(TAKE_TIME).await?;
@@ -266,7 +266,7 @@ async fn begin<'d>(db: &'d mut Client, schema: &SchemaName) -> Result<Transactio
     Ok(tx)
 }
 
-/// Every table and sequence that a store may have, with the word of its kind, as the migrations make them.
+/// Every table and sequence of a store with its kind, read from the migrations.
 pub(in crate::store) fn relations() -> impl Iterator<Item = (&'static str, &'static str)> {
     let made = MIGRATIONS.iter().flat_map(|migration| migration.up.lines()).filter_map(|line| {
         let (kind, rest) = line.trim_start().strip_prefix("create ")?.split_once(' ')?;
@@ -277,8 +277,8 @@ pub(in crate::store) fn relations() -> impl Iterator<Item = (&'static str, &'sta
     made.chain([("table", "schema_migrations")])
 }
 
-/// Leaves a log with one far version where a store was: it tells where the store went, and the first release, which
-/// knows only the number, does not begin another store here.
+/// Leaves a log with one very high version where a store was: it says where the store went, and keeps the first
+/// release, which compares only the number, from creating another store here.
 pub(in crate::store) async fn leave_a_sign(
     tx: &Transaction<'_>,
     from: &SchemaName,
@@ -292,7 +292,7 @@ pub(in crate::store) async fn leave_a_sign(
     Ok(())
 }
 
-/// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
+/// Migrates down to this version, removing what later versions added. Returns what was undone.
 pub async fn down(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec<&'static Migration>, PgMigrationError> {
     db.batch_execute(LOCK).await?;
     let done = down_alone(db, schema, to).await;
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_store_is_made_of_is_read_from_its_migrations() {
+    fn the_relations_of_a_store_are_read_from_its_migrations() {
         let all: Vec<_> = relations().collect();
         for one in [("table", "events"), ("table", "quarantine"), ("sequence", "turns"), ("table", "schema_migrations")]
         {

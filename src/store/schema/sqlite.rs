@@ -1,11 +1,11 @@
-//! The schema in SQLite: every migration in a transaction of its own, with its row in `schema_migrations`.
+//! Migrations in SQLite: each in its own transaction, together with its row in `schema_migrations`.
 
 use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
 use crate::decide::time::Timestamp;
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
 
-/// Every version there is.
+/// All migrations.
 pub const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 1,
@@ -72,15 +72,15 @@ const MAKE_LOG: &str = "create table if not exists schema_migrations (
     applied_at integer not null,
     oldest     integer                           -- the oldest version that may work beside it
 ) strict";
-/// A log that the first release made lacks this.
+/// For a log created by the first release, which lacks this column.
 const ADD_OLDEST: &str = "alter table schema_migrations add column oldest integer";
 
-/// Why the schema is as it was before the call.
+/// Why a migration was not applied. The schema is unchanged.
 #[derive(Debug)]
 pub enum SqliteMigrationError {
-    /// It is not ours to change.
+    /// The schema must not be changed.
     Refused(MigrationRejection),
-    /// SQLite did not do it.
+    /// An SQLite error.
     Sqlite(rusqlite::Error),
 }
 
@@ -107,7 +107,7 @@ impl From<rusqlite::Error> for SqliteMigrationError {
     }
 }
 
-/// What this database went through, the oldest first; nothing where it has no log of it.
+/// The migrations applied to this database, oldest first; empty if it has no log.
 pub fn applied(db: &Connection) -> Result<Vec<AppliedMigration>, rusqlite::Error> {
     let log = "select count(*) from sqlite_schema where name = 'schema_migrations'";
     if db.query_row(log, [], |row| row.get::<_, i64>(0))? == 0 {
@@ -123,18 +123,18 @@ pub fn applied(db: &Connection) -> Result<Vec<AppliedMigration>, rusqlite::Error
     rows.query_map([], one)?.collect()
 }
 
-/// Does the log say who may work beside a version?
+/// Does the log have the column `oldest`?
 fn tells_oldest(db: &Connection) -> Result<bool, rusqlite::Error> {
     let sql = "select count(*) from pragma_table_info('schema_migrations') where name = 'oldest'";
     Ok(db.query_row(sql, [], |row| row.get::<_, i64>(0))? == 1)
 }
 
-/// Where every version stands.
+/// The status of every version.
 pub fn status(db: &Connection) -> Result<Vec<MigrationStatus>, SqliteMigrationError> {
     Ok(super::standings(MIGRATIONS, &applied(db)?))
 }
 
-/// Goes up to this version; `None`: to the newest. Says what was applied.
+/// Migrates up to this version, or to the newest. Returns what was applied.
 pub fn up(
     db: &mut Connection,
     to: Option<u32>,
@@ -157,7 +157,7 @@ pub fn up(
     Ok(way)
 }
 
-/// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
+/// Migrates down to this version, removing what later versions added. Returns what was undone.
 pub fn down(db: &mut Connection, to: u32) -> Result<Vec<&'static Migration>, SqliteMigrationError> {
     let way = super::way_down(MIGRATIONS, &applied(db)?, to)?;
     for migration in &way {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_quarantine_stays_there_on_the_way_up_and_once_for_each_message_on_the_way_down() {
+    fn quarantined_messages_survive_migrating_up_and_stay_once_per_message_when_migrating_down() {
         let mut db = Connection::open_in_memory().expect("a database");
         let lay = "insert into quarantine (message, source, subject, at, why, bytes, head) \
                    values (?1, ?2, '', 0, '', 0, x'') on conflict do nothing";
@@ -219,9 +219,9 @@ mod tests {
         up(&mut db, Some(6), Timestamp(1)).expect("up");
         db.execute(lay, ["m1", "a"]).expect("a row");
         up(&mut db, Some(7), Timestamp(1)).expect("up");
-        // The same words that a binary of version 6 says: it may still run.
+        // The same statement as a binary of schema version 6: it may still be running.
         for (message, source) in [("m1", "a"), ("m1", "b"), ("m2", "b")] {
-            db.execute(lay, [message, source]).expect("it is laid, or lies there");
+            db.execute(lay, [message, source]).expect("it is inserted, or was there");
         }
         assert_eq!(lie(&db), ["a m1", "b m1", "b m2"]);
         down(&mut db, 6).expect("down");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_in_another_form_is_refused() {
+    fn a_migration_with_another_checksum_is_refused() {
         let mut db = Connection::open_in_memory().expect("a database");
         up(&mut db, Some(1), Timestamp(1)).expect("up");
         db.execute("update schema_migrations set checksum = 'another'", []).expect("an edit");

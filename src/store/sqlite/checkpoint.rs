@@ -1,9 +1,9 @@
-//! The log: what is committed stands there first, and is moved into the database beside the writer, so that nobody
-//! waits for it. Only when the log has become long the writer itself moves the little that is left; then the log
-//! begins anew.
+//! WAL checkpoints. Commits go to the WAL first, and are moved into the database by a thread of its own, so that no
+//! commit waits for it. Only when the WAL has become long does the writer itself move the rest; then the WAL starts
+//! over.
 //!
-//! That a disk does not keep what it took is heard here. SQLite's own checkpoint would say nothing, and forget the
-//! log with the next one that seems to succeed.
+//! A disk that loses written data is noticed here. SQLite's own checkpoint would not report it, and would drop the WAL
+//! with the next one that seems to succeed.
 
 use super::writer::{FailureSignal, leave_log, stop};
 use rusqlite::{Connection, ErrorCode};
@@ -13,12 +13,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use tracing::warn;
 
-/// Pages that are moved together, beside the writer: 4 MiB.
+/// Pages per checkpoint outside the writer: 4 MiB.
 const MOVED_PAGES: i64 = 1_024;
-/// Pages after which the log begins anew: 64 MiB.
+/// Pages after which the WAL starts over: 64 MiB.
 const LOG_PAGES: i64 = 16_384;
 
-/// Who moves the log.
+/// The thread that moves the WAL into the database.
 pub(super) struct WalCheckpointer {
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -26,7 +26,7 @@ pub(super) struct WalCheckpointer {
 }
 
 impl WalCheckpointer {
-    /// Moves it over a connection of its own.
+    /// Starts it on a connection of its own.
     pub(super) fn new(db: Connection, failed: Arc<FailureSignal>) -> io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let told = failed.clone();
@@ -34,14 +34,14 @@ impl WalCheckpointer {
         Ok(Self { wake: Some(wake), thread: Some(thread), failed })
     }
 
-    /// Looks how long it is, after a transaction.
+    /// Checks the length of the WAL after a transaction.
     pub(super) fn checkpoint_if_due(&self, db: &Connection) {
         let pages =
             |sql| db.prepare_cached(sql)?.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
         let looked = match pages("pragma wal_checkpoint(noop)") {
             Ok((long, _)) if long >= LOG_PAGES => pages("pragma wal_checkpoint(passive)").map(drop),
             Ok((long, moved)) if long - moved >= MOVED_PAGES => {
-                // One that is awake already sees these pages too, or will be woken by the next transaction.
+                // A thread that is already awake sees these pages too, or is woken by the next transaction.
                 let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
                 Ok(())
             }
@@ -71,8 +71,8 @@ fn hear(moved: Result<(), rusqlite::Error>, failed: &FailureSignal) {
     let Err(error) = moved else { return };
     let rotten = [ErrorCode::SystemIoFailure, ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
     if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
-        stop(failed, &format!("cannot move the log into the database: {error}"));
+        stop(failed, &format!("the WAL checkpoint failed: {error}"));
     } else {
-        warn!(target: "hookonce", why = format!("it stays long: {error}"), "log");
+        warn!(target: "hookonce", why = format!("the WAL checkpoint failed; the WAL keeps growing: {error}"), "log");
     }
 }

@@ -1,10 +1,10 @@
 //! Declared fields as columns by their name, so that `select delivery_id, tag, sha from events` works in any shell.
-//! They are computed from the one JSON column when they are read; only those of an identity have an index.
+//! They are virtual columns over the one JSON column; only those used by an identity have an index.
 
 use rusqlite::Connection;
 
-/// Makes a column for each field that has none, and an index for those of an identity. Returns the names that cannot
-/// be columns, because a column of our own has that name or its letters cannot stand in a path.
+/// Adds a column for each field that has none, and an index for those of an identity. Returns the names that cannot be
+/// columns, because a built-in column has that name, or because they cannot be written in a JSON path.
 pub(super) fn declare(db: &Connection, fields: &[(String, bool)]) -> Result<Vec<String>, rusqlite::Error> {
     let mut refused = Vec::new();
     for (name, identity) in fields {
@@ -26,11 +26,11 @@ pub(super) fn declare(db: &Connection, fields: &[(String, bool)]) -> Result<Vec<
 }
 
 enum ColumnAvailability {
-    /// Nobody has this name.
+    /// The name is free.
     Free,
-    /// It is there.
+    /// The column exists.
     There,
-    /// It cannot be: a column of our own, or another field in other letters, has the name.
+    /// The name is taken by a built-in column, or by another field in other letter case.
     Taken,
 }
 
@@ -43,7 +43,7 @@ fn column(db: &Connection, name: &str) -> Result<ColumnAvailability, rusqlite::E
     while let Some(row) = columns.next()? {
         let (there, hidden): (String, i64) = (row.get(0)?, row.get(1)?);
         if there.eq_ignore_ascii_case(name) {
-            let generated = hidden == 2; // as `pragma table_xinfo` counts a virtual generated column
+            let generated = hidden == 2; // how `pragma table_xinfo` marks a virtual generated column
             return Ok(if generated && there == name { ColumnAvailability::There } else { ColumnAvailability::Taken });
         }
     }

@@ -1,24 +1,24 @@
-//! Whether the tables and indexes of a file are still defined as its migrations defined them.
+//! The check that the tables and indexes of a file are still defined as its migrations defined them.
 //!
-//! SQLite keeps definitions as text and reads it anew each time a file is opened. One flipped bit in that text can take a
-//! column out of a table, and every row is then read wrongly. So a file's definitions are compared with those of an empty
-//! database that went through the same migrations.
+//! SQLite keeps definitions as text and parses it each time a file is opened. One flipped bit in that text can remove a
+//! column from a table, and every row is then read wrongly. So a file's definitions are compared with those of an empty
+//! database with the same migrations.
 
 use crate::decide::time::Timestamp;
 use crate::store::schema::sqlite::{self as migrations, SqliteMigrationError};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
 
-/// The columns of each table, in their order, as text.
+/// The columns of each table, in order, as text.
 type TableColumns = BTreeMap<String, Vec<String>>;
 /// The text that defines each index.
 type IndexDefinitions = BTreeMap<String, String>;
 
-/// The columns of `schema_migrations` that every version made. The one after them is added with the next migration.
+/// The columns of `schema_migrations` in every version. The one after them is added with the next migration.
 const LOG_COLUMNS: usize = 4;
 
-/// What is not defined as it should be; `None`: all is well. Tables, columns and indexes that we did not make are nobody's
-/// business, and a store ahead of us may have changed its indexes.
+/// The first definition that differs; `None` if there is none. Tables, columns and indexes that we did not create are
+/// ignored, and a store ahead of us may have changed its indexes.
 pub(super) fn damaged(db: &Connection) -> Result<Option<String>, SqliteMigrationError> {
     let applied = migrations::applied(db)?;
     let version = applied.iter().map(|one| one.version).max().unwrap_or(0);
@@ -33,7 +33,7 @@ pub(super) fn damaged(db: &Connection) -> Result<Option<String>, SqliteMigration
         }
         match found.get(&table) {
             Some(there) if there.starts_with(&columns) => {}
-            Some(_) => return Ok(Some(format!("the definition of table {table} is not the one that was written"))),
+            Some(_) => return Ok(Some(format!("the definition of table {table} is damaged"))),
             None if version == 0 => {}
             None => return Ok(Some(format!("table {table} is missing"))),
         }
@@ -43,10 +43,11 @@ pub(super) fn damaged(db: &Connection) -> Result<Option<String>, SqliteMigration
     }
     let (expected, found) = (indexes(&model)?, indexes(db)?);
     let changed = expected.iter().find(|(index, text)| found.get(*index) != Some(*text));
-    Ok(changed.map(|(index, _)| format!("the definition of index {index} is not the one that was written")))
+    Ok(changed.map(|(index, _)| format!("the definition of index {index} is damaged")))
 }
 
-/// Columns that are computed when they are read are declared fields: they follow the config, not the migrations.
+/// The columns of each table, without virtual generated columns: those are declared fields, which follow the config,
+/// not the migrations.
 fn tables(db: &Connection) -> Result<TableColumns, rusqlite::Error> {
     let sql = "select t.name, format('%s %s %d %s %d, %d %d', c.name, lower(c.type), c.\"notnull\", \
                coalesce(c.dflt_value, ''), c.pk, t.wr, t.strict) \
@@ -80,21 +81,21 @@ mod tests {
         db.pragma_update(None, "writable_schema", true).expect("a pragma");
         let sql = "update sqlite_schema set sql = replace(sql, ?2, ?3) where name = ?1";
         assert_eq!(db.execute(sql, [name, from, to]).expect("a change"), 1);
-        db.pragma_update(None, "writable_schema", "reset").expect("it is read anew");
+        db.pragma_update(None, "writable_schema", "reset").expect("the schema is parsed again");
     }
 
     #[test]
-    fn what_was_migrated_and_declared_is_as_it_should_be() {
+    fn a_migrated_file_with_declared_fields_is_not_damaged() {
         let db = store();
         assert_eq!(damaged(&db).expect("an answer"), None);
         let fields = [("tag".to_owned(), true), ("size".to_owned(), false)];
         crate::store::sqlite::columns::declare(&db, &fields).expect("columns");
-        db.execute_batch("create table mine (a); create index mine_a on mine (a)").expect("somebody's own table");
+        db.execute_batch("create table mine (a); create index mine_a on mine (a)").expect("a foreign table");
         assert_eq!(damaged(&db).expect("an answer"), None);
     }
 
     #[test]
-    fn every_older_version_is_as_it_should_be_and_an_empty_file_too() {
+    fn no_older_version_is_damaged_nor_is_an_empty_file() {
         for version in 0..=migrations::MIGRATIONS.len() {
             let mut db = Connection::open_in_memory().expect("a database");
             let version = version.try_into().expect("a small number");
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_migrations_that_the_first_release_made_is_as_it_should_be() {
+    fn a_migration_log_of_the_first_release_is_not_damaged() {
         let mut db = Connection::open_in_memory().expect("a database");
         migrations::up(&mut db, Some(7), Timestamp(1)).expect("up");
         db.execute_batch("alter table schema_migrations drop column oldest").expect("as it was");
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_of_other_rows_is_noticed() {
+    fn an_index_with_a_changed_condition_is_noticed() {
         let db = store();
         rewrite(&db, "events_parked", "'waiting'", "'waitinf'");
         let said = damaged(&db).expect("an answer").expect("it is noticed");

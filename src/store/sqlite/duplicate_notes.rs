@@ -1,6 +1,6 @@
-//! Notes of duplicates, held back in memory until something else is written or a second is over, and then for a second
-//! again: a storm of repeats costs the writing thread one row for each event, not one for each repeat. They are written
-//! a few at a time, so that no claim waits for many of them.
+//! Duplicate notes, buffered in memory until another write or for up to a second, then again for a second: a burst of
+//! duplicates costs the writer one row per event, not one per duplicate. They are written a few at a time, so that no
+//! claim waits for many of them.
 
 use crate::decide::id::EventId;
 use crate::decide::limits::{NOTED_EVENTS_MAX, SIGHTINGS_MAX};
@@ -11,14 +11,14 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How long a note is held back for want of another write, or after others were written.
+/// How long a note is buffered without another write, or after others were written.
 const NOTE_HELD: Duration = Duration::from_secs(1);
-/// Events whose notes are not held back any longer, so that none has to be left out.
+/// Number of events from which notes are no longer buffered, so that none has to be dropped.
 const MANY: usize = NOTED_EVENTS_MAX / 2;
-/// Rows of one transaction that are notes: about two milliseconds.
+/// Rows of notes per transaction: about two milliseconds.
 const ROWS_MAX: usize = 512;
 
-/// What is held back, shared by who notes and the one who writes.
+/// The buffer, shared with the writer thread.
 #[derive(Clone, Default)]
 pub(super) struct DuplicateNotes(Arc<Mutex<BufferedNotes>>);
 
@@ -26,13 +26,13 @@ pub(super) struct DuplicateNotes(Arc<Mutex<BufferedNotes>>);
 struct BufferedNotes {
     of: HashMap<EventId, DuplicateTally>,
     since: Option<Instant>,
-    /// Those that are being written, the first last, and since when.
+    /// Those being written, the first last, and since when.
     ripe: Vec<(EventId, DuplicateTally)>,
     ripe_at: Option<Instant>,
     closing: bool,
 }
 
-/// What was seen of one event's duplicates.
+/// The duplicates of one event.
 #[derive(Default)]
 pub(super) struct DuplicateTally {
     /// How many.
@@ -41,7 +41,7 @@ pub(super) struct DuplicateTally {
     pub(super) first: Vec<DuplicateSighting>,
 }
 
-/// What the transaction that asks for notes does besides.
+/// The other content of the transaction that takes notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TxnContent {
     /// It writes.
@@ -70,8 +70,8 @@ impl DuplicateNotes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds these; says whether the writing thread must hear of them. When it has not come by for long, what would be a
-    /// new row is left out: a note is not worth more.
+    /// Adds notes; returns whether the writer must be woken. If the writer has not taken any for long, notes that would
+    /// need a new row are dropped.
     pub(super) fn add(&self, notes: Vec<DuplicateNote>) -> bool {
         let mut held = self.held();
         let before = held.of.len();
@@ -91,7 +91,7 @@ impl DuplicateNotes {
         first || before < MANY && held.of.len() >= MANY
     }
 
-    /// How long until they must be written; `None`: there are none.
+    /// How long until they must be written; `None` if there are none.
     pub(super) fn due_in(&self) -> Option<Duration> {
         self.held().due_in()
     }
@@ -100,12 +100,12 @@ impl DuplicateNotes {
         self.due_in() == Some(Duration::ZERO)
     }
 
-    /// Nobody will come by any more.
+    /// The writer is closing: write the rest.
     pub(super) fn close(&self) {
         self.held().closing = true;
     }
 
-    /// Those that go into this transaction, in the order of their events.
+    /// Takes the notes for this transaction, in the order of their events.
     pub(super) fn take(&self, besides: TxnContent) -> Vec<(EventId, DuplicateTally)> {
         let mut held = self.held();
         let due = held.due_in() == Some(Duration::ZERO);
@@ -142,9 +142,9 @@ mod tests {
     fn notes_go_along_with_a_write_once_a_second_a_few_at_a_time_and_none_is_lost() {
         let notes = DuplicateNotes::default();
         assert!(notes.take(TxnContent::Writes).is_empty() && notes.due_in().is_none());
-        assert!(notes.add(vec![note(1)]), "the first is told");
-        assert!(notes.take(TxnContent::Nothing).is_empty(), "it is held back");
-        assert_eq!(notes.take(TxnContent::Writes).len(), 1, "it goes along");
+        assert!(notes.add(vec![note(1)]), "the first wakes the writer");
+        assert!(notes.take(TxnContent::Nothing).is_empty(), "it is buffered");
+        assert_eq!(notes.take(TxnContent::Writes).len(), 1, "it is written along");
         notes.add((0..1_000).chain(0..1_000).map(note).collect());
         assert!(notes.take(TxnContent::Writes).is_empty(), "others were written just now");
         notes.close();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn many_notes_are_told_and_not_held_back() {
+    fn many_notes_wake_the_writer_and_are_not_buffered() {
         let notes = DuplicateNotes::default();
         notes.add(vec![note(0)]);
         let many = u32::try_from(MANY).unwrap();

@@ -1,4 +1,4 @@
-//! What a claim would come to now, beside whoever writes: the ledger's own rules over rows that nobody writes.
+//! Previews of claims, concurrent with the writer: the ledger's own rules over a read-only snapshot.
 
 use super::last_write::LastWriteMark;
 use super::rows::{PARKED, SqliteLedger};
@@ -14,7 +14,7 @@ use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 
-/// Claims each of these as if it were alone, in one snapshot, and leaves everything as it is.
+/// Claims each of these as if it were alone, in one snapshot, and writes nothing.
 pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: ClockSnapshot) -> Result<Vec<Claim>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
@@ -23,7 +23,7 @@ pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: ClockSnapshot) -> R
     })
 }
 
-/// What a repeat is told, in one snapshot.
+/// The duplicate that a claim would find, in one snapshot.
 pub(super) fn recall(
     db: &Connection,
     new: &NewEvent,
@@ -40,7 +40,7 @@ pub(super) fn recall(
     })
 }
 
-/// All that is read meanwhile is read as it stood at the first of it; the locks are taken once, not for each.
+/// Runs all reads in one snapshot, and so takes the locks once, not for each.
 fn in_snapshot<T>(db: &Connection, read: impl FnOnce() -> Result<T>) -> Result<T> {
     db.prepare_cached("begin")?.execute([])?;
     let found = read();
@@ -48,7 +48,7 @@ fn in_snapshot<T>(db: &Connection, read: impl FnOnce() -> Result<T>) -> Result<T
     found
 }
 
-/// Reads like the writer. Of what it is told to write it remembers what a claim may read again; the rest is dropped.
+/// A ledger that reads like the writer's. It remembers only those writes that a claim may read again.
 struct ReadOnlyLedger<'t> {
     rows: SqliteLedger<'t>,
     gone: HashSet<EventId>,
@@ -70,7 +70,7 @@ impl Ledger for ReadOnlyLedger<'_> {
         }
         let sql = concat!("select ", columns!(), " from events where id = ?1");
         let found = self.rows.db.prepare_cached(sql)?.query_row([id.0], |row| Ok(row::read(row))).optional()?;
-        // The writer would bury what is damaged; to whoever only looks it is dead already.
+        // The writer would end a damaged event; for a reader it is dead already.
         Ok(found.map(|(DecodedRow::Whole(row) | DecodedRow::Damaged(row, _))| row))
     }
 

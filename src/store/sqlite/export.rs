@@ -1,4 +1,4 @@
-//! The file as a store that can be copied: read to its end, or filled. Whoever does it has the file's lock.
+//! Copying from and into an SQLite file. The caller holds the file's lock.
 
 use super::SqliteStore;
 use super::duplicate_notes::DuplicateTally;
@@ -25,8 +25,8 @@ use crate::store::{StoreBackend, StoreFuture, StoredValue};
 use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension, Params};
 
-/// Every write is durable when it is answered, and there is one writer: [`settled`](ExportStore::settled) has nothing to
-/// wait for.
+/// Every write is durable when it is answered, and there is one writer: [`settled`](ExportStore::settled) has nothing
+/// to wait for.
 impl ExportStore for SqliteStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         self.read(move |db| export(db, from, limit))
@@ -61,7 +61,7 @@ impl CopyStore for SqliteStore {
         })
     }
 
-    /// Whoever opens the file goes on after the highest turn in it.
+    /// Nothing to do: opening the file continues after the highest turn in it.
     fn pass_turns(&self, _: QueueTurn) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -77,7 +77,7 @@ impl CopyStore for SqliteStore {
         self.ask(1, 0, move |rows| queries::write(rows.db, time))
     }
 
-    /// The lock tells of a node, before anything else. One that was killed may have left a receiver at work.
+    /// The file's lock excludes running nodes. A killed node may have left a receiver at work.
     fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         let now = StoreBackend::now(self);
         self.read(move |db| Ok(leased_until(db, now)?.map(copy::under_a_lease)))
@@ -99,7 +99,7 @@ impl CopyStore for SqliteStore {
     }
 }
 
-/// When the last lease ends of those that go on without their node.
+/// When the last lease ends of actions that outlive their node.
 fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     let sql = concat!("select ", columns!(), " from events where state = 'running' and wake_at > ?1");
     let until = all(db, sql, [now.0], |row| {
@@ -111,7 +111,7 @@ fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     Ok(until.into_iter().flatten().max())
 }
 
-/// The mark of a copy, if this file is part of one. A file without our tables is not.
+/// The copy mark, if this file is part of a copy. A file without our tables has none.
 pub(super) fn mark_in(db: &Connection) -> Result<Option<CopyLock>> {
     let ours = "select 1 from sqlite_schema where type = 'table' and name = 'registers'";
     match db.query_row(ours, [], |_| Ok(())).optional()? {
@@ -134,7 +134,7 @@ fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<Register> {
     })
 }
 
-/// Writes what is not there yet, and notes how far that is, in the writer's transaction.
+/// Writes the missing entries, and updates the registers, in the writer's transaction.
 fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegisterUpdate]) -> Result<bool> {
     for CopyRegisterUpdate { key, was, .. } in notes {
         if rows.register(key)? != *was {
@@ -196,7 +196,7 @@ fn put_event(rows: &mut SqliteLedger<'_>, whole: &CompleteEvent) -> Result<()> {
     Ok(())
 }
 
-/// Remembers these recipes in place of the earlier ones.
+/// Replaces all recipes.
 pub(super) fn remember(rows: &mut SqliteLedger<'_>, recipes: &[IdentityRecipe]) -> Result<()> {
     rows.db.prepare_cached("delete from scopes")?.execute([])?;
     let insert = "insert or replace into scopes (scope, once, since) values (?1, ?2, ?3)";
@@ -218,7 +218,7 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
             let more = more(entries.len());
             let last = entries.last().cloned();
             entries.retain(|entry| !matches!(entry, CopyEntry::Register(key, _) if copy_lock::is_own(key)));
-            // A page of nothing but our own would look like the last one.
+            // A page with only the copy's own registers would look like the last one.
             if let (PageContinuation::Maybe, Some(CopyEntry::Register(last, _)), true) =
                 (more, last, entries.is_empty())
             {
@@ -253,7 +253,7 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
     Ok(ExportPage::page(from, entries, more))
 }
 
-/// Events with all that belongs to them, until there are enough bytes of bodies.
+/// Events with all that belongs to them, up to the byte limit.
 fn export_events(db: &Connection, from: CopyCursor, after: Option<EventId>, room: i64) -> Result<ExportPage> {
     let sql = concat!("select ", columns!(), " from events where id > ?1 order by id limit ?2");
     let rows = all(db, sql, (after.map_or(Vec::new(), |id| id.0.to_vec()), room), |row| {
@@ -276,7 +276,7 @@ fn export_events(db: &Connection, from: CopyCursor, after: Option<EventId>, room
     Ok(ExportPage::page(from, entries, more))
 }
 
-/// Before all others, if there is none.
+/// The lower bound of the keys after this one.
 fn name(after: Option<Key>) -> Vec<u8> {
     after.map_or(Vec::new(), |key| key.0.to_vec())
 }

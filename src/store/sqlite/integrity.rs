@@ -1,29 +1,29 @@
-//! Damage in a database file, looked for once, when a node opens it.
+//! The integrity check of a database file, run once when a node opens it.
 //!
-//! An event that is missing from its index would wait for ever, and no one would know: the rows are the truth, so the
-//! indexes are made anew from them. Only the time at which an event is due is taken from whichever has the earlier one:
-//! a flipped bit in a row must not postpone it. Where the pages that hold the rows are broken, it is unknown which keys
-//! are gone with them, and a repeat would act again: such a file is not opened.
+//! An event missing from its index would wait for ever, unnoticed. The rows are the truth, so the indexes are rebuilt
+//! from them. Only the time at which an event is due is taken from whichever has the earlier one: a flipped bit in a
+//! row must not postpone it. If the pages that hold the rows are broken, it is unknown which keys are lost with them,
+//! and duplicates would act again: such a file is not opened.
 
 use rusqlite::{Connection, OptionalExtension};
 use tracing::{error, warn};
 
-/// Larger files are not looked through: a node should start within a moment.
+/// Larger files are not checked: a node should start quickly.
 const LOOKED_THROUGH_BYTES: i64 = 64 << 20;
-/// So many things that are wrong are looked at.
+/// Maximum number of problems to examine.
 const WRONG_MAX: u16 = 100;
 
-/// Which files are looked through.
+/// Which files to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum IntegrityScope {
-    /// Those that are small.
+    /// Only small ones.
     IfSmall,
-    /// Any: its log may be of another database.
+    /// Any: its WAL may belong to another database.
     However,
 }
 
-/// Looks through the database, and makes its indexes anew if something is wrong with them. What is wrong with single
-/// rows is found where they are used, and ends dead. The answer is what is wrong with the pages themselves.
+/// Checks the database, and rebuilds its indexes if something is wrong with them. Damage in single rows is found when
+/// they are used, and ends their events as dead. Returns the problem if pages are damaged.
 pub(super) fn check_and_repair(db: &Connection, looks: IntegrityScope) -> Result<Option<String>, rusqlite::Error> {
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let bytes = number("page_count")?.saturating_mul(number("page_size")?);
@@ -32,11 +32,11 @@ pub(super) fn check_and_repair(db: &Connection, looks: IntegrityScope) -> Result
     }
     let before = wrong(db)?;
     let Some(first) = before.first() else { return Ok(None) };
-    // To make the indexes anew would make good a page of a table, too, without the rows that it has lost.
+    // Rebuilding the indexes would also repair a table's page, but without the rows it has lost.
     if let Some(of_table) = before.iter().find(|wrong| pages(wrong).any(|page| !is_of_index(db, page))) {
         return Ok(Some(of_table.replace('\n', " ")));
     }
-    // All or nothing: what does not help leaves the file as it is, for who wants to look.
+    // All or nothing: a rebuild that does not help leaves the file unchanged, for inspection.
     db.execute_batch("begin immediate")?;
     let earlier = due_earlier(db).unwrap_or_default();
     let left = match db.execute_batch("reindex") {
@@ -62,19 +62,19 @@ pub(super) fn check_and_repair(db: &Connection, looks: IntegrityScope) -> Result
     Ok(None)
 }
 
-/// What is wrong, in SQLite's words.
+/// The problems, in SQLite's words.
 fn wrong(db: &Connection) -> Result<Vec<String>, rusqlite::Error> {
     let mut check = db.prepare(&format!("pragma integrity_check({WRONG_MAX})"))?;
     let said = check.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     Ok(said.into_iter().filter(|said| said != "ok").collect())
 }
 
-/// Is it about a value in a row? Everything else is about where rows are and in which order they lie.
+/// Is it about a value in a row? All other problems are about the location and order of rows.
 fn is_of_one_row(wrong: &str) -> bool {
     !wrong.contains('\n') && (wrong.contains(" value in ") || wrong.starts_with("CHECK constraint failed in "))
 }
 
-/// The pages that SQLite complains about here, by their numbers.
+/// The numbers of the pages that SQLite reports here.
 fn pages(wrong: &str) -> impl Iterator<Item = u32> {
     let words = wrong.split(|c: char| !c.is_ascii_alphanumeric());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
@@ -82,14 +82,14 @@ fn pages(wrong: &str) -> impl Iterator<Item = u32> {
     numbers.filter_map(|pair| pair[1].parse().ok()).collect::<Vec<_>>().into_iter()
 }
 
-/// Whether this page holds entries of an index, which can be made anew from the rows.
+/// Whether this page belongs to an index, which can be rebuilt from the rows.
 fn is_of_index(db: &Connection, page: u32) -> bool {
     let kind = "select type from sqlite_schema where name = (select name from dbstat where pageno = ?1)";
     let kind = db.query_row(kind, [page], |row| row.get::<_, String>(0)).optional();
     kind.is_ok_and(|kind| kind.as_deref() == Some("index"))
 }
 
-/// The events of which row and index say different times, with the earlier of the two.
+/// The events whose row and index hold different times, with the earlier of the two.
 fn due_earlier(db: &Connection) -> Result<Vec<(Vec<u8>, i64)>, rusqlite::Error> {
     let sql = "select events.id, min(due.at, coalesce(events.wake_at, due.at)) \
                from (select id, wake_at as at from events indexed by events_due where wake_at is not null) as due \

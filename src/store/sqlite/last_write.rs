@@ -1,7 +1,8 @@
-//! The last write, noted outside the database, in its lock file, after each commit and before anybody is answered.
+//! A note of the last write, kept outside the database, in its lock file, written after each commit and before any
+//! reply.
 //!
-//! SQLite takes a log that was cut, lost or rotted for one that ends there: what came after is gone without a word,
-//! and what was done would be done again. So the next one to open the file looks whether the last write is in it.
+//! SQLite treats a WAL that is truncated, missing or damaged as one that ends there: later commits are lost silently,
+//! and their events would act again. So the next process that opens the file checks whether the last write is in it.
 //! The note is not synced: after a power failure it may be older than the database, never newer.
 
 use crate::decide::id::{EventId, Revision};
@@ -10,25 +11,25 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The event that was written last, at the revision it had then.
+/// The event that was written last, at its revision then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct LastWrittenEvent {
     event: EventId,
     revision: Revision,
 }
 
-/// The note, always of one length.
+/// The note, always of the same length.
 #[derive(Debug)]
 pub(super) struct LastWriteMark {
     file: Option<File>,
     noted: Option<LastWrittenEvent>,
-    /// In the transaction under way.
+    /// From the transaction in progress.
     pending: Option<LastWrittenEvent>,
 }
 
 /// `last `, the id, a space, twenty digits.
 const LENGTH: usize = 5 + 32 + 1 + 20;
-/// In place of a last write that was forgotten.
+/// Written in place of a note that was deleted.
 const NONE: &str = "none";
 
 impl LastWriteMark {
@@ -39,17 +40,17 @@ impl LastWriteMark {
         Self { file: Some(file), noted, pending: None }
     }
 
-    /// None at all: for who only looks.
+    /// No note, for readers.
     pub(super) fn none() -> Self {
         Self { file: None, noted: None, pending: None }
     }
 
-    /// Whether anything was written, and not forgotten since.
+    /// Whether it names a write, not deleted since.
     pub(super) fn is_of_a_write(&self) -> bool {
         self.noted.is_some()
     }
 
-    /// Whether what was written last is in this database. One without our tables has lost it, too.
+    /// Whether the last write is in this database. A database without our tables has lost it, too.
     pub(super) fn is_in(&self, db: &Connection) -> Result<bool, rusqlite::Error> {
         let Some(LastWrittenEvent { event, revision }) = self.noted else { return Ok(true) };
         let found = db.query_row("select revision from events where id = ?1", [event.0], |row| row.get::<_, i64>(0));
@@ -60,18 +61,18 @@ impl LastWriteMark {
         }
     }
 
-    /// Takes the note back: what it is of is about to be removed.
+    /// Deletes the note: the event it names is about to be removed.
     pub(super) fn forget(&mut self) {
         self.note(None);
     }
 
-    /// This was written, in the transaction under way.
+    /// Records a write of the transaction in progress.
     pub(super) fn written(&mut self, event: EventId, revision: Revision) {
         self.pending = Some(LastWrittenEvent { event, revision });
     }
 
-    /// This is forgotten, in the transaction under way: the note is taken back before, so that it is never of what is
-    /// not there.
+    /// Records a removal in the transaction in progress: the note is deleted before, so that it never names a missing
+    /// event.
     pub(super) fn removed(&mut self, event: EventId) {
         let is_this = |last: Option<LastWrittenEvent>| last.is_some_and(|last| last.event == event);
         if is_this(self.noted) {
@@ -82,19 +83,19 @@ impl LastWriteMark {
         }
     }
 
-    /// The transaction is committed.
+    /// The transaction was committed.
     pub(super) fn committed(&mut self) {
         if let Some(last) = self.pending.take() {
             self.note(Some(last));
         }
     }
 
-    /// The transaction was taken back.
+    /// The transaction was rolled back.
     pub(super) fn rolled_back(&mut self) {
         self.pending = None;
     }
 
-    /// A disk that is full keeps the earlier note, which is still true.
+    /// Writes the note. On a full disk the earlier note remains, which is still true.
     fn note(&mut self, last: Option<LastWrittenEvent>) {
         if self.noted != last && self.write(last).is_ok() {
             self.noted = last;
@@ -110,9 +111,9 @@ impl LastWriteMark {
     }
 }
 
-/// Copies the note of the other file into this one if it is the newer of the two. The first release leaves its note beside
-/// the name that it was given: it may be in either file, and the one in the other file may be of a write that was forgotten
-/// since. A file without a note says nothing.
+/// Copies the note of the other file into this one if it is newer. The first release leaves its note next to the name
+/// that it was given: it may be in either file, and the one in the other file may name a write that was deleted since.
+/// A file without a note is ignored.
 pub(super) fn adopt_newer(file: &File, other: &File) -> io::Result<()> {
     let read = |file: &File| {
         let mut line = [0; LENGTH];
@@ -123,7 +124,7 @@ pub(super) fn adopt_newer(file: &File, other: &File) -> io::Result<()> {
     if is_newer || read(file).is_none() { file.write_all_at(&line, 0) } else { Ok(()) }
 }
 
-/// Whether this was written by [`LastWriteMark::write`], be it that there is no last write.
+/// Whether this was written by [`LastWriteMark::write`], including `none`.
 fn is_note(line: &[u8]) -> bool {
     std::str::from_utf8(line).is_ok_and(|line| line.trim_end() == NONE || parse(line).is_some())
 }
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_committed_is_noted_until_it_is_forgotten_and_anything_else_is_no_note() {
+    fn a_commit_is_noted_until_it_is_deleted_and_anything_else_is_no_note() {
         let file = tempfile::tempfile().unwrap();
         let open = || LastWriteMark::read(file.try_clone().unwrap());
         assert_eq!(open().noted, None);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_of_two_notes_counts_and_a_file_without_one_says_nothing() {
+    fn the_newer_of_two_notes_counts_and_a_file_without_one_is_ignored() {
         let last = |n| Some(LastWrittenEvent { event: EventId([n; 16]), revision: Revision(1) });
         let made = |note: Option<Option<LastWrittenEvent>>, seconds| {
             let file = tempfile::tempfile().unwrap();

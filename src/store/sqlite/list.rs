@@ -1,5 +1,5 @@
-//! Lists for people. One condition leads through an index in the order of ids, the others are looked at on the way;
-//! where none leads, only so many events are looked through, and the next page goes on from there.
+//! Lists of events. One condition selects an index in the order of ids, the others filter; without an index, only a
+//! limited number of events is scanned, and the next page continues from there.
 
 use super::queries::{events, limit_cell};
 use crate::decide::event::{Event, EventState};
@@ -10,10 +10,10 @@ use rusqlite::Result;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-/// Waiting and running events that are counted one by one.
+/// Maximum number of waiting and running events that are counted.
 const OPEN_COUNTED_MAX: i64 = 100_000;
 
-/// A question to be asked: what leads, what is looked at on the way, and all their values in this order.
+/// A query: the indexed conditions, the filters, and all their values in this order.
 pub(super) struct SqliteListQuery {
     lead: Vec<String>,
     aside: Vec<String>,
@@ -32,7 +32,7 @@ impl SqliteListQuery {
         self.aside_values.extend(values);
     }
 
-    /// The events that match, at most so many; looking through all there are, or only through so many.
+    /// The matching events, at most a given number, scanning all events or only `looked` of them.
     pub(super) fn sql(&self, looked: Option<usize>) -> String {
         let all = |conditions: &[String]| conditions.join(" and ");
         let lead = if self.lead.is_empty() { "true".to_owned() } else { all(&self.lead) };
@@ -47,7 +47,7 @@ impl SqliteListQuery {
         }
     }
 
-    /// The last id that such a look comes to, if it does not come to the end.
+    /// The last id of such a scan, if it does not reach the end.
     fn last(&self, looked: usize) -> String {
         let lead = if self.lead.is_empty() { "true".to_owned() } else { self.lead.join(" and ") };
         format!("select id from events where {lead} order by id desc limit 1 offset {}", looked - 1)
@@ -58,7 +58,7 @@ impl SqliteListQuery {
 pub(super) fn list(db: &Connection, listing: &EventQuery) -> Result<Vec<Event>> {
     let mut all = Vec::new();
     for question in questions(db, listing)? {
-        // What a text or a number means is decided by `finds_inside`: until there are enough, more are asked for.
+        // `finds_inside` decides about texts and numbers: query more until there are enough.
         let mut limit = listing.limit;
         loop {
             let found = ask(db, &question, None, limit)?;
@@ -75,7 +75,7 @@ pub(super) fn list(db: &Connection, listing: &EventQuery) -> Result<Vec<Event>> 
     Ok(all)
 }
 
-/// One page of them.
+/// One page of matching events.
 pub(super) fn page(db: &Connection, listing: &EventQuery) -> Result<EventPage> {
     let mut looks = Vec::new();
     for question in questions(db, listing)? {
@@ -104,7 +104,7 @@ fn newest(events: &mut Vec<Event>, limit: usize) {
     events.truncate(limit);
 }
 
-/// What is to be asked: one question, or one for each thing that a value may mean.
+/// The queries to run: one, or one for each meaning of a field's value.
 pub(super) fn questions(db: &Connection, listing: &EventQuery) -> Result<Vec<SqliteListQuery>> {
     let mut led = None;
     for (at, (name, _)) in listing.fields.iter().enumerate() {
@@ -127,7 +127,8 @@ fn question(listing: &EventQuery, field: Option<&(usize, &str, Value)>) -> Sqlit
     if let Some(least) = least {
         asked.lead("id >= ?", least.0.to_vec());
     }
-    // One of these leads, the most telling first; `+` keeps the others from being taken for it.
+    // One of these is the indexed condition, the most selective first; `+` keeps SQLite from using the index of
+    // another.
     let mut led = true;
     if let Some(successor) = listing.superseded_by {
         asked.lead("superseded_by = ?", successor.0.to_vec());
@@ -178,7 +179,7 @@ fn question(listing: &EventQuery, field: Option<&(usize, &str, Value)>) -> Sqlit
     asked
 }
 
-/// A field without an index. A name that cannot stand in a path is left to `finds_inside`.
+/// Filters by a field without an index. A name that cannot be written in a JSON path is left to `finds_inside`.
 fn inside(asked: &mut SqliteListQuery, name: &str, value: &str) {
     let path = format!("$.\"{name}\"");
     if name.contains(['"', '\\', '\0']) {
@@ -190,7 +191,7 @@ fn inside(asked: &mut SqliteListQuery, name: &str, value: &str) {
     asked.aside(&condition, std::iter::once(Value::from(path)).chain(meanings));
 }
 
-/// What may hold this text: `fields` is JSON, and letters that are escaped there are left to `finds_inside`.
+/// Filters by text. `fields` is JSON: characters that are escaped there are left to `finds_inside`.
 fn mentions(asked: &mut SqliteListQuery, text: &str) {
     let plain = text.chars().all(|c| !c.is_control() && !matches!(c, '"' | '\\' | '%' | '_'));
     if !plain {
@@ -202,7 +203,7 @@ fn mentions(asked: &mut SqliteListQuery, text: &str) {
     asked.aside(condition, [anywhere.clone(), anywhere, ending]);
 }
 
-/// A value as it may stand in a column: a text, and what else reads like it.
+/// The values that a column may hold for this text: the text itself, and others that read the same.
 fn meanings(value: &str) -> Vec<Value> {
     let mut all = vec![Value::from(value.to_owned())];
     match (value, value.parse::<i64>(), value.parse::<f64>()) {
@@ -229,7 +230,7 @@ pub(super) const COUNT_DEAD: &str = "select count(*) from events where state = '
 pub(super) const OLDEST_OPEN: &str =
     concat!("select ", columns!(), " from events where ended_at is null and +state = 'waiting' order by id limit 1");
 
-/// How many there are: those that are open one by one, those that are over by what the indexes hold.
+/// The counts: open events are counted, ended ones computed from the indexes.
 pub(super) fn census(db: &Connection) -> Result<EventCounts> {
     let snapshot = db.unchecked_transaction()?;
     let count = |sql: &str| snapshot.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0));

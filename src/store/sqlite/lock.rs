@@ -1,9 +1,9 @@
-//! The lock of a database: on a file beside its name, and on the database itself.
+//! The lock of a database: on a file next to it, and on the database file itself.
 //!
-//! The file beside it holds the note of the last write, and is what every version locks. The lock on the database is one
-//! on its inode, so that it is the same under every name: through a symlink, another path, a lock file that was removed.
+//! The lock file holds the note of the last write, and is what every version locks. The lock on the database is on its
+//! inode, so it also applies under other names: through a symlink, another path, or after the lock file was removed.
 //!
-//! SQLite locks parts of the same file with `fcntl`. The kernel gives all of these back as soon as the process closes any
+//! SQLite locks parts of the same file with `fcntl`. The kernel releases all of these as soon as the process closes any
 //! descriptor of the file. So the descriptor here is opened before the first connection and closed after the last one.
 
 use super::last_write;
@@ -18,45 +18,45 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// A node that was killed while it started a command leaves a child that holds its files for another moment: its
-/// successor waits so long for the lock.
+/// A node killed while it started a command leaves a child that holds its files for another moment: its successor waits
+/// this long for the lock.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// How often it retries.
 const LOCK_LOOK: Duration = Duration::from_millis(10);
-/// The network file systems NFS, SMB, CIFS and SMB2, as `statfs` names them. There `flock` locks ranges of bytes, which
-/// are in the way of SQLite's own locks.
+/// The network file systems NFS, SMB, CIFS and SMB2, by their `statfs` numbers. There `flock` locks ranges of bytes,
+/// which conflict with SQLite's own locks.
 const NETWORK_FILE_SYSTEMS: [i64; 4] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
 
-/// The locks of a database, held as long as this lives. The files stay.
+/// The locks of a database, released on drop. The files stay.
 #[derive(Debug)]
 pub struct DatabaseLock {
-    /// The file beside the database.
+    /// The lock file.
     file: File,
-    /// The file beside the symlink that the database was opened by.
+    /// The lock file next to the symlink that the database was opened by.
     link: Option<File>,
-    /// The database itself; `None` where its file system cannot lock it.
+    /// The database itself; `None` if its file system cannot lock it.
     _database: Option<File>,
 }
 
-/// The files beside the names of a database, locked: the first half of a [`DatabaseLock`].
+/// The locked lock files of a database: the first half of a [`DatabaseLock`].
 pub(super) struct LockFileGuard {
     file: File,
     link: Option<File>,
 }
 
 impl DatabaseLock {
-    /// The note of the last write, which stands in the lock file.
+    /// The note of the last write, from the lock file.
     pub(super) fn mark(&self, path: &Path) -> Result<LastWriteMark, SqliteOpenError> {
         read_mark(&self.file, path)
     }
 
-    /// The note was found to be true: one that stands beside the symlink is not needed any more, and would only grow old.
+    /// Empties the note next to the symlink: the main note was verified, and the other one would only become outdated.
     pub(super) fn drop_links_note(&self, path: &Path) -> Result<(), SqliteOpenError> {
         let emptied = self.link.as_ref().map_or(Ok(()), |link| link.set_len(0));
         emptied.map_err(|error| SqliteOpenError::io(path, error))
     }
 
-    /// Takes that note back, before data is removed on purpose.
+    /// Deletes the note, before data is removed on purpose.
     pub fn forget_last_write(&self, path: &Path) -> Result<(), SqliteOpenError> {
         self.mark(path).map(|mut mark| mark.forget())
     }
@@ -66,34 +66,35 @@ fn read_mark(file: &File, path: &Path) -> Result<LastWriteMark, SqliteOpenError>
     file.try_clone().map(LastWriteMark::read).map_err(|error| SqliteOpenError::io(path, error))
 }
 
-/// The name of the file itself, where this is a symlink to it. SQLite keeps its log beside that name.
+/// The real path, where this is a symlink. SQLite keeps its WAL there.
 pub(super) fn real_name(path: &Path) -> PathBuf {
     let is_link = path.symlink_metadata().is_ok_and(|found| found.is_symlink());
     let real = if is_link { std::fs::canonicalize(path).ok() } else { None };
     real.unwrap_or_else(|| path.to_owned())
 }
 
-/// Refuses a file that has other names in other folders: hard links, or the file behind a mount of the file itself. SQLite
-/// keeps a log beside each name, and what is written under one name is missing under the others.
+/// Refuses a file with other names in other folders: hard links, or a mount of the file itself. SQLite keeps a WAL next
+/// to each name, and what is written under one name is missing under the others.
 pub(super) fn has_one_name(path: &Path) -> Result<(), SqliteOpenError> {
     match std::fs::metadata(path) {
         Ok(found) if found.nlink() > 1 => {
             Err(SqliteOpenError::new(path, SqliteOpenErrorKind::HardLinks(found.nlink())))
         }
         Ok(_) if is_mount_point(path) => Err(SqliteOpenError::new(path, SqliteOpenErrorKind::MountPoint)),
-        Ok(_) | Err(_) => Ok(()), // what is wrong with a file that cannot be looked at is told by who opens it
+        Ok(_) | Err(_) => Ok(()), // opening the file reports what is wrong with it
     }
 }
 
-/// Whether the file itself is mounted here, not a folder above it. Kernels before Linux 5.8 do not tell: then `false`.
+/// Whether the file itself is mounted here, not a folder above it. Kernels before Linux 5.8 do not report it: then
+/// `false`.
 fn is_mount_point(path: &Path) -> bool {
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
     found.is_ok_and(|found| (found.stx_attributes & found.stx_attributes_mask).contains(StatxAttributes::MOUNT_ROOT))
 }
 
 impl LockFileGuard {
-    /// Locks the file beside the database, and the one beside the symlink that it was opened by: nodes of earlier
-    /// versions lock that alone, and leave their note there.
+    /// Locks the lock file, and the one next to the symlink that the database was opened by: nodes of earlier versions
+    /// lock only that, and leave their note there.
     pub(super) fn take(given: &Path, real: &Path) -> Result<Self, SqliteOpenError> {
         let link = if given == real { None } else { Some(lock_beside(given)?) };
         let file = lock_beside(real)?;
@@ -108,7 +109,7 @@ impl LockFileGuard {
         read_mark(&self.file, path)
     }
 
-    /// Locks the database itself, which is there. No connection to it may be open yet.
+    /// Locks the database itself, which must exist. No connection to it may be open yet.
     pub(super) fn and_database(self, path: &Path) -> Result<DatabaseLock, SqliteOpenError> {
         has_one_name(path)?;
         let Self { file, link } = self;
@@ -134,7 +135,8 @@ fn lock_database(path: &Path) -> Result<Option<File>, SqliteOpenError> {
     match locked {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => {
-            // This process may have the file open under another name: to close it would give back SQLite's locks.
+            // This process may have the file open under another name: closing this descriptor would release SQLite's
+            // locks.
             std::mem::forget(file);
             Err(SqliteOpenError::new(path, SqliteOpenErrorKind::InUseByAnotherName))
         }
@@ -151,7 +153,7 @@ fn lock_database(path: &Path) -> Result<Option<File>, SqliteOpenError> {
     }
 }
 
-/// Locks a file for this process alone, as soon as nobody else has it locked.
+/// Locks a file for this process alone, waiting a moment if it is locked.
 fn lock(file: &File) -> Result<(), Errno> {
     let patience = Instant::now() + LOCK_WAIT;
     loop {

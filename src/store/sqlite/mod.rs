@@ -1,13 +1,13 @@
-//! SQLite inside: one file, one writer, and readers beside it.
+//! The SQLite store: one file, one writer, and concurrent readers.
 //!
 //! ```text
-//! claim, advance, forget, note ─▶ the writing thread ─▶ one transaction per batch, synced      writer.rs, rows.rs
-//!                                 the log is moved into the database beside it                 checkpoint.rs
-//! get, payload, due, list, …   ─▶ a few connections that only read                             queries.rs, list.rs
+//! claim, advance, forget, note ─▶ the writer thread ─▶ one transaction per batch, synced        writer.rs, rows.rs
+//!                                 the WAL is moved into the database concurrently              checkpoint.rs
+//! get, payload, due, list, …   ─▶ a few read-only connections                                  queries.rs, list.rs
 //! ```
 //!
-//! The rules are those of [`ledger`](super::ledger); here they are only given rows to work on. It owns the file's lock, and never
-//! answers before what it answers is on the disk.
+//! The rules are those of [`ledger`]; this module only provides the rows. It holds the file's lock, and never replies
+//! before the data is on disk.
 
 pub(crate) mod checkpoint;
 pub(crate) mod columns;
@@ -83,22 +83,22 @@ pub struct SqliteStore {
     _lock: Option<Arc<DatabaseLock>>,
 }
 
-/// What reaches the writing thread.
+/// The channel to the writer thread.
 struct WriterHandle {
     jobs: SyncSender<WriterJob>,
     thread: JoinHandle<()>,
 }
 
 impl SqliteStore {
-    /// Opens the database at this path, by the wall's clock.
+    /// Opens the database at this path, with the wall clock.
     pub fn open(path: &Path, access: SqliteAccess) -> Result<Self, SqliteOpenError> {
         Self::open_by(path, access, None)
     }
 
-    /// Opens it by another clock: for tests.
+    /// Opens it with another clock, for tests.
     pub fn open_by(path: &Path, access: SqliteAccess, clock: Option<StoreClock>) -> Result<Self, SqliteOpenError> {
         let OpenDatabase { lock, db } = open_file(path, access)?;
-        // The lock comes first, so that it goes last, also where this fails: see `lock.rs`.
+        // The lock is declared first, so that it is dropped last, also where this fails: see `lock.rs`.
         let (path, lock) = (&lock::real_name(path), lock.map(Arc::new));
         let mut db = db;
         if access != SqliteAccess::Read {
@@ -133,18 +133,18 @@ impl SqliteStore {
             writer = Some(WriterHandle { jobs, thread: thread.map_err(|error| SqliteOpenError::io(path, error))? });
         }
         let readers = Arc::new(ReaderPool::new(path.to_owned(), lock.clone()));
-        let (recent, places) = (RecentKeys::default(), SqlPermits::new(1)); // there is one pen
+        let (recent, places) = (RecentKeys::default(), SqlPermits::new(1)); // there is one writer
         let path = path.to_owned();
         Ok(Self { path, writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })
     }
 
-    /// How many transactions wrote something since it was opened.
+    /// How many transactions have written something since it was opened.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Has the writing thread do this in its next transaction; the answer comes after the commit. It is done even if
-    /// nobody waits for the answer any more.
+    /// Runs this in the writer's next transaction; the reply comes after the commit. It runs even if the caller is
+    /// gone.
     fn ask<T: Send + 'static>(
         &self,
         rows: usize,
@@ -155,16 +155,16 @@ impl SqliteStore {
         let sent = self.send(WriterJob::Do { task: Box::new(ReplyTask::new(act, to)), rows, bytes });
         Box::pin(async move {
             sent?;
-            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
+            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writer thread ended".into())))
         })
     }
 
     fn send(&self, job: WriterJob) -> Result<(), StoreError> {
         self.works()?;
-        let Some(pen) = &self.writer else { return Err(StoreError::Down("it was opened only to read".into())) };
+        let Some(pen) = &self.writer else { return Err(StoreError::Down("the store was opened read-only".into())) };
         pen.jobs.try_send(job).map_err(|error| match error {
-            TrySendError::Full(_) => StoreError::Down("too much is waiting to be written".into()),
-            TrySendError::Disconnected(_) => StoreError::Broken("the writing thread ended".into()),
+            TrySendError::Full(_) => StoreError::Down("too many writes are waiting".into()),
+            TrySendError::Disconnected(_) => StoreError::Broken("the writer thread ended".into()),
         })
     }
 
@@ -185,7 +185,8 @@ impl SqliteStore {
         })
     }
 
-    /// What an attempt cannot begin without could not be read: nobody would be started any more, and nobody would know.
+    /// Stops the store if this read, which every attempt needs, found it broken: otherwise no event would start, and
+    /// the operator would not know.
     fn stop_if_broken<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Broken(why)) = &read {
             writer::stop(&self.failed, why);
@@ -193,7 +194,7 @@ impl SqliteStore {
         read
     }
 
-    /// The same, here and now where a connection is idle: for a row or two.
+    /// The same on this thread, if a connection is idle: for a row or two.
     fn read_inline<T: Send + 'static>(
         &self,
         look: impl Fn(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
@@ -208,19 +209,19 @@ impl SqliteStore {
     }
 }
 
-/// What the database at this path remembers of each scope, read beside a running node; nothing if it cannot be read.
+/// The recipes stored in the database at this path, read beside a running node; empty if it cannot be read.
 pub fn remembered(path: &Path) -> Vec<IdentityRecipe> {
     open_file(path, SqliteAccess::Read).ok().and_then(|opened| queries::recipes(&opened.db).ok()).unwrap_or_default()
 }
 
-/// The same of events that wait.
+/// The waiting events, in the same way.
 pub fn waiting(path: &Path) -> Vec<Event> {
     let page = |opened: OpenDatabase| list::page(&opened.db, &those_that_wait()).ok();
     open_file(path, SqliteAccess::Read).ok().and_then(page).map(|page| page.events).unwrap_or_default()
 }
 
 impl Drop for SqliteStore {
-    /// What was asked is still written, then the file is closed, then its lock is given back.
+    /// Finishes the queued writes, then closes the file, then releases its lock.
     fn drop(&mut self) {
         self.readers.close();
         if let Some(WriterHandle { jobs, thread }) = self.writer.take() {
@@ -230,7 +231,7 @@ impl Drop for SqliteStore {
     }
 }
 
-/// A node brings the schema up to date, and so does whoever makes the file; the others only look whether it fits.
+/// Migrates the schema for a node, or for a new file; otherwise only checks whether it fits.
 fn fit_schema(path: &Path, db: &mut Connection, access: SqliteAccess, now: Timestamp) -> Result<(), SqliteOpenError> {
     let applied = migrations::applied(db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
     let fits = match access {
@@ -243,8 +244,8 @@ fn fit_schema(path: &Path, db: &mut Connection, access: SqliteAccess, now: Times
     fits.map_err(|problem| SqliteOpenError::schema(path, problem))
 }
 
-/// A node takes over what the one before it left. That was the only one, so the leases of what ended with it end now; the
-/// others run out by the clock, since their receivers go on. A slot whose holder is over is free.
+/// Takes over from the previous node. That was the only one, so the leases of actions that ended with it end now; the
+/// others expire by the clock, because their receivers continue. A slot whose holder has ended is freed.
 fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
     let at = writer.clock.moment();
@@ -352,7 +353,7 @@ impl Store for SqliteStore {
         let sent = self.send(WriterJob::Effect { change: Box::new(change), statement, to });
         Box::pin(async move {
             sent?;
-            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
+            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writer thread ended".into())))
         })
     }
 
@@ -378,7 +379,7 @@ impl Store for SqliteStore {
         })
     }
 
-    /// In one transaction: where it fails, nothing is freed.
+    /// In one transaction: if it fails, nothing is deleted.
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         let forgotten = self.ask(limit, 0, move |rows| {
             let by = rows.at.expiry;
@@ -412,7 +413,7 @@ impl Administer for SqliteStore {
 
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
         self.clock.confirm();
-        self.ask(1, 0, |_| Ok(())) // it is written down in the next transaction, which is this one
+        self.ask(1, 0, |_| Ok(())) // the next transaction, which is this one, writes it
     }
 }
 
@@ -453,7 +454,7 @@ impl Inspect for SqliteStore {
         self.read(move |db| queries::newest(db, limit))
     }
 
-    /// Fields of the same name share a column; one that an identity of any source is made of has an index.
+    /// Fields of the same name share a column; a field used by an identity of any source has an index.
     fn declare(&self, declared: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
         let mut columns: Vec<(String, bool)> = Vec::new();
         for (name, identifies) in declared.into_iter().flat_map(|source| source.fields) {
@@ -467,7 +468,7 @@ impl Inspect for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Ends events that came up and cannot be read, so that they do not come up again.
+    /// Ends due events that cannot be read, so that they do not come up again.
     fn bury(&self, ids: Vec<EventId>) -> StoreFuture<'_, ()> {
         use ledger::Ledger;
         self.ask(ids.len(), 0, move |rows| ids.into_iter().try_for_each(|id| rows.row(id).map(drop)))

@@ -1,4 +1,5 @@
-//! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
+//! Opening a database file: the locks, the checks that it is ours and intact, and the settings that durability depends
+//! on.
 
 use super::export::mark_in;
 use super::integrity::IntegrityScope;
@@ -21,21 +22,21 @@ use std::{fmt, fs, io};
 const BUSY: Duration = Duration::from_secs(5);
 /// The first release without the bug in which a reset WAL could lose a commit.
 const SQLITE_MIN: i32 = 3_051_003;
-/// How much of the log file is left standing after a burst.
+/// The size to which the WAL is truncated after a burst.
 const WAL_BYTES_MAX: i64 = 64 << 20;
-/// The writer's cache of pages: a negative number counts KiB.
+/// The writer's page cache: a negative number is in KiB.
 const WRITER_CACHE: i64 = -(16 << 10);
 
-/// Who opens the database.
+/// The purpose of opening a database, which decides its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SqliteAccess {
-    /// A node: it alone writes, brings the schema up to date and ends the leases of its predecessor.
+    /// A node: the only writer; it migrates the schema and ends the leases of its predecessor.
     Node,
     /// A command that writes while no node runs.
     Tool,
-    /// The same, for a copy from or into it: it heeds no mark of another.
+    /// The same, for a copy from or into it: it ignores the marks of copies.
     Copy,
-    /// A reader, beside whoever writes.
+    /// A reader, concurrent with the writer.
     Read,
 }
 
@@ -79,62 +80,64 @@ impl fmt::Display for SqliteOpenError {
         match &self.why {
             SqliteOpenErrorKind::InUse => write!(
                 f,
-                "{path} is in use by another hookonce (it holds {path}.lock); stop that one, or give this one a store of \
-                 its own"
+                "{path} is in use by another hookonce (it holds {path}.lock); stop that one, or use another store for \
+                 this one"
             ),
             SqliteOpenErrorKind::InUseByAnotherName => write!(
                 f,
                 "{path} is in use by another hookonce, which opened the same file under another name (a symlink or a bind \
-                 mount), or whose {path}.lock was removed since; stop that one, or give this one a store of its own"
+                 mount), or whose {path}.lock was removed since; stop that one, or use another store for this one"
             ),
             SqliteOpenErrorKind::HardLinks(count) => write!(
                 f,
-                "{path} is one of {count} hard links to the same file. SQLite keeps a log beside each name, so what is \
+                "{path} is one of {count} hard links to the same file. SQLite keeps a WAL beside each name, so what is \
                  written under one name is missing under the others. Stop what uses them, keep one name and remove the \
                  others; `find DIR -samefile {path}` finds them"
             ),
             SqliteOpenErrorKind::MountPoint => write!(
                 f,
                 "{path} is itself a mount point: a single file that was mounted, as by `-v` of a container. SQLite keeps \
-                 its log {path}-wal beside this name, outside of the mount. There it is lost with the container, and it is \
-                 missing under the file's other name. Stop what uses the file, mount the folder that it is in, and give the \
+                 its WAL {path}-wal beside this name, outside of the mount. There it is lost with the container, and it is \
+                 missing under the file's other name. Stop what uses the file, mount the folder that it is in, and use the \
                  path of the file in that folder"
             ),
             SqliteOpenErrorKind::Missing => {
-                write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path")
+                write!(f, "there is no database at {path}; `hookonce serve` creates it, or check the path")
             }
             SqliteOpenErrorKind::Folder => {
                 write!(f, "{path} is a folder; give the path of the database in it, such as {path}/hookonce.db")
             }
-            SqliteOpenErrorKind::NoFolder => write!(f, "the folder of {path} does not exist; make it first"),
+            SqliteOpenErrorKind::NoFolder => write!(f, "the folder of {path} does not exist; create it first"),
             SqliteOpenErrorKind::Permission(_) => {
                 write!(f, "no permission to open {path}; it and its folder must belong to the user that runs hookonce")
             }
             SqliteOpenErrorKind::ReadOnly => {
-                write!(f, "{path} or its folder is read-only; hookonce writes there, also files beside it")
+                write!(f, "{path} or its folder is read-only; hookonce writes to it and to files beside it")
             }
-            SqliteOpenErrorKind::Full => write!(f, "the disk that holds {path} is full; make room and start again"),
+            SqliteOpenErrorKind::Full => {
+                write!(f, "the disk that holds {path} is full; free some space and start again")
+            }
             SqliteOpenErrorKind::Busy => {
                 write!(f, "{path} is locked by another program, such as an open `sqlite3` shell; close it")
             }
             SqliteOpenErrorKind::Older => write!(
                 f,
-                "{path} is older than what hookonce last wrote to it: its log {path}-wal is damaged, cut or gone, or an \
-                 earlier copy was put in its place. Put the right files back; or, to go on without what is missing, \
+                "{path} is older than what hookonce last wrote to it: its WAL {path}-wal is damaged, truncated or gone, or an \
+                 earlier copy was put in its place. Restore the right files; or, to continue without what is missing, \
                  remove {path}.lock"
             ),
             SqliteOpenErrorKind::Gone => write!(
                 f,
-                "{path} is gone, and {path}.lock says that hookonce has written to it. Put it back; or, to begin anew \
-                 with nothing known, so that what senders send again is done again, remove {path}.lock"
+                "{path} is gone, and {path}.lock says that hookonce has written to it. Restore it; or, to start over \
+                 with an empty store, so that redelivered events act again, remove {path}.lock"
             ),
             SqliteOpenErrorKind::NotADatabase => {
-                write!(f, "{path} is not an SQLite database; give the path of a new file, or of hookonce's own")
+                write!(f, "{path} is not an SQLite database; name a new file, or hookonce's own")
             }
             SqliteOpenErrorKind::Corrupt(error) => corrupt(f, &path, error),
             SqliteOpenErrorKind::Rotten(what) => corrupt(f, &path, what),
             SqliteOpenErrorKind::Foreign => {
-                write!(f, "{path} is another program's database; give hookonce a file of its own")
+                write!(f, "{path} is another program's database; use another file for hookonce")
             }
             SqliteOpenErrorKind::NoWal(mode) => write!(
                 f,
@@ -154,7 +157,7 @@ impl fmt::Display for SqliteOpenError {
     }
 }
 
-/// Keys may be lost with it, and what was done would be done again.
+/// Reports a corrupt file. Keys may be lost with it, and then duplicates would act again.
 fn corrupt(f: &mut fmt::Formatter<'_>, path: &dyn fmt::Display, what: &dyn fmt::Display) -> fmt::Result {
     write!(
         f,
@@ -175,7 +178,7 @@ impl std::error::Error for SqliteOpenError {
 }
 
 impl SqliteOpenError {
-    /// Another hookonce has it open to write.
+    /// Is it open for writing in another hookonce?
     pub fn is_in_use(&self) -> bool {
         matches!(self.why, SqliteOpenErrorKind::InUse | SqliteOpenErrorKind::InUseByAnotherName)
     }
@@ -184,7 +187,7 @@ impl SqliteOpenError {
         Self { path: path.to_owned(), why }
     }
 
-    /// What the operating system said, as a sentence about this file.
+    /// The error for this file from an error of the operating system.
     pub(super) fn io(path: &Path, error: io::Error) -> Self {
         let why = match error.kind() {
             io::ErrorKind::NotFound => SqliteOpenErrorKind::NoFolder,
@@ -196,7 +199,7 @@ impl SqliteOpenError {
         Self::new(path, why)
     }
 
-    /// What SQLite said, as a sentence about this file.
+    /// The error for this file from an SQLite error.
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let why = match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => SqliteOpenErrorKind::NotADatabase,
@@ -212,7 +215,7 @@ impl SqliteOpenError {
         Self::new(path, why)
     }
 
-    /// Why the schema does not fit.
+    /// The error for this file from a schema that does not fit.
     pub(super) fn schema(path: &Path, problem: SqliteMigrationError) -> Self {
         match problem {
             SqliteMigrationError::Refused(refused) => Self::new(path, SqliteOpenErrorKind::Schema(refused)),
@@ -221,7 +224,7 @@ impl SqliteOpenError {
     }
 }
 
-/// An open database, ours to write as long as the lock lives; a reader has none.
+/// An open database, writable while the lock is held; a reader has no lock.
 #[derive(Debug)]
 pub struct OpenDatabase {
     /// The connection.
@@ -230,7 +233,7 @@ pub struct OpenDatabase {
     pub lock: Option<DatabaseLock>,
 }
 
-/// Opens the file with all its settings, and leaves its schema as it is.
+/// Opens the file with all its settings, without migrating its schema.
 pub fn open_file(path: &Path, access: SqliteAccess) -> Result<OpenDatabase, SqliteOpenError> {
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::TooOld(rusqlite::version().into())));
@@ -239,7 +242,7 @@ pub fn open_file(path: &Path, access: SqliteAccess) -> Result<OpenDatabase, Sqli
         return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Folder));
     }
     let real = &lock::real_name(path);
-    // The lock comes first, so that it goes last: see `lock.rs`.
+    // The lock is declared first, so that it is dropped last: see `lock.rs`.
     let (lock, db, is_new) = match access {
         SqliteAccess::Node | SqliteAccess::Tool | SqliteAccess::Copy => {
             lock::has_one_name(real)?;
@@ -277,7 +280,7 @@ pub fn open_file(path: &Path, access: SqliteAccess) -> Result<OpenDatabase, Sqli
     Ok(OpenDatabase { db, lock })
 }
 
-/// Are its tables what they were? Asked before anything of them is used.
+/// Checks that the tables are defined as expected, before any of them is used.
 pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let why = match definitions::damaged(db) {
         Ok(None) => return Ok(()),
@@ -288,7 +291,7 @@ pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), SqliteOpenErro
     Err(why)
 }
 
-/// Refuses a file that is part of a copy. One that was copied away may still be looked at.
+/// Refuses a file that is part of a copy. The source of a finished copy may still be read.
 pub(super) fn not_copied(path: &Path, db: &Connection, access: SqliteAccess) -> Result<(), SqliteOpenError> {
     let mark = match access {
         SqliteAccess::Copy => None,
@@ -303,8 +306,8 @@ pub(super) fn not_copied(path: &Path, db: &Connection, access: SqliteAccess) -> 
     }
 }
 
-/// Is the file whole enough to act on? A log without a note of the last write may have been left beside a copy that was
-/// put in the place of its database: then the whole file is looked through, however large.
+/// Checks that the file is intact enough to use. A WAL without a note of the last write may have been left beside
+/// another database file: then the whole file is checked, however large.
 pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result<(), SqliteOpenError> {
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     let looks =
@@ -318,7 +321,7 @@ pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result
     Err(why)
 }
 
-/// The log is left as it is: for who wants to look, and to be put right.
+/// Leaves the WAL in place on close, so that the damage can be inspected and repaired.
 fn leave_log(db: &Connection) {
     let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
 }
@@ -329,19 +332,19 @@ pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// One more connection that writes, for who holds the lock.
+/// Another writing connection, for the holder of the lock.
 pub(super) fn writer(path: &Path) -> Result<Connection, SqliteOpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     apply_pragmas(path, &db)?;
     Ok(db)
 }
 
-/// A connection that only reads.
+/// A read-only connection.
 pub(super) fn reader(path: &Path) -> Result<Connection, SqliteOpenError> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-/// Makes the file if there is none, for its owner alone: it holds what senders sent.
+/// Creates the file if it is missing, accessible to its owner alone: it holds what senders sent.
 fn create(path: &Path) -> Result<(), SqliteOpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
@@ -351,17 +354,17 @@ fn create(path: &Path) -> Result<(), SqliteOpenError> {
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError> {
-    // Absolute, so that no name is taken for a URI.
+    // Absolute, so that no name is parsed as a URI.
     let whole = std::path::absolute(path).map_err(|error| SqliteOpenError::io(path, error))?;
     let open = || {
         let db = Connection::open_with_flags(whole, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(BUSY)?;
         db.set_prepared_statement_cache_capacity(64);
-        db.pragma_update(None, "cell_size_check", true)?; // finds a rotten page before it is believed
+        db.pragma_update(None, "cell_size_check", true)?; // detects a damaged page before it is used
         Ok(db)
     };
     open().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
-        // Not by opening it: to close it again would give back locks that this process holds on it.
+        // Checked without opening the file: closing it would release the locks that this process holds on it.
         Some(ErrorCode::CannotOpen) => match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
             Err(cause) => SqliteOpenError::io(path, cause.into()),
             Ok(()) => SqliteOpenError::sqlite(path, error),
@@ -370,21 +373,21 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError>
     })
 }
 
-/// SQLite would take a file of a few bytes for an empty database, and write over it. Only its length is looked at:
-/// to open and close the file would give back locks that this process holds on it.
+/// Is the file too short to be a database? SQLite would take a few bytes for an empty database, and overwrite them.
+/// Only the length is checked: opening and closing the file would release the locks that this process holds on it.
 fn too_short(path: &Path) -> Result<bool, SqliteOpenError> {
     let length = std::fs::metadata(path).map_err(|error| SqliteOpenError::io(path, error))?.len();
     Ok((1..512).contains(&length))
 }
 
-/// Empty, or made by us: everything else is left alone.
+/// Is the database empty, or created by us? Any other is left alone.
 fn is_ours(db: &Connection) -> Result<bool, rusqlite::Error> {
     let sql = "select count(*), count(*) filter (where name = 'schema_migrations') from sqlite_schema";
     let (things, ours): (i64, i64) = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(things == 0 || ours == 1)
 }
 
-/// The settings that "2xx means durable" rests on.
+/// Applies the settings that "2xx means durable" depends on.
 fn apply_pragmas(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let mode = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
     match mode {
@@ -396,30 +399,30 @@ fn apply_pragmas(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
         db.pragma_update(None, "synchronous", "full")?;
         db.pragma_update(None, "cache_size", WRITER_CACHE)?;
         db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_MAX, |_| Ok(()))?;
-        // We move the log into the database ourselves, and hear when that fails.
+        // We run checkpoints ourselves, so that failures are noticed.
         db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
     };
     set().map_err(|error| SqliteOpenError::sqlite(path, error))
 }
 
-/// A disk with less room than this counts as full.
+/// A disk with less free space counts as full.
 const ROOM_MIN: u64 = 1 << 20;
-/// What is written to find out: more than the database's log may have left over from a write that failed.
+/// Bytes written by the probe: more than the WAL may have left over from a failed write.
 const PROBE_BYTES: usize = 256 << 10;
 
-/// Is there room on its disk?
+/// Is there free space on its disk?
 pub(super) fn has_room(path: &Path) -> Result<(), StoreError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // What does not say how full it is may be written nevertheless.
+    // A file system that does not report its free space may be writable nevertheless.
     let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
     let room = disk.f_bavail.saturating_mul(disk.f_frsize);
     if room >= ROOM_MIN {
         return Ok(());
     }
-    Err(StoreError::Down(format!("the disk of {} is full: {} KiB are left", path.display(), room >> 10)))
+    Err(StoreError::Down(format!("the disk of {} is full: {} KiB left", path.display(), room >> 10)))
 }
 
-/// Writes a file beside the database, syncs it, and removes it.
+/// Writes a file next to the database, syncs it, and removes it.
 pub(super) fn write_beside(path: &Path) -> Result<(), StoreError> {
     let mut beside = path.to_owned().into_os_string();
     beside.push("-probe");
@@ -428,5 +431,5 @@ pub(super) fn write_beside(path: &Path) -> Result<(), StoreError> {
         file.sync_all()
     });
     fs::remove_file(&beside).unwrap_or_default();
-    written.map_err(|error| StoreError::Down(format!("cannot write beside {}: {error}", path.display())))
+    written.map_err(|error| StoreError::Down(format!("cannot write a file next to {}: {error}", path.display())))
 }

@@ -1,4 +1,4 @@
-//! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
+//! Reads concurrent with the writer: a few read-only connections, each query in one snapshot of what is committed.
 
 use super::lock::DatabaseLock;
 use super::open;
@@ -25,15 +25,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 use tracing::error;
 
-/// Reads at once; the others wait.
+/// Maximum number of concurrent reads; the others wait.
 const READERS: usize = 4;
 
-/// The connections that only read, opened when they are first needed.
+/// The read-only connections, opened when they are first needed.
 pub(super) struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     free: Semaphore,
-    /// Given back when the last connection is closed, also one that is still asked when the store is closed.
+    /// Released when the last connection is closed, even one still in use when the store is closed.
     _lock: Option<Arc<DatabaseLock>>,
 }
 
@@ -42,7 +42,7 @@ impl ReaderPool {
         Self { path, idle: Mutex::default(), free: Semaphore::new(READERS), _lock: lock }
     }
 
-    /// Asks one of them, on a thread that may wait.
+    /// Runs a query on one of them, on a blocking thread.
     pub(super) async fn ask<T: Send + 'static>(
         self: Arc<Self>,
         look: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
@@ -58,11 +58,11 @@ impl ReaderPool {
             readers.give_back(db);
             found
         });
-        looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read ended early: {error}"))))
+        looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read task failed: {error}"))))
     }
 
-    /// Asks one of them here and now, if one is idle: for what takes less time than to hand it to another thread. `None`:
-    /// all are busy.
+    /// Runs a query on an idle connection on this thread: for queries shorter than a switch of threads. `None` if all
+    /// are busy.
     pub(super) fn at_once<T>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T>,
@@ -78,14 +78,14 @@ impl ReaderPool {
         Some(found)
     }
 
-    /// One that is left in a snapshot would tell what was, and is closed.
+    /// Returns a connection to the pool. One still in a snapshot would return old data, and is closed.
     fn give_back(&self, db: Connection) {
         if db.is_autocommit() {
             self.idle().push(db);
         }
     }
 
-    /// Closes those that nobody uses.
+    /// Closes the idle connections.
     pub(super) fn close(&self) {
         self.idle().clear();
     }
@@ -95,7 +95,7 @@ impl ReaderPool {
     }
 }
 
-/// What is due, and what else came up that cannot be read.
+/// Due events, and the ids of events found that cannot be read.
 pub(super) struct DueScan {
     pub(super) due: DueEvents,
     pub(super) damaged: Vec<EventId>,
@@ -126,14 +126,14 @@ macro_rules! due {
 pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
 pub(super) const DUE_AT_RECEIVER: &str =
     due!("indexed by events_due_part ", "state = 'waiting' and source = ?2 and route = ?3 and part = ?4");
-/// The first receiver, from one to another, for which something waits.
+/// The first receiver in a range that has waiting events.
 pub(super) const NEXT_RECEIVER: &str = "select min(part) from events indexed by events_due_part \
      where wake_at is not null and state = 'waiting' and source = ?1 and route = ?2 and part between ?3 and ?4";
 pub(super) const DUE_LEASES: &str = due!("state = 'running'");
 pub(super) const ROUTES_IN_USE: &str =
     "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
 
-/// What is due where somebody looks, and what cannot be read there.
+/// The due events of a query, and those that cannot be read.
 pub(super) fn due(db: &Connection, look: &DueQuery, limit: usize, now: Timestamp) -> Result<DueScan> {
     let mut looked = DueScan { due: DueEvents::default(), damaged: Vec::new() };
     let room = limit_cell(limit.saturating_add(1));
@@ -154,7 +154,7 @@ pub(super) fn due(db: &Connection, look: &DueQuery, limit: usize, now: Timestamp
         }
         DueQuery::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
         DueQuery::Orphans(known) => {
-            // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
+            // An unknown state means an unreadable row: it belongs to no route either.
             let strays = |state: &str, source: &str, route: &str| {
                 state != "waiting" || !known.iter().any(|(s, r)| **s == *source && **r == *route)
             };
@@ -172,11 +172,11 @@ pub(super) fn due(db: &Connection, look: &DueQuery, limit: usize, now: Timestamp
     Ok(looked)
 }
 
-/// Takes what is due from rows in the order of their time, and the time of the first that is not.
+/// Takes the due events from rows ordered by time, and the time of the first that is not due.
 fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &mut DueScan) -> Result<()> {
     let mut left = limit;
     while let Some(row) = rows.next()? {
-        let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // rotten: look at it now
+        let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // damaged: due now
         if at > now || left == 0 {
             looked.due.next = Some(looked.due.next.map_or(at, |next| next.min(at)));
             break;
@@ -191,7 +191,7 @@ fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &m
     Ok(())
 }
 
-/// Of what was taken from several lists, the first so many.
+/// Keeps the first `limit` of events taken from several lists.
 fn first_of(due: &mut DueEvents, limit: usize) {
     due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
     if let Some(left_over) = due.events.get(limit) {
@@ -200,7 +200,7 @@ fn first_of(due: &mut DueEvents, limit: usize) {
     }
 }
 
-/// A body on a page that cannot be read is a damaged one: the others are still served.
+/// The payload. A body on an unreadable page counts as damaged: other events are still served.
 pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payload>> {
     let sql = "select headers, headers_digest, body, (select body_digest from events where id = event), unpacked \
                from payloads where event = ?1";
@@ -231,7 +231,7 @@ fn damaged(id: EventId, why: &str) {
     error!(target: "hookonce", event = %id, why, "damaged");
 }
 
-/// An answer that is not as it was kept is none.
+/// The receipt; `None` if it is not as it was stored.
 pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
     let sql = "select status, headers, body, cut, digest from receipts where event = ?1";
     let read = |row: &rusqlite::Row<'_>| {
@@ -262,10 +262,11 @@ pub(super) fn recipes(db: &Connection) -> Result<Vec<IdentityRecipe>> {
     .collect()
 }
 
-/// Bytes of an id that the index `events_id_end` holds: the last eight digits, which is what people see.
+/// Bytes of an id in the index `events_id_end`: the last eight digits, which is the short id shown to users.
 const END_INDEXED: usize = 4;
 
-/// By delivery id, and by the end of an id. Only an end of fewer digits than people see looks at all of them.
+/// The events with this delivery id, or whose id ends with this. Only a suffix shorter than a short id scans all of
+/// them.
 pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
     let by_delivery = concat!("select ", columns!(), " from events where delivery_id = ?1 order by id desc limit ?2");
     let mut found = events(db, by_delivery, (name, limit_cell(limit)))?;
@@ -279,7 +280,7 @@ pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Eve
     Ok(found)
 }
 
-/// The newest ids that end like this, as people write them.
+/// The newest ids with this suffix, as users write them.
 fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     let digits: String = suffix.chars().filter(|c| *c != '-').collect();
     if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -348,7 +349,7 @@ fn attempts(db: &Connection, id: EventId) -> Result<Vec<AttemptRecord>> {
     })
 }
 
-/// The rows beside an event. One that cannot be read is left out: it is only for people.
+/// The rows related to an event. An unreadable one is left out: they are only displayed.
 fn several<T>(
     db: &Connection,
     sql: &str,
@@ -384,18 +385,18 @@ impl row::StoredRow for rusqlite::Row<'_> {
     }
 }
 
-/// What was last seen; nothing in a store of the first release, and where only a reader looks at one.
+/// The last-seen time; `None` in a store of the first release, and where only a reader opens one.
 pub(super) fn read(db: &Connection) -> Result<Option<Timestamp>> {
     db.query_row("select at from last_seen", [], |row| row.get(0).map(Timestamp)).optional()
 }
 
-/// Writes it down.
+/// Writes the last-seen time.
 pub(super) fn write(db: &Connection, time: Timestamp) -> Result<()> {
     let sql = "insert into last_seen (id, at) values (1, ?1) on conflict (id) do update set at = excluded.at";
     db.prepare_cached(sql)?.execute([time.0]).map(drop)
 }
 
-/// Lays one there, and lets the oldest make way.
+/// Adds a message to quarantine, and evicts the oldest.
 pub(super) fn lay(db: &Connection, one: &QuarantinedMessage) -> Result<()> {
     let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
     db.prepare_cached(
@@ -412,7 +413,7 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The newest of them.
+/// The newest quarantined messages.
 pub(super) fn newest(db: &Connection, limit: usize) -> Result<Vec<QuarantinedMessage>> {
     let sql = "select source, message, subject, at, why, bytes, head from quarantine order by n desc limit ?1";
     let one = |row: &rusqlite::Row<'_>| {
@@ -447,7 +448,7 @@ pub(super) fn retain(db: &Connection, rows: &[SourceRetention]) -> Result<()> {
     })
 }
 
-/// One name after another out of the index, without reading what lies between.
+/// The names of all sources, one index seek each, without reading the entries in between.
 pub(super) const SOURCES: &str = "with recursive names (name) as (select min(source) from events \
     union all select (select min(source) from events where source > name) from names where name is not null) \
     select name from names where name is not null";

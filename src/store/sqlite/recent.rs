@@ -1,16 +1,16 @@
-//! Which keys were brought of late: whether it is worth asking a reader before the writer. A new delivery goes to the
-//! writer at once; what repeats one of the last few thousand is looked up beside it.
+//! Recently seen keys: a hint whether to ask a reader before the writer. A new delivery goes straight to the writer; a
+//! duplicate of one of the last few thousand is looked up by a reader.
 //!
-//! A hint and no more. What is found here decides nothing, and what is not found is asked of the writer, who knows.
+//! It is only a hint: a hit decides nothing, and a miss goes to the writer, which knows.
 
 use crate::decide::claim::IdentityKey;
 use crate::decide::id::Key;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that are remembered, each in the only place it can have: 256 KiB.
+/// Number of remembered keys, each in its only possible place: 256 KiB.
 const PLACES: usize = 32 << 10;
 
-/// The beginnings of keys. They are digests, so two that begin alike are as good as none.
+/// Prefixes of keys. Keys are digests, so collisions hardly occur.
 pub(super) struct RecentKeys(Box<[AtomicU64]>);
 
 impl Default for RecentKeys {
@@ -20,7 +20,7 @@ impl Default for RecentKeys {
 }
 
 impl RecentKeys {
-    /// These were brought to be claimed.
+    /// Remembers keys that were brought to be claimed.
     pub(super) fn put(&self, keys: &[IdentityKey]) {
         for IdentityKey { key, .. } in keys {
             let (place, begins) = self.place(key);
@@ -28,7 +28,7 @@ impl RecentKeys {
         }
     }
 
-    /// Was one of these?
+    /// Is one of these keys remembered?
     pub(super) fn has_any(&self, keys: &[IdentityKey]) -> bool {
         keys.iter().any(|IdentityKey { key, .. }| {
             let (place, begins) = self.place(key);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_is_known_until_another_takes_its_place() {
+    fn a_key_is_remembered_until_another_takes_its_place() {
         let recent = RecentKeys::default();
         let places = PLACES as u64;
         assert!(!recent.has_any(&[key(5)]));

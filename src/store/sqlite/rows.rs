@@ -19,15 +19,15 @@ use std::iter;
 use std::sync::LazyLock;
 use tracing::error;
 
-/// The rows, in one transaction, at one time.
+/// The rows, in one transaction at one time.
 pub(super) struct SqliteLedger<'t> {
     /// The writing connection.
     pub(super) db: &'t Connection,
-    /// The times that count in it.
+    /// The time of the transaction.
     pub(super) at: ClockSnapshot,
-    /// The last turn that was given.
+    /// The last turn that was taken.
     pub(super) turns: &'t mut u64,
-    /// Where the last write is noted.
+    /// The note of the last write.
     pub(super) mark: &'t mut LastWriteMark,
 }
 
@@ -45,7 +45,7 @@ impl SqliteLedger<'_> {
         self.db.prepare_cached(sql)?.query_row(params, read).optional()
     }
 
-    /// Writes these columns of an event that is there.
+    /// Updates these columns of an existing event.
     fn rewrite(&self, sql: &str, when: ColumnRewritten, row: RowToWrite<'_>) -> Result<()> {
         let id = EventCell::Bytes(&row.event.id.0);
         self.execute(sql, params_from_iter(iter::once(id).chain(row.cells(row::rewritten(when))))).map(drop)
@@ -56,10 +56,10 @@ impl SqliteLedger<'_> {
         rows.query_map(params, |row| row.get(0).map(EventId))?.collect()
     }
 
-    /// Ends an event that cannot be read any more, on sight. Its group may be what is damaged, so the slot is looked
-    /// for by its holder.
+    /// Ends an event that cannot be read, as soon as it is found. Its group may be what is damaged, so the slot is
+    /// looked up by its holder.
     fn bury(&mut self, mut row: EventRow) -> Result<EventRow> {
-        error!(target: "hookonce", event = %row.event.id, why = "its row cannot be read; it ends dead", "damaged");
+        error!(target: "hookonce", event = %row.event.id, why = "its row cannot be read; it is ended as dead", "damaged");
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
         ledger::end_damaged(self, row, self.at.now)
@@ -72,14 +72,14 @@ impl SqliteLedger<'_> {
         }
     }
 
-    /// Ends the leases of actions that ended with the node before this one. Says how many it ended, and how many it left
-    /// to run out by the clock.
+    /// Ends the leases of actions that ended with the previous node. Returns how many it ended, and how many are left
+    /// to expire by the clock.
     pub(super) fn end_leases(&mut self) -> Result<(usize, usize)> {
         let leased = self.ids("select id from events where state = 'running' and wake_at > ?1", [self.at.now.0])?;
         let (mut ended, mut left) = (0, 0);
         for id in leased {
             let Some(EventRow { event, .. }) = self.row(id)? else { continue };
-            // What follows from the end of a lease is decided when it is seen to be over, by the route of then.
+            // What follows is decided when the expired lease is found, by the route at that time.
             match event.transition(EventStep::Orphan, &Route::default(), self.at.now) {
                 Ok(change) => {
                     ledger::advance(self, &change, self.at.now)?;
@@ -91,7 +91,8 @@ impl SqliteLedger<'_> {
         Ok((ended, left))
     }
 
-    /// Hands on the slots of events that are over or gone: none should be, unless a row rotted. Says how many.
+    /// Frees the slots of events that have ended or are gone: there are none unless a row was damaged. Returns how
+    /// many.
     pub(super) fn free_slots(&mut self) -> Result<usize> {
         let mut slots = self.db.prepare(
             "select slots.grp from slots left join events on events.id = slots.event \
@@ -104,7 +105,7 @@ impl SqliteLedger<'_> {
         Ok(groups.len())
     }
 
-    /// Notes duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
+    /// Records duplicates. Their event may have been deleted meanwhile.
     pub(super) fn note(&mut self, event: EventId, seen: &DuplicateTally) -> Result<()> {
         let count = self.find(
             "insert into duplicates (event, count) select id, ?2 from events where id = ?1
@@ -137,15 +138,15 @@ impl ToSql for EventCell<'_> {
     }
 }
 
-/// Writes a new event.
+/// Inserts a new event.
 static INSERT_EVENT: LazyLock<String> = LazyLock::new(|| {
     let values: Vec<_> = (1..=EVENT_COLUMNS.len() + 1).map(|place| format!("?{place}")).collect();
     format!("insert into events ({}, body) values ({})", columns!(), values.join(", "))
 });
-/// Writes what a step changes.
+/// Updates what a step changes.
 static UPDATE_EVENT: LazyLock<String> =
     LazyLock::new(|| format!("update events set {} where id = ?1", assigned(ColumnRewritten::Step)));
-/// Writes what another body changes.
+/// Updates what a new body changes.
 static REPLACE_BODY: LazyLock<String> =
     LazyLock::new(|| format!("update events set {}, body = 1 where id = ?1", assigned(ColumnRewritten::Body)));
 
@@ -155,7 +156,7 @@ fn assigned(when: ColumnRewritten) -> String {
     columns.collect::<Vec<_>>().join(", ")
 }
 
-/// What carries its register's order is passed over here already: it would stand at the front for ever.
+/// Skips events that carry their register's order: they would stay at the front for ever.
 pub(super) const FORGETTABLE: &str = "select id from events where source = ?1 and keep_from <= ?2 and (ord is null \
     or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
     order by keep_from limit ?3";
@@ -167,7 +168,7 @@ pub(super) const PARKED: &str = concat!(
     " from events where grp = ?1 and state = 'waiting' and wake_at is null order by turn, id limit 1"
 );
 
-/// The digest of a delivery id in this column; one that has rotted is none, and tells no event from another.
+/// The delivery id's digest in this column; a damaged one is ignored.
 pub(super) fn id_digest(row: &rusqlite::Row<'_>, column: usize) -> Option<DeliveryIdDigest> {
     let bytes = row.get_ref(column).ok()?.as_blob().ok()?;
     bytes.try_into().ok().map(DeliveryIdDigest)
@@ -221,7 +222,7 @@ impl Ledger for SqliteLedger<'_> {
 
     fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
         self.find("select event, identity, alias, id_digest from keys where key = ?1", [key.0], |row| {
-            let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for people only
+            let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for display only
             Ok(KeyOwner { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
         })
     }
@@ -357,20 +358,20 @@ impl SweepLedger for SqliteLedger<'_> {
 }
 
 impl SqliteLedger<'_> {
-    /// Removes what was only kept to be passed on.
+    /// Removes the transient headers.
     pub(super) fn shed_headers(&self, id: EventId) -> Result<()> {
         let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {
             Ok(row::shed(row.get_ref(0)?.as_str().unwrap_or_default()))
         });
         match cell {
             Ok(Some(Some(headers))) => self.write_headers(id, &headers),
-            // A body on a page that cannot be read must not keep its event from ending.
+            // A payload on an unreadable page must not keep its event from ending.
             Err(error) if error.sqlite_error_code() != Some(ErrorCode::DatabaseCorrupt) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Writes zeros over what was there before.
+    /// Overwrites the old bytes with zeros.
     fn write_headers(&self, id: EventId, headers: &str) -> Result<()> {
         let overwrite = |on: bool| self.db.pragma_update_and_check(None, "secure_delete", on, |_| Ok(()));
         overwrite(true)?;

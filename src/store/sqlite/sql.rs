@@ -1,7 +1,8 @@
-//! A change and a statement of the user's in one transaction: the swap first, the statement second, then the commit.
+//! A transition and the user's statement in one transaction: first the compare-and-swap, then the statement, then the
+//! commit.
 //!
-//! They share that transaction with nobody. A statement that is interrupted, or that says `or rollback`, takes the whole
-//! transaction back, and what is deferred is only checked at its commit: neither may be anybody else's trouble.
+//! No other event shares that transaction. An interrupted statement, or one that says `or rollback`, rolls back the
+//! whole transaction, and deferred constraints are only checked at the commit: neither may affect another event.
 
 use super::rows::SqliteLedger;
 use super::writer::{SqliteCommitStage, SqliteWriter, classify, stop};
@@ -16,26 +17,26 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// How many of SQLite's steps pass between two looks at the time.
+/// How many SQLite steps pass between two checks of the timeout.
 const STEPS: i32 = 1_000;
 
-/// A change, its statement, and who waits.
+/// A transition, its statement, and the caller's reply channel.
 pub(super) struct SqlWriteJob {
     pub(super) change: Box<Transition>,
     pub(super) statement: BoundStatement,
     pub(super) to: oneshot::Sender<Result<SqlOutcome, StoreError>>,
 }
 
-/// How far it came.
+/// How far the transaction got.
 enum SqlRunResult {
     /// To the commit.
     Ready(AdvanceResult),
-    /// No further than the statement.
+    /// Up to the statement, which failed.
     Refused(Outcome),
 }
 
 impl SqliteWriter {
-    /// Does it, and says what came of it.
+    /// Runs the job and sends its result.
     pub(super) fn effect(&mut self, effect: SqlWriteJob) {
         let SqlWriteJob { change, statement, to } = effect;
         let stopped = self.failed.borrow().clone();
@@ -46,7 +47,7 @@ impl SqliteWriter {
         if let Err(StoreError::Unsure(why) | StoreError::Broken(why)) = &came {
             stop(&self.failed, why);
         }
-        let _ = to.send(came); // who no longer waits need not hear it
+        let _ = to.send(came); // the caller may be gone
         if self.failed.borrow().is_none() {
             self.log.checkpoint_if_due(&self.db);
         }
@@ -62,7 +63,7 @@ impl SqliteWriter {
                     self.commits.fetch_add(1, Ordering::Relaxed);
                     return Ok(SqlOutcome::Advanced(advance));
                 }
-                // What was deferred is checked only now.
+                // Deferred constraints are checked only now.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                     Ok(SqlOutcome::Refused(refused(&error, statement)))
                 }
@@ -99,7 +100,7 @@ impl SqliteWriter {
         })
     }
 
-    /// Runs it to its last row; nobody reads them.
+    /// Runs the statement to its last row; the rows are not read.
     fn run_theirs(&self, bound: &BoundStatement) -> Result<(), rusqlite::Error> {
         let mut statement = self.db.prepare_cached(&bound.statement.numbered)?;
         let mut rows = statement.query(rusqlite::params_from_iter(&bound.values))?;
@@ -108,7 +109,7 @@ impl SqliteWriter {
     }
 }
 
-/// Trouble of the disk or the file, which any statement could have met.
+/// Is it an error of the disk or the file, which any statement could have met?
 fn is_ours(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     code.is_some_and(|code| {
@@ -124,24 +125,24 @@ fn is_ours(error: &rusqlite::Error) -> bool {
     })
 }
 
-/// What an error of the statement means for the attempt.
+/// The outcome of the attempt for an error of the statement.
 fn refused(error: &rusqlite::Error, bound: &BoundStatement) -> Outcome {
     let why: String = error.to_string().chars().take(limits::STATEMENT_SAID_MAX).collect();
     match error.sqlite_error_code() {
-        // A constraint, or a value that cannot stand there: it would be the same the next time.
+        // A constraint violation, or a value of the wrong type: a retry would fail the same way.
         Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
             Outcome::Rejected { why, receipt: None }
         }
         Some(ErrorCode::OperationInterrupted) => {
             let limit = bound.statement.timeout.as_millis();
-            let why = format!("the statement took longer than {limit} ms, and was ended");
+            let why = format!("the statement took longer than {limit} ms and was interrupted");
             Outcome::Failed { why, retry_after: None, receipt: None }
         }
         _ => Outcome::Failed { why, retry_after: None, receipt: None },
     }
 }
 
-/// A body is text where it can be, so that SQLite's JSON functions read it; a number that is too large for SQLite's
+/// A body is text if it is valid UTF-8, so that SQLite's JSON functions can read it; a number too large for SQLite
 /// stays as it was written.
 impl ToSql for BoundValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {

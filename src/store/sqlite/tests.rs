@@ -1,4 +1,4 @@
-//! What only the inside can show: which index a question goes through, and a database that may not grow.
+//! Tests of internals: which index a query uses, and a database that cannot grow.
 
 use super::queries::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
@@ -24,7 +24,7 @@ fn check_plan(db: &Connection, sql: &str, index: &str) {
 }
 
 #[tokio::test]
-async fn every_question_of_the_walk_goes_through_its_index() {
+async fn every_query_on_the_hot_path_uses_its_index() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db"));
     let db = super::open::reader(&dir.path().join("a.db")).unwrap();
@@ -34,7 +34,7 @@ async fn every_question_of_the_walk_goes_through_its_index() {
     check_plan(&db, SOURCES, "events_source");
     check_plan(&db, COUNT_OF_SOURCE, "events_source");
     check_plan(&db, queries::DUE_ON_ROUTE, "events_due");
-    // The events of other receivers are not walked through.
+    // The events of other receivers are not scanned.
     check_plan(&db, queries::DUE_AT_RECEIVER, "events_due_part (source=? AND route=? AND part=?");
     check_plan(&db, queries::NEXT_RECEIVER, "events_due_part (source=? AND route=? AND part>? AND part<?");
     check_plan(&db, queries::ROUTES_IN_USE, "events_due");
@@ -52,7 +52,7 @@ async fn page_limit(store: &SqliteStore, more: Option<i64>) {
     set.await.unwrap();
 }
 
-/// Bytes that packing does not make fewer.
+/// Bytes that do not compress.
 fn unpackable(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed + 1;
     let next = |_| {
@@ -109,7 +109,7 @@ async fn a_writer_that_panics_stops_the_store_and_says_so() {
 }
 
 #[tokio::test]
-async fn an_error_in_one_task_takes_back_all_of_its_transaction() {
+async fn an_error_in_one_task_rolls_back_its_whole_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db"));
     let answer: Result<(), _> = store
@@ -126,7 +126,7 @@ async fn an_error_in_one_task_takes_back_all_of_its_transaction() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
+async fn a_duplicate_is_answered_while_the_writer_is_busy() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db"));
     let first = making().delivery("d1").made(store.now());
@@ -135,12 +135,12 @@ async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
     let busy = store.ask(1, 0, move |_| Ok(wait.recv().is_ok()));
     let told =
         store.find_duplicate(&making().delivery("d1").made(store.now()), DuplicateLookup::Standing).await.unwrap();
-    let told = told.expect("it waits, and so does its repeat's answer not");
+    let told = told.expect("the lookup does not wait for the writer");
     assert_eq!((told.event.id, told.same, told.stands), (first.event.id, MatchedBy::Delivery, MatchRelation::Direct));
     assert_eq!(
         store.find_duplicate(&first, DuplicateLookup::Standing).await.unwrap(),
         None,
-        "of itself nothing is a repeat"
+        "an event is no duplicate of itself"
     );
     go_on.send(()).unwrap();
     assert!(busy.await.unwrap());

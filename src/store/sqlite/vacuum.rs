@@ -1,10 +1,10 @@
-//! Giving free pages back to the disk.
+//! Returning free pages to the disk.
 
 use super::open::{SqliteOpenError, SqliteOpenErrorKind};
 use rusqlite::Connection;
 use std::path::Path;
 
-/// How large a file was and is, in bytes.
+/// The size of the file before and after, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VacuumReport {
     /// Before.
@@ -13,8 +13,9 @@ pub struct VacuumReport {
     pub after: u64,
 }
 
-/// Rewrites the database without its free pages, in one transaction: whatever stops it leaves the file as it was. The
-/// caller has the file's lock. The disk needs room for the file once more, and so does the folder for temporary files.
+/// Rewrites the database without its free pages, in one transaction: an interruption leaves the file unchanged. The
+/// caller holds the file's lock. The disk needs space for a second copy of the file, and so does the folder for
+/// temporary files.
 pub fn vacuum(path: &Path, db: &Connection) -> Result<VacuumReport, SqliteOpenError> {
     let length = || std::fs::metadata(path).map(|file| file.len()).map_err(|error| SqliteOpenError::io(path, error));
     empty_log(path, db)?;
@@ -24,8 +25,7 @@ pub fn vacuum(path: &Path, db: &Connection) -> Result<VacuumReport, SqliteOpenEr
     Ok(VacuumReport { before, after: length()? })
 }
 
-/// Moves the log into the database. While another program reads the file that cannot be done, and the file stays as long
-/// as it is.
+/// Moves the WAL into the database. That fails while another program reads the file, and the file keeps its size.
 fn empty_log(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let busy = db.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
     match busy.map_err(|error| SqliteOpenError::sqlite(path, error))? {

@@ -1,11 +1,11 @@
-//! The one thread that writes.
+//! The writer thread, the only one that writes.
 //!
-//! It takes every job that is there, does them in one transaction, and answers all after the commit. The next batch
-//! forms while that commit runs: no timer.
+//! It takes every queued job, runs them in one transaction, and replies to all after the commit. The next batch forms
+//! while that commit runs; there is no timer.
 //!
 //! ```text
-//! begin immediate ─ jobs ─ commit ─▶ answer all ─▶ move the log, when it is long
-//!       │            │        └─ the disk did not say: unsure, and nothing is written any more
+//! begin immediate ─ jobs ─ commit ─▶ reply to all ─▶ checkpoint, when the WAL is long
+//!       │            │        └─ the sync failed: unsure, and nothing is written any more
 //!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
 //! ```
 
@@ -30,25 +30,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tokio::sync::{oneshot, watch};
 use tracing::error;
 
-/// One thing to do in the next transaction, for somebody who waits.
+/// One job of the next transaction, with its reply.
 pub(super) trait WriteTask: Send {
-    /// Does it.
+    /// Runs it.
     fn run(&mut self, rows: &mut SqliteLedger<'_>) -> Result<(), rusqlite::Error>;
-    /// Says what came of it, once it is committed, or why it was not.
+    /// Sends the result once it is committed, or the error.
     fn tell(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-/// What the writer is asked.
+/// A job for the writer.
 pub(super) enum WriterJob {
-    /// To do this. `bytes` of bodies and `rows` come with it.
+    /// Runs this task, with `bytes` of bodies and `rows` rows.
     Do { task: Box<dyn WriteTask>, rows: usize, bytes: usize },
-    /// To write a change and run a statement, in a transaction of their own.
+    /// Writes a transition and runs a statement, in a transaction of their own.
     Effect { change: Box<Transition>, statement: BoundStatement, to: oneshot::Sender<Result<SqlOutcome, StoreError>> },
-    /// To look at the notes: there are some.
+    /// Checks the buffered duplicate notes: there are some.
     Noted,
 }
 
-/// A question as a task: the answer is kept until the commit.
+/// A closure as a task: its result is held until the commit.
 pub(super) struct ReplyTask<T, F> {
     act: Option<F>,
     answer: Option<T>,
@@ -70,17 +70,17 @@ impl<T: Send, F: FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + S
 
     fn tell(self: Box<Self>, committed: Result<(), StoreError>) {
         let Self { answer, to, .. } = *self;
-        let _ = to.send(committed.map(|()| answer.expect("what is committed has run"))); // who no longer waits need not hear it
+        let _ = to.send(committed.map(|()| answer.expect("what is committed has run"))); // the caller may be gone
     }
 }
 
-/// What is done in one transaction, and what in one of its own each, after it.
+/// Tasks for one transaction, and SQL jobs to run after it in one transaction each.
 type WriterBatch = (Vec<Box<dyn WriteTask>>, Vec<SqlWriteJob>);
 
-/// Why the store stopped, if it did. Once set it stays.
+/// Why the store stopped, if it did. Never reset.
 pub(super) type FailureSignal = watch::Sender<Option<String>>;
 
-/// The thread's own.
+/// The state of the writer thread.
 pub(super) struct SqliteWriter {
     pub(super) db: Connection,
     pub(super) clock: StoreClock,
@@ -92,12 +92,12 @@ pub(super) struct SqliteWriter {
     pub(super) notes: DuplicateNotes,
     pub(super) log: WalCheckpointer,
     pub(super) mark: LastWriteMark,
-    /// The time that this transaction writes down as last seen.
+    /// The last-seen time that this transaction writes.
     pub(super) saw: Option<Timestamp>,
 }
 
 impl SqliteWriter {
-    /// Works until nobody can ask any more.
+    /// Works until all senders are gone.
     pub(super) fn run(mut self) {
         let _guard = WriterPanicGuard(self.failed.clone());
         while let Some((batch, alone)) = self.next_batch() {
@@ -113,7 +113,7 @@ impl SqliteWriter {
         leave_log(&self.db, &self.failed);
     }
 
-    /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
+    /// The queued jobs, up to the limits of a batch; waits for the first. `None` if all senders are gone.
     fn next_batch(&mut self) -> Option<WriterBatch> {
         let first = match self.notes.due_in() {
             None => self.jobs.recv().ok()?,
@@ -162,7 +162,7 @@ impl SqliteWriter {
         }
     }
 
-    /// One transaction: all of it is durable when this returns, or nothing of it is there.
+    /// One transaction: all of it is durable when this returns, or nothing of it is written.
     fn transact(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<(), StoreError> {
         let wrote = match self.in_transaction(batch) {
             Ok(wrote) => {
@@ -189,7 +189,7 @@ impl SqliteWriter {
         Ok(())
     }
 
-    /// Says whether anything was written.
+    /// Returns whether anything was written.
     fn in_transaction(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<bool, rusqlite::Error> {
         self.execute("begin immediate")?;
         let before = self.db.total_changes();
@@ -202,7 +202,7 @@ impl SqliteWriter {
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
         }
-        // A copy brings the time that the other store has seen.
+        // During a copy the last-seen time is that of the other store.
         if self.access != SqliteAccess::Copy
             && let Some((_, time)) = self.clock.to_write()
         {
@@ -217,7 +217,7 @@ impl SqliteWriter {
     }
 }
 
-/// Writes nothing any more from here on.
+/// Stops the store: nothing is written from here on.
 pub(super) fn stop(failed: &FailureSignal, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
@@ -229,26 +229,26 @@ pub(super) fn stop(failed: &FailureSignal, why: &str) {
     });
 }
 
-/// A store that has stopped leaves its log to the next one who opens it: what a disk failed to keep once must not be
-/// taken for kept because a second try went well.
+/// Leaves the WAL of a stopped store to the next process that opens it: data that a disk once failed to keep must not
+/// count as kept because a second try succeeded.
 pub(super) fn leave_log(db: &Connection, failed: &FailureSignal) {
     if failed.borrow().is_some() {
         let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     }
 }
 
-/// Tells when the thread dies of our own bug.
+/// Stops the store if the writer thread panics.
 struct WriterPanicGuard(Arc<FailureSignal>);
 
 impl Drop for WriterPanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            stop(&self.0, "the writing thread panicked");
+            stop(&self.0, "the writer thread panicked");
         }
     }
 }
 
-/// Where in a transaction it went wrong.
+/// The stage of a transaction at which an error occurred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SqliteCommitStage {
     /// Before the commit, or while only reading: nothing is written.
@@ -257,28 +257,28 @@ pub(super) enum SqliteCommitStage {
     Commit,
 }
 
-/// What an error means for whoever asked.
+/// The store error for an SQLite error.
 pub(super) fn classify(error: &rusqlite::Error, stage: SqliteCommitStage) -> StoreError {
     let why = error.to_string();
     if matches!(error, rusqlite::Error::SqlInputError { .. }) {
-        return StoreError::Broken(why); // a statement of ours that SQLite does not understand: the schema is not what it was
+        return StoreError::Broken(why); // SQLite rejects a statement of ours: the schema has changed
     }
     match (error.sqlite_error_code(), stage) {
         (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ReadOnly), _) => {
             StoreError::Broken(why)
         }
         (Some(ErrorCode::Unknown), _) => StoreError::Broken(why),
-        // After a failed sync the pages may be there after a restart, or not. Nothing may be built on them.
+        // After a failed sync the pages may or may not be there after a restart. Nothing may be built on them.
         (Some(ErrorCode::SystemIoFailure), SqliteCommitStage::Commit) => StoreError::Unsure(why),
         (Some(_), _) => StoreError::Down(why),
-        // Not SQLite's word but ours: a key, register or slot is not what was written.
+        // Not an SQLite error but ours: a key, register or slot is damaged.
         (None, _) => StoreError::Broken(format!("a row cannot be read: {why}")),
     }
 }
 
-/// The latest time these rows hold and the last turn that still counts.
+/// The latest time in the store, and the last turn in use.
 pub(super) fn marks(db: &Connection) -> Result<(Timestamp, u64), rusqlite::Error> {
-    // An event that is over gets a new turn when it comes back, so only the turns of the others count.
+    // An ended event gets a new turn when it comes back, so only the turns of the others count.
     let sql = "select max((select coalesce(max(ended_at), 0) from events), coalesce(max(received_at), 0)), \
                coalesce(max(turn), 0) from events where ended_at is null";
     db.query_row(sql, [], |row| Ok((Timestamp(row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs())))

@@ -36,7 +36,7 @@ export async function overview({ page, signal, asked, go }) {
   const refresh = atMost(2000, async () => {
     try {
       await show(await api.overview(span, signal));
-    } catch { /* the frame says that it is reconnecting */ }
+    } catch { /* the frame shows that it is reconnecting */ }
   }, signal);
   live.on("delivery", (delivery) => {
     feed.delivery(delivery);

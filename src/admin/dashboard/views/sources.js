@@ -4,10 +4,10 @@ import { h, fill } from "../dom.js";
 import { api } from "../api.js";
 import { copier } from "../words.js";
 
-/** A sentence with names between backticks. */
+/** A sentence, with names in backticks as code. */
 const named = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 
-/** An address one can copy. */
+/** A URL with a copy button. */
 export function address(source) {
   const url = source.url ?? source.path;
   return h("div", { class: "url" }, h("code", {}, url), copier(url, `Copy the URL of ${source.name}`));

@@ -1,4 +1,4 @@
-//! A group's queue, while somebody leaves it between two readings of whoever hands the slot on.
+//! A group's queue when an event leaves it between the two reads of the write that hands the slot on.
 
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::DeathCause;
@@ -6,7 +6,7 @@ use crate::store::Administer;
 use crate::store::RemovalResult;
 use crate::store::optimistic::tests::*;
 
-/// What becomes of an event that leaves the queue.
+/// How an event leaves the queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum QueueExit {
     Cancelled,
@@ -35,8 +35,8 @@ async fn pass(moments: usize) {
     }
 }
 
-/// The first of three ends, and the second leaves so many moments after the beginning; says whether it did while it was
-/// parked.
+/// Ends the first of three events while the second leaves `moments` scheduler turns after the start; returns whether it
+/// left while it was parked.
 async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
     let store = MemoryBackend::new(StoreClock::manual(START), 10);
     let (first, second, third) = (claimed(&store).await, claimed(&store).await, claimed(&store).await);
@@ -49,7 +49,7 @@ async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
     };
     let leaves = async {
         pass(moments).await;
-        store.dawdles.store(0, Ordering::Relaxed); // it is done while the other still waits for a reading
+        store.dawdles.store(0, Ordering::Relaxed); // it finishes while the other still waits for a read
         let gone = write(&store, &second, EventStep::Cancel).await.is_some();
         if gone && left == QueueExit::Forgotten {
             assert_eq!(store.remove(second.id).await.expect("it writes"), RemovalResult::Removed);
@@ -57,7 +57,7 @@ async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
         gone
     };
     let (ended, gone) = tokio::join!(ends, leaves);
-    assert!(ended.is_some(), "{left:?} after {moments}: nobody else moves it");
+    assert!(ended.is_some(), "{left:?} after {moments}: the first must end: nothing else moves it");
     if gone {
         let now = store.get(second.id).await.expect("it reads").map(|event| event.state);
         let is_so = match left {
@@ -75,7 +75,7 @@ async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
 }
 
 #[tokio::test]
-async fn who_leaves_the_queue_at_any_moment_does_not_get_the_slot_and_the_next_does() {
+async fn an_event_that_leaves_the_queue_at_any_moment_does_not_get_the_slot_and_the_next_does() {
     for left in [QueueExit::Forgotten, QueueExit::Cancelled] {
         let mut gone = 0;
         for moments in 0..40 {

@@ -1,5 +1,5 @@
--- The versions before make indexes by fields in a form of their own, where there are none; and know nothing of what a
--- build left.
+-- Earlier versions create indexes by fields in their own form where there are none, and do not know the leftovers of an
+-- index build.
 do $$ declare name text; begin
     for name in
         select indexname from pg_indexes where schemaname = current_schema() and tablename = 'events'
@@ -10,11 +10,11 @@ do $$ declare name text; begin
 end $$;
 drop index if exists events_id_end;
 drop index if exists events_due_part;
--- Without `id` as its last column, as the versions before made it.
+-- Without `id` as its last column, as earlier versions had it.
 drop index if exists events_due;
 create index events_due on events (state, source, route, wake_at) where wake_at is not null;
 drop table retention;
--- Without `since` nobody knows which events hold keys that are made otherwise: the recipes are to be learned anew.
+-- Without `since` it is unknown which events hold keys of another recipe: the recipes must be learned anew.
 delete from scopes;
 alter table scopes drop column since;
 alter table keys drop column id_digest;

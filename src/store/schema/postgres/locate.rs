@@ -1,28 +1,28 @@
-//! Which schema of a database holds our store: `hookonce` unless the URL names another. A store of the first release is
-//! in the first schema of its user's `search_path`, and stays there until a person moves it.
+//! Finding the schema that holds the store: `hookonce` unless the URL names another. A store of the first release is in
+//! the first schema of its user's `search_path`, and stays there until an operator moves it.
 //!
-//! Other programs have a table `schema_migrations`, too. Ours is known by its columns and its first row.
+//! Other programs have a table `schema_migrations`, too. Ours is recognized by its columns and its first row.
 
 use super::{MIGRATIONS, PgMigrationError, SchemaName};
 use std::fmt;
 use tokio_postgres::{Client, Error};
 
-/// The version in a `schema_migrations` that a moved store left behind. The first release knows only numbers, and
-/// refuses a store that is so far ahead; so it begins no second, empty store where the first one was.
+/// The version in a `schema_migrations` that a moved store left behind. The first release compares only numbers, and
+/// refuses a store this far ahead, so it does not create a second, empty store where the first one was.
 pub(super) const MOVED: i32 = i32::MAX;
-/// What the name of that version begins with; the new schema follows.
+/// The prefix of that version's name; the new schema follows.
 pub(super) const MOVED_TO: &str = "moved to schema ";
 
-/// Where a store is, or where one is to be made.
+/// Where a store is, or where it is to be created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchemaLocation {
     /// The schema.
     pub schema: SchemaName,
-    /// Other schemas of the `search_path` that hold a store, which this one is not.
+    /// Other schemas of the `search_path` that hold a store.
     pub others: Vec<SchemaName>,
 }
 
-/// Why no schema of a database can be taken for ours.
+/// Why no schema of a database can be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchemaConflictError {
     /// The schema holds another program's `schema_migrations`.
@@ -34,7 +34,7 @@ pub enum SchemaConflictError {
         /// Where it is.
         to: SchemaName,
     },
-    /// The URL names an empty schema, while there is a store in another one.
+    /// The URL names an empty schema, but another one holds a store.
     Elsewhere {
         /// The schema that the URL names.
         named: SchemaName,
@@ -48,7 +48,7 @@ impl fmt::Display for SchemaConflictError {
         match self {
             Self::Foreign(schema) => write!(
                 f,
-                "schema {schema} has a table schema_migrations that is not hookonce's; give hookonce a schema of its own: \
+                "schema {schema} has a table schema_migrations that is not hookonce's; use another schema for hookonce: \
                  add `schema=NAME` to the URL"
             ),
             Self::Moved { from, to } => write!(
@@ -59,7 +59,7 @@ impl fmt::Display for SchemaConflictError {
             Self::Elsewhere { named, found } => write!(
                 f,
                 "the URL names schema {named}, which is empty, and there is a store in schema {found}; move it with \
-                 `hookonce migrate up --schema {}`, or take `schema` out of the URL. To begin a second store here, \
+                 `hookonce migrate up --schema {}`, or remove `schema` from the URL. To create a second store here, \
                  first move the other one to a schema of its own",
                 named.as_str()
             ),
@@ -69,12 +69,12 @@ impl fmt::Display for SchemaConflictError {
 
 impl std::error::Error for SchemaConflictError {}
 
-/// What the table `schema_migrations` of a schema says.
+/// The content of a schema's table `schema_migrations`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum MigrationLog {
-    /// It is ours, and a store is here.
+    /// It is ours, and the store is here.
     Ours,
-    /// It is ours, and the store went to this schema.
+    /// It is ours, and the store was moved to this schema.
     MovedTo(SchemaName),
     /// It is ours, and nothing was applied.
     Empty,
@@ -90,7 +90,7 @@ const LOGS: &str = "select n.nspname::text, n.nspname = any(current_schemas(fals
      and (n.nspname = $1 or n.nspname = any(current_schemas(false))) \
      order by array_position(current_schemas(false), n.nspname)";
 
-/// Looks for our store: in the schema that the URL names, else in `hookonce`, else along the `search_path`.
+/// Looks for the store in the schema that the URL names, else in `hookonce`, else along the `search_path`.
 pub async fn locate(db: &Client, named: Option<&SchemaName>) -> Result<SchemaLocation, PgMigrationError> {
     let wanted = named.cloned().unwrap_or_default();
     let (mut here, mut on_path) = (MigrationLog::Empty, Vec::new());
@@ -121,7 +121,7 @@ async fn read(db: &Client, schema: &SchemaName) -> Result<MigrationLog, Error> {
     })
 }
 
-/// Which schema it is, from what the logs say.
+/// Chooses the schema from the logs that were found.
 fn choose(
     named: Option<&SchemaName>,
     wanted: SchemaName,
@@ -131,7 +131,7 @@ fn choose(
     let stores = || on_path.iter().filter(|(_, log)| *log == MigrationLog::Ours).map(|(schema, _)| schema.clone());
     match here {
         MigrationLog::Ours => {
-            // Two stores by name are two stores on purpose.
+            // A schema named in the URL: two stores are intended.
             let others = if named.is_some() { Vec::new() } else { stores().collect() };
             return Ok(SchemaLocation { schema: wanted, others });
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_where_the_url_says_else_in_hookonce_else_where_an_older_one_is_found() {
+    fn a_store_is_in_the_schema_of_the_url_else_in_hookonce_else_where_an_older_one_is_found() {
         check(None, MigrationLog::Empty, &[], Ok("hookonce"));
         check(None, MigrationLog::Ours, &[("public", MigrationLog::Ours)], Ok("hookonce"));
         check(
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn no_empty_store_is_begun_beside_one_that_was_meant() {
+    fn no_empty_store_is_created_beside_an_existing_one() {
         let moved = |to: &str| MigrationLog::MovedTo(name(to));
         check(None, MigrationLog::Empty, &[("public", moved("hookonce"))], Ok("hookonce"));
         let away = SchemaConflictError::Moved { from: name("public"), to: name("two") };

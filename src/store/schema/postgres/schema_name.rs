@@ -1,45 +1,45 @@
 //! The name of the PostgreSQL schema that a store lives in.
 //!
-//! Every statement of ours names its tables as `{schema}.events`. Statements that are constants get the name in
-//! [`SchemaName::qualify`], when they are prepared; those that are put together with `format!` get it by the same word,
-//! with a variable `schema` of this type. No session sets a `search_path`: the user's own `sql` runs under the user's.
+//! Every statement of ours names its tables as `{schema}.events`. Constant statements get the name from
+//! [`SchemaName::qualify`], when they are prepared; those built with `format!` have a variable `schema` of this type.
+//! No session sets a `search_path`: the user's own `sql` runs under the user's.
 
 use crate::decide::id::Digest;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest name that PostgreSQL takes, in bytes.
+/// PostgreSQL's limit for names, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// The name of the schema that a store lives in. It is shown as a quoted identifier, ready for a statement.
+/// The name of a store's schema. It is displayed as a quoted identifier, ready for a statement.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SchemaName(Arc<str>);
 
 impl Default for SchemaName {
-    /// Where a store lives unless the URL names another schema.
+    /// The schema unless the URL names another.
     fn default() -> Self {
         Self("hookonce".into())
     }
 }
 
 impl SchemaName {
-    /// A name that a person wrote. `None`: PostgreSQL takes no such name, or no statement could hold it safely.
+    /// A name from an operator. `None` if PostgreSQL does not accept it, or if no statement could hold it safely.
     pub fn parse(name: &str) -> Option<Self> {
         let odd = |letter: char| letter.is_control() || letter == '\\';
         (!name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(odd)).then(|| Self(name.into()))
     }
 
-    /// The name of a schema that is there.
+    /// The name of an existing schema.
     pub(super) fn of(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// The name as people write it, without quotes.
+    /// The name without quotes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A statement of ours with this name wherever `{schema}` stands in it, inside a literal or outside.
+    /// Replaces `{schema}` in a statement, inside a literal or outside.
     pub fn qualify(&self, sql: &'static str) -> String {
         let quoted = self.to_string();
         sql.replace("'{schema}.", &format!("'{}.", quoted.replace('\'', "''"))).replace("{schema}", &quoted)
@@ -50,7 +50,7 @@ impl SchemaName {
         format!("{self}.\"{}\"", name.replace('"', "\"\""))
     }
 
-    /// A number for this name, for locks that stand for it.
+    /// A number derived from this name, for advisory locks.
     pub fn number(&self) -> i32 {
         let Digest([a, b, c, d, ..]) = Digest::of(self.0.as_bytes());
         i32::from_be_bytes([a, b, c, d])
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_postgres_would_cut_or_misread_is_none() {
+    fn a_name_that_postgres_would_truncate_or_misread_is_rejected() {
         for name in ["", "a\0b", "a\nb", "a\\b", &"x".repeat(64)] {
             assert_eq!(SchemaName::parse(name), None, "{name:?}");
         }

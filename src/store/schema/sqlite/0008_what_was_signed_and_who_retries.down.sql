@@ -1,7 +1,7 @@
 drop index events_due_part;
 drop index events_id_end;
 drop table retention;
--- Without `since` nobody knows which events hold keys that are made otherwise: the recipes are to be learned anew.
+-- Without `since` it is unknown which events hold keys of another recipe: the recipes must be learned anew.
 delete from scopes;
 alter table scopes drop column since;
 alter table keys drop column id_digest;
