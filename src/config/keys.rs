@@ -8,6 +8,7 @@ mod run;
 pub(crate) use part::SectionKind;
 
 use super::raw::ConfigValue;
+use super::verify::{CARRIED, SCHEMES};
 
 /// The type of a key's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,11 +93,6 @@ pub(crate) struct ConfigKey {
     /// Where it can be used.
     pub since: ConfigKeyAvailability,
 }
-
-/// The schemes of `verify`.
-pub(crate) const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
-/// The schemes whose signature messages of a stream can carry.
-pub(crate) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
 
 const fn key(
     part: SectionKind,

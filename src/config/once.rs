@@ -10,19 +10,10 @@ use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
-use crate::decide::verify::{SignedPiece, VerificationScheme};
+use crate::decide::verify::VerificationScheme;
 
-const DAY: Duration = Duration::from_hours(24);
 const KEEP: Duration = Duration::from_hours(30 * 24);
 const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
-
-/// How long a person can redeliver at this sender.
-fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Duration)> {
-    match scheme.shared_scheme() {
-        VerificationScheme::Github(_) => Some(("GitHub", 3 * DAY)),
-        _ => None,
-    }
-}
 
 /// The signed content as an identity, if the signature does not cover the delivery id: a captured delivery could be
 /// sent again under another id.
@@ -30,12 +21,8 @@ fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>)
     if id.is_some_and(|id| scheme.covers(&id.at)) {
         return None;
     }
-    match scheme.shared_scheme() {
-        VerificationScheme::Bearer(_) | VerificationScheme::Callers(_) | VerificationScheme::None => None,
-        VerificationScheme::Github(_) | VerificationScheme::Hmac(_) | VerificationScheme::StandardWebhooks { .. } => {
-            Some(if scheme.signs_time() { Identity::Signed } else { Identity::Body })
-        }
-    }
+    let identity = if scheme.signs_time() { Identity::Signed } else { Identity::Body };
+    scheme.signs_body().then_some(identity)
 }
 
 /// Whether this identity depends on the body alone, so that the same bytes are always the same event.
@@ -45,20 +32,6 @@ fn of_the_body(identity: &Identity, names: &FieldScope<'_>) -> bool {
         Identity::Body => true,
         Identity::Named(fields) => fields.iter().all(in_body),
         Identity::Delivery | Identity::Message | Identity::Signed => false,
-    }
-}
-
-/// Whether only the body is signed, so that an old delivery can be sent again under a new id at any time.
-fn covers_only_the_body(scheme: &VerificationScheme) -> bool {
-    match scheme.shared_scheme() {
-        VerificationScheme::Github(_) => true,
-        VerificationScheme::Hmac(hmac) => {
-            !hmac.over.iter().any(|piece| matches!(piece, SignedPiece::Id | SignedPiece::Timestamp))
-        }
-        VerificationScheme::StandardWebhooks { .. }
-        | VerificationScheme::Bearer(_)
-        | VerificationScheme::Callers(_)
-        | VerificationScheme::None => false,
     }
 }
 
@@ -113,7 +86,7 @@ impl ConfigResolver<'_> {
         {
             self.diagnostics.error("`once.per` is empty").at(node.at, "no delivery would ever be a duplicate");
         }
-        let body_only = names.scheme.is_some_and(covers_only_the_body);
+        let body_only = names.scheme.is_some_and(VerificationScheme::signs_only_the_body);
         let implied = self.implied(source, section.as_ref(), names, &per, change.is_some() && body_only);
         let by_signature = implied.as_ref().is_some_and(|(_, whence)| *whence == Provenance::ImpliedBySignature);
         let (identity, by) = implied.unzip();
@@ -228,7 +201,7 @@ impl ConfigResolver<'_> {
         if for_ever {
             return (Keep::Forever, body.unwrap_or(KEEP_BODY));
         }
-        if let Some((sender, window)) = names.scheme.and_then(redelivery_window)
+        if let Some((sender, window)) = names.scheme.and_then(VerificationScheme::redelivered_by_hand)
             && let Some(section) = section
             && keep < window
         {

@@ -9,14 +9,20 @@ pub struct Preset {
     pub name: &'static str,
     /// The keys of a source, as TOML.
     pub text: &'static str,
+    /// A body as the sender sends it, if `hookonce send` needs more than its fields.
+    pub sample: Option<&'static str>,
 }
 
 /// Every preset.
 pub const PRESETS: &[Preset] = &[
-    Preset { name: "github-package", text: include_str!("presets/github-package.toml") },
-    Preset { name: "sports-stack", text: include_str!("presets/sports-stack.toml") },
-    Preset { name: "ci-ingestion", text: include_str!("presets/ci-ingestion.toml") },
-    Preset { name: "idempotency-key", text: include_str!("presets/idempotency-key.toml") },
+    Preset {
+        name: "github-package",
+        text: include_str!("presets/github-package.toml"),
+        sample: Some(include_str!("presets/github-package.json")),
+    },
+    Preset { name: "sports-stack", text: include_str!("presets/sports-stack.toml"), sample: None },
+    Preset { name: "ci-ingestion", text: include_str!("presets/ci-ingestion.toml"), sample: None },
+    Preset { name: "idempotency-key", text: include_str!("presets/idempotency-key.toml"), sample: None },
 ];
 
 /// The preset of this name.

@@ -185,7 +185,7 @@ impl ConfigResolver<'_> {
             kind,
             carries,
             // With a secret per caller, the caller is no longer known afterwards.
-            signs: names.scheme.filter(|scheme| !matches!(scheme, VerificationScheme::Callers(_))).cloned(),
+            signs: names.scheme.filter(|scheme| scheme.callers().is_none()).cloned(),
             retry_horizon: Duration::ZERO,
         })
     }

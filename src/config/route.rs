@@ -16,7 +16,6 @@ use crate::decide::source::{
 };
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
-use crate::decide::verify::VerificationScheme;
 use std::thread::available_parallelism;
 
 /// Default attempts if nothing else retries.
@@ -231,8 +230,7 @@ impl ConfigResolver<'_> {
             return not.is_none();
         }
         let kept = matches!(plan, Some(ActionPlan::Publish(publish)) if publish.keeper == PublishMode::Stream);
-        let only_by_hand =
-            names.scheme.is_some_and(|scheme| matches!(scheme.shared_scheme(), VerificationScheme::Github(_)));
+        let only_by_hand = names.scheme.is_some_and(|scheme| scheme.redelivered_by_hand().is_some());
         !section.has("redelivery") && not.is_none() && kept && only_by_hand
     }
 

@@ -91,7 +91,7 @@ impl ConfigResolver<'_> {
                 .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
             routes.push(Arc::new(Route::default()));
         }
-        if speaks == ApiStyle::Api && matches!(scheme, Some(VerificationScheme::None)) {
+        if speaks == ApiStyle::Api && scheme.as_ref().is_some_and(VerificationScheme::is_none) {
             self.callers_differ_by_their_keys(&section, &names, &routes, &plans);
         }
         let kind_used = kind_use(&names, [require.as_ref(), when.as_ref()], &routes, &plans);
@@ -220,11 +220,10 @@ impl ConfigResolver<'_> {
                 .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
             return;
         }
-        let hint = match scheme.map(VerificationScheme::shared_scheme) {
-            Some(VerificationScheme::Hmac(_)) => {
-                "over = \"{id}.{body}\", if the sender signs both; else remove `signed`"
-            }
-            _ => "remove `signed`: the signed content is then part of the identity",
+        let hint = if scheme.is_some_and(VerificationScheme::content_is_configured) {
+            "over = \"{id}.{body}\", if the sender signs both; else remove `signed`"
+        } else {
+            "remove `signed`: the signed content is then part of the identity"
         };
         self.diagnostics
             .error("`signed` is true, but the signature does not cover the delivery id")
@@ -307,7 +306,7 @@ impl ConfigResolver<'_> {
         if api.is_none() || section.flag("api") != Some(true) {
             return ApiStyle::Webhook;
         }
-        if matches!(scheme, Some(VerificationScheme::None)) {
+        if scheme.is_some_and(VerificationScheme::is_none) {
             self.diagnostics
                 .warning("callers are distinguished by the `Authorization` header alone")
                 .at(section.place("verify"), "callers are not authenticated; those without the header share their keys")

@@ -16,6 +16,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The words of `scheme`.
+pub(super) const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
+/// The schemes whose signature messages of a stream can carry.
+pub(super) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
 const TOLERANCE: Duration = Duration::from_mins(5);
 
 /// `verify` as written.
@@ -47,7 +51,7 @@ impl ConfigResolver<'_> {
         let written = self.scheme(name, source)?;
         let written = self.carried(source, written)?;
         let folder = self.folder(source, &written);
-        if !keys::SCHEMES.contains(&written.scheme) {
+        if !SCHEMES.contains(&written.scheme) {
             // Validation has reported the scheme. Which keys it needs is unknown; its secret is still read.
             let inner = written.keys.and_then(|keys| keys.node("secret"));
             if let (None, Some(node)) = (folder, inner.or_else(|| source.node("secret"))) {
@@ -105,11 +109,11 @@ impl ConfigResolver<'_> {
                 };
                 Some(VerifySettings { scheme: keys.text("of")?, carried: true, ..written })
             }
-            (true, scheme) if keys::CARRIED.contains(&scheme) && provenance(written.at) == Provenance::Preset => {
+            (true, scheme) if CARRIED.contains(&scheme) && provenance(written.at) == Provenance::Preset => {
                 Some(VerifySettings { carried: true, ..written })
             }
             (false, _) => Some(written),
-            (true, scheme) if !keys::SCHEMES.contains(&scheme) => Some(written),
+            (true, scheme) if !SCHEMES.contains(&scheme) => Some(written),
             (true, scheme) => {
                 self.diagnostics
                     .error(format!("scheme `{scheme}` is not for stream sources"))
@@ -202,7 +206,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error("`verify` has no `scheme`")
                 .unless(keys.misspells("scheme"))
-                .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
+                .at(node.at, format!("expected {}", keys::one_of(SCHEMES)));
         }
         Some(VerifySettings {
             scheme: keys.text("scheme")?,

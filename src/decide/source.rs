@@ -181,8 +181,7 @@ impl Source {
     /// signature covers no id.
     pub fn has_unsigned_ids(&self) -> bool {
         let covers = |id: &DeliveryIdLocation| self.verify.covers(&id.at);
-        let signs = !matches!(self.verify.shared_scheme(), VerificationScheme::Bearer(_) | VerificationScheme::None);
-        signs && !self.delivery.as_ref().is_some_and(covers)
+        self.verify.signs_body() && !self.delivery.as_ref().is_some_and(covers)
     }
 
     /// Whether the same bytes are the same event, whatever id they come under.

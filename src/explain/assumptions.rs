@@ -6,7 +6,6 @@ use crate::decide::envelope;
 use crate::decide::field::{ExtractedFields, FieldLocation, FieldValue};
 use crate::decide::github_kind;
 use crate::decide::source::Source;
-use crate::decide::verify::VerificationScheme;
 
 /// A delivery id that no sender uses.
 const NEW_ID: &str = "an-id-that-explain-made-up";
@@ -69,7 +68,7 @@ fn caller<'s>(
     delivery: &Delivery<'_>,
     find: impl Fn(&Delivery<'_>) -> Option<ExtractedFields>,
 ) -> Option<(&'s str, String, String)> {
-    let (VerificationScheme::Callers(callers), Some(require)) = (&source.verify, &source.require) else { return None };
+    let (Some(callers), Some(require)) = (source.verify.callers(), &source.require) else { return None };
     let FieldLocation::Header(name) = &callers.who.at else { return None };
     let read = |value: Option<&str>| {
         let said = value.map(|value| (name.as_str(), value.as_bytes()));

@@ -1,6 +1,7 @@
 //! Keys, presets and the file as a whole: the exact texts.
 
 use super::{check, route, source};
+use hookonce::internals::config::presets::PRESETS;
 
 #[test]
 fn an_unknown_key_is_reported_with_a_suggestion() {
@@ -99,23 +100,25 @@ hint: put the whole URL in an environment variable and write store = { env = "DA
 
 #[test]
 fn an_unknown_preset_is_reported_with_a_suggestion() {
+    let all: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+    let expected = r#"
+error: there is no preset `github-packages`
+ --> hookonce.toml:2:10
+  |
+2 | preset = "github-packages"
+  |          ^^^^^^^^^^^^^^^^^ presets: ALL
+  |
+hint: did you mean `github-package`?
+
+1 error in hookonce.toml; nothing was started
+"#;
     check(
         r#"[source.s]
 preset = "github-packages"
 verify = "none"
 [[source.s.route]]
 "#,
-        r#"
-error: there is no preset `github-packages`
- --> hookonce.toml:2:10
-  |
-2 | preset = "github-packages"
-  |          ^^^^^^^^^^^^^^^^^ presets: github-package, sports-stack, ci-ingestion, idempotency-key
-  |
-hint: did you mean `github-package`?
-
-1 error in hookonce.toml; nothing was started
-"#,
+        &expected.replace("ALL", &all.join(", ")),
     );
 }
 

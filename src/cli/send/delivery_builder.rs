@@ -1,6 +1,7 @@
 //! Builds a delivery as its sender would: a body with the requested fields set, signed.
 
 use crate::cli::error::CommandError;
+use crate::config::presets;
 use crate::decide::envelope;
 use crate::decide::field::{Field, FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
@@ -9,18 +10,14 @@ use crate::decide::id::Digest;
 use crate::decide::source::{Identity, Source};
 use crate::decide::suggest::nearest;
 use crate::decide::time::Timestamp;
-use crate::decide::verify::VerificationScheme;
 use serde_json::{Map, Value, json};
-
-/// Sample bodies of known senders, by preset.
-const SAMPLES: &[(&str, &str)] = &[("github-package", include_str!("github-package.json"))];
 
 /// The event kind of a sample, unless the source requires another.
 const SAMPLE_KIND: &str = "push";
 
 /// The field that names the caller, and an existing caller.
 fn caller(source: &Source) -> Option<(FieldIndex, std::sync::Arc<str>)> {
-    let VerificationScheme::Callers(callers) = &source.verify else { return None };
+    let callers = source.verify.callers()?;
     Some((source.fields.ix(&callers.who.name)?, callers.book.anyone()?))
 }
 
@@ -46,9 +43,8 @@ impl DeliveryBuilder {
         id: String,
         now: Timestamp,
     ) -> Result<Self, CommandError> {
-        let known = SAMPLES.iter().find(|(name, _)| Some(*name) == preset);
-        let mut body = match known {
-            Some((_, text)) => serde_json::from_str(text).expect("a sample is JSON"),
+        let mut body = match preset.and_then(presets::find).and_then(|preset| preset.sample) {
+            Some(text) => serde_json::from_str(text).expect("a sample is JSON"),
             None => json!({ "sample": id }),
         };
         if let Some(kind) = &source.kind {
@@ -100,9 +96,7 @@ impl DeliveryBuilder {
                 set_at_path(&mut body, &path, value).map_err(CommandError::Unknown)?;
             }
         }
-        if let VerificationScheme::Hmac(hmac) = source.verify.shared_scheme()
-            && let Some(FieldLocation::Body(path)) = &hmac.timestamp
-        {
+        if let Some(path) = source.verify.time_in_body() {
             set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
         }
         delivery.body = body.to_string().into_bytes();

@@ -5,7 +5,6 @@ use crate::decide::claim::MatchedBy;
 use crate::decide::field::FieldIndex;
 use crate::decide::source::{ApiStyle, Identity, Source};
 use crate::decide::time::Timestamp;
-use crate::decide::verify::VerificationScheme;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -54,7 +53,7 @@ impl Source {
                 let _ = write!(once, " by {}", names(&[order]));
             }
         }
-        if matches!(self.verify, VerificationScheme::Callers(_)) || self.api_style == ApiStyle::Api {
+        if self.verify.callers().is_some() || self.api_style == ApiStyle::Api {
             once.push_str(", ");
             once.push_str(EACH_SENDER);
         }

@@ -5,12 +5,15 @@ use super::signature;
 use super::signature::{MatchedSecret, SourceSecrets};
 use crate::decide::delivery::Delivery;
 use crate::decide::delivery::DeliveryRejection;
+use crate::decide::time::Duration;
 
 /// The header with the delivery id, which stays the same when GitHub redelivers. Not signed.
 pub(super) const DELIVERY: &str = "x-github-delivery";
 /// The header with the kind of event. Not signed either.
 pub(super) const KIND: &str = crate::decide::github_kind::HEADER;
 pub(super) const SIGNATURE: &str = "x-hub-signature-256";
+/// How long a person can redeliver at GitHub, which never redelivers by itself.
+pub(super) const REDELIVERY_WINDOW: Duration = Duration::from_hours(3 * 24);
 const PREFIX: &str = "sha256=";
 
 /// The secret that the body was signed with.

@@ -200,6 +200,19 @@ impl HmacScheme {
             .collect()
     }
 
+    /// Is neither an id nor a time signed with the body?
+    pub(super) fn signs_only_the_body(&self) -> bool {
+        !self.over.iter().any(|piece| matches!(piece, SignedPiece::Id | SignedPiece::Timestamp))
+    }
+
+    /// Where in the body the time is, if there.
+    pub(super) fn time_in_body(&self) -> Option<&[String]> {
+        match &self.timestamp {
+            Some(FieldLocation::Body(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether a time outside of the body is signed.
     pub(super) fn signs_time(&self) -> bool {
         let outside = self.timestamp.as_ref().is_some_and(|place| !matches!(place, FieldLocation::Body(_)));

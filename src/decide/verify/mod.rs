@@ -267,14 +267,8 @@ impl VerificationScheme {
             _ => None,
         };
         let common = self.shared_scheme();
-        let caller = match self {
-            Self::Callers(callers) => of(callers.who.at.clone()),
-            _ => None,
-        };
-        let shown = match common {
-            Self::Bearer(_) | Self::None => Vec::new(),
-            _ => common.proof_headers(),
-        };
+        let caller = self.callers().and_then(|callers| of(callers.who.at.clone()));
+        let shown = if common.signs_body() { common.proof_headers() } else { Vec::new() };
         let id = common.delivery_id().and_then(|id| of(id.at)).filter(|id| !shown.contains(&id.as_str()));
         let others = [id, common.kind_header().map(str::to_owned), caller];
         shown.iter().map(|&name| name.to_owned()).chain(others.into_iter().flatten()).collect()
@@ -306,6 +300,57 @@ impl VerificationScheme {
             }
             (Self::Callers(callers), _) => callers.who.at == *place || callers.decoy.covers(place),
             (_, FieldLocation::Header(_) | FieldLocation::Query(_) | FieldLocation::Path) => false,
+        }
+    }
+
+    /// Is a signature made over the body? A token is none: it comes with any body.
+    pub fn signs_body(&self) -> bool {
+        match self.shared_scheme() {
+            Self::Github(_) | Self::StandardWebhooks { .. } | Self::Hmac(_) => true,
+            Self::Bearer(_) | Self::Callers(_) | Self::None => false,
+        }
+    }
+
+    /// Is the body all that is signed? An old delivery can then be sent again under a new id at any time.
+    pub fn signs_only_the_body(&self) -> bool {
+        match self.shared_scheme() {
+            Self::Github(_) => true,
+            Self::Hmac(hmac) => hmac.signs_only_the_body(),
+            Self::StandardWebhooks { .. } | Self::Bearer(_) | Self::Callers(_) | Self::None => false,
+        }
+    }
+
+    /// Does the config say what is signed? With other schemes the sender has settled it.
+    pub fn content_is_configured(&self) -> bool {
+        matches!(self.shared_scheme(), Self::Hmac(_))
+    }
+
+    /// The sender that redelivers only when a person asks for it, and for how long it can.
+    pub fn redelivered_by_hand(&self) -> Option<(&'static str, Duration)> {
+        match self.shared_scheme() {
+            Self::Github(_) => Some(("GitHub", github::REDELIVERY_WINDOW)),
+            Self::StandardWebhooks { .. } | Self::Hmac(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => None,
+        }
+    }
+
+    /// Is nothing verified?
+    pub fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// The callers, where each has a secret of its own.
+    pub fn callers(&self) -> Option<&PerCallerScheme> {
+        match self {
+            Self::Callers(callers) => Some(callers),
+            _ => None,
+        }
+    }
+
+    /// Where in the body the sender's time is, if there.
+    pub fn time_in_body(&self) -> Option<&[String]> {
+        match self.shared_scheme() {
+            Self::Hmac(hmac) => hmac.time_in_body(),
+            Self::Github(_) | Self::StandardWebhooks { .. } | Self::Bearer(_) | Self::Callers(_) | Self::None => None,
         }
     }
 
