@@ -259,10 +259,10 @@ pub(super) fn did_you_mean<'w>(wrong: &str, words: impl IntoIterator<Item = &'w 
 #[cfg(test)]
 mod nearest_tests {
     use super::*;
-    use crate::config::keys::{SectionKind, names};
+    use crate::config::source::SOURCE_KEYS;
 
     fn check(word: &str, expected: Option<&str>) {
-        assert_eq!(nearest(word, names(SectionKind::Source)), expected, "{word}");
+        assert_eq!(nearest(word, SOURCE_KEYS.names()), expected, "{word}");
     }
 
     #[test]

@@ -1,16 +1,32 @@
 //! Values outside of the config file: `{ env = "…" }` and `{ file = "…" }`. Required for secrets, optional for URLs.
 
 use super::caller_folder::CallerFolder;
-use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+
+pub(super) static EXTERNAL_KEYS: SectionKeys = SectionKeys {
+    name: "external",
+    title: "`{ env = \"…\" }` or `{ file = \"…\" }`",
+    about: "A value from outside of the config file.",
+    keys: &[&[
+        key("env", ConfigValueType::Text, "none", "The environment variable with the value."),
+        key("file", ConfigValueType::Text, "none", "The file with the value; a trailing newline is removed."),
+        key(
+            "dir",
+            ConfigValueType::Text,
+            "none",
+            "A folder with a file for each caller, one secret per line; only for a source's secret, with key_id.",
+        ),
+    ]],
+};
 
 /// Maximum bytes of a file with a secret; a longer one is probably the wrong file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -133,7 +149,7 @@ impl ConfigResolver<'_> {
         if let Some(text) = node.text() {
             return Some(ConfigText { text: text.to_owned(), shown: None, at: node.at });
         }
-        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
+        let from = ConfigSection::new(node.table()?, &EXTERNAL_KEYS, node.at);
         let shown = match (from.text("env"), from.text("file")) {
             (Some(name), _) => format!("${name}"),
             (_, Some(path)) => format!("the content of {path}"),
@@ -152,7 +168,7 @@ impl ConfigResolver<'_> {
 
     /// A secret if it is available; a missing one is no problem.
     pub(super) fn secret_if_available(&self, node: &ConfigNode) -> Option<ConfigSecret> {
-        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
+        let from = ConfigSection::new(node.table()?, &EXTERNAL_KEYS, node.at);
         let bytes = match (from.text("env"), from.text("file")) {
             (Some(name), None) => (self.env)(name)?.into_bytes(),
             (None, Some(path)) => read(&self.base.join(path)).ok()?,
@@ -162,7 +178,7 @@ impl ConfigResolver<'_> {
     }
 
     fn fetch(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
-        let from = ConfigSection::new(node.table()?, SectionKind::External, node.at);
+        let from = ConfigSection::new(node.table()?, &EXTERNAL_KEYS, node.at);
         if let Some(dir) = from.node("dir") {
             self.diagnostics
                 .error(format!("`{what}` cannot be a folder here"))

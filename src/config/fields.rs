@@ -2,10 +2,10 @@
 
 use super::StreamPlan;
 use super::diagnostic;
-use super::keys::SectionKind;
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use crate::decide::filter::Filter;
 use crate::decide::github_kind;
@@ -14,6 +14,23 @@ use crate::decide::source::{DeliveryIdLocation, RequiredEventKind};
 use crate::decide::verify::VerificationScheme;
 use crate::store::is_event_column;
 use std::collections::HashMap;
+
+pub(super) static FIELD_KEYS: SectionKeys = SectionKeys {
+    name: "field",
+    title: "`fields.NAME = { … }`",
+    about: "A named value. A place alone is short for `{ at = \"…\" }`.",
+    keys: &[&[
+        key("at", ConfigValueType::Place, "required", "Where the value is."),
+        key("trim", ConfigValueType::Flag, "false", "Trims white space; a blank value counts as missing."),
+        key("after", ConfigValueType::Text, "nothing", "A prefix that the value must have; it is removed."),
+        key(
+            "default",
+            ConfigValueType::Text,
+            "none",
+            "The value to use if it is missing; in an identity also if it is blank.",
+        ),
+    ]],
+};
 
 /// Words with another meaning where field names are allowed.
 const RESERVED: [&str; 7] = ["delivery", "body", "exists", "in", "true", "false", "null"];
@@ -113,7 +130,7 @@ impl ConfigResolver<'_> {
         let ConfigValue::Table(table) = &entry.node.value else {
             return Field { name, at: self.place(&entry.node), trim: false, after: None, default: None };
         };
-        let section = ConfigSection::new(table, SectionKind::Field, entry.node.at);
+        let section = ConfigSection::new(table, &FIELD_KEYS, entry.node.at);
         if !section.has("at") {
             self.diagnostics
                 .error(format!("field `{}` does not say where it is", entry.key))

@@ -1,6 +1,10 @@
-//! The JSON Schema (draft 2020-12) of the config for editors, generated from the table of keys. `check` finds more.
+//! The JSON Schema (draft 2020-12) of the config for editors, generated from the tables of keys. `check` finds more.
 
-use super::keys::{ConfigKey, ConfigKeyAvailability, ConfigValueType, KEYS, SectionKind};
+use super::external_value::EXTERNAL_KEYS;
+use super::keys::{ConfigKey, ConfigValueType, SectionKeys, sections};
+use super::resolve::TOP_KEYS;
+use super::source::SOURCE_KEYS;
+use super::verify::VERIFY_KEYS;
 use serde_json::{Map, Value, json};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -8,44 +12,35 @@ const PLACE: &str = r"^(path|(body|header|query)\..+)$";
 
 /// The whole schema.
 pub fn schema() -> Value {
-    let mut defs = Map::new();
-    for key in KEYS.iter().filter(|key| key.since == ConfigKeyAvailability::Now && key.part != SectionKind::Top) {
-        defs.entry(name(key.part)).or_insert_with(|| object(key.part));
-    }
-    let mut root = object(SectionKind::Top);
+    let shown = sections().into_iter().filter(|section| **section != TOP_KEYS && section.writable().next().is_some());
+    let defs = shown.map(|section| (section.name.to_owned(), object(section))).collect();
+    let mut root = object(&TOP_KEYS);
     root["$schema"] = json!(DRAFT);
     root["title"] = json!("hookonce.toml");
     root["$defs"] = Value::Object(defs);
     root
 }
 
-fn name(part: SectionKind) -> String {
-    format!("{part:?}").to_lowercase()
-}
-
 /// A table with the keys of this part, and no others.
-fn object(part: SectionKind) -> Value {
-    let keys = || KEYS.iter().filter(move |key| key.part == part && key.since == ConfigKeyAvailability::Now);
-    let properties: Map<String, Value> = keys().map(|key| (key.name.to_owned(), property(key))).collect();
-    let required: Vec<_> = keys().filter(|key| is_required(key)).map(|key| key.name).collect();
+fn object(part: &'static SectionKeys) -> Value {
+    let properties: Map<String, Value> = part.writable().map(|key| (key.name.to_owned(), property(key))).collect();
+    let required: Vec<_> = part.writable().filter(|key| is_required(part, key)).map(|key| key.name).collect();
     let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
     if !required.is_empty() {
         object["required"] = json!(required);
     }
-    match part {
+    if *part == SOURCE_KEYS {
         // A preset sets `verify`.
-        SectionKind::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
-        SectionKind::External => {
-            object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
-        }
-        _ => {}
+        object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]);
+    } else if *part == EXTERNAL_KEYS {
+        object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
     }
     object
 }
 
 /// Whether a key is always required. A secret may also be beside `verify`, and `verify` in a preset.
-fn is_required(key: &ConfigKey) -> bool {
-    let elsewhere = matches!((key.part, key.name), (SectionKind::Verify, "secret") | (SectionKind::Source, "verify"));
+fn is_required(part: &SectionKeys, key: &ConfigKey) -> bool {
+    let elsewhere = [(&VERIFY_KEYS, "secret"), (&SOURCE_KEYS, "verify")].contains(&(part, key.name));
     key.default == "required" && !elsewhere
 }
 
@@ -56,8 +51,8 @@ fn property(key: &ConfigKey) -> Value {
     value
 }
 
-fn part(part: SectionKind) -> Value {
-    json!({ "$ref": format!("#/$defs/{}", name(part)) })
+fn part(part: &'static SectionKeys) -> Value {
+    json!({ "$ref": format!("#/$defs/{}", part.name) })
 }
 
 /// The schema of a value type; always an object, so that a description can be added.
@@ -76,15 +71,15 @@ fn takes(takes: ConfigValueType) -> Value {
         ConfigValueType::Address => written("^.+:[0-9]{1,5}$"),
         ConfigValueType::Word(words) => json!({ "enum": words }),
         ConfigValueType::Place => written(PLACE),
-        ConfigValueType::Open => any(&[text(), part(SectionKind::External)]),
-        ConfigValueType::Secret => any(&[part(SectionKind::External)]),
-        ConfigValueType::Secrets => any(&[part(SectionKind::External), list(part(SectionKind::External))]),
+        ConfigValueType::Open => any(&[text(), part(&EXTERNAL_KEYS)]),
+        ConfigValueType::Secret => any(&[part(&EXTERNAL_KEYS)]),
+        ConfigValueType::Secrets => any(&[part(&EXTERNAL_KEYS), list(part(&EXTERNAL_KEYS))]),
         ConfigValueType::Names | ConfigValueType::Texts => list(text()),
         ConfigValueType::Group => any(&[text(), list(text())]),
         ConfigValueType::Identities | ConfigValueType::Steps => list(any(&[text(), list(text())])),
         ConfigValueType::Env => any(&[list(text()), json!({ "type": "object", "additionalProperties": text() })]),
         ConfigValueType::Headers => {
-            json!({ "type": "object", "additionalProperties": any(&[text(), part(SectionKind::External)]) })
+            json!({ "type": "object", "additionalProperties": any(&[text(), part(&EXTERNAL_KEYS)]) })
         }
         ConfigValueType::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
         ConfigValueType::Table(of) => any(&[part(of)]),

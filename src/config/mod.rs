@@ -2,32 +2,29 @@
 //!
 //! ```text
 //! text ─raw─▶ tree with places ─validate─▶ known keys, right types ─resolve─▶ Config
-//!                                  keys.rs: the table of keys         ConfigError: place, text, hint
+//!                                  keys.rs: the tables of keys        ConfigError: place, text, hint
 //! ```
 
+mod action;
 pub(crate) mod caller_folder;
 pub(crate) mod describe;
 pub mod diagnostic;
 pub(crate) mod event_kinds;
 pub(crate) mod external_value;
 mod fields;
-mod forward;
 pub(crate) mod injection;
 pub mod json_schema;
 pub(crate) mod keys;
 pub(crate) mod node_addresses;
 mod once;
 pub mod presets;
-pub(crate) mod publish;
 mod raw;
 pub mod reference;
 mod resolve;
 mod route;
-mod run;
 mod section;
 pub(crate) mod snippet;
 mod source;
-mod sql;
 pub(crate) mod stream_source;
 pub(crate) mod units;
 pub(crate) mod validate;

@@ -2,8 +2,8 @@
 //! sources, so that an operator can inspect events while the config is broken.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind};
-use super::keys::SectionKind;
 use super::raw::{ConfigEntry, ConfigOrigin, ConfigSpan, ConfigTable};
+use super::resolve::TOP_KEYS;
 use super::resolve::{ADMIN, ConfigResolver};
 use super::section::ConfigSection;
 use super::{ConfigSecret, EnvLookup, StoreAddress, validate};
@@ -37,11 +37,10 @@ impl ConfigResolver<'_> {
     fn addresses(&mut self) -> Option<NodeAddresses> {
         let mut root: ConfigTable = self.tree()?;
         root.entries.retain(|entry: &ConfigEntry| matches!(&*entry.key, "store" | "admin"));
-        validate::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
-        let top =
-            ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
-        let admin = top.section("admin", SectionKind::Admin);
-        let tokens = admin.iter().flat_map(|admin| admin.sections("tokens", SectionKind::Token));
+        validate::check(&root, &TOP_KEYS, "the top level", &mut self.diagnostics);
+        let top = ConfigSection::new(&root, &TOP_KEYS, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
+        let admin = top.section("admin");
+        let tokens = admin.iter().flat_map(|admin| admin.sections("tokens"));
         let (all, some): (Vec<_>, Vec<_>) = tokens.partition(|entry| entry.text("may") == Some("all"));
         let first = admin.and_then(|admin| admin.node("token")).into_iter();
         let others = all.iter().chain(&some).filter_map(|entry| entry.node("token"));

@@ -1,16 +1,61 @@
 //! `once`: what makes two deliveries the same event (identities, `change`), and for how long.
 
 use super::fields::FieldScope;
-use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use super::{Provenance, SourceProvenance};
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
+
+pub(super) static ONCE_KEYS: SectionKeys = SectionKeys {
+    name: "once",
+    title: "`[source.NAME.once]`",
+    about: "What makes two deliveries the same event, and for how long.",
+    keys: &[&[
+        key(
+            "per",
+            ConfigValueType::Identities,
+            "[\"delivery\"], else [\"body\"]",
+            "A list of identities: a delivery is a duplicate if one of them matches.",
+        ),
+        key(
+            "equal_bodies",
+            ConfigValueType::Word(&["duplicate", "new"]),
+            "duplicate",
+            "What the same bytes under another delivery id are, if the signature does not cover the id.",
+        ),
+        key(
+            "change",
+            ConfigValueType::Table(&CHANGE_KEYS),
+            "none",
+            "A register per subject: the same change again is a duplicate.",
+        ),
+        key("keep", ConfigValueType::Duration, "30d", "How long an event is kept after its end."),
+        key("keep_body", ConfigValueType::Duration, "7d", "How long its body and receipt are kept after its end."),
+        key(
+            "keep_failures",
+            ConfigValueType::Flag,
+            "false: a repeat retries",
+            "Whether a failure is kept as a response, too: a repeat gets it again.",
+        ),
+    ]],
+};
+
+pub(super) static CHANGE_KEYS: SectionKeys = SectionKeys {
+    name: "change",
+    title: "`change = { … }`",
+    about: "A register per subject: the same change again is a duplicate.",
+    keys: &[&[
+        key("of", ConfigValueType::Names, "required", "The subject."),
+        key("to", ConfigValueType::Names, "required", "What it is changed to."),
+        key("order", ConfigValueType::Name, "the order of arrival", "The sender's order: an integer or a time."),
+    ]],
+};
 
 const KEEP: Duration = Duration::from_hours(30 * 24);
 const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
@@ -63,7 +108,7 @@ impl ConfigResolver<'_> {
         names: &FieldScope<'_>,
         delivery: Option<&DeliveryIdLocation>,
     ) -> (DeduplicationPolicy, SourceProvenance) {
-        let section = source.section("once", SectionKind::Once);
+        let section = source.section("once");
         let key = |name: &str| section.and_then(|s| s.node(name));
         let from = |name: &str| key(name).map_or(Provenance::Default, |node| provenance(node.at));
         let change = section.and_then(|s| self.change(&s, names));
@@ -275,7 +320,7 @@ impl ConfigResolver<'_> {
     }
 
     fn change(&mut self, once: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<ChangeRule> {
-        let section = once.section("change", SectionKind::Change)?;
+        let section = once.section("change")?;
         let mut side = |key: &str| {
             let what = format!("change.{key}");
             match section.node(key) {

@@ -58,7 +58,7 @@ fn over(below: ConfigTable, above: &ConfigTable) -> ConfigTable {
 mod tests {
     use super::*;
     use crate::config::diagnostic::DiagnosticCollector;
-    use crate::config::keys::SectionKind;
+    use crate::config::source::SOURCE_KEYS;
     use crate::config::validate;
 
     #[test]
@@ -67,7 +67,7 @@ mod tests {
             let (table, errors) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
             assert_eq!(errors, []);
             let mut found = DiagnosticCollector::default();
-            validate::check(&table, SectionKind::Source, "preset", &mut found);
+            validate::check(&table, &SOURCE_KEYS, "preset", &mut found);
             assert!(!found.has_errors(), "{found:?}");
         }
     }

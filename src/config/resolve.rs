@@ -1,13 +1,14 @@
 //! Resolves the parsed file into a [`Config`]. Continues after an error, so that all are found at once.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
-use super::keys::SectionKind;
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
+use super::source::SOURCE_KEYS;
 use super::{
     AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, LogFormat, MigrationMode,
-    SecretRequirement, StateFolder, StoreAddress, presets, sql, validate,
+    SecretRequirement, StateFolder, StoreAddress, presets, validate,
 };
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::sql_template::SqlDialect;
@@ -15,6 +16,84 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+
+pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
+    name: "top",
+    title: "The top level",
+    about: "Outside of every table.",
+    keys: &[&[
+        key("listen", ConfigValueType::Address, "127.0.0.1:3142", "The address for webhooks."),
+        key(
+            "store",
+            ConfigValueType::Open,
+            "sqlite:hookonce.db",
+            "The store: memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST.",
+        ),
+        key(
+            "migrate",
+            ConfigValueType::Word(&["auto", "manual"]),
+            "auto",
+            "Who migrates an outdated schema: a node when it starts, or an operator with `hookonce migrate up`.",
+        ),
+        key(
+            "state",
+            ConfigValueType::Text,
+            "$STATE_DIRECTORY, else /var/lib/hookonce",
+            "The folder for what this machine knows about a PostgreSQL or Redis store, to detect lost data after a restart.",
+        ),
+        key(
+            "log",
+            ConfigValueType::Word(&["text", "json"]),
+            "text",
+            "How `serve` writes its log, unless `--log` or HOOKONCE_LOG says so; json is one object per line.",
+        ),
+        key(
+            "admin",
+            ConfigValueType::Table(&ADMIN_KEYS),
+            "loopback, no token",
+            "The admin port: API, metrics, dashboard.",
+        ),
+        key("source", ConfigValueType::Named(&SOURCE_KEYS), "required", "The senders, each under a name."),
+    ]],
+};
+
+pub(super) static ADMIN_KEYS: SectionKeys = SectionKeys {
+    name: "admin",
+    title: "`[admin]`",
+    about: "The admin port: API, metrics, dashboard.",
+    keys: &[&[
+        key("listen", ConfigValueType::Address, "127.0.0.1:3143", "The address of the admin port."),
+        key(
+            "token",
+            ConfigValueType::Secret,
+            "none",
+            "A bearer token with all permissions; required unless the port listens on loopback.",
+        ),
+        key("tokens", ConfigValueType::Tables(&TOKEN_KEYS), "none", "More tokens, each with its permission."),
+        key(
+            "peers",
+            ConfigValueType::Texts,
+            "none",
+            "Admin ports of other nodes, such as \"http://10.0.0.2:3143\": their rejected deliveries are shown here, too.",
+        ),
+        key(
+            "peer_token",
+            ConfigValueType::Secret,
+            "none",
+            "The bearer token for the peers; permission to read is enough.",
+        ),
+    ]],
+};
+
+pub(super) static TOKEN_KEYS: SectionKeys = SectionKeys {
+    name: "token",
+    title: "`tokens = [{ … }]`",
+    about: "An entry of `admin.tokens`.",
+    keys: &[&[
+        key("token", ConfigValueType::Secret, "required", "The bearer token."),
+        key("may", ConfigValueType::Word(&["read", "forget", "all"]), "read", "The token's permission."),
+    ]],
+};
 
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3142);
 pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
@@ -116,12 +195,11 @@ impl<'a> ConfigResolver<'a> {
 
     fn config(&mut self) -> Option<Config> {
         let root = self.tree()?;
-        validate::check(&root, SectionKind::Top, "the top level", &mut self.diagnostics);
-        let top =
-            ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
+        validate::check(&root, &TOP_KEYS, "the top level", &mut self.diagnostics);
+        let top = ConfigSection::new(&root, &TOP_KEYS, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);
         let store = self.store(&top);
-        self.dialect = sql::dialect(&store);
+        self.dialect = store.sql_dialect();
         let admin = self.admin(&top, listen);
         let mut config = Config {
             listen,
@@ -228,7 +306,7 @@ impl<'a> ConfigResolver<'a> {
     }
 
     fn admin(&mut self, top: &ConfigSection<'_>, listen: SocketAddr) -> AdminConfig {
-        let Some(section) = top.section("admin", SectionKind::Admin) else {
+        let Some(section) = top.section("admin") else {
             self.check_ports_differ(listen, ADMIN, top.place("listen"));
             return AdminConfig { listen: ADMIN, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
         };
@@ -239,7 +317,7 @@ impl<'a> ConfigResolver<'a> {
         if let Some(secret) = section.node("token").and_then(|node| self.secret("token", node)) {
             tokens.push(AdminToken { secret, may: AdminPermission::All });
         }
-        for entry in section.sections("tokens", SectionKind::Token) {
+        for entry in section.sections("tokens") {
             let may = match entry.text("may") {
                 Some("all") => AdminPermission::All,
                 Some("forget") => AdminPermission::Forget,
@@ -256,7 +334,7 @@ impl<'a> ConfigResolver<'a> {
             }
         }
         self.tokens_differ(&tokens, &section);
-        let any = section.has("token") || !section.sections("tokens", SectionKind::Token).is_empty();
+        let any = section.has("token") || !section.sections("tokens").is_empty();
         if !own.ip().is_loopback() && !any {
             self.diagnostics
                 .error("the admin port can be reached from outside and has no token")

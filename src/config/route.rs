@@ -1,12 +1,13 @@
 //! `route`: its filter, its group, and how its events are handled.
 
+use super::action;
 use super::fields::FieldScope;
-use super::keys::SectionKind;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::plan::ActionPlan;
 use crate::action::plan::PublishMode;
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::event::Retrier;
 use crate::decide::limits;
 use crate::decide::retry::{self, RetryPolicy};
@@ -17,6 +18,77 @@ use crate::decide::source::{
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use std::thread::available_parallelism;
+
+pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
+    name: "route",
+    title: "`[[source.NAME.route]]`",
+    about: "Where events go. The first route that lets a delivery through wins.",
+    keys: &[
+        &[
+            key("name", ConfigValueType::Text, "\"1\", \"2\", … by position", "The route's name."),
+            key("when", ConfigValueType::Expression, "always", "Which events take this route."),
+            key(
+                "group",
+                ConfigValueType::Group,
+                "change.of, else none",
+                "Events that must not overlap: fields, or one fixed name.",
+            ),
+            key("retry", ConfigValueType::Table(&RETRY_KEYS), "see its keys", "When a failed attempt is retried."),
+            key(
+                "in_doubt",
+                ConfigValueType::Word(&["retry", "hold"]),
+                "retry",
+                "What to do when an attempt may have acted.",
+            ),
+            key(
+                "redelivery",
+                ConfigValueType::Word(&["retry", "ignore", "again"]),
+                "again for publish of GitHub's deliveries to a stream, else retry",
+                "What a repeat of an ended event does.",
+            ),
+            key(
+                "rearm_after",
+                ConfigValueType::Duration,
+                "60s; 0s with respond = \"done\"; 60s for again",
+                "How long an event is dead before another delivery revives it (one of the same id: 5s); with again, how long ago it was published.",
+            ),
+            key(
+                "lease",
+                ConfigValueType::Duration,
+                "30s",
+                "How long a node may act alone on an event before it must renew its lease.",
+            ),
+            key(
+                "at_once",
+                ConfigValueType::Count,
+                "2 × cores for run, else 64",
+                "Maximum concurrent attempts on one node.",
+            ),
+        ],
+        &action::ROUTE_KEYS,
+    ],
+};
+
+pub(super) static RETRY_KEYS: SectionKeys = SectionKeys {
+    name: "retry",
+    title: "`retry = { … }`",
+    about: "When a failed attempt is retried. Each wait is random, up to its length.",
+    keys: &[&[
+        key(
+            "attempts",
+            ConfigValueType::Count,
+            "1 for run and with respond = \"done\", else 5",
+            "Maximum attempts that fail or time out. Attempts lost to a crash are counted separately.",
+        ),
+        key(
+            "first",
+            ConfigValueType::Duration,
+            "10s",
+            "Maximum wait before the second attempt; it doubles for each further one.",
+        ),
+        key("longest", ConfigValueType::Duration, "1h", "Maximum wait before any attempt."),
+    ]],
+};
 
 /// Default attempts if nothing else retries.
 const ATTEMPTS: u32 = 5;
@@ -52,7 +124,7 @@ impl ConfigResolver<'_> {
             Some(ActionPlan::Forward(receivers)) => Fanout::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
         };
         let own = if runs { 1 } else { ATTEMPTS };
-        let attempts = section.section("retry", SectionKind::Retry).and_then(|retry| retry.count("attempts"));
+        let attempts = section.section("retry").and_then(|retry| retry.count("attempts"));
         let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
         let route = Route {
             name: self.route_name(number, section).into(),
@@ -144,7 +216,7 @@ impl ConfigResolver<'_> {
     }
 
     fn retry(&mut self, section: &ConfigSection<'_>, attempts: u32) -> RetryPolicy {
-        let inner = section.section("retry", SectionKind::Retry);
+        let inner = section.section("retry");
         let duration = |key: &str| inner.and_then(|s| s.duration(key));
         let first = duration("first").unwrap_or_else(|| FIRST.min(duration("longest").unwrap_or(FIRST)));
         let longest = duration("longest").unwrap_or(LONGEST.max(first));

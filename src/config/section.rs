@@ -1,6 +1,6 @@
 //! A typed view of one table of the file. Values of the wrong type count as absent: validation has reported them.
 
-use super::keys::{self, SectionKind};
+use super::keys::SectionKeys;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable, ConfigValue};
 use super::units;
 use crate::decide::suggest::nearest;
@@ -11,19 +11,19 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy)]
 pub(super) struct ConfigSection<'a> {
     table: &'a ConfigTable,
-    part: SectionKind,
+    part: &'static SectionKeys,
     /// The place to report when a key is missing.
     pub(super) at: ConfigSpan,
 }
 
 impl<'a> ConfigSection<'a> {
-    pub(super) fn new(table: &'a ConfigTable, part: SectionKind, at: ConfigSpan) -> Self {
+    pub(super) fn new(table: &'a ConfigTable, part: &'static SectionKeys, at: ConfigSpan) -> Self {
         Self { table, part, at }
     }
 
     /// The value of a key, of any type.
     pub(super) fn node(&self, key: &str) -> Option<&'a ConfigNode> {
-        debug_assert!(keys::find(self.part, key).is_some(), "`{key}` is not in the table of keys");
+        debug_assert!(self.part.find(key).is_some(), "`{key}` is not in the table of keys");
         self.table.get(key)
     }
 
@@ -34,10 +34,9 @@ impl<'a> ConfigSection<'a> {
 
     /// Whether a key is absent because it is misspelt, which validation has reported.
     pub(super) fn misspells(&self, key: &str) -> bool {
-        let known = keys::names(self.part);
-        let is_typo = |written: &str| {
-            keys::find(self.part, written).is_none() && nearest(written, known.iter().copied()) == Some(key)
-        };
+        let known = self.part.names();
+        let is_typo =
+            |written: &str| self.part.find(written).is_none() && nearest(written, known.iter().copied()) == Some(key);
         !self.has(key) && self.table.entries.iter().any(|entry| is_typo(&entry.key))
     }
 
@@ -80,19 +79,25 @@ impl<'a> ConfigSection<'a> {
         units::address(self.text(key)?).ok()
     }
 
+    fn part_of(&self, key: &str) -> &'static SectionKeys {
+        self.part.find(key).and_then(|key| key.takes.section()).expect("such a key takes a table")
+    }
+
     /// A nested table.
-    pub(super) fn section(&self, key: &str, part: SectionKind) -> Option<ConfigSection<'a>> {
+    pub(super) fn section(&self, key: &str) -> Option<ConfigSection<'a>> {
+        let part = self.part_of(key);
         let node = self.node(key)?;
         node.table().map(|table| ConfigSection::new(table, part, narrow(node, self.key_place(key))))
     }
 
     /// Nested tables: one, or a list of them.
-    pub(super) fn sections(&self, key: &str, part: SectionKind) -> Vec<ConfigSection<'a>> {
+    pub(super) fn sections(&self, key: &str) -> Vec<ConfigSection<'a>> {
+        let part = self.part_of(key);
         match self.node(key) {
             Some(ConfigNode { value: ConfigValue::List(list), .. }) => {
                 list.iter().filter_map(|n| n.table().map(|table| ConfigSection::new(table, part, n.at))).collect()
             }
-            Some(_) => self.section(key, part).into_iter().collect(),
+            Some(_) => self.section(key).into_iter().collect(),
             None => Vec::new(),
         }
     }

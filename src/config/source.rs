@@ -2,15 +2,20 @@
 
 use super::diagnostic;
 use super::event_kinds::{kind_use, reaches_action};
+use super::fields::FIELD_KEYS;
 use super::fields::FieldScope;
-use super::keys::SectionKind;
+use super::once::ONCE_KEYS;
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, UnreadParts};
+use super::route::ROUTE_KEYS;
 use super::section::ConfigSection;
+use super::stream_source::FROM_KEYS;
 use super::units::size_text;
+use super::verify::{SCHEMES, VERIFY_KEYS};
 use super::{Provenance, SourceProvenance, StreamPlan, presets};
 use crate::action::plan::ActionPlan;
+use crate::config::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use crate::decide::field::{FieldIndex, FieldLocation, FieldSet};
 use crate::decide::identity::idempotency_key;
 use crate::decide::limits;
@@ -20,6 +25,102 @@ use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
+    name: "source",
+    title: "`[source.NAME]`",
+    about: "A sender. NAME consists of lower-case letters, digits, `_` and `-`.",
+    keys: &[&[
+        key(
+            "preset",
+            ConfigValueType::Text,
+            "none",
+            "Built-in settings for a known sender; keys beside it replace them.",
+        ),
+        key("path", ConfigValueType::Text, "/in/<source name>", "The path webhooks arrive on."),
+        key(
+            "from",
+            ConfigValueType::Table(&FROM_KEYS),
+            "none",
+            "Reads deliveries from a NATS stream instead of receiving them on a path.",
+        ),
+        key(
+            "verify",
+            ConfigValueType::WordOr(SCHEMES, &VERIFY_KEYS),
+            "required",
+            "How deliveries are verified; \"none\" must be set explicitly.",
+        ),
+        key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
+        key(
+            "key_id",
+            ConfigValueType::Name,
+            "none",
+            "The field that names the caller, if secret = { dir = … } has a file for each caller.",
+        ),
+        key(
+            "scope",
+            ConfigValueType::Text,
+            "the source's name",
+            "The namespace of keys: set it to the old name after renaming a source.",
+        ),
+        key("delivery", ConfigValueType::Place, "depends on the scheme", "Where the sender's delivery id is."),
+        key("signed", ConfigValueType::Flag, "depends on the scheme", "Whether the signature covers the delivery id."),
+        key("require", ConfigValueType::Expression, "none", "If false, the delivery is refused with 403."),
+        key("when", ConfigValueType::Expression, "always", "If false, the delivery is ignored and nothing is stored."),
+        key(
+            "respond",
+            ConfigValueType::Word(&["accepted", "done"]),
+            "accepted",
+            "When the sender gets its response: once the event is stored, or once it is done.",
+        ),
+        key(
+            "respond_within",
+            ConfigValueType::Duration,
+            "8s",
+            "With respond = \"done\": how long the sender waits before it gets 202.",
+        ),
+        key(
+            "mark_duplicates",
+            ConfigValueType::Flag,
+            "false",
+            "Sets isDuplicate: true in a JSON object that is returned again to a duplicate.",
+        ),
+        key("body_max", ConfigValueType::Size, "25MB", "Maximum size of a body."),
+        key("fields", ConfigValueType::Places(&FIELD_KEYS), "none", "Named values inside a delivery."),
+        key(
+            "kinds",
+            ConfigValueType::Members,
+            "the built-in kinds",
+            "Kinds of GitHub events that are not built in, or look different: a member that every body of the kind has.",
+        ),
+        key(
+            "once",
+            ConfigValueType::Table(&ONCE_KEYS),
+            "per delivery id, else per body",
+            "What makes two deliveries the same event.",
+        ),
+        key(
+            "route",
+            ConfigValueType::Tables(&ROUTE_KEYS),
+            "one that only records",
+            "Where events go; the first that matches wins.",
+        ),
+        in_preset("imported", ConfigValueType::Names, "The fields that identify an imported change."),
+        in_preset("api", ConfigValueType::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
+        in_preset("kind", ConfigValueType::Table(&KIND_KEYS), "The kind of event this preset is for."),
+    ]],
+};
+
+pub(super) static KIND_KEYS: SectionKeys = SectionKeys {
+    name: "kind",
+    title: "`kind = { … }`",
+    about: "The kind of event that a preset is for.",
+    keys: &[&[
+        in_preset("header", ConfigValueType::Text, "The header that names the kind."),
+        in_preset("is", ConfigValueType::Text, "The kind that counts."),
+        in_preset("shape", ConfigValueType::Place, "What a body of that kind has."),
+    ]],
+};
 
 const RESPOND_WITHIN: Duration = Duration::from_secs(8);
 /// Paths that the node serves itself.
@@ -44,7 +145,7 @@ impl ConfigResolver<'_> {
     pub(super) fn source(&mut self, name: &str, at: ConfigSpan, written: &ConfigTable) -> ResolvedSource {
         self.source_name(name, at);
         let (table, preset) = self.with_preset(written, at);
-        let section = ConfigSection::new(&table, SectionKind::Source, at);
+        let section = ConfigSection::new(&table, &SOURCE_KEYS, at);
         self.unread = unread_parts(&section, preset);
         let stream = self.from(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
@@ -73,7 +174,7 @@ impl ConfigResolver<'_> {
         let mut routes: Vec<Arc<Route>> = Vec::new();
         let mut plans = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
-        for (i, inner) in section.sections("route", SectionKind::Route).into_iter().enumerate() {
+        for (i, inner) in section.sections("route").into_iter().enumerate() {
             let (route, plan) = self.route(i + 1, &inner, &names, &once, respond);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
                 self.diagnostics
@@ -155,8 +256,7 @@ impl ConfigResolver<'_> {
     }
 
     fn kind(&mut self, section: &ConfigSection<'_>) -> Option<RequiredEventKind> {
-        let kind =
-            section.section("kind", SectionKind::Kind).filter(|kind| provenance(kind.at) == Provenance::Preset)?;
+        let kind = section.section("kind").filter(|kind| provenance(kind.at) == Provenance::Preset)?;
         let shape = match self.place(kind.node("shape")?) {
             FieldLocation::Body(path) => path,
             _ => Vec::new(),
@@ -285,7 +385,7 @@ impl ConfigResolver<'_> {
         if respond != ResponseMode::Accepted {
             return;
         }
-        let once = section.section("once", SectionKind::Once);
+        let once = section.section("once");
         let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
         let keeps = once.filter(|once| once.has("keep_failures"));
         let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));

@@ -1,16 +1,56 @@
 //! `from`: a stream that a source reads its deliveries from.
 
 use super::StoreAddress;
-use super::keys::SectionKind;
+use super::action;
+use super::action::publish::ENVELOPES;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::plan::NatsServer;
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::field::FieldLocation;
 use crate::decide::source::{DeliveryIdLocation, StreamBinding};
 use crate::decide::verify::VerificationScheme;
 use std::sync::Arc;
+
+pub(super) static FROM_KEYS: SectionKeys = SectionKeys {
+    name: "from",
+    title: "`from = { … }`",
+    about: "A NATS stream that deliveries are read from.",
+    keys: &[
+        &action::publish::SERVER_KEYS,
+        &[
+            key("stream", ConfigValueType::Text, "required", "The stream."),
+            key("consumer", ConfigValueType::Text, "hookonce", "The durable consumer that all nodes share."),
+            key(
+                "ack",
+                ConfigValueType::Word(&["claimed", "done"]),
+                "claimed",
+                "When a message is acknowledged: when its event is stored, or when it has ended. `memory:` needs \"done\".",
+            ),
+            key(
+                "create",
+                ConfigValueType::Flag,
+                "false",
+                "Whether to create a missing consumer, and with `subjects` a missing stream.",
+            ),
+            key(
+                "subjects",
+                ConfigValueType::Texts,
+                "all of the stream",
+                "The subjects to read, and those of a created stream.",
+            ),
+            key("replicas", ConfigValueType::Count, "1", "Replicas of a created stream, at most 5."),
+            key(
+                "envelope",
+                ConfigValueType::Word(ENVELOPES),
+                "none",
+                "The format in which a message carries its delivery.",
+            ),
+        ],
+    ],
+};
 
 const CONSUMER: &str = "hookonce";
 /// Maximum replicas that NATS allows.
@@ -66,7 +106,7 @@ impl StreamPlan {
 
 impl ConfigResolver<'_> {
     pub(super) fn from(&mut self, source: &ConfigSection<'_>) -> Option<StreamPlan> {
-        let section = source.section("from", SectionKind::From)?;
+        let section = source.section("from")?;
         for (key, why) in [
             ("path", "a stream has no path"),
             ("respond", "a stream expects no response; `from.ack` decides when a message is acknowledged"),
@@ -115,7 +155,7 @@ impl ConfigResolver<'_> {
             create: section.flag("create").unwrap_or_default(),
             subjects: subjects.iter().filter_map(ConfigNode::text).map(str::to_owned).collect(),
             replicas: self.replicas(&section).unwrap_or(1),
-            envelope: crate::config::publish::envelope(&section),
+            envelope: action::publish::envelope(&section),
         })
     }
 

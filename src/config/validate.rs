@@ -3,14 +3,17 @@
 
 use super::diagnostic;
 use super::diagnostic::DiagnosticCollector;
-use super::keys::{self, ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKind};
+use super::external_value::EXTERNAL_KEYS;
+use super::keys::{ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKeys};
 use super::raw::{ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
+use super::resolve::{ADMIN_KEYS, TOP_KEYS};
+use super::route::ROUTE_KEYS;
 use super::units;
 
 /// Validates a table and everything in it. `within` is the table in words: "source `ghcr`".
-pub(super) fn check(table: &ConfigTable, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
+pub(super) fn check(table: &ConfigTable, part: &'static SectionKeys, within: &str, found: &mut DiagnosticCollector) {
     for entry in &table.entries {
-        match keys::find(part, &entry.key) {
+        match part.find(&entry.key) {
             None => unknown(entry, part, within, found),
             Some(key) if key.since == ConfigKeyAvailability::Preset && entry.key_at.origin == ConfigOrigin::Config => {
                 found
@@ -23,11 +26,11 @@ pub(super) fn check(table: &ConfigTable, part: SectionKind, within: &str, found:
     }
 }
 
-fn unknown(entry: &ConfigEntry, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
-    let known = keys::names(part);
+fn unknown(entry: &ConfigEntry, part: &'static SectionKeys, within: &str, found: &mut DiagnosticCollector) {
+    let known = part.names();
     let meant = crate::decide::suggest::nearest(&entry.key, known.iter().copied());
     let secret = meant
-        .and_then(|name| keys::find(part, name))
+        .and_then(|name| part.find(name))
         .is_some_and(|key| matches!(key.takes, ConfigValueType::Secret | ConfigValueType::Secrets));
     if secret {
         conceal(&entry.node, found);
@@ -36,7 +39,7 @@ fn unknown(entry: &ConfigEntry, part: SectionKind, within: &str, found: &mut Dia
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("keys here: {}", known.join(", ")),
     };
-    let within = if part == SectionKind::Top { "at the top level".to_owned() } else { format!("in {within}") };
+    let within = if *part == TOP_KEYS { "at the top level".to_owned() } else { format!("in {within}") };
     found.error(format!("unknown key `{}` {within}", entry.key)).at(entry.key_at, "").hint(hint);
 }
 
@@ -92,16 +95,16 @@ fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut Diagno
         (ConfigValueType::Headers, ConfigValue::Table(table)) => {
             for entry in &table.entries {
                 if let Some(table) = entry.node.table() {
-                    check(table, SectionKind::External, &format!("`{}`", entry.key), found);
+                    check(table, &EXTERNAL_KEYS, &format!("`{}`", entry.key), found);
                 }
             }
         }
         (ConfigValueType::Open | ConfigValueType::Secret | ConfigValueType::Secrets, ConfigValue::Table(table)) => {
-            check(table, SectionKind::External, &format!("`{}`", key.name), found);
+            check(table, &EXTERNAL_KEYS, &format!("`{}`", key.name), found);
         }
         (ConfigValueType::Secrets, ConfigValue::List(list)) => {
             for table in list.iter().filter_map(ConfigNode::table) {
-                check(table, SectionKind::External, &format!("`{}`", key.name), found);
+                check(table, &EXTERNAL_KEYS, &format!("`{}`", key.name), found);
             }
         }
         (takes, ConfigValue::Text(text)) => check_text(key.name, takes, text, node.at, found),
@@ -134,10 +137,10 @@ fn wrong_entry(takes: ConfigValueType, node: &ConfigNode) -> &ConfigNode {
     }
 }
 
-fn inner(name: &str, part: SectionKind, within: &str) -> String {
+fn inner(name: &str, part: &'static SectionKeys, within: &str) -> String {
     match part {
-        SectionKind::Admin => "`admin`".to_owned(),
-        SectionKind::Route => format!("a route of {within}"),
+        part if *part == ADMIN_KEYS => "`admin`".to_owned(),
+        part if *part == ROUTE_KEYS => format!("a route of {within}"),
         _ => format!("`{name}`"),
     }
 }

@@ -2,11 +2,11 @@
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
-use super::keys::{self, SectionKind};
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+use crate::config::keys::{ConfigValueType, SectionKeys, key, one_of};
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::time::Duration;
 use crate::decide::verify::{
@@ -15,6 +15,29 @@ use crate::decide::verify::{
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
+    name: "verify",
+    title: "`verify = { … }`",
+    about: "How deliveries are verified.",
+    keys: &[&[
+        key("scheme", ConfigValueType::Word(SCHEMES), "required", "How the sender signs."),
+        key(
+            "of",
+            ConfigValueType::Word(CARRIED),
+            "required for carried",
+            "The scheme of the signature that messages carry.",
+        ),
+        key("secret", ConfigValueType::Secrets, "required", "The secret, or a list of them while rotating."),
+        key("header", ConfigValueType::Text, "required for hmac", "The header with the signature."),
+        key("prefix", ConfigValueType::Text, "nothing", "The prefix of the signature."),
+        key("hash", ConfigValueType::Word(&["sha1", "sha256", "sha512"]), "sha256", "The hash of the HMAC."),
+        key("encoding", ConfigValueType::Word(&["hex", "base64"]), "hex", "The encoding of the signature."),
+        key("over", ConfigValueType::Text, "{body}", "The signed content, made of {id}, {timestamp} and {body}."),
+        key("timestamp", ConfigValueType::Place, "none", "Where the sender's time is."),
+        key("tolerance", ConfigValueType::Duration, "5m", "Maximum difference between the sender's time and ours."),
+    ]],
+};
 
 /// The words of `scheme`.
 pub(super) const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
@@ -201,12 +224,12 @@ impl ConfigResolver<'_> {
         if let Some(scheme) = node.text() {
             return Some(VerifySettings { scheme, carried: false, at: node.at, keys: None });
         }
-        let keys = source.section("verify", SectionKind::Verify)?;
+        let keys = source.section("verify")?;
         if !keys.has("scheme") {
             self.diagnostics
                 .error("`verify` has no `scheme`")
                 .unless(keys.misspells("scheme"))
-                .at(node.at, format!("expected {}", keys::one_of(SCHEMES)));
+                .at(node.at, format!("expected {}", one_of(SCHEMES)));
         }
         Some(VerifySettings {
             scheme: keys.text("scheme")?,
@@ -226,7 +249,7 @@ impl ConfigResolver<'_> {
             _ => &["scheme", "secret"],
         };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
-            if keys::find(SectionKind::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
+            if VERIFY_KEYS.find(&entry.key).is_some() && !own.contains(&entry.key.as_str()) {
                 self.diagnostics
                     .error(format!("`{}` has no meaning for scheme `{}`", entry.key, written.scheme))
                     .at(entry.key_at, "")

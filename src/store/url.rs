@@ -1,5 +1,6 @@
 //! The URL of a store: `memory:`, `sqlite:PATH`, `postgres://…`, `redis://…`.
 
+use crate::decide::sql_template::SqlDialect;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,15 @@ impl StoreUrl {
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
             | "valkeys+sentinel" => server().map(Self::Redis),
             _ => Err(StoreUrlError),
+        }
+    }
+
+    /// The SQL dialect that statements in its transactions have; `None` if it runs none.
+    pub fn sql_dialect(&self) -> Option<SqlDialect> {
+        match self {
+            Self::Sqlite(_) => Some(SqlDialect::Sqlite),
+            Self::Postgres(_) => Some(SqlDialect::Postgres),
+            Self::Memory | Self::Redis(_) => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tables of commands that are refused, and of commands that stay legal.
 
+use crate::config::action::references;
 use crate::config::injection::*;
-use crate::config::run::references;
 use proptest::prelude::*;
 
 fn argv<'a>(words: &[&'a str]) -> Vec<ArgumentTemplate<'a>> {

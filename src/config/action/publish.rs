@@ -1,12 +1,13 @@
 //! NATS servers with their credentials, and `publish`.
 
-use super::external_value::UNKNOWN_URL;
-use super::fields::FieldScope;
-use super::raw::{ConfigNode, ConfigValue};
-use super::resolve::ConfigResolver;
-use super::section::ConfigSection;
 use crate::action::plan::{FieldTemplate, FieldTemplatePart};
 use crate::action::plan::{NatsCredentials, NatsServer, PublishMode, PublishPlan, is_token};
+use crate::config::external_value::UNKNOWN_URL;
+use crate::config::fields::FieldScope;
+use crate::config::keys::{ConfigKey, ConfigValueType, SectionKeys, key};
+use crate::config::raw::{ConfigNode, ConfigValue};
+use crate::config::resolve::ConfigResolver;
+use crate::config::section::ConfigSection;
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::field::FieldLocation;
 use crate::decide::source::ResponseMode;
@@ -14,10 +15,55 @@ use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
 use std::path::PathBuf;
 
+/// How a message carries a delivery.
+pub(crate) const ENVELOPES: &[&str] = &["none", "patchwork"];
+
+/// The keys of a server and its credentials.
+pub(crate) static SERVER_KEYS: [ConfigKey; 8] = [
+    key(
+        "nats",
+        ConfigValueType::Open,
+        "required",
+        "The server: nats://HOST:4222 or tls://…; separate several with commas.",
+    ),
+    key("creds", ConfigValueType::Secret, "none", "Credentials: the content of a .creds file."),
+    key("nkey", ConfigValueType::Secret, "none", "Credentials: the seed of an nkey."),
+    key("token", ConfigValueType::Secret, "none", "Credentials: a token."),
+    key("user", ConfigValueType::Open, "none", "Credentials: a user, with `password`."),
+    key("password", ConfigValueType::Secret, "none", "The user's password."),
+    key("ca", ConfigValueType::Text, "the system's certificates", "File with the CA certificates to trust."),
+    key("client", ConfigValueType::Texts, "none", "Files with the TLS client certificate and its key."),
+];
+
+pub(super) static PUBLISH_KEYS: SectionKeys = SectionKeys {
+    name: "publish",
+    title: "`publish = { … }`",
+    about: "A NATS subject to publish deliveries to.",
+    keys: &[
+        &SERVER_KEYS,
+        &[
+            key("subject", ConfigValueType::Text, "required", "The subject; {field} is one token of it."),
+            key("timeout", ConfigValueType::Duration, "5s", "How long to wait for the stream's acknowledgement."),
+            key(
+                "envelope",
+                ConfigValueType::Word(ENVELOPES),
+                "none",
+                "The format in which the message carries the delivery.",
+            ),
+            key(
+                "core",
+                ConfigValueType::Flag,
+                "false",
+                "Publish without JetStream: at-most-once, lost if nobody is subscribed.",
+            ),
+        ],
+    ],
+};
+
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The envelope format of messages.
-pub(super) fn envelope(section: &ConfigSection<'_>) -> EnvelopeFormat {
+pub(crate) fn envelope(section: &ConfigSection<'_>) -> EnvelopeFormat {
     if section.text("envelope") == Some("patchwork") { EnvelopeFormat::Patchwork } else { EnvelopeFormat::Raw }
 }
 
@@ -35,7 +81,7 @@ fn wrong(urls: &str) -> Option<String> {
 }
 
 impl ConfigResolver<'_> {
-    pub(super) fn nats_server(&mut self, section: &ConfigSection<'_>) -> Option<NatsServer> {
+    pub(crate) fn nats_server(&mut self, section: &ConfigSection<'_>) -> Option<NatsServer> {
         let who = self.who(section);
         let ca = section.node("ca").and_then(|node| self.existing("ca", node));
         let certificate = self.certificate(section);
@@ -148,7 +194,7 @@ impl ConfigResolver<'_> {
         None
     }
 
-    pub(super) fn publish(
+    pub(crate) fn publish(
         &mut self,
         section: &ConfigSection<'_>,
         names: &FieldScope<'_>,

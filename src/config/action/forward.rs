@@ -1,19 +1,78 @@
 //! Receivers: their URLs, the headers they are sent, and which headers of their response are kept.
 
-use super::fields::FieldScope;
-use super::keys::SectionKind;
-use super::raw::{ConfigEntry, ConfigNode, ConfigSpan};
-use super::resolve::ConfigResolver;
-use super::run::references;
-use super::section::ConfigSection;
+use super::references;
 use crate::action::forward::ip_filter::{IpRange, check_address};
 use crate::action::forward::url_template;
 use crate::action::plan::{FieldTemplate, FieldTemplatePart, Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
+use crate::config::fields::FieldScope;
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
+use crate::config::raw::{ConfigEntry, ConfigNode, ConfigSpan};
+use crate::config::resolve::ConfigResolver;
+use crate::config::section::ConfigSection;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
 use crate::decide::verify::{VerificationScheme, is_standard_header};
 use std::net::{IpAddr, Ipv4Addr};
+
+pub(super) static FORWARD_KEYS: SectionKeys = SectionKeys {
+    name: "forward",
+    title: "`forward = { … }`",
+    about: "A receiver to forward deliveries to, or a list: one event for each. See docs/forward.md.",
+    keys: &[&[
+        key(
+            "url",
+            ConfigValueType::Open,
+            "required",
+            "The receiver. {field} may be a label of the host, or be in the path or in a value of the query.",
+        ),
+        key(
+            "timeout",
+            ConfigValueType::Duration,
+            "30s; with respond = \"done\" half a second less than respond_within",
+            "Timeout of the receiver. An attempt that takes longer counts against attempts.",
+        ),
+        key(
+            "headers",
+            ConfigValueType::Texts,
+            "none",
+            "Headers of the sender to pass on; they are kept until the event ends.",
+        ),
+        key("set", ConfigValueType::Headers, "none", "Headers to set; values may contain {field}."),
+        key("sign", ConfigValueType::Table(&SIGN_KEYS), "none", "Signs requests as Standard Webhooks does."),
+        key(
+            "allow",
+            ConfigValueType::Texts,
+            "none",
+            "Address ranges besides the public internet that a url with {field} in it may reach, such as [\"10.0.0.0/8\"].",
+        ),
+        key(
+            "http2",
+            ConfigValueType::Word(&["auto", "prior"]),
+            "auto",
+            "\"auto\": if TLS negotiates it; \"prior\": always, also without TLS.",
+        ),
+        key(
+            "at_once",
+            ConfigValueType::Count,
+            "the route's",
+            "Maximum concurrent attempts at this receiver on one node.",
+        ),
+        key(
+            "receipt_headers",
+            ConfigValueType::Texts,
+            "none",
+            "Headers of the response to keep, besides its type, language, location and ids.",
+        ),
+    ]],
+};
+
+pub(super) static SIGN_KEYS: SectionKeys = SectionKeys {
+    name: "sign",
+    title: "`sign = { … }`",
+    about: "Signs what is sent, so that the receiver can verify it.",
+    keys: &[&[key("secret", ConfigValueType::Secret, "required", "The secret, whsec_ and base64.")]],
+};
 
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
 /// With `respond = "done"` the receiver has as long as the sender waits, less this: time to store and return the
@@ -52,13 +111,13 @@ const OWN_PREFIX: &str = "hookonce-";
 const SECRET_HEADERS: [&str; 2] = ["authorization", "cookie"];
 
 impl ConfigResolver<'_> {
-    pub(super) fn forward(
+    pub(crate) fn forward(
         &mut self,
         route: &ConfigSection<'_>,
         names: &FieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<Vec<ReceiverPlan>> {
-        let sections = route.sections("forward", SectionKind::Forward);
+        let sections = route.sections("forward");
         self.number_of("forward", sections.len(), route)?;
         if sections.len() > 1 && respond != ResponseMode::Accepted {
             self.diagnostics
@@ -186,7 +245,7 @@ impl ConfigResolver<'_> {
     }
 
     fn sign(&mut self, section: &ConfigSection<'_>) -> Option<SigningKey> {
-        let inner = section.section("sign", SectionKind::Sign)?;
+        let inner = section.section("sign")?;
         let Some(node) = inner.node("secret") else {
             self.diagnostics
                 .error("`sign` has no `secret`")

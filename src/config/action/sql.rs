@@ -1,36 +1,36 @@
 //! `sql`: the statement of a route, the names bound to it, and its timeout.
 
-use super::StoreAddress;
-use super::diagnostic;
-use super::fields::FieldScope;
-use super::keys::SectionKind;
-use super::raw::ConfigNode;
-use super::resolve::ConfigResolver;
-use super::section::ConfigSection;
+use crate::config::diagnostic;
+use crate::config::fields::FieldScope;
+use crate::config::keys::{ConfigValueType, SectionKeys, key};
+use crate::config::raw::ConfigNode;
+use crate::config::resolve::ConfigResolver;
+use crate::config::section::ConfigSection;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
-use crate::decide::sql_template::{OWN_NAMES, SqlDialect, SqlParamSource, SqlTemplate};
+use crate::decide::sql_template::{OWN_NAMES, SqlParamSource, SqlTemplate};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use std::sync::Arc;
 
-/// The SQL dialect of a store; `None` if it runs no SQL.
-pub(super) fn dialect(store: &StoreAddress) -> Option<SqlDialect> {
-    match store {
-        StoreAddress::Sqlite(_) => Some(SqlDialect::Sqlite),
-        StoreAddress::Postgres(_) => Some(SqlDialect::Postgres),
-        _ => None,
-    }
-}
+pub(super) static SQL_KEYS: SectionKeys = SectionKeys {
+    name: "sql",
+    title: "`sql = { … }`",
+    about: "One statement, run in the transaction that moves the event to done. A string is short for `{ statement = \"…\" }`. See docs/sql.md.",
+    keys: &[&[
+        key("statement", ConfigValueType::Text, "required", "The statement; values are bound to its :names."),
+        key("timeout", ConfigValueType::Duration, "5s", "Timeout of the statement."),
+    ]],
+};
 
 impl ConfigResolver<'_> {
-    pub(super) fn sql(
+    pub(crate) fn sql(
         &mut self,
         route: &ConfigSection<'_>,
         names: &FieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<Arc<SqlTemplate>> {
-        let (node, timeout) = match route.section("sql", SectionKind::Sql) {
+        let (node, timeout) = match route.section("sql") {
             None => (route.node("sql")?, limits::STATEMENT_TIME),
             Some(section) => {
                 let Some(node) = section.node("statement") else {
@@ -108,11 +108,11 @@ impl ConfigResolver<'_> {
     }
 
     /// Checks that a statement ends before its lease: otherwise the next attempt overtakes it.
-    pub(super) fn lease_is_longer(&mut self, route: &ConfigSection<'_>, lease: Duration, timeout: Duration) {
+    pub(crate) fn lease_is_longer(&mut self, route: &ConfigSection<'_>, lease: Duration, timeout: Duration) {
         if lease > timeout {
             return;
         }
-        let (at, label) = match route.section("sql", SectionKind::Sql) {
+        let (at, label) = match route.section("sql") {
             Some(section) if !route.has("lease") => {
                 (section.place("timeout"), format!("`lease` is {} by default", duration_text(lease)))
             }
