@@ -253,7 +253,7 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
                 lanes.push(Lane::closed(source.clone(), route.clone()));
                 continue;
             }
-            let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
+            let plan = config.plan(source, route);
             let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
                 NodeStartError(format!("the route {} of source {} cannot act: {cannot}", route.name, source.name))

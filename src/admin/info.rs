@@ -3,7 +3,8 @@
 use super::openapi::{BadRequest, BodyGone, Conflict, StoreDown, TooLarge, UnknownEvent};
 use super::overview::EventCountCache;
 use super::{AdminState, auth, refuse, unavailable_response};
-use crate::config::{Config, view as configured};
+use crate::config::source::SourceView;
+use crate::config::{Config, once};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::explain::prediction::ExplainHistory;
@@ -44,7 +45,7 @@ pub(super) struct SourceList {
 #[derive(Serialize, ToSchema)]
 struct ConfiguredSource {
     #[serde(flatten)]
-    source: configured::SourceView,
+    source: SourceView,
     /// Where it listens on this node; null on a node that only acts.
     #[schema(required)]
     url: Option<String>,
@@ -55,9 +56,9 @@ struct ConfiguredSource {
 /// The sources of a node; computed once, because the config is read once.
 pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> SourceList {
     let one = |source: &Source| ConfiguredSource {
-        source: configured::source(config, source),
+        source: crate::config::source::view(config, source),
         url: ingest.map(|at| format!("http://{at}{}", source.path)),
-        identities_in_words: configured::identities(source).into_iter().map(|(_, words)| words).collect(),
+        identities_in_words: once::identities(source).into_iter().map(|(_, words)| words).collect(),
     };
     SourceList {
         node: node.to_owned(),

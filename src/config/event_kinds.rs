@@ -1,4 +1,4 @@
-//! Event kinds: what a source uses them for, and kinds that the config defines.
+//! Event kinds and other values that are not signed: what a source uses them for, and kinds that the config defines.
 
 use super::fields::FieldScope;
 use super::raw::ConfigNode;
@@ -9,6 +9,7 @@ use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
 use crate::decide::github_kind;
 use crate::decide::github_kind::EventKindUse;
+use crate::decide::identity::idempotency_key;
 use crate::decide::source::{Group, Route};
 use crate::decide::sql_template::SqlParamSource;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub(super) fn kind_use(
 }
 
 /// Whether an action of these routes gets this field. A command gets every field as a variable.
-pub(super) fn reaches_action(
+fn reaches_action(
     names: &FieldScope<'_>,
     ix: FieldIndex,
     routes: &[Arc<Route>],
@@ -63,6 +64,37 @@ pub(super) fn reaches_action(
 }
 
 impl ConfigResolver<'_> {
+    /// Reports values that distinguish unauthenticated API clients but are not part of their keys: one client would get
+    /// another's response. Only the body, and what says nothing about the client, may reach the action.
+    pub(super) fn callers_differ_by_their_keys(
+        &mut self,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        routes: &[Arc<Route>],
+        plans: &[(Arc<str>, ActionPlan)],
+    ) {
+        let own = names.delivery.map(|id| &id.at);
+        let tells_apart = |place: &FieldLocation| match place {
+            FieldLocation::Header(name) => !idempotency_key::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
+            FieldLocation::Query(_) => true,
+            FieldLocation::Body(_) | FieldLocation::Path => false,
+        };
+        let passed =
+            routes.iter().flat_map(|route| &route.forwarded_headers).map(|name| FieldLocation::Header(name.clone()));
+        let fields = (0..).map(FieldIndex).zip(names.fields.iter());
+        let used =
+            fields.filter(|(ix, _)| reaches_action(names, *ix, routes, plans)).map(|(_, field)| field.at.clone());
+        let mut told: Vec<_> = passed.chain(used).filter(tells_apart).map(|place| place.to_string()).collect();
+        told.sort();
+        told.dedup();
+        for place in told {
+            self.diagnostics
+                .error(format!("callers with different `{place}` would share their keys"))
+                .at(section.place("verify"), "the action gets it, but callers are not authenticated")
+                .hint("scheme = \"bearer\" gives each token its own keys; with \"none\" only `Authorization` does");
+        }
+    }
+
     /// The kinds that the config defines, each by a path that its bodies have.
     pub(super) fn kinds(
         &mut self,

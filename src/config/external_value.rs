@@ -1,10 +1,10 @@
 //! Values outside of the config file: `{ env = "…" }` and `{ file = "…" }`. Required for secrets, optional for URLs.
 
 use super::caller_folder::CallerFolder;
+use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};

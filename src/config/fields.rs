@@ -2,18 +2,22 @@
 
 use super::StreamPlan;
 use super::diagnostic;
+use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use crate::decide::filter::Filter;
 use crate::decide::github_kind;
 use crate::decide::limits;
+use crate::decide::source::Source;
 use crate::decide::source::{DeliveryIdLocation, RequiredEventKind};
 use crate::decide::verify::VerificationScheme;
 use crate::store::is_event_column;
+use serde::Serialize;
 use std::collections::HashMap;
+use std::fmt::Write as _;
+use utoipa::ToSchema;
 
 pub(super) static FIELD_KEYS: SectionKeys = SectionKeys {
     name: "field",
@@ -83,6 +87,73 @@ fn is_name(text: &str) -> bool {
 }
 
 impl ConfigResolver<'_> {
+    /// Reports a field or delivery id that holds the sender's credentials: it would be logged, stored and passed on.
+    pub(super) fn no_secret_field(
+        &mut self,
+        section: &ConfigSection<'_>,
+        fields: &FieldSet,
+        delivery: Option<&DeliveryIdLocation>,
+        scheme: Option<&VerificationScheme>,
+    ) {
+        let names = scheme.map(VerificationScheme::signature_headers).unwrap_or_default();
+        let secret = |at: &FieldLocation| matches!(at, FieldLocation::Header(name) if names.contains(&name.as_str()));
+        let fields = fields.iter().filter(|field| secret(&field.at));
+        let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
+        let id = delivery.filter(|delivery| secret(&delivery.at));
+        let id = id.map(|delivery| ("`delivery`".to_owned(), "delivery", &delivery.at));
+        for (what, key, header) in fields.chain(id) {
+            self.diagnostics
+                .error(format!("{what} holds the sender's credentials"))
+                .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))
+                .hint("use a value that is not a secret");
+        }
+    }
+
+    pub(super) fn delivery(
+        &mut self,
+        section: &ConfigSection<'_>,
+        at: Option<FieldLocation>,
+        scheme: Option<&VerificationScheme>,
+    ) -> Option<DeliveryIdLocation> {
+        if let Some(at) = at {
+            // What an invalid scheme covers is unknown.
+            let covered = scheme.is_none_or(|scheme| scheme.covers(&at));
+            let signed = section.flag("signed").unwrap_or(covered);
+            if !covered && (signed || section.flag("api") == Some(true)) {
+                self.does_not_cover(section, &at, scheme);
+            }
+            return Some(DeliveryIdLocation { at, signed });
+        }
+        if section.has("signed") {
+            self.diagnostics
+                .error("`signed` needs `delivery`, which is missing")
+                .unless(self.unread.delivery)
+                .at(section.key_place("signed"), "")
+                .hint("set delivery = \"header.x-id\", or remove `signed`");
+        }
+        scheme.and_then(VerificationScheme::delivery_id)
+    }
+
+    /// Reports an unsigned id that is claimed to be signed: anyone could put it on a captured delivery.
+    fn does_not_cover(&mut self, section: &ConfigSection<'_>, at: &FieldLocation, scheme: Option<&VerificationScheme>) {
+        if section.flag("api") == Some(true) {
+            self.diagnostics
+                .error("the signature does not cover the `Idempotency-Key`")
+                .at(section.place("verify"), "anyone who sees a request could send it again under another key")
+                .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
+            return;
+        }
+        let hint = if scheme.is_some_and(VerificationScheme::content_is_configured) {
+            "over = \"{id}.{body}\", if the sender signs both; else remove `signed`"
+        } else {
+            "remove `signed`: the signed content is then part of the identity"
+        };
+        self.diagnostics
+            .error("`signed` is true, but the signature does not cover the delivery id")
+            .at(section.place("signed"), format!("anyone who repeats a delivery could change {at}"))
+            .hint(hint);
+    }
+
     pub(super) fn fields(&mut self, source: &ConfigSection<'_>, kind: Option<&RequiredEventKind>) -> FieldSet {
         let entries = source.node("fields").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         if entries.len() > limits::FIELDS_MAX {
@@ -252,4 +323,68 @@ impl ConfigResolver<'_> {
 /// Placeholder for an invalid location: every signature covers it, so it causes no further errors.
 fn unknown_place() -> FieldLocation {
     FieldLocation::Body(Vec::new())
+}
+
+/// A declared field.
+#[derive(Serialize, ToSchema)]
+pub(super) struct FieldView {
+    name: String,
+    /// Where it is read from.
+    at: String,
+    /// White space is cut off.
+    trim: bool,
+    /// What is cut off its beginning.
+    #[schema(required)]
+    after: Option<String>,
+    /// The value of a missing one.
+    #[schema(required)]
+    default: Option<String>,
+}
+
+/// A source's fields as declared.
+pub(super) fn view(source: &Source) -> Vec<FieldView> {
+    source
+        .fields
+        .iter()
+        .map(|field| FieldView {
+            name: field.name.to_string(),
+            at: field.at.to_string(),
+            trim: field.trim,
+            after: field.after.clone(),
+            default: field.default.as_deref().map(str::to_owned),
+        })
+        .collect()
+}
+
+/// A source's fields in words.
+pub(super) fn texts(source: &Source) -> Vec<String> {
+    let width = source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
+    source
+        .fields
+        .iter()
+        .map(|field| {
+            let mut text = format!("{:<width$}  {}", field.name, field.at);
+            if field.trim {
+                text += ", trimmed";
+            }
+            if let Some(after) = &field.after {
+                let _ = write!(text, ", after {after:?}");
+            }
+            if let Some(default) = &field.default {
+                let _ = write!(text, ", else {default:?}");
+            }
+            text
+        })
+        .collect()
+}
+
+/// The names of fields.
+pub(super) fn field_names(source: &Source, fields: &[FieldIndex]) -> Vec<String> {
+    fields.iter().map(|ix| source.fields.get(*ix).name.to_string()).collect()
+}
+
+/// The names of fields, joined by `+`.
+pub(super) fn joined_names(source: &Source, fields: &[FieldIndex]) -> String {
+    let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
+    names.join(" + ")
 }

@@ -16,20 +16,19 @@ pub(crate) mod injection;
 pub mod json_schema;
 pub(crate) mod keys;
 pub(crate) mod node_addresses;
-mod once;
+pub(crate) mod once;
 pub mod presets;
 mod raw;
 pub mod reference;
 mod resolve;
-mod route;
+pub(crate) mod route;
 mod section;
 pub(crate) mod snippet;
-mod source;
+pub(crate) mod source;
 pub(crate) mod stream_source;
 pub(crate) mod units;
 pub(crate) mod validate;
 mod verify;
-pub(crate) mod view;
 
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
 pub(crate) use node_addresses::NodeAddresses;
@@ -38,7 +37,7 @@ pub(crate) use units::size_text;
 
 use crate::action::plan::ActionPlan;
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::source::Source;
+use crate::decide::source::{Route, Source};
 use diagnostic::{ConfigDiagnostic, ConfigError, ConfigErrorKind};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
@@ -88,6 +87,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// What a route does; `None` if it only records events.
+    pub(crate) fn plan(&self, source: &Source, route: &Route) -> Option<&ActionPlan> {
+        self.actions.get(&(source.name.clone(), route.name.clone()))
+    }
+
     /// The recipe of each scope's identities, in the order of the scopes.
     pub fn recipes(&self) -> Vec<IdentityRecipe> {
         let mut recipes: Vec<_> = self.sources.iter().map(|source| source.recipe()).collect();

@@ -1,6 +1,7 @@
 //! Resolves the parsed file into a [`Config`]. Continues after an error, so that all are found at once.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
+use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use super::source::SOURCE_KEYS;
@@ -8,7 +9,6 @@ use super::{
     AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, LogFormat, MigrationMode,
     SecretRequirement, StateFolder, StoreAddress, presets, validate,
 };
-use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::sql_template::SqlDialect;

@@ -1,23 +1,29 @@
 //! `route`: its filter, its group, and how its events are handled.
 
 use super::action;
+use super::describe::{LabelledTexts, labelled};
 use super::fields::FieldScope;
+use super::fields::{field_names, joined_names};
+use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::plan::ActionPlan;
 use crate::action::plan::PublishMode;
-use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::event::Retrier;
 use crate::decide::limits;
 use crate::decide::retry::{self, RetryPolicy};
+use crate::decide::source::Source;
 use crate::decide::source::{
     ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
     TimeoutAccounting,
 };
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
+use serde::Serialize;
+use serde_json::Value;
 use std::thread::available_parallelism;
+use utoipa::ToSchema;
 
 pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
     name: "route",
@@ -327,5 +333,175 @@ impl ConfigResolver<'_> {
                 .at(section.place("lease"), "at least 1s: it is renewed at a third");
         }
         lease
+    }
+}
+
+/// A route.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RouteView {
+    name: String,
+    #[schema(required)]
+    when: Option<String>,
+    /// One of run, forward, record, …
+    #[schema(value_type = Object)]
+    action: Value,
+    #[schema(required)]
+    group: Option<GroupView>,
+    retry: RetryView,
+    in_doubt: InDoubtWord,
+    /// How many attempts may be lost to a crash, a lost lease or a broken connection.
+    doubts: u32,
+    redelivery: RedeliveryWord,
+    #[schema(required)]
+    rearm_after: Option<String>,
+    lease: String,
+    at_once: usize,
+}
+
+/// The group of a route: a name, or the names of fields.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum GroupView {
+    Name(String),
+    Fields(Vec<String>),
+}
+
+/// How a route retries.
+#[derive(Serialize, ToSchema)]
+struct RetryView {
+    /// How many attempts may fail or time out.
+    attempts: u32,
+    /// The same, once a sender that waits for the end got 202.
+    attempts_once_accepted: u32,
+    first: String,
+    longest: String,
+}
+
+/// What happens to an event whose outcome is not known.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum InDoubtWord {
+    Retry,
+    Hold,
+    Never,
+}
+
+/// What a repeat does to a dead event.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum RedeliveryWord {
+    Retry,
+    Ignore,
+    Again,
+}
+
+/// A route as resolved.
+pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) -> RouteView {
+    let (redelivery, rearm_after) = match route.redelivery {
+        RedeliveryPolicy::Ignore => (RedeliveryWord::Ignore, None),
+        RedeliveryPolicy::Retry { other_after, .. } => (RedeliveryWord::Retry, Some(duration_text(other_after))),
+        RedeliveryPolicy::Again { published_after, .. } => {
+            (RedeliveryWord::Again, Some(duration_text(published_after)))
+        }
+    };
+    RouteView {
+        name: route.name.to_string(),
+        when: route.when.as_ref().map(|filter| filter.text().to_owned()),
+        action: action::view(plan),
+        group: route.group.as_ref().map(|group| match group {
+            Group::Fixed(name) => GroupView::Name(name.clone()),
+            Group::Fields(fields) => GroupView::Fields(field_names(source, fields)),
+        }),
+        retry: RetryView {
+            attempts: route.retry.attempts,
+            attempts_once_accepted: route.attempts(Retrier::Node),
+            first: duration_text(route.retry.first),
+            longest: duration_text(route.retry.longest),
+        },
+        in_doubt: match route.in_doubt {
+            InDoubtPolicy::Retry => InDoubtWord::Retry,
+            InDoubtPolicy::Hold => InDoubtWord::Hold,
+            InDoubtPolicy::Never => InDoubtWord::Never,
+        },
+        doubts: route.doubts_max(Retrier::Sender),
+        redelivery,
+        rearm_after,
+        lease: duration_text(route.lease),
+        at_once: route.max_concurrency,
+    }
+}
+
+/// A route in words, with what it does.
+pub(super) fn texts(source: &Source, route: &Route, plan: Option<&ActionPlan>) -> Vec<LabelledTexts> {
+    let mut texts = vec![labelled("when", route.when.as_ref().map_or("always", |when| when.text()))];
+    texts.extend(action::texts(plan));
+    if route.fanout != Fanout::Record {
+        texts.extend([
+            labelled("retry", retry_text(route)),
+            labelled("in doubt", in_doubt_text(route)),
+            labelled("redelivery", redelivery_text(route.redelivery)),
+            labelled("group", group_text(source, route)),
+            labelled("lease", duration_text(route.lease)),
+            labelled("at once", route.max_concurrency.to_string()),
+        ]);
+    }
+    texts
+}
+
+fn retry_text(route: &Route) -> String {
+    let retry = &route.retry;
+    let waits = format!("waiting {} to {}", duration_text(retry.first), duration_text(retry.longest));
+    match (retry.attempts, route.attempts(Retrier::Node)) {
+        (1, 1) => "one attempt".to_owned(),
+        (n, after) if n == after => format!("{n} attempts, {waits}"),
+        (1, after) => format!("one attempt while the sender waits, {after} after it got 202, {waits}"),
+        (n, after) => format!("{n} attempts while the sender waits, {after} after it got 202, {waits}"),
+    }
+}
+
+/// What happens when nobody knows whether an attempt acted, and how often at most.
+fn in_doubt_text(route: &Route) -> String {
+    let limit = match (route.doubts_max(Retrier::Sender), route.doubts_max(Retrier::Node)) {
+        (sender, node) if sender == node => node.to_string(),
+        (sender, node) => format!("{sender} (after a 202: {node})"),
+    };
+    let lost = match route.timeouts {
+        TimeoutAccounting::Attempts => "a crash, a lost lease or a broken connection",
+        TimeoutAccounting::Doubts => "a crash, a lost lease, a broken connection or a timeout",
+    };
+    match route.in_doubt {
+        InDoubtPolicy::Retry => format!("retry, at most {limit} attempts lost to {lost}"),
+        InDoubtPolicy::Hold => "hold after the first attempt lost or timed out".to_owned(),
+        InDoubtPolicy::Never => format!("never; at most {limit} attempts lost to a crash or a lost lease"),
+    }
+}
+
+/// What a repeat of an ended event does.
+pub(crate) fn redelivery_text(redelivery: RedeliveryPolicy) -> String {
+    match redelivery {
+        RedeliveryPolicy::Ignore => "ignore".to_owned(),
+        RedeliveryPolicy::Retry { same_after, other_after } => rearm_text(same_after, other_after),
+        RedeliveryPolicy::Again { same_after, other_after, published_after } => format!(
+            "publish it again: the same delivery after {}; {}",
+            duration_text(published_after),
+            rearm_text(same_after, other_after)
+        ),
+    }
+}
+
+fn rearm_text(same_after: Duration, other_after: Duration) -> String {
+    format!(
+        "retry a dead event: the same delivery after {}, another after {}",
+        duration_text(same_after),
+        duration_text(other_after)
+    )
+}
+
+/// The group of a route in words.
+pub(crate) fn group_text(source: &Source, route: &Route) -> String {
+    match &route.group {
+        None => "none: events may overlap".to_owned(),
+        Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),
+        Some(Group::Fields(fields)) => format!("one at a time per {}", joined_names(source, fields)),
     }
 }

@@ -1,30 +1,39 @@
 //! `source`: its preset, path, delivery id, responses and routes.
 
+use super::describe::{LabelledTexts, labelled};
 use super::diagnostic;
-use super::event_kinds::{kind_use, reaches_action};
+use super::event_kinds::kind_use;
 use super::fields::FIELD_KEYS;
 use super::fields::FieldScope;
+use super::fields::FieldView;
+use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::once::ONCE_KEYS;
+use super::once::OnceView;
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, UnreadParts};
 use super::route::ROUTE_KEYS;
+use super::route::RouteView;
 use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
 use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
+use super::{Config, fields, once, route};
 use super::{Provenance, SourceProvenance, StreamPlan, presets};
 use crate::action::plan::ActionPlan;
-use crate::config::keys::{ConfigValueType, SectionKeys, in_preset, key};
-use crate::decide::field::{FieldIndex, FieldLocation, FieldSet};
-use crate::decide::identity::idempotency_key;
+use crate::decide::field::FieldLocation;
+use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
 use crate::decide::response::problem_json::PAGE_PATH;
-use crate::decide::source::{ApiStyle, DeliveryIdLocation, RequiredEventKind, ResponseMode, Route, Source};
+use crate::decide::source::{ApiStyle, RequiredEventKind, ResponseMode, Route, Source};
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
     name: "source",
@@ -264,104 +273,6 @@ impl ConfigResolver<'_> {
         Some(RequiredEventKind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
     }
 
-    /// Reports a field or delivery id that holds the sender's credentials: it would be logged, stored and passed on.
-    fn no_secret_field(
-        &mut self,
-        section: &ConfigSection<'_>,
-        fields: &FieldSet,
-        delivery: Option<&DeliveryIdLocation>,
-        scheme: Option<&VerificationScheme>,
-    ) {
-        let names = scheme.map(VerificationScheme::signature_headers).unwrap_or_default();
-        let secret = |at: &FieldLocation| matches!(at, FieldLocation::Header(name) if names.contains(&name.as_str()));
-        let fields = fields.iter().filter(|field| secret(&field.at));
-        let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
-        let id = delivery.filter(|delivery| secret(&delivery.at));
-        let id = id.map(|delivery| ("`delivery`".to_owned(), "delivery", &delivery.at));
-        for (what, key, header) in fields.chain(id) {
-            self.diagnostics
-                .error(format!("{what} holds the sender's credentials"))
-                .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))
-                .hint("use a value that is not a secret");
-        }
-    }
-
-    fn delivery(
-        &mut self,
-        section: &ConfigSection<'_>,
-        at: Option<FieldLocation>,
-        scheme: Option<&VerificationScheme>,
-    ) -> Option<DeliveryIdLocation> {
-        if let Some(at) = at {
-            // What an invalid scheme covers is unknown.
-            let covered = scheme.is_none_or(|scheme| scheme.covers(&at));
-            let signed = section.flag("signed").unwrap_or(covered);
-            if !covered && (signed || section.flag("api") == Some(true)) {
-                self.does_not_cover(section, &at, scheme);
-            }
-            return Some(DeliveryIdLocation { at, signed });
-        }
-        if section.has("signed") {
-            self.diagnostics
-                .error("`signed` needs `delivery`, which is missing")
-                .unless(self.unread.delivery)
-                .at(section.key_place("signed"), "")
-                .hint("set delivery = \"header.x-id\", or remove `signed`");
-        }
-        scheme.and_then(VerificationScheme::delivery_id)
-    }
-
-    /// Reports an unsigned id that is claimed to be signed: anyone could put it on a captured delivery.
-    fn does_not_cover(&mut self, section: &ConfigSection<'_>, at: &FieldLocation, scheme: Option<&VerificationScheme>) {
-        if section.flag("api") == Some(true) {
-            self.diagnostics
-                .error("the signature does not cover the `Idempotency-Key`")
-                .at(section.place("verify"), "anyone who sees a request could send it again under another key")
-                .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
-            return;
-        }
-        let hint = if scheme.is_some_and(VerificationScheme::content_is_configured) {
-            "over = \"{id}.{body}\", if the sender signs both; else remove `signed`"
-        } else {
-            "remove `signed`: the signed content is then part of the identity"
-        };
-        self.diagnostics
-            .error("`signed` is true, but the signature does not cover the delivery id")
-            .at(section.place("signed"), format!("anyone who repeats a delivery could change {at}"))
-            .hint(hint);
-    }
-
-    /// Reports values that distinguish unauthenticated API clients but are not part of their keys: one client would get
-    /// another's response. Only the body, and what says nothing about the client, may reach the action.
-    fn callers_differ_by_their_keys(
-        &mut self,
-        section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
-        routes: &[Arc<Route>],
-        plans: &[(Arc<str>, ActionPlan)],
-    ) {
-        let own = names.delivery.map(|id| &id.at);
-        let tells_apart = |place: &FieldLocation| match place {
-            FieldLocation::Header(name) => !idempotency_key::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
-            FieldLocation::Query(_) => true,
-            FieldLocation::Body(_) | FieldLocation::Path => false,
-        };
-        let passed =
-            routes.iter().flat_map(|route| &route.forwarded_headers).map(|name| FieldLocation::Header(name.clone()));
-        let fields = (0..).map(FieldIndex).zip(names.fields.iter());
-        let used =
-            fields.filter(|(ix, _)| reaches_action(names, *ix, routes, plans)).map(|(_, field)| field.at.clone());
-        let mut told: Vec<_> = passed.chain(used).filter(tells_apart).map(|place| place.to_string()).collect();
-        told.sort();
-        told.dedup();
-        for place in told {
-            self.diagnostics
-                .error(format!("callers with different `{place}` would share their keys"))
-                .at(section.place("verify"), "the action gets it, but callers are not authenticated")
-                .hint("scheme = \"bearer\" gives each token its own keys; with \"none\" only `Authorization` does");
-        }
-    }
-
     fn respond(&mut self, section: &ConfigSection<'_>) -> ResponseMode {
         if section.has("from") {
             return ResponseMode::Accepted;
@@ -453,4 +364,138 @@ impl ConfigResolver<'_> {
         }
         size
     }
+}
+
+/// A source as resolved from the config: what `hookonce check --json` prints.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SourceView {
+    name: String,
+    #[schema(required)]
+    preset: Option<&'static str>,
+    scope: String,
+    path: String,
+    /// In words; never a secret.
+    signed_by: String,
+    #[schema(required, value_type = Option<Object>)]
+    kind: Option<Value>,
+    /// What the kind of event in X-GitHub-Event is used for, where it is compared with the shape of the body.
+    #[schema(required)]
+    kind_use: Option<KindUseWord>,
+    #[schema(required, value_type = Option<Object>)]
+    delivery: Option<Value>,
+    fields: Vec<FieldView>,
+    #[schema(required)]
+    require: Option<String>,
+    #[schema(required)]
+    when: Option<String>,
+    once: OnceView,
+    respond: RespondWord,
+    #[schema(required)]
+    respond_within: Option<String>,
+    mark_duplicates: bool,
+    /// In bytes.
+    body_max: usize,
+    routes: Vec<RouteView>,
+}
+
+/// What the kind of an event is used for.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum KindUseWord {
+    Decides,
+    PassedOn,
+}
+
+/// When a source responds.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum RespondWord {
+    Accepted,
+    Done,
+}
+
+/// A source as resolved.
+pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
+    let notes = config.notes.get(&source.name);
+    let (respond, respond_within) = match source.respond {
+        ResponseMode::Accepted => (RespondWord::Accepted, None),
+        ResponseMode::WhenDone { within } => (RespondWord::Done, Some(duration_text(within))),
+    };
+    SourceView {
+        name: source.name.to_string(),
+        preset: notes.and_then(|notes| notes.preset),
+        scope: source.scope.to_string(),
+        path: source.path.to_string(),
+        signed_by: source.verify.words(),
+        kind: source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
+        kind_use: source.fields.kind_use().map(|used| match used {
+            EventKindUse::Decides => KindUseWord::Decides,
+            EventKindUse::PassedOn => KindUseWord::PassedOn,
+        }),
+        delivery: source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
+        fields: fields::view(source),
+        require: source.require.as_ref().map(|filter| filter.text().to_owned()),
+        when: source.when.as_ref().map(|filter| filter.text().to_owned()),
+        once: once::view(source, notes),
+        respond,
+        respond_within,
+        mark_duplicates: source.mark_duplicates,
+        body_max: source.body_max,
+        routes: source.routes.iter().map(|r| route::view(source, r, config.plan(source, r))).collect(),
+    }
+}
+
+/// A source in words.
+pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
+    let notes = config.notes.get(&source.name);
+    let mut texts = Vec::new();
+    let mut tell = |label, text: &str| texts.push(labelled(label, text));
+    if let Some(preset) = notes.and_then(|notes| notes.preset) {
+        tell("preset", preset);
+    }
+    match &source.stream {
+        Some(_) => tell("reads from", &source.path),
+        None => tell("url", &format!("http://{}{}", config.listen, source.path)),
+    }
+    tell("signed by", &source.verify.words());
+    if let Some(kind) = &source.kind {
+        tell("kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")));
+    }
+    if let Some(used) = source.fields.kind_use() {
+        let newer = match used {
+            EventKindUse::Decides => "an unknown kind is refused",
+            EventKindUse::PassedOn => "an unknown kind is passed on",
+        };
+        let header = github_kind::HEADER;
+        tell("kind", &format!("{header}, and the body has the shape of that kind; {newer}"));
+    }
+    texts.push(("fields", fields::texts(source)));
+    if let Some(require) = &source.require {
+        texts.push(labelled("requires", require.text()));
+    }
+    texts.push(labelled("acts when", source.when.as_ref().map_or("always", |when| when.text())));
+    texts.push(("once per", once::texts(source, notes)));
+    texts.push(labelled("keeps", once::keep_text(source, notes)));
+    texts.extend(once::replay_protection_text(source).map(|text| labelled("captured", text)));
+    texts.push(labelled("answers", respond_text(source)));
+    texts.push(labelled("limits", format!("body {}", size_text(source.body_max))));
+    if source.scope != source.name {
+        texts.push(labelled("scope", &*source.scope));
+    }
+    texts
+}
+
+fn respond_text(source: &Source) -> String {
+    let ResponseMode::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
+    let mut text = format!("when it is done, within {}", duration_text(within));
+    if source.mark_duplicates {
+        text += ", duplicates marked with isDuplicate";
+    }
+    if source.once.keep_failures {
+        text += ", failures kept";
+    }
+    if source.api_style == ApiStyle::Api {
+        text += ", problems as application/problem+json";
+    }
+    text
 }

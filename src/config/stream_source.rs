@@ -3,11 +3,11 @@
 use super::StoreAddress;
 use super::action;
 use super::action::publish::ENVELOPES;
+use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::plan::NatsServer;
-use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::field::FieldLocation;
 use crate::decide::source::{DeliveryIdLocation, StreamBinding};

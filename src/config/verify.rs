@@ -2,11 +2,11 @@
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
+use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::config::keys::{ConfigValueType, SectionKeys, key, one_of};
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::time::Duration;
 use crate::decide::verify::{

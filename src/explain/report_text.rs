@@ -2,7 +2,9 @@
 
 use super::prediction::{DeliveryPrediction, PredictedClaim, state_text};
 use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
-use crate::config::describe::{change_text, group_text, line, lines, redelivery_text};
+use crate::config::describe::{line, lines};
+use crate::config::once::change_text;
+use crate::config::route::{group_text, redelivery_text};
 use crate::decide::claim::{MatchRelation, NewEvent, RepeatEffect};
 use crate::decide::field::{ExtractedField, FieldValue};
 use crate::decide::filter::FilterTerm;

@@ -4,7 +4,7 @@ use super::assumptions;
 use super::assumptions::AssumedHeaders;
 use super::prediction::ArrivalTime;
 use super::saved_delivery::SavedDelivery;
-use crate::config::{ExternalValue, view};
+use crate::config::{ExternalValue, once};
 use crate::decide::claim::{IdentityKey, NewEvent};
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup, borrow_headers};
@@ -89,7 +89,7 @@ impl WalkTrace {
                 |key: &&IdentityKey| key.matched_by.word() == word || (word == "delivery" && key.id_digest.is_some());
             new.keys.iter().find(is).map(|found| found.key)
         };
-        let all = view::identities(&self.source).into_iter().filter_map(|(word, text)| Some((text, key(&word)?)));
+        let all = once::identities(&self.source).into_iter().filter_map(|(word, text)| Some((text, key(&word)?)));
         all.collect::<Vec<_>>().into_iter()
     }
 

@@ -57,6 +57,14 @@ impl StoreUrl {
         }
     }
 
+    /// The address, and what a person should know of it.
+    pub(crate) fn description(&self) -> String {
+        match self {
+            Self::Memory => "memory: (lost when the node stops)".to_owned(),
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Redis(_) => self.to_string(),
+        }
+    }
+
     /// Whether nodes on other machines can share it.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(_) | Self::Redis(_))

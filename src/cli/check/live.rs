@@ -56,7 +56,7 @@ pub fn check(
     let bad = all.iter().filter(|tried| tried.found.is_err()).count();
     match form {
         ReportFormat::Json => {
-            let mut told = crate::config::view::valid_config(&file, &config);
+            let mut told = crate::config::describe::valid_config(&file, &config);
             told["status"] = if bad == 0 { "fine" } else { "wrong" }.into();
             told["live"] = all.iter().map(json).collect();
             writeln!(out, "{told:#}")?;
@@ -118,7 +118,7 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
 /// The plans of all routes, in the order of the file.
 fn plans(config: &Config) -> Vec<&ActionPlan> {
     let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
-    routes.filter_map(|(source, route)| config.actions.get(&(source.name.clone(), route.name.clone()))).collect()
+    routes.filter_map(|(source, route)| config.plan(source, route)).collect()
 }
 
 fn secrets(config: &Config) -> Vec<LiveCheck> {

@@ -12,7 +12,10 @@ use crate::config::section::ConfigSection;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::{VerificationScheme, is_standard_header};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 pub(super) static FORWARD_KEYS: SectionKeys = SectionKeys {
@@ -385,4 +388,42 @@ impl ConfigResolver<'_> {
         }
         name.map(|name| name.as_str().to_owned())
     }
+}
+
+/// A receiver as JSON.
+pub(super) fn view(receiver: &ReceiverPlan) -> Value {
+    json!({
+        "url": receiver.display,
+        "timeout": duration_text(receiver.timeout),
+        "headers": receiver.pass,
+        "set": receiver.set.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "signed": receiver.sign.is_some(),
+        "allow": receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "http2": match receiver.http2 { Http2Mode::Negotiated => "auto", Http2Mode::Prior => "prior" },
+        "at_once": receiver.at_once,
+        "receipt_headers": receiver.receipt_headers,
+    })
+}
+
+/// A receiver in words.
+pub(super) fn text(receiver: &ReceiverPlan) -> String {
+    let mut text = format!("{}, within {}", receiver.display, duration_text(receiver.timeout));
+    // Writing to a string cannot fail.
+    if !receiver.pass.is_empty() {
+        let _ = write!(text, ", passing {}", receiver.pass.join(", "));
+    }
+    if !receiver.set.is_empty() {
+        let names: Vec<_> = receiver.set.iter().map(|(name, _)| &**name).collect();
+        let _ = write!(text, ", setting {}", names.join(", "));
+    }
+    if receiver.sign.is_some() {
+        text += ", signed";
+    }
+    if receiver.http2 == Http2Mode::Prior {
+        text += ", by HTTP/2";
+    }
+    if let Some(at_once) = receiver.at_once {
+        let _ = write!(text, ", {at_once} at once");
+    }
+    text
 }

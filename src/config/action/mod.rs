@@ -5,6 +5,7 @@ pub(super) mod publish;
 mod run;
 mod sql;
 
+use super::describe::{LabelledTexts, labelled};
 use super::diagnostic;
 use super::fields::FieldScope;
 use super::keys::{ConfigKey, ConfigValueType, key};
@@ -15,6 +16,7 @@ use crate::action::plan::{ActionPlan, FieldTemplatePart};
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::{Duration, duration_text};
+use serde_json::{Value, json};
 use std::ops::Range;
 
 /// The actions; a route has at most one.
@@ -134,6 +136,30 @@ pub(crate) fn references(text: &str) -> Vec<(Range<usize>, &str)> {
         }
     }
     found
+}
+
+/// What a route does, as JSON.
+pub(super) fn view(plan: Option<&ActionPlan>) -> Value {
+    match plan {
+        None => json!({ "record": true }),
+        Some(ActionPlan::Run(blocks)) => json!({ "run": blocks.iter().map(run::view).collect::<Vec<_>>() }),
+        Some(ActionPlan::Forward(receivers)) => {
+            json!({ "forward": receivers.iter().map(forward::view).collect::<Vec<_>>() })
+        }
+        Some(ActionPlan::Publish(plan)) => json!({ "publish": publish::view(plan) }),
+        Some(ActionPlan::Sql(statement)) => json!({ "sql": sql::view(statement) }),
+    }
+}
+
+/// What a route does, in words.
+pub(super) fn texts(plan: Option<&ActionPlan>) -> Vec<LabelledTexts> {
+    match plan {
+        None => vec![labelled("does", "nothing: events are only recorded")],
+        Some(ActionPlan::Run(blocks)) => blocks.iter().map(|block| ("runs", run::texts(block))).collect(),
+        Some(ActionPlan::Forward(receivers)) => vec![("forwards", receivers.iter().map(forward::text).collect())],
+        Some(ActionPlan::Publish(plan)) => vec![labelled("publishes", publish::text(plan))],
+        Some(ActionPlan::Sql(statement)) => vec![labelled("sql", sql::text(statement))],
+    }
 }
 
 #[cfg(test)]

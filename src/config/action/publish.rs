@@ -12,7 +12,9 @@ use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::field::FieldLocation;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// How a message carries a delivery.
@@ -272,4 +274,24 @@ fn kind_header(names: &FieldScope<'_>) -> Option<String> {
     let known = names.kind.map(|kind| kind.header.clone());
     let of_scheme = || names.scheme.and_then(VerificationScheme::kind_header).map(str::to_owned);
     known.or_else(of_scheme).or(field).or_else(|| wrapped.map(|_| envelope::KIND_HEADER.to_owned()))
+}
+
+/// A plan as JSON.
+pub(super) fn view(plan: &PublishPlan) -> Value {
+    json!({
+        "nats": plan.server.shown,
+        "subject": plan.subject.to_string(),
+        "timeout": duration_text(plan.timeout),
+        "envelope": (plan.envelope == EnvelopeFormat::Patchwork).then_some("patchwork"),
+        "core": plan.keeper == PublishMode::Core,
+    })
+}
+
+/// A plan in words.
+pub(super) fn text(plan: &PublishPlan) -> String {
+    let keeper = match plan.keeper {
+        PublishMode::Stream => format!("a stream acknowledges within {}", duration_text(plan.timeout)),
+        PublishMode::Core => "core NATS: at most once, lost if there is no subscriber".to_owned(),
+    };
+    format!("{} at {}, {keeper}", plan.subject, plan.server.shown)
 }

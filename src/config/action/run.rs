@@ -13,6 +13,8 @@ use crate::config::resolve::ConfigResolver;
 use crate::config::section::ConfigSection;
 use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
+use crate::decide::time::duration_text;
+use serde_json::{Value, json};
 
 pub(super) static BLOCK_KEYS: SectionKeys = SectionKeys {
     name: "block",
@@ -270,5 +272,45 @@ fn injection_message(kind: InjectionKind<'_>, name: &str) -> (String, &'static s
             "the sender could choose what runs",
             format!("read the environment variable {variable} instead"),
         ),
+    }
+}
+
+/// A block as JSON.
+pub(super) fn view(block: &CommandBlock) -> Value {
+    let steps: Vec<_> = block
+        .steps
+        .iter()
+        .map(|step| match step {
+            CommandLine::Shell { text, .. } => json!(text),
+            CommandLine::Argv(words) => json!(words.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        })
+        .collect();
+    json!({
+        "dir": block.dir.to_string(),
+        "steps": steps,
+        "timeout": duration_text(block.timeout),
+        "env": block.env.iter().map(env_name).collect::<Vec<_>>(),
+        "log_output": block.output == OutputDestination::StoreAndLog,
+    })
+}
+
+/// A block in words.
+pub(super) fn texts(block: &CommandBlock) -> Vec<String> {
+    let mut texts = vec![format!("in {}, within {}", block.dir, duration_text(block.timeout))];
+    texts.extend(block.steps.iter().map(|step| format!("  {step}")));
+    if !block.env.is_empty() {
+        let env: Vec<_> = block.env.iter().map(env_name).collect();
+        texts.push(format!("with {}", env.join(", ")));
+    }
+    if block.output == OutputDestination::StoreAndLog {
+        texts.push("output also to the log".to_owned());
+    }
+    texts
+}
+
+/// The name of a variable; its value may be a secret.
+fn env_name(entry: &EnvEntry) -> &str {
+    match entry {
+        EnvEntry::Pass(name) | EnvEntry::Set(name, _) => name,
     }
 }

@@ -11,6 +11,7 @@ use crate::decide::source::ResponseMode;
 use crate::decide::sql_template::{OWN_NAMES, SqlParamSource, SqlTemplate};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) static SQL_KEYS: SectionKeys = SectionKeys {
@@ -123,4 +124,15 @@ impl ConfigResolver<'_> {
             .at(at, label)
             .hint("use a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");
     }
+}
+
+/// A statement as JSON.
+pub(super) fn view(statement: &SqlTemplate) -> Value {
+    json!({ "statement": &*statement.written, "timeout": duration_text(statement.timeout) })
+}
+
+/// A statement in words.
+pub(super) fn text(statement: &SqlTemplate) -> String {
+    let written = statement.written.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{written}, within {}", duration_text(statement.timeout))
 }
