@@ -6,7 +6,10 @@ pub use crate::cli::run as run_command_line;
 
 pub mod action {
     pub use crate::action::forward::ip_filter::DnsResolver;
-    pub use crate::action::plan;
+    pub mod plan {
+        pub use crate::action::ActionPlan;
+        pub use crate::action::plan::*;
+    }
     #[cfg(feature = "nats")]
     pub use crate::action::publish::nats_connection::NatsConnections;
     pub use crate::action::{

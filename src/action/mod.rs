@@ -14,24 +14,25 @@ use crate::decide::action_kind::ActionKind;
 pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome};
-use crate::decide::sql_template::BoundStatement;
+use crate::decide::sql_template::{BoundStatement, SqlParamSource, SqlTemplate};
 use crate::decide::time::Timestamp;
 use crate::decide::trace_context;
 use crate::decide::trace_context::{PARENT, STATE, TraceContext};
 pub use crate::lease::renewal::CompletedBlocks;
 pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime};
 use forward::ip_filter::DnsResolver;
-use plan::ActionPlan;
+use plan::{CommandBlock, PublishMode, PublishPlan, ReceiverPlan};
 pub use run::guard_client::GuardProgram;
 pub use run::output::{AttemptOutput, OutputChunk};
 pub use run::step::NodeEnvVars;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 pub(crate) mod forward;
-pub mod plan;
+pub(crate) mod plan;
 #[cfg(feature = "nats")]
 pub(crate) mod publish;
 pub(crate) mod run;
@@ -74,6 +75,156 @@ pub trait Action: Send + Sync {
     /// Maximum concurrent attempts at this receiver, if configured.
     fn concurrency_limit(&self, _part: u16) -> Option<usize> {
         None
+    }
+}
+
+/// What a route does, as resolved from the config.
+#[derive(Clone, Debug)]
+pub enum ActionPlan {
+    /// Runs these blocks, independent of each other.
+    Run(Vec<CommandBlock>),
+    /// Sends to these receivers, one event for each.
+    Forward(Vec<ReceiverPlan>),
+    /// Runs this statement in the write that moves the event to done.
+    Sql(Arc<SqlTemplate>),
+    /// Publishes to NATS.
+    Publish(Box<PublishPlan>),
+}
+
+impl ActionPlan {
+    /// The kind of action.
+    pub fn kind(&self) -> ActionKind {
+        match self {
+            Self::Run(_) => ActionKind::Run,
+            Self::Forward(_) => ActionKind::Forward,
+            Self::Sql(_) => ActionKind::Sql,
+            Self::Publish(_) => ActionKind::Publish,
+        }
+    }
+
+    /// The fields without which it cannot act.
+    pub fn fields(&self) -> Vec<Arc<str>> {
+        match self {
+            Self::Run(blocks) => blocks.iter().flat_map(CommandBlock::fields).collect(),
+            Self::Forward(receivers) => receivers.iter().flat_map(ReceiverPlan::fields).collect(),
+            Self::Publish(publish) => publish.fields(),
+            // A missing field is NULL there.
+            Self::Sql(_) => Vec::new(),
+        }
+    }
+
+    /// Whether it gets this field, needed or not. A command gets every field as a variable.
+    pub fn gets_field(&self, name: &str) -> bool {
+        match self {
+            Self::Run(_) => true,
+            Self::Forward(_) | Self::Publish(_) => self.fields().iter().any(|field| **field == *name),
+            Self::Sql(statement) => statement.names.iter().any(|named| match &named.what {
+                SqlParamSource::Field(field) => **field == *name,
+                _ => false,
+            }),
+        }
+    }
+
+    /// The sender's headers that it passes on, without duplicates.
+    pub fn forwarded_headers(&self) -> Vec<String> {
+        match self {
+            Self::Run(_) | Self::Sql(_) => Vec::new(),
+            Self::Forward(receivers) => {
+                let all: BTreeSet<_> = receivers.iter().flat_map(|receiver| &receiver.pass).cloned().collect();
+                all.into_iter().collect()
+            }
+            Self::Publish(publish) => publish.carries.clone(),
+        }
+    }
+
+    /// How many events a delivery makes.
+    pub fn events(&self) -> u16 {
+        match self {
+            Self::Run(_) | Self::Sql(_) | Self::Publish(_) => 1,
+            Self::Forward(receivers) => u16::try_from(receivers.len()).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// Whether it takes a process of this machine: by default few run at once, and none is retried.
+    pub fn is_process(&self) -> bool {
+        match self {
+            Self::Run(_) => true,
+            Self::Forward(_) | Self::Sql(_) | Self::Publish(_) => false,
+        }
+    }
+
+    /// Whether it may have acted although no outcome is known. A statement has not: it is rolled back.
+    pub fn can_be_in_doubt(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Forward(_) | Self::Publish(_) => true,
+            Self::Sql(_) => false,
+        }
+    }
+
+    /// Whether a stream keeps what it publishes, once.
+    pub fn is_kept_by_stream(&self) -> bool {
+        match self {
+            Self::Publish(publish) => publish.keeper == PublishMode::Stream,
+            Self::Run(_) | Self::Forward(_) | Self::Sql(_) => false,
+        }
+    }
+
+    /// Checks that what it needs is there. Changes and sends nothing.
+    pub(crate) async fn check_live(&self, environment: &LiveCheckEnvironment<'_>) -> Vec<LiveCheck> {
+        match self {
+            Self::Run(blocks) => run::check_live(blocks, environment.variable),
+            Self::Forward(receivers) => forward::check_live(receivers).await,
+            #[cfg(feature = "nats")]
+            Self::Publish(publish) => publish::check_live(publish, environment.servers).await,
+            #[cfg(not(feature = "nats"))]
+            Self::Publish(_) => Vec::new(),
+            Self::Sql(_) => Vec::new(),
+        }
+    }
+}
+
+/// What a check of actions needs of its surroundings.
+#[derive(Clone, Copy)]
+pub(crate) struct LiveCheckEnvironment<'a> {
+    /// Looks up an environment variable.
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Connections to NATS.
+    #[cfg(feature = "nats")]
+    pub(crate) servers: &'a publish::NatsConnections,
+}
+
+/// The check of one thing that a config refers to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LiveCheck {
+    /// The kind of thing: secret, folder, …
+    pub(crate) what: &'static str,
+    /// Which one.
+    pub(crate) name: String,
+    /// A remark; or what is wrong, and what to do.
+    pub(crate) found: Result<String, (String, String)>,
+}
+
+impl LiveCheck {
+    pub(crate) fn new(what: &'static str, name: impl Into<String>, found: Result<String, (String, String)>) -> Self {
+        Self { what, name: name.into(), found }
+    }
+}
+
+/// What is wrong, and what to do.
+pub(crate) fn failed_check<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, (String, String)> {
+    Err((why.into(), hint.into()))
+}
+
+/// Creates the action of a plan.
+pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
+    match plan {
+        ActionPlan::Run(blocks) => Ok(Arc::new(run::RunAction::new(blocks, environment.clone()))),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(forward::ForwardAction::new(receivers, &environment.resolver)?)),
+        ActionPlan::Sql(statement) => Ok(Arc::new(sql::SqlAction(statement))),
+        #[cfg(feature = "nats")]
+        ActionPlan::Publish(publish) => Ok(Arc::new(publish::PublishAction::new(*publish, &environment.servers)?)),
+        #[cfg(not(feature = "nats"))]
+        ActionPlan::Publish(_) => Err(ActionError("this hookonce was built without NATS".into())),
     }
 }
 
@@ -121,19 +272,6 @@ impl fmt::Display for ActionError {
 }
 
 impl std::error::Error for ActionError {}
-
-/// Creates the action of a plan.
-pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
-    match plan {
-        ActionPlan::Run(blocks) => Ok(Arc::new(run::RunAction::new(blocks, environment.clone()))),
-        ActionPlan::Forward(receivers) => Ok(Arc::new(forward::ForwardAction::new(receivers, &environment.resolver)?)),
-        ActionPlan::Sql(statement) => Ok(Arc::new(sql::SqlAction(statement))),
-        #[cfg(feature = "nats")]
-        ActionPlan::Publish(publish) => Ok(Arc::new(publish::PublishAction::new(*publish, &environment.servers)?)),
-        #[cfg(not(feature = "nats"))]
-        ActionPlan::Publish(_) => Err(ActionError("this hookonce was built without NATS".into())),
-    }
-}
 
 /// The trace context headers of an attempt: its own span, else a new span in the sender's trace or the event's.
 pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {

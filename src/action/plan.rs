@@ -1,61 +1,16 @@
-//! Action plans: what a route does, as resolved from the config. Data only.
+//! What the plans of actions consist of, as resolved from the config. Data only.
 
 use super::forward::ip_filter::IpRange;
 use crate::decide::envelope::EnvelopeFormat;
 use crate::decide::field::{FieldValue, Fields};
-use crate::decide::sql_template::SqlTemplate;
 use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a route does.
-#[derive(Clone, Debug)]
-pub enum ActionPlan {
-    /// Runs these blocks, independent of each other.
-    Run(Vec<CommandBlock>),
-    /// Sends to these receivers, one event for each.
-    Forward(Vec<ReceiverPlan>),
-    /// Runs this statement in the write that moves the event to done.
-    Sql(Arc<SqlTemplate>),
-    /// Publishes to NATS.
-    Publish(Box<PublishPlan>),
-}
-
-impl ActionPlan {
-    /// The fields it needs as parameters.
-    pub fn fields(&self) -> Vec<Arc<str>> {
-        let blocks = match self {
-            Self::Run(blocks) => blocks,
-            // A missing field is NULL there.
-            Self::Sql(_) => return Vec::new(),
-            Self::Forward(receivers) => return receivers.iter().flat_map(ReceiverPlan::fields).collect(),
-            Self::Publish(publish) => return publish.fields(),
-        };
-        let dirs = blocks.iter().filter_map(|block| match &block.dir {
-            WorkingDir::Named(template) => Some(template),
-            WorkingDir::Fixed(_) => None,
-        });
-        let arguments = blocks.iter().flat_map(|block| &block.steps).flat_map(|line| match line {
-            CommandLine::Argv(words) => words.as_slice(),
-            CommandLine::Shell { .. } => &[],
-        });
-        dirs.chain(arguments).flat_map(FieldTemplate::fields).cloned().collect()
-    }
-
-    /// The sender's headers that it passes on, without duplicates.
-    pub fn forwarded_headers(&self) -> Vec<String> {
-        let receivers = match self {
-            Self::Run(_) | Self::Sql(_) => return Vec::new(),
-            Self::Forward(receivers) => receivers,
-            Self::Publish(publish) => return publish.carries.clone(),
-        };
-        let all: BTreeSet<_> = receivers.iter().flat_map(|receiver| &receiver.pass).cloned().collect();
-        all.into_iter().collect()
-    }
-}
+/// The URL in a plan whose own is not known, because a secret was not read.
+pub(crate) const UNKNOWN_URL: &str = "http://unknown.invalid/";
 
 /// Steps that run one after the other, each only if the one before succeeded.
 #[derive(Clone, PartialEq, Debug)]
@@ -70,6 +25,21 @@ pub struct CommandBlock {
     pub env: Vec<EnvEntry>,
     /// Whether output also goes to the log.
     pub output: OutputDestination,
+}
+
+impl CommandBlock {
+    /// The fields it needs as parameters.
+    pub(super) fn fields(&self) -> Vec<Arc<str>> {
+        let dir = match &self.dir {
+            WorkingDir::Named(template) => Some(template),
+            WorkingDir::Fixed(_) => None,
+        };
+        let arguments = self.steps.iter().flat_map(|line| match line {
+            CommandLine::Argv(words) => words.as_slice(),
+            CommandLine::Shell { .. } => &[],
+        });
+        dir.into_iter().chain(arguments).flat_map(FieldTemplate::fields).cloned().collect()
+    }
 }
 
 /// Where the output of a block's commands goes.
@@ -151,7 +121,7 @@ impl ReceiverPlan {
 
 impl ReceiverPlan {
     /// The fields it needs.
-    fn fields(&self) -> Vec<Arc<str>> {
+    pub(super) fn fields(&self) -> Vec<Arc<str>> {
         let headers = self.set.iter().filter_map(|(_, text)| match text {
             ReceiverHeaderValue::Template(template) => Some(template),
             ReceiverHeaderValue::Secret(_) => None,
@@ -450,11 +420,7 @@ impl PublishPlan {
 
     /// The fields it needs.
     pub(super) fn fields(&self) -> Vec<Arc<str>> {
-        let name = |piece: &FieldTemplatePart| match piece {
-            FieldTemplatePart::Field(name) => Some(name.clone()),
-            FieldTemplatePart::Text(_) => None,
-        };
-        self.subject.0.iter().filter_map(name).collect()
+        self.subject.fields().cloned().collect()
     }
 
     /// The command that creates a stream for this subject with a long enough duplicate window.

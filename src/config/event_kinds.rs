@@ -4,14 +4,13 @@ use super::fields::FieldScope;
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::action::plan::ActionPlan;
+use crate::action::ActionPlan;
 use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
 use crate::decide::github_kind;
 use crate::decide::github_kind::EventKindUse;
 use crate::decide::identity::idempotency_key;
 use crate::decide::source::{Group, Route};
-use crate::decide::sql_template::SqlParamSource;
 use std::sync::Arc;
 
 /// What a source uses the event kind for, if an unsigned header names it. `None`: it is unused, or signed, or the
@@ -35,32 +34,13 @@ pub(super) fn kind_use(
         Some(Group::Fields(group)) => group.iter().any(is_kind),
         _ => false,
     });
-    let acted = fields.iter().any(|(ix, _)| reaches_action(names, *ix, routes, plans));
+    let acted = fields.iter().any(|(ix, _)| plans.iter().any(|(_, plan)| plan.gets_field(&names.fields.get(*ix).name)));
     let passed = routes.iter().any(|route| route.forwarded_headers.iter().any(|name| name == github_kind::HEADER));
     match (filtered || grouped || acted, passed) {
         (true, _) => Some(EventKindUse::Decides),
         (false, true) => Some(EventKindUse::PassedOn),
         (false, false) => None,
     }
-}
-
-/// Whether an action of these routes gets this field. A command gets every field as a variable.
-fn reaches_action(
-    names: &FieldScope<'_>,
-    ix: FieldIndex,
-    routes: &[Arc<Route>],
-    plans: &[(Arc<str>, ActionPlan)],
-) -> bool {
-    let field = names.fields.get(ix);
-    let planned = plans.iter().any(|(_, plan)| match plan {
-        ActionPlan::Run(_) => true,
-        ActionPlan::Sql(statement) => statement.names.iter().any(|named| match &named.what {
-            SqlParamSource::Field(name) => field.name == *name,
-            _ => false,
-        }),
-        ActionPlan::Forward(_) | ActionPlan::Publish(_) => false,
-    });
-    planned || routes.iter().any(|route| route.needs.contains(&ix))
 }
 
 impl ConfigResolver<'_> {
@@ -82,8 +62,9 @@ impl ConfigResolver<'_> {
         let passed =
             routes.iter().flat_map(|route| &route.forwarded_headers).map(|name| FieldLocation::Header(name.clone()));
         let fields = (0..).map(FieldIndex).zip(names.fields.iter());
-        let used =
-            fields.filter(|(ix, _)| reaches_action(names, *ix, routes, plans)).map(|(_, field)| field.at.clone());
+        let used = fields
+            .filter(|(ix, _)| plans.iter().any(|(_, plan)| plan.gets_field(&names.fields.get(*ix).name)))
+            .map(|(_, field)| field.at.clone());
         let mut told: Vec<_> = passed.chain(used).filter(tells_apart).map(|place| place.to_string()).collect();
         told.sort();
         told.dedup();

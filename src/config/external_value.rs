@@ -5,6 +5,7 @@ use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+pub(crate) use crate::action::plan::UNKNOWN_URL;
 use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};
@@ -30,9 +31,6 @@ pub(super) static EXTERNAL_KEYS: SectionKeys = SectionKeys {
 
 /// Maximum bytes of a file with a secret; a longer one is probably the wrong file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-
-/// Placeholder for a receiver whose URL is not available; never resolves (RFC 2606).
-pub(crate) const UNKNOWN_URL: &str = "http://unknown.invalid/";
 
 /// Whether a config may be loaded without its secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -35,7 +35,7 @@ pub(crate) use node_addresses::NodeAddresses;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 
-use crate::action::plan::ActionPlan;
+use crate::action::ActionPlan;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Route, Source};
 use diagnostic::{ConfigDiagnostic, ConfigError, ConfigErrorKind};

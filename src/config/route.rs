@@ -8,11 +8,10 @@ use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::action::plan::ActionPlan;
-use crate::action::plan::PublishMode;
+use crate::action::ActionPlan;
 use crate::decide::event::Retrier;
 use crate::decide::limits;
-use crate::decide::retry::{self, RetryPolicy};
+use crate::decide::retry::RetryPolicy;
 use crate::decide::source::Source;
 use crate::decide::source::{
     ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
@@ -106,13 +105,6 @@ const REARM_AFTER: Duration = Duration::from_mins(1);
 /// Default concurrent attempts of a route whose action is not a process.
 const AT_ONCE: usize = 64;
 
-/// How long after the first attempt of a life the last one may be. Failed and in-doubt attempts are counted separately.
-fn horizon(route: &Route, timeout: Duration) -> Duration {
-    let ours = Retrier::Node;
-    let attempts = route.attempts(ours).saturating_add(route.doubts_max(ours));
-    retry::horizon(&route.retry, attempts - 1, timeout + route.lease)
-}
-
 impl ConfigResolver<'_> {
     pub(super) fn route(
         &mut self,
@@ -123,15 +115,10 @@ impl ConfigResolver<'_> {
         respond: ResponseMode,
     ) -> (Route, Option<ActionPlan>) {
         let mut plan = self.plan(section, names, respond);
-        let runs = matches!(plan, Some(ActionPlan::Run(_))) || section.has("run");
-        let makes = match &plan {
-            None => Fanout::Record,
-            Some(ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_)) => Fanout::Actions(1),
-            Some(ActionPlan::Forward(receivers)) => Fanout::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
-        };
-        let own = if runs { 1 } else { ATTEMPTS };
+        let is_process = plan.as_ref().is_some_and(ActionPlan::is_process);
+        let own = if is_process { 1 } else { ATTEMPTS };
         let attempts = section.section("retry").and_then(|retry| retry.count("attempts"));
-        let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
+        let default_at_once = if is_process { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
         let route = Route {
             name: self.route_name(number, section).into(),
             when: self.filter("when", section, names),
@@ -139,29 +126,26 @@ impl ConfigResolver<'_> {
             retry: self.retry(section, if respond == ResponseMode::Accepted { own } else { 1 }),
             attempts_once_accepted: (respond != ResponseMode::Accepted && attempts.is_none()).then_some(own),
             in_doubt: match section.text("in_doubt") {
-                _ if section.has("sql") => InDoubtPolicy::Never,
+                _ if plan.as_ref().is_some_and(|plan| !plan.can_be_in_doubt()) => InDoubtPolicy::Never,
                 Some("hold") => InDoubtPolicy::Hold,
                 _ => InDoubtPolicy::Retry,
             },
-            timeouts: match &plan {
-                Some(ActionPlan::Publish(publish)) if publish.keeper == PublishMode::Stream => {
-                    TimeoutAccounting::Doubts
-                }
-                _ => TimeoutAccounting::Attempts,
+            timeouts: if plan.as_ref().is_some_and(ActionPlan::is_kept_by_stream) {
+                TimeoutAccounting::Doubts
+            } else {
+                TimeoutAccounting::Attempts
             },
             redelivery: self.redelivery(section, names, respond, once, plan.as_ref()),
             lease: self.lease(section),
             max_concurrency: section
                 .count("at_once")
                 .map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
-            fanout: makes,
+            fanout: plan.as_ref().map_or(Fanout::Record, |plan| Fanout::Actions(plan.events())),
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
             forwarded_headers: plan.as_ref().map(ActionPlan::forwarded_headers).unwrap_or_default(),
         };
-        match &mut plan {
-            Some(ActionPlan::Publish(publish)) => publish.retry_horizon = horizon(&route, publish.timeout),
-            Some(ActionPlan::Sql(statement)) => self.lease_is_longer(section, route.lease, statement.timeout),
-            _ => {}
+        if let Some(plan) = &mut plan {
+            self.finish_plan(plan, section, &route);
         }
         (route, plan)
     }
@@ -307,7 +291,7 @@ impl ConfigResolver<'_> {
             }
             return not.is_none();
         }
-        let kept = matches!(plan, Some(ActionPlan::Publish(publish)) if publish.keeper == PublishMode::Stream);
+        let kept = plan.is_some_and(ActionPlan::is_kept_by_stream);
         let only_by_hand = names.scheme.is_some_and(|scheme| scheme.redelivered_by_hand().is_some());
         !section.has("redelivery") && not.is_none() && kept && only_by_hand
     }

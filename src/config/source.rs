@@ -20,7 +20,7 @@ use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
 use super::{Config, fields, once, route};
 use super::{Provenance, SourceProvenance, StreamPlan, presets};
-use crate::action::plan::ActionPlan;
+use crate::action::ActionPlan;
 use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;

@@ -2,7 +2,7 @@
 
 /// The kind of action that an attempt was started as. It is stored with the attempt's lease, because the route's config
 /// may have changed by the time it is needed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum ActionKind {
     /// A command, behind a guard.

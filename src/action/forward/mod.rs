@@ -19,10 +19,10 @@ pub(crate) mod receiver_response;
 pub(crate) mod request;
 pub(crate) mod url_template;
 
-use super::plan::ReceiverPlan;
+use super::plan::{ReceiverPlan, UNKNOWN_URL};
 use ip_filter::{DnsResolver, ForbiddenAddressError};
 
-use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission};
+use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::circuit_breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
 use crate::decide::event::Outcome;
@@ -33,14 +33,24 @@ use crate::decide::verify::VerificationScheme;
 use crate::lease::boottime;
 use receiver_response::{ReceiverResponse, read_response};
 use reqwest::{Client, Url};
+use rustls_platform_verifier::BuilderVerifierExt as _;
 use std::error::Error;
+use std::io;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, ClientConfig};
 use tracing::{info, warn};
 
 /// How much longer than its timeout the probe of a paused receiver may take.
 const PROBE_LATE: Duration = Duration::from_secs(5);
+
+/// Connect timeout of a live check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct ForwardAction {
     receivers: Vec<ReceiverClient>,
@@ -229,4 +239,59 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 fn root_cause(error: &reqwest::Error) -> String {
     let innermost = causes(error).last().filter(|cause| !cause.is::<reqwest::Error>());
     innermost.map_or_else(|| "it could not be built".into(), ToString::to_string)
+}
+
+/// Connects to all receivers at once. Sends nothing.
+pub(super) async fn check_live(receivers: &[ReceiverPlan]) -> Vec<LiveCheck> {
+    // A URL with a field in it is known only with an event.
+    let fixed = receivers.iter().filter(|receiver| receiver.url.fields().next().is_none());
+    let known = fixed.filter(|receiver| receiver.url.to_string() != UNKNOWN_URL);
+    let all = known.map(|receiver| async move {
+        let found = tokio::time::timeout(CHECK_TIMEOUT, reach(&receiver.url.to_string())).await;
+        let late = || {
+            let why = format!("no answer within {} s", CHECK_TIMEOUT.as_secs());
+            failed_check(why, "is it running, and is the port open?")
+        };
+        LiveCheck::new("receiver", &receiver.display, found.unwrap_or_else(|_| late()))
+    });
+    futures_util::future::join_all(all).await
+}
+
+/// Checks that a server accepts connections and that its certificate is trusted.
+async fn reach(url: &str) -> Result<String, (String, String)> {
+    let Ok(url) = Url::parse(url) else { return failed_check("it is not a URL", "correct it") };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return failed_check("it has no host", "correct it");
+    };
+    // A URL has an IPv6 address in brackets; `lookup_host` wants none.
+    let host = host.trim_matches(['[', ']']);
+    let addresses = match tokio::net::lookup_host((host, port)).await {
+        Ok(addresses) => addresses.collect::<Vec<_>>(),
+        Err(error) => return failed_check(format!("its name cannot be resolved: {error}"), "is the name right?"),
+    };
+    let stream = match TcpStream::connect(addresses.as_slice()).await {
+        Ok(stream) => stream,
+        Err(error) => return failed_check(format!("cannot connect: {error}"), "is it running, and is the port right?"),
+    };
+    if url.scheme() != "https" {
+        return Ok("can be connected to".into());
+    }
+    match tls_handshake(host, stream).await {
+        Ok(()) => Ok("can be connected to, and its certificate is trusted".into()),
+        Err(error) => {
+            failed_check(format!("TLS failed: {error}"), "does it speak HTTPS, and is its certificate trusted?")
+        }
+    }
+}
+
+async fn tls_handshake(host: &str, stream: TcpStream) -> io::Result<()> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(other)?;
+    let config = builder.with_platform_verifier().map_err(other)?.with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map(drop)
+}
+
+fn other(error: rustls::Error) -> io::Error {
+    io::Error::other(error)
 }

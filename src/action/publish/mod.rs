@@ -16,7 +16,7 @@ pub(crate) mod stream_check;
 
 pub(crate) use nats_connection::NatsServerVersion;
 pub(crate) use nats_connection::{NatsConnection, NatsConnections, round_trip};
-pub(crate) use stream_check::stream_warnings;
+pub(crate) use stream_check::{check_live, connected};
 
 use super::plan::{PublishMode, PublishPlan};
 use super::{Action, ActionError, ActionFuture, Attempt};

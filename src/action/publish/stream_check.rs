@@ -5,8 +5,9 @@
 //! all or before it writes. Whether the server syncs before it acknowledges (`sync_interval: always`) is visible only
 //! to its administrators; a log line says so.
 
-use super::{NatsConnection, NatsServerVersion};
-use crate::action::plan::{PublishMode, PublishPlan, window};
+use super::{NatsConnection, NatsConnections, NatsServerVersion};
+use crate::action::plan::{NatsServer, PublishMode, PublishPlan, UNKNOWN_URL, window};
+use crate::action::{LiveCheck, failed_check};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use async_nats::Client;
@@ -17,6 +18,8 @@ use tracing::{Level, error, warn};
 
 /// How often a missing connection is checked.
 const LOOK: Duration = Duration::from_secs(10);
+/// Connect timeout of a live check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A setting of a stream that weakens a guarantee.
 pub(crate) struct StreamWarning {
@@ -128,4 +131,30 @@ fn say(server: &NatsConnection, plan: &PublishPlan, doubt: &StreamWarning) {
     } else {
         warn!(target: "hookonce", server, %subject, why, hint, "publish");
     }
+}
+
+/// Connects to the server of a plan and looks at its stream. Creates none.
+pub(crate) async fn check_live(plan: &PublishPlan, servers: &NatsConnections) -> Vec<LiveCheck> {
+    if plan.server.url == UNKNOWN_URL {
+        return Vec::new();
+    }
+    let name = format!("{} at {}", plan.subject, plan.server.shown);
+    vec![LiveCheck::new("publish", name, published(servers, plan).await)]
+}
+
+/// Connects to a server for a live check.
+pub(crate) async fn connected(servers: &NatsConnections, server: &NatsServer) -> Result<Client, (String, String)> {
+    let connection = servers.connection(server).map_err(|cannot| (cannot.to_string(), String::new()))?;
+    let hint = "is it running, and are port and credentials right?";
+    connection.connected(CHECK_TIMEOUT).await.map_err(|why| (why, hint.to_owned()))
+}
+
+async fn published(servers: &NatsConnections, plan: &PublishPlan) -> Result<String, (String, String)> {
+    let client = connected(servers, &plan.server).await?;
+    let warnings = stream_warnings(&client, plan).await;
+    if let Some(doubt) = warnings.iter().find(|doubt| doubt.level == Level::ERROR) {
+        return failed_check(&doubt.why, &doubt.hint);
+    }
+    let said = warnings.iter().map(|doubt| format!("{}: {}", doubt.why, doubt.hint)).collect::<Vec<_>>().join("; ");
+    Ok(if said.is_empty() { "a stream stores it".into() } else { said })
 }

@@ -7,14 +7,16 @@ pub(crate) mod output;
 pub(crate) mod output_log;
 pub(crate) mod step;
 
-use super::plan::{CommandBlock, CommandLine, OutputDestination};
-use super::{Action, ActionEnvironment, ActionFuture, Attempt};
+use super::plan::{CommandBlock, CommandLine, EnvEntry, FieldTemplatePart, OutputDestination, WorkingDir};
+use super::{Action, ActionEnvironment, ActionFuture, Attempt, LiveCheck, failed_check};
 use crate::action;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Outcome;
 use crate::decide::time::duration_text;
 use guard_client::{OutputSinks, StepEnd};
 use output_log::OutputLog;
+use rustix::fs::{Access, access};
+use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
 /// Maximum characters of a step's text in an outcome's message.
@@ -151,4 +153,78 @@ fn worst_outcome(one: Outcome, other: Outcome) -> Outcome {
         Outcome::Unknown { .. } => 4,
     };
     if badness(&other) > badness(&one) { other } else { one }
+}
+
+/// The search path for programs if `PATH` is not set.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Checks the folders and programs of blocks. Starts nothing.
+pub(super) fn check_live(blocks: &[CommandBlock], variable: &dyn Fn(&str) -> Option<String>) -> Vec<LiveCheck> {
+    let mut all = Vec::new();
+    for block in blocks {
+        all.push(folder(&block.dir));
+        all.extend(block.steps.iter().map(|step| command(step, block, variable)));
+    }
+    all
+}
+
+fn folder(dir: &WorkingDir) -> LiveCheck {
+    let (path, words) = match dir {
+        WorkingDir::Fixed(path) => (path.clone(), ""),
+        WorkingDir::Named(template) => match template.0.first() {
+            Some(FieldTemplatePart::Text(first)) => {
+                (PathBuf::from(first), "exists; the rest of the path depends on the event")
+            }
+            _ => return LiveCheck::new("folder", dir.to_string(), Ok("depends on the event; not checked".into())),
+        },
+    };
+    let found = if !path.exists() {
+        failed_check("it does not exist", "create it, or correct `dir`")
+    } else if !path.is_dir() {
+        failed_check("it is not a folder", "correct `dir`")
+    } else if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
+        failed_check("it cannot be opened", "give hookonce's user read and execute permission")
+    } else {
+        Ok(words.to_owned())
+    };
+    LiveCheck::new("folder", dir.to_string(), found)
+}
+
+fn command(step: &CommandLine, block: &CommandBlock, variable: &dyn Fn(&str) -> Option<String>) -> LiveCheck {
+    let program = match step {
+        CommandLine::Shell { shell, .. } => shell.first().cloned().unwrap_or_default(),
+        CommandLine::Argv(words) => match words.first().map(|word| word.0.as_slice()) {
+            Some([FieldTemplatePart::Text(program)]) => program.clone(),
+            _ => return LiveCheck::new("command", step.to_string(), Ok("depends on the event; not checked".into())),
+        },
+    };
+    let path = block.env.iter().rev().find_map(|entry| match entry {
+        EnvEntry::Set(name, value) if name == "PATH" => Some(value.clone()),
+        _ => None,
+    });
+    let path = path.or_else(|| variable("PATH")).unwrap_or_else(|| PATH.to_owned());
+    let found = executable(&program, &block.dir, &path);
+    LiveCheck::new("command", program, found)
+}
+
+/// Finds a program the way the system would.
+fn executable(program: &str, dir: &WorkingDir, path: &str) -> Result<String, (String, String)> {
+    let runs = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
+    if program.contains('/') {
+        let file = match dir {
+            WorkingDir::Fixed(dir) => dir.join(program),
+            WorkingDir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not checked".into()),
+            WorkingDir::Named(_) => PathBuf::from(program),
+        };
+        return match () {
+            () if runs(&file) => Ok(String::new()),
+            () if file.exists() => failed_check("it is not executable", format!("chmod +x {}", file.display())),
+            () => failed_check(format!("{} does not exist", file.display()), "install it, or correct the step"),
+        };
+    }
+    let found = path.split(':').map(|folder| Path::new(folder).join(program)).find(|file| runs(file));
+    match found {
+        Some(file) => Ok(file.display().to_string()),
+        None => failed_check("it is not in PATH", format!("install it, or add its folder to PATH ({path})")),
+    }
 }

@@ -1,45 +1,27 @@
 //! `hookonce check --live`: checks that everything the config refers to exists and can be used. It changes nothing: no
 //! schema is migrated, no stream created, no command started; receivers are only connected to.
 
-mod fence;
-#[cfg(feature = "nats")]
-mod nats;
-mod receiver;
-
 use super::{CheckExit, ReportFormat, describe, load_config, print_errors, print_warnings};
-use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, EnvEntry, FieldTemplatePart, WorkingDir};
+#[cfg(feature = "nats")]
+use crate::action::publish::{self, NatsConnections};
+use crate::action::{ActionPlan, LiveCheck, LiveCheckEnvironment, failed_check};
 use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
+#[cfg(feature = "nats")]
+use crate::config::{StreamPlan, UNKNOWN_URL};
+use crate::decide::data_loss;
+use crate::decide::data_loss::{KnownStore, ObservedStore};
+#[cfg(feature = "nats")]
+use crate::ingress::nats::check_consumer;
+use crate::node::state_file;
+use crate::node::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::store::StoreOpenError;
-use crate::store::open::{MigrationMode, OpenPurpose, open_for};
+use crate::store::open::{MigrationMode, OpenPurpose, identity, is_empty, open_for};
 use crate::store::schema::Migration;
+use futures_util::future::join_all;
+#[cfg(feature = "sqlite")]
 use rustix::fs::{Access, access};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-
-/// The search path for programs if `PATH` is not set.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-
-/// The check of one thing.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct LiveCheck {
-    /// The kind of thing: secret, folder, …
-    pub(super) what: &'static str,
-    /// Which one.
-    pub(super) name: String,
-    /// A remark; or what is wrong, and what to do.
-    pub(super) found: Result<String, (String, String)>,
-}
-
-impl LiveCheck {
-    fn new(what: &'static str, name: impl Into<String>, found: Result<String, (String, String)>) -> Self {
-        Self { what, name: name.into(), found }
-    }
-}
-
-/// What is wrong, and what to do.
-fn failed_check<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, (String, String)> {
-    Err((why.into(), hint.into()))
-}
 
 /// Prints what the config means, and checks what it refers to.
 pub fn check(
@@ -90,22 +72,23 @@ fn line(tried: &LiveCheck) -> String {
 fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
     let mut all = secrets(config);
     all.push(store(&config.store, config.migrate));
-    all.extend(fence::tried(config));
-    for plan in plans(config) {
-        if let ActionPlan::Run(blocks) = plan {
-            for block in blocks {
-                all.push(folder(&block.dir));
-                all.extend(block.steps.iter().map(|step| command(step, block, env)));
-            }
+    all.extend(lost_data(config));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        #[cfg(feature = "nats")]
+        let servers = NatsConnections::default();
+        let environment = LiveCheckEnvironment {
+            variable: env,
+            #[cfg(feature = "nats")]
+            servers: &servers,
+        };
+        let actions = plans(config).into_iter().map(|plan| plan.check_live(&environment));
+        all.extend(join_all(actions).await.into_iter().flatten());
+        #[cfg(feature = "nats")]
+        for stream in streams(config) {
+            all.push(LiveCheck::new("stream", stream.words(), check_stream(&servers, stream).await));
         }
-    }
-    let receivers = plans(config).into_iter().filter_map(|plan| match plan {
-        ActionPlan::Forward(receivers) => Some(receivers.iter()),
-        ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_) => None,
     });
-    all.extend(receiver::tried(receivers.flatten())?);
-    #[cfg(feature = "nats")]
-    all.extend(nats::tried(config)?);
     let mut once: Vec<LiveCheck> = Vec::new();
     for tried in all {
         if !once.contains(&tried) {
@@ -115,10 +98,30 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
     Ok(once)
 }
 
-/// The plans of all routes, in the order of the file.
+/// The plans of all routes, those of a kind together, each kind in the order of the file.
 fn plans(config: &Config) -> Vec<&ActionPlan> {
     let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
-    routes.filter_map(|(source, route)| config.plan(source, route)).collect()
+    let mut plans: Vec<_> = routes.filter_map(|(source, route)| config.plan(source, route)).collect();
+    plans.sort_by_key(|plan| plan.kind());
+    plans
+}
+
+/// The streams that are read, without those whose server is not known.
+#[cfg(feature = "nats")]
+fn streams(config: &Config) -> impl Iterator<Item = &StreamPlan> {
+    let all = config.sources.iter().filter_map(|source| config.streams.get(&source.name));
+    all.filter(|stream| stream.server.url != UNKNOWN_URL)
+}
+
+/// Checks that a stream and its consumer exist. Creates none.
+#[cfg(feature = "nats")]
+async fn check_stream(servers: &NatsConnections, plan: &StreamPlan) -> Result<String, (String, String)> {
+    let client = publish::connected(servers, &plan.server).await?;
+    match check_consumer(&client, plan).await {
+        Ok(said) if said.is_empty() => Ok("can be read".into()),
+        Ok(said) => Ok(said),
+        Err(why) => failed_check(why, ""),
+    }
 }
 
 fn secrets(config: &Config) -> Vec<LiveCheck> {
@@ -242,64 +245,80 @@ fn sqlite(_: &Path, _: MigrationMode) -> Result<String, (String, String)> {
     failed_check("this hookonce was built without SQLite", "")
 }
 
-fn folder(dir: &WorkingDir) -> LiveCheck {
-    let (path, words) = match dir {
-        WorkingDir::Fixed(path) => (path.clone(), ""),
-        WorkingDir::Named(template) => match template.0.first() {
-            Some(FieldTemplatePart::Text(first)) => {
-                (PathBuf::from(first), "exists; the rest of the path depends on the event")
-            }
-            _ => return LiveCheck::new("folder", dir.to_string(), Ok("depends on the event; not checked".into())),
-        },
+/// Checks the state files of the store, if it has any. Changes nothing, creates no folder.
+fn lost_data(config: &Config) -> Option<LiveCheck> {
+    let (place, scope) = identity(&config.store).ok().flatten()?;
+    let folder = config.state.path();
+    let file = StateFile::new(folder.to_owned(), place, scope);
+    let tried = |path: PathBuf, words| Some(LiveCheck::new("state", path.display().to_string(), words));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let own = match file.read() {
+        StateRead::None => None,
+        StateRead::Record(record) => Some(record),
+        StateRead::Damaged(why) => {
+            let hint = "what this machine knew of its store is lost; a node writes it again when it starts";
+            return tried(file.path(), failed_check(why, hint));
+        }
+        StateRead::Unreadable(why) => return tried(file.path(), failed_check(why, UNREADABLE_HINT)),
     };
-    let found = if !path.exists() {
-        failed_check("it does not exist", "create it, or correct `dir`")
-    } else if !path.is_dir() {
-        failed_check("it is not a folder", "correct `dir`")
-    } else if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
-        failed_check("it cannot be opened", "give hookonce's user read and execute permission")
-    } else {
-        Ok(words.to_owned())
-    };
-    LiveCheck::new("folder", dir.to_string(), found)
-}
-
-fn command(step: &CommandLine, block: &CommandBlock, env: EnvLookup<'_>) -> LiveCheck {
-    let program = match step {
-        CommandLine::Shell { shell, .. } => shell.first().cloned().unwrap_or_default(),
-        CommandLine::Argv(words) => match words.first().map(|word| word.0.as_slice()) {
-            Some([FieldTemplatePart::Text(program)]) => program.clone(),
-            _ => return LiveCheck::new("command", step.to_string(), Ok("depends on the event; not checked".into())),
-        },
-    };
-    let path = block.env.iter().rev().find_map(|entry| match entry {
-        EnvEntry::Set(name, value) if name == "PATH" => Some(value.clone()),
-        _ => None,
-    });
-    let path = path.or_else(|| env("PATH")).unwrap_or_else(|| PATH.to_owned());
-    let found = executable(&program, &block.dir, &path);
-    LiveCheck::new("command", program, found)
-}
-
-/// Finds a program the way the system would.
-fn executable(program: &str, dir: &WorkingDir, path: &str) -> Result<String, (String, String)> {
-    let runs = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
-    if program.contains('/') {
-        let file = match dir {
-            WorkingDir::Fixed(dir) => dir.join(program),
-            WorkingDir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not checked".into()),
-            WorkingDir::Named(_) => PathBuf::from(program),
-        };
-        return match () {
-            () if runs(&file) => Ok(String::new()),
-            () if file.exists() => failed_check("it is not executable", format!("chmod +x {}", file.display())),
-            () => failed_check(format!("{} does not exist", file.display()), "install it, or correct the step"),
-        };
+    // A store that cannot be opened is reported by the store's own check.
+    let StoreComparison { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
+    let losses = compared.iter().filter_map(|(record, found)| Some((record, data_loss::loss(&record.known, found)?)));
+    if let Some((record, loss)) = losses.into_iter().next() {
+        return tried(file.path_of(record), failed_check(loss.to_string(), ""));
     }
-    let found = path.split(':').map(|folder| Path::new(folder).join(program)).find(|file| runs(file));
-    match found {
-        Some(file) => Ok(file.display().to_string()),
-        None => failed_check("it is not in PATH", format!("install it, or add its folder to PATH ({path})")),
+    let known = own.map(|record| record.known);
+    tried(file.path(), Ok(format!("{}{}", both(known.as_ref(), &has), state_folder_status(config))))
+}
+
+/// A store and what this machine knows about it.
+struct StoreComparison {
+    /// The store's own mark.
+    has: ObservedStore,
+    /// What each state file says, and what the store still has of it.
+    compared: Vec<(StateRecord, ObservedStore)>,
+}
+
+/// Compares the store with its state file and with those of the same store at other addresses, as a node does at start.
+async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Result<StoreComparison, StoreOpenError> {
+    if is_empty(&config.store).await? {
+        let compared = own.into_iter().map(|record| (record, ObservedStore::gone())).collect();
+        return Ok(StoreComparison { has: ObservedStore::gone(), compared });
+    }
+    let store = open_for(&config.store, OpenPurpose::Look).await?;
+    let found = async |known| match store.compare_history(known).await {
+        Ok(found) => Ok(found.unwrap_or_else(ObservedStore::gone)),
+        Err(error) => Err(StoreOpenError::Temporary(error.to_string())),
+    };
+    let has = found(None).await?;
+    let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());
+    let others = file.others(epoch).into_iter().filter_map(|read| match read {
+        StateRead::Record(record) => Some(record),
+        StateRead::None | StateRead::Damaged(_) | StateRead::Unreadable(_) => None,
+    });
+    let mut compared = Vec::new();
+    for record in own.into_iter().chain(others) {
+        let found = found(Some(record.known.clone())).await?;
+        compared.push((record, found));
+    }
+    Ok(StoreComparison { has, compared })
+}
+
+fn both(known: Option<&KnownStore>, found: &ObservedStore) -> String {
+    let known = known.map_or("nothing yet".to_owned(), |known| known.mark.to_string());
+    let has = match &found.mark {
+        None => "nothing yet".to_owned(),
+        Some(mark) if mark.epoch.is_none() => format!("{mark} (its server does not reveal its system identifier)"),
+        Some(mark) => mark.to_string(),
+    };
+    format!("this machine knows {known}, the store has {has}")
+}
+
+/// Whether the state folder survives a restart.
+fn state_folder_status(config: &Config) -> String {
+    match state_file::can_be_written(&config.state) {
+        Ok(()) => String::new(),
+        Err(why) => format!("; {why}, so lost data is detected only while a node runs"),
     }
 }
 

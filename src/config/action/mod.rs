@@ -12,9 +12,10 @@ use super::keys::{ConfigKey, ConfigValueType, key};
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use crate::action::plan::{ActionPlan, FieldTemplatePart};
+use crate::action::ActionPlan;
+use crate::action::plan::FieldTemplatePart;
 use crate::decide::limits;
-use crate::decide::source::ResponseMode;
+use crate::decide::source::{ResponseMode, Route};
 use crate::decide::time::{Duration, duration_text};
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -65,6 +66,15 @@ impl ConfigResolver<'_> {
             return self.publish(&section, names, respond).map(|publish| ActionPlan::Publish(Box::new(publish)));
         }
         None
+    }
+
+    /// Adds to a plan what depends on its route, and checks that they fit.
+    pub(super) fn finish_plan(&mut self, plan: &mut ActionPlan, section: &ConfigSection<'_>, route: &Route) {
+        match plan {
+            ActionPlan::Publish(publish) => publish.retry_horizon = publish::horizon(route, publish.timeout),
+            ActionPlan::Sql(statement) => self.lease_is_longer(section, route.lease, statement.timeout),
+            ActionPlan::Run(_) | ActionPlan::Forward(_) => {}
+        }
     }
 
     /// A written `timeout`; warns if it is longer than the sender waits.

@@ -9,8 +9,10 @@ use crate::config::raw::{ConfigNode, ConfigValue};
 use crate::config::resolve::ConfigResolver;
 use crate::config::section::ConfigSection;
 use crate::decide::envelope::{self, EnvelopeFormat};
+use crate::decide::event::Retrier;
 use crate::decide::field::FieldLocation;
-use crate::decide::source::ResponseMode;
+use crate::decide::retry;
+use crate::decide::source::{ResponseMode, Route};
 use crate::decide::time::Duration;
 use crate::decide::time::duration_text;
 use crate::decide::verify::VerificationScheme;
@@ -80,6 +82,13 @@ fn wrong(urls: &str) -> Option<String> {
         Err(_) if !url.contains("://") => Some("it must begin with nats:// or tls://".into()),
         Err(error) => Some(error.to_string()),
     })
+}
+
+/// How long after the first attempt of a life the last one may be. Failed and in-doubt attempts are counted separately.
+pub(super) fn horizon(route: &Route, timeout: Duration) -> Duration {
+    let ours = Retrier::Node;
+    let attempts = route.attempts(ours).saturating_add(route.doubts_max(ours));
+    retry::horizon(&route.retry, attempts - 1, timeout + route.lease)
 }
 
 impl ConfigResolver<'_> {
