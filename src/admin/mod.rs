@@ -19,7 +19,7 @@ pub(crate) mod view;
 
 pub(crate) use query::LIST_MAX;
 
-use crate::config::{AdminConfig, Config, StoreAddress};
+use crate::config::{AdminConfig, Config};
 use crate::decide::event::{EventState, QueueState};
 use crate::decide::limits;
 use crate::decide::response;
@@ -104,12 +104,7 @@ impl AdminState {
             admin: Arc::new(configured),
             sources: config.sources.clone().into(),
             shown: Arc::new(info::sources(config, &dispatcher.node().0, ingest)),
-            store_kind: match config.store {
-                StoreAddress::Memory => "memory",
-                StoreAddress::Sqlite(_) => "sqlite",
-                StoreAddress::Postgres(_) => "postgres",
-                StoreAddress::Redis(_) => "redis",
-            },
+            store_kind: config.store.word(),
             flight,
             metrics,
             closing: CancellationToken::new(),

@@ -214,7 +214,7 @@ word_types! {
     /// A window of time.
     WindowWord = super::overview::WINDOWS.map(|(name, ..)| name);
     /// The store's kind.
-    StoreWord = ["memory", "sqlite", "postgres", "redis"];
+    StoreWord = crate::store::open::StoreUrl::WORDS;
     /// What a client may do.
     PermissionWord = ["read", "forget", "all"];
     /// How a client was authenticated.

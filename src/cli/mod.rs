@@ -28,6 +28,7 @@ pub(crate) mod vacuum;
 use crate::config::diagnostic::ColorChoice;
 use crate::node::NodeRole;
 use crate::observe::log_layer::LogFormat;
+use crate::store::open::server_addresses;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use error::{CommandError, print_error};
 use std::io::{self, IsTerminal, Write};
@@ -220,7 +221,7 @@ enum MigrateCommand {
     },
     /// Copy a store into an empty one and verify the copy; stop the nodes of both first
     Copy {
-        /// Store to read: `sqlite:PATH`, `postgres://…`, `redis://…`, or `env:NAME` for a variable with the URL
+        #[doc = concat!("Store to read: `sqlite:PATH`, ", server_addresses!(), ", or `env:NAME` for a variable with the URL")]
         #[arg(long, value_name = "STORE")]
         from: String,
         /// Empty store to fill, written the same way

@@ -1,8 +1,8 @@
 //! `hookonce vacuum`: shrinks an SQLite file to the space it needs.
 
 use super::error::CommandError;
+use crate::store::open::StoreUrl;
 use crate::store::sqlite::{SqliteAccess, open_file, vacuum as vacuum_file};
-use crate::store::url::StoreUrl;
 use std::io::Write;
 use std::path::Path;
 
@@ -10,13 +10,7 @@ use std::path::Path;
 pub(crate) fn vacuum(address: &StoreUrl, out: &mut impl Write) -> Result<u8, CommandError> {
     match address {
         StoreUrl::Sqlite(path) => file(path, out),
-        StoreUrl::Postgres(_) => Err(CommandError::no(
-            "PostgreSQL reuses free space automatically (autovacuum); `VACUUM FULL` on the server returns it to the disk, \
-             and locks each table meanwhile",
-        )),
-        StoreUrl::Redis(_) | StoreUrl::Memory => {
-            Err(CommandError::no(format!("{address} is not a file of hookonce; there is nothing to shrink")))
-        }
+        other => Err(CommandError::no(other.vacuum_advice())),
     }
 }
 

@@ -102,7 +102,7 @@ impl Config {
 
 pub(crate) use crate::observe::log_layer::LogFormat;
 pub(crate) use crate::store::open::MigrationMode;
-pub use crate::store::url::StoreUrl as StoreAddress;
+pub use crate::store::open::StoreUrl as StoreAddress;
 
 /// The folder for what nodes of this machine know about their store.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,6 +12,8 @@ use super::{
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::sql_template::SqlDialect;
+use crate::store::open::store_addresses;
+use crate::store::url::ServerUrl;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -23,12 +25,7 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
     about: "Outside of every table.",
     keys: &[&[
         key("listen", ConfigValueType::Address, "127.0.0.1:3142", "The address for webhooks."),
-        key(
-            "store",
-            ConfigValueType::Open,
-            "sqlite:hookonce.db",
-            "The store: memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST.",
-        ),
+        key("store", ConfigValueType::Open, "sqlite:hookonce.db", concat!("The store: ", store_addresses!(), ".")),
         key(
             "migrate",
             ConfigValueType::Word(&["auto", "manual"]),
@@ -281,7 +278,7 @@ impl<'a> ConfigResolver<'a> {
         let Some(open) = self.text_or_external("store", node) else { return default };
         let stands_here = open.shown.is_none();
         match StoreAddress::parse(&open.text, self.base) {
-            Ok(StoreAddress::Postgres(url) | StoreAddress::Redis(url)) if stands_here && url.has_password() => {
+            Ok(address) if stands_here && address.server().is_some_and(ServerUrl::has_password) => {
                 self.diagnostics
                     .error("the password of `store` is written in the config file")
                     .at(open.at, "a secret must not be in the config file")

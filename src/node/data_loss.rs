@@ -3,7 +3,7 @@
 
 use super::state_file;
 use super::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
-use crate::config::{Config, StoreAddress};
+use crate::config::Config;
 use crate::decide::data_loss;
 use crate::decide::data_loss::{KnownStore, ObservedStore, StoreLoss};
 use crate::decide::limits;
@@ -88,13 +88,10 @@ impl DataLossDetector {
             }
             return Ok(());
         }
-        match config.store {
-            StoreAddress::Redis(_) => {
-                self.compare_all(&*open_for(&config.store, OpenPurpose::Look).await?).await?;
-                Ok(())
-            }
-            _ => Ok(()), // the tables may have an older schema
+        if !config.store.has_schema() {
+            self.compare_all(&*open_for(&config.store, OpenPurpose::Look).await?).await?;
         }
+        Ok(())
     }
 
     /// Checks, after opening and before use, that the store has what was known. From then on the store checks itself.

@@ -4,7 +4,7 @@
 use super::{DeclaredFields, EventDetails, ImportCounts, RemovalResult, SourceCount, Store, StoreError, StoreFuture};
 use crate::decide::claim::{Claim, NewEvent};
 use crate::decide::data_loss::{KnownStore, ObservedStore};
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(feature = "durable-store")]
 use crate::decide::event::DeathCause;
 use crate::decide::event::{DoneReason, Event, EventState};
 use crate::decide::field::FieldValue;
@@ -151,7 +151,7 @@ pub struct EventPage {
 }
 
 /// The result of one query for a page.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(feature = "sql-store")]
 pub(super) struct EventPageScan {
     /// The newest first; one more than fits if there are more.
     pub(super) found: Vec<Event>,
@@ -223,7 +223,7 @@ impl EventQuery {
     }
 
     /// Can only dead events match?
-    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+    #[cfg(feature = "durable-store")]
     pub(super) fn means_dead(&self) -> bool {
         match &self.state {
             Some(state) => state == "dead",
@@ -233,7 +233,7 @@ impl EventQuery {
 
     /// The page made of these scans, whether they cover different events or the same. Nothing is known of the events
     /// behind the last one of a scan that came back full but was thinned out by the filter here.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    #[cfg(feature = "sql-store")]
     pub(super) fn gathered(&self, looks: Vec<EventPageScan>) -> EventPage {
         let (mut all, mut stopped) = (Vec::new(), None::<EventId>);
         for EventPageScan { found, stopped: at } in looks {

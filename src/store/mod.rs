@@ -15,7 +15,7 @@
 pub mod batch;
 pub mod clock;
 pub mod clock_monitor;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(feature = "durable-store")]
 pub(crate) mod compression;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -29,7 +29,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod retention;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(feature = "durable-store")]
 pub(crate) mod row;
 pub mod schema;
 pub mod sql;
@@ -422,9 +422,9 @@ pub struct DeclaredFields {
 /// Is this the name of a built-in column of `events`?
 #[cfg(feature = "node")]
 pub(crate) fn is_event_column(name: &str) -> bool {
-    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+    #[cfg(feature = "durable-store")]
     return name == "body" || row::EVENT_COLUMNS.iter().any(|column| column.name == name);
-    #[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "redis")))]
+    #[cfg(not(feature = "durable-store"))]
     {
         let _ = name;
         false

@@ -1,15 +1,159 @@
-//! Opening a store by its URL.
+//! The URLs of stores (`memory:`, `sqlite:PATH`, `postgres://…`, `redis://…`), and opening them: every difference
+//! between the kinds of stores that matters outside of their folders.
 
 use super::clock::StoreClock;
 use super::copy::{CopySide, CopyStore};
 use super::memory::MemoryStore;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 use super::optimistic::VersionedBackend;
-use super::url::StoreUrl;
+use super::schema::Migration;
+use super::url::ServerUrl;
 use super::{Inspect, StoreOpenError};
+use crate::decide::sql_template::SqlDialect;
 use crate::decide::time::Timestamp;
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The addresses of stores, for messages.
+macro_rules! store_addresses {
+    () => {
+        "memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST"
+    };
+}
+
+/// The addresses of stores on servers, for help texts.
+#[cfg(feature = "node")]
+macro_rules! server_addresses {
+    () => {
+        "`postgres://…`, `redis://…`"
+    };
+}
+
+#[cfg(feature = "node")]
+pub(crate) use {server_addresses, store_addresses};
+
+/// The addresses of the stores that outlive their node, for messages.
+pub(crate) fn durable_addresses() -> &'static str {
+    store_addresses!().trim_start_matches("memory:, ")
+}
+
+/// The parsed URL of a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StoreUrl {
+    /// In memory: lost when the node ends.
+    Memory,
+    /// In this file.
+    Sqlite(PathBuf),
+    /// In PostgreSQL.
+    Postgres(ServerUrl),
+    /// In Redis or Valkey.
+    Redis(ServerUrl),
+}
+
+/// The text is not the URL of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreUrlError;
+
+impl fmt::Display for StoreUrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", store_addresses!())
+    }
+}
+
+impl StoreUrl {
+    /// Parses a URL; a relative path is resolved against `base`.
+    pub fn parse(text: &str, base: &Path) -> Result<Self, StoreUrlError> {
+        let (kind, rest) = text.split_once(':').ok_or(StoreUrlError)?;
+        let server = || ServerUrl::parse(text).ok_or(StoreUrlError);
+        match kind {
+            "memory" if rest.is_empty() => Ok(Self::Memory),
+            "sqlite" if !rest.is_empty() && !rest.starts_with("//") && !rest.contains('\0') => {
+                Ok(Self::Sqlite(base.join(rest)))
+            }
+            "postgres" | "postgresql" => server().map(Self::Postgres),
+            "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
+            | "valkeys+sentinel" => server().map(Self::Redis),
+            _ => Err(StoreUrlError),
+        }
+    }
+
+    /// The SQL dialect that statements in its transactions have; `None` if it runs none.
+    pub fn sql_dialect(&self) -> Option<SqlDialect> {
+        match self {
+            Self::Sqlite(_) => Some(SqlDialect::Sqlite),
+            Self::Postgres(_) => Some(SqlDialect::Postgres),
+            Self::Memory | Self::Redis(_) => None,
+        }
+    }
+
+    /// The address, and what a person should know of it.
+    pub(crate) fn description(&self) -> String {
+        match self {
+            Self::Memory => "memory: (lost when the node stops)".to_owned(),
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Redis(_) => self.to_string(),
+        }
+    }
+
+    /// Whether nodes on other machines can share it.
+    pub fn is_shared(&self) -> bool {
+        self.server().is_some()
+    }
+
+    /// The URL of its server, if it is on one.
+    pub fn server(&self) -> Option<&ServerUrl> {
+        match self {
+            Self::Postgres(url) | Self::Redis(url) => Some(url),
+            Self::Memory | Self::Sqlite(_) => None,
+        }
+    }
+
+    /// Whether it has tables, whose schema may be older than this version.
+    pub(crate) fn has_schema(&self) -> bool {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => true,
+            Self::Memory | Self::Redis(_) => false,
+        }
+    }
+
+    /// The words for the kinds of stores.
+    pub(crate) const WORDS: [&str; 4] = ["memory", "sqlite", "postgres", "redis"];
+
+    /// The word for its kind.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres(_) => "postgres",
+            Self::Redis(_) => "redis",
+        }
+    }
+
+    /// How its free space returns to the disk, if not by `hookonce vacuum`.
+    pub(crate) fn vacuum_advice(&self) -> String {
+        match self {
+            Self::Postgres(_) => {
+                "PostgreSQL reuses free space automatically (autovacuum); `VACUUM FULL` on the server \
+                                  returns it to the disk, and locks each table meanwhile"
+                    .to_owned()
+            }
+            Self::Memory | Self::Sqlite(_) | Self::Redis(_) => {
+                format!("{self} is not a file of hookonce; there is nothing to shrink")
+            }
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) | Self::Redis(url) => fmt::Display::fmt(url, f),
+        }
+    }
+}
 
 /// The purpose of opening a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,8 +202,8 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
             Ok(Box::new(redis(url, OpenPurpose::Copy(side)).await?))
         }
         StoreUrl::Memory => Err(StoreOpenError::Permanent(format!(
-            "a store in memory cannot be the {side} of a copy: it ends with its node. Expected sqlite:PATH, \
-             postgres://HOST/DATABASE or redis://HOST"
+            "a store in memory cannot be the {side} of a copy: it ends with its node. Expected {}",
+            durable_addresses()
         ))),
         #[allow(unreachable_patterns, reason = "unreachable with every feature on")]
         _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
@@ -67,7 +211,7 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
 }
 
 /// Refuses a store that is part of a copy. The source of a finished copy may still be read.
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 async fn whole(
     shelf: impl VersionedBackend + Inspect,
     address: &StoreUrl,
@@ -83,10 +227,7 @@ async fn whole(
 }
 
 #[cfg(feature = "postgres")]
-async fn postgres(
-    url: &crate::store::url::ServerUrl,
-    to: OpenPurpose,
-) -> Result<super::postgres::PostgresStore, StoreOpenError> {
+async fn postgres(url: &ServerUrl, to: OpenPurpose) -> Result<super::postgres::PostgresStore, StoreOpenError> {
     use super::postgres::{PostgresOptions, PostgresStore, SchemaMode};
     let schema = match to {
         OpenPurpose::Node(MigrationMode::Auto) | OpenPurpose::Copy(CopySide::Target) => SchemaMode::Auto,
@@ -105,10 +246,7 @@ async fn postgres(
 }
 
 #[cfg(feature = "redis")]
-async fn redis(
-    url: &crate::store::url::ServerUrl,
-    to: OpenPurpose,
-) -> Result<super::redis::RedisStore, StoreOpenError> {
+async fn redis(url: &ServerUrl, to: OpenPurpose) -> Result<super::redis::RedisStore, StoreOpenError> {
     use super::redis::{RedisAccess, RedisOptions, RedisStore};
     let access = match to {
         OpenPurpose::Node(_) | OpenPurpose::Tool => RedisAccess::Node,
@@ -129,18 +267,37 @@ pub fn identity(address: &StoreUrl) -> Result<Option<(String, String)>, StoreOpe
     }
 }
 
-/// Does the server at this address respond, and hold no store?
-pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
+/// What is at the address of a store.
+pub(crate) enum StoreContents {
+    /// A store of this version; or a file, or memory, which are not looked at.
+    Store,
+    /// A store whose schema lacks these migrations.
+    OlderSchema(Vec<&'static Migration>),
+    /// Nothing of a store.
+    Empty,
+}
+
+/// Asks the server at this address what it holds of a store.
+pub(crate) async fn contents(address: &StoreUrl) -> Result<StoreContents, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
         StoreUrl::Postgres(url) => {
             let behind = super::postgres::PostgresStore::behind(url.expose()).await?;
-            Ok(behind.first().is_some_and(|first| first.version == 1))
+            Ok(match behind.first() {
+                None => StoreContents::Store,
+                Some(first) if first.version == 1 => StoreContents::Empty,
+                Some(_) => StoreContents::OlderSchema(behind),
+            })
         }
         #[cfg(feature = "redis")]
-        StoreUrl::Redis(url) => super::redis::RedisStore::is_empty(url.expose()).await,
-        _ => Ok(false),
+        StoreUrl::Redis(url) if super::redis::RedisStore::is_empty(url.expose()).await? => Ok(StoreContents::Empty),
+        _ => Ok(StoreContents::Store),
     }
+}
+
+/// Does the server at this address respond, and hold no store?
+pub async fn is_empty(address: &StoreUrl) -> Result<bool, StoreOpenError> {
+    contents(address).await.map(|contents| matches!(contents, StoreContents::Empty))
 }
 
 /// Opens the store at this address: `memory:`, `sqlite:PATH`, `postgres://…` or `redis://…`, as far as the features of
@@ -168,10 +325,7 @@ pub async fn open(address: &str) -> Result<Arc<dyn Inspect>, StoreOpenError> {
 }
 
 /// Opens the store at this address for this purpose.
-#[cfg_attr(
-    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
-    expect(unused_variables, reason = "memory ignores the purpose")
-)]
+#[cfg_attr(not(feature = "durable-store"), expect(unused_variables, reason = "memory ignores the purpose"))]
 pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     match address {
         StoreUrl::Memory => Ok(Arc::new(MemoryStore::new(StoreClock::wall(Timestamp::default())))),
@@ -224,6 +378,37 @@ pub fn older(what: &str) -> StoreOpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &str) -> Result<StoreUrl, StoreUrlError> {
+        StoreUrl::parse(text, Path::new("/base"))
+    }
+
+    #[test]
+    fn every_kind_is_known_and_nothing_else() {
+        assert_eq!(parse("memory:"), Ok(StoreUrl::Memory));
+        assert_eq!(parse("sqlite:a.db"), Ok(StoreUrl::Sqlite("/base/a.db".into())));
+        assert_eq!(parse("sqlite:/a.db"), Ok(StoreUrl::Sqlite("/a.db".into())));
+        for text in ["postgres://h/d", "postgresql://u:p@h:5432/d?sslmode=require", "postgres://%2Frun%2Fpg/d"] {
+            assert!(matches!(parse(text), Ok(StoreUrl::Postgres(_))), "{text}");
+        }
+        for text in ["redis://h", "rediss://:p@h:6379/1", "valkey://h", "valkeys://h", "redis+sentinel://h,i/main"] {
+            assert!(matches!(parse(text), Ok(StoreUrl::Redis(_))), "{text}");
+        }
+        for text in [
+            "",
+            "memory",
+            "memory:x",
+            "sqlite:",
+            "sqlite://a",
+            "postgres:",
+            "postgres://",
+            "redis:///",
+            "mysql://h",
+            "postgres://a b",
+        ] {
+            assert_eq!(parse(text), Err(StoreUrlError), "{text}");
+        }
+    }
 
     async fn check(address: &str, expected: &str) {
         let why = open(address).await.err().map(|error| error.to_string()).unwrap_or_default();

@@ -3,7 +3,7 @@
 //! A node takes it from its config for the sources it has, and writes it to the store. For every other source it uses
 //! what the store holds. Without either, nothing is forgotten: another node may have promised any retention.
 
-use super::url::StoreUrl;
+use super::open::StoreUrl;
 use super::{
     AdvanceResult, EventPage, EventQuery, ForgetCounts, Inspect, RemovalResult, RetentionPolicies, Store, StoreError,
 };
@@ -44,7 +44,7 @@ pub struct SourceRetention {
 }
 
 /// A row as numbers: `keep` and `keep_body` in microseconds, and `seen_at`. A missing `keep` means for ever.
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(feature = "durable-store")]
 impl SourceRetention {
     pub(super) fn numbers(&self) -> (Option<i64>, i64, i64) {
         let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
@@ -74,7 +74,7 @@ pub struct SourceCount {
     pub capped: bool,
 }
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(feature = "sql-store")]
 impl SourceCount {
     /// A count that stopped at `limit` plus one.
     pub(super) fn up_to(source: &str, events: u64, limit: usize) -> Self {

@@ -1,91 +1,18 @@
-//! The URL of a store: `memory:`, `sqlite:PATH`, `postgres://…`, `redis://…`.
+//! The URL of a store's server, shown without its password.
 
-use crate::decide::sql_template::SqlDialect;
 use std::fmt;
-use std::path::{Path, PathBuf};
-
-/// The parsed URL of a store.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum StoreUrl {
-    /// In memory: lost when the node ends.
-    Memory,
-    /// In this file.
-    Sqlite(PathBuf),
-    /// In PostgreSQL.
-    Postgres(ServerUrl),
-    /// In Redis or Valkey.
-    Redis(ServerUrl),
-}
-
-/// The text is not the URL of a store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StoreUrlError;
-
-impl fmt::Display for StoreUrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST")
-    }
-}
-
-impl StoreUrl {
-    /// Parses a URL; a relative path is resolved against `base`.
-    pub fn parse(text: &str, base: &Path) -> Result<Self, StoreUrlError> {
-        let (kind, rest) = text.split_once(':').ok_or(StoreUrlError)?;
-        let server = || {
-            let host = rest.strip_prefix("//").is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']));
-            if host && !text.contains(['\0', '\n', ' ']) { Ok(ServerUrl(text.to_owned())) } else { Err(StoreUrlError) }
-        };
-        match kind {
-            "memory" if rest.is_empty() => Ok(Self::Memory),
-            "sqlite" if !rest.is_empty() && !rest.starts_with("//") && !rest.contains('\0') => {
-                Ok(Self::Sqlite(base.join(rest)))
-            }
-            "postgres" | "postgresql" => server().map(Self::Postgres),
-            "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
-            | "valkeys+sentinel" => server().map(Self::Redis),
-            _ => Err(StoreUrlError),
-        }
-    }
-
-    /// The SQL dialect that statements in its transactions have; `None` if it runs none.
-    pub fn sql_dialect(&self) -> Option<SqlDialect> {
-        match self {
-            Self::Sqlite(_) => Some(SqlDialect::Sqlite),
-            Self::Postgres(_) => Some(SqlDialect::Postgres),
-            Self::Memory | Self::Redis(_) => None,
-        }
-    }
-
-    /// The address, and what a person should know of it.
-    pub(crate) fn description(&self) -> String {
-        match self {
-            Self::Memory => "memory: (lost when the node stops)".to_owned(),
-            Self::Sqlite(_) | Self::Postgres(_) | Self::Redis(_) => self.to_string(),
-        }
-    }
-
-    /// Whether nodes on other machines can share it.
-    pub fn is_shared(&self) -> bool {
-        matches!(self, Self::Postgres(_) | Self::Redis(_))
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Postgres(url) | Self::Redis(url) => fmt::Display::fmt(url, f),
-        }
-    }
-}
 
 /// A server's URL. It may hold a password, which is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
+    /// The URL that this text is, if it names a host.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let host = text.split_once("://").is_some_and(|(_, rest)| !rest.is_empty() && !rest.starts_with(['/', '?']));
+        (host && !text.contains(['\0', '\n', ' '])).then(|| Self(text.to_owned()))
+    }
+
     /// The whole URL, for connecting; never display it.
     pub fn expose(&self) -> &str {
         &self.0
@@ -141,41 +68,10 @@ impl fmt::Debug for ServerUrl {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<StoreUrl, StoreUrlError> {
-        StoreUrl::parse(text, Path::new("/base"))
-    }
-
-    #[test]
-    fn every_store_url_is_parsed_and_nothing_else_is() {
-        assert_eq!(parse("memory:"), Ok(StoreUrl::Memory));
-        assert_eq!(parse("sqlite:a.db"), Ok(StoreUrl::Sqlite("/base/a.db".into())));
-        assert_eq!(parse("sqlite:/a.db"), Ok(StoreUrl::Sqlite("/a.db".into())));
-        for text in ["postgres://h/d", "postgresql://u:p@h:5432/d?sslmode=require", "postgres://%2Frun%2Fpg/d"] {
-            assert!(matches!(parse(text), Ok(StoreUrl::Postgres(_))), "{text}");
-        }
-        for text in ["redis://h", "rediss://:p@h:6379/1", "valkey://h", "valkeys://h", "redis+sentinel://h,i/main"] {
-            assert!(matches!(parse(text), Ok(StoreUrl::Redis(_))), "{text}");
-        }
-        for text in [
-            "",
-            "memory",
-            "memory:x",
-            "sqlite:",
-            "sqlite://a",
-            "postgres:",
-            "postgres://",
-            "redis:///",
-            "mysql://h",
-            "postgres://a b",
-        ] {
-            assert_eq!(parse(text), Err(StoreUrlError), "{text}");
-        }
-    }
-
     #[test]
     fn a_password_is_noticed_and_never_shown() {
         let shown = |text: &str| {
-            let Ok(StoreUrl::Postgres(url) | StoreUrl::Redis(url)) = parse(text) else { panic!("{text}") };
+            let url = ServerUrl::parse(text).expect(text);
             assert_eq!(format!("{url:?}"), format!("ServerUrl({url})"));
             (url.to_string(), url.has_password())
         };

@@ -14,9 +14,9 @@ use hookonce::store::copy::{
 };
 use hookonce::store::inspect::QuarantinedMessage;
 use hookonce::store::ledger::Register;
+use hookonce::store::open::StoreUrl;
 use hookonce::store::open::open_to_copy;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
-use hookonce::store::url::StoreUrl;
 use hookonce::store::{
     DuplicateNote, DuplicateSighting, EventQuery, Inspect, SourceRetention, Store, StoreBackend, StoreError,
     StoreFuture, open,

@@ -1,9 +1,6 @@
 //! Every store against the conformance suite and against memory; SQLite with disk faults; PostgreSQL and Redis with
 //! many nodes.
-#![cfg_attr(
-    any(feature = "sqlite", feature = "postgres", feature = "redis"),
-    expect(clippy::unwrap_used, reason = "tests and their helpers may panic")
-)]
+#![cfg_attr(feature = "durable-store", expect(clippy::unwrap_used, reason = "tests and their helpers may panic"))]
 
 use hookonce::decide::time::Timestamp;
 use hookonce::store::clock::StoreClock;
@@ -64,7 +61,7 @@ mod redis_many;
 mod redis_server;
 #[cfg(feature = "redis")]
 mod redis_sweep;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(feature = "durable-store")]
 #[path = "../support/seed.rs"]
 mod seed;
 #[cfg(feature = "sqlite")]

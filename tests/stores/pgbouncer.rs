@@ -166,7 +166,7 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     #[cfg(feature = "node")]
     {
         use hookonce::internals::cli::migrate::{DataLossConsent, MigrationSettings, postgres as migrate};
-        use hookonce::store::url::StoreUrl;
+        use hookonce::store::open::StoreUrl;
         let Ok(StoreUrl::Postgres(url)) = StoreUrl::parse(&url, Path::new("")) else { panic!("{url}") };
         let (config, out) = (MigrationSettings::default(), &mut Vec::new());
         check_refused("status", migrate::status(&url, &config, out).await);

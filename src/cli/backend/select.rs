@@ -3,9 +3,10 @@
 use super::{AdminClient, EventBackend, LocalBackend};
 use crate::cli::error::CommandError;
 use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
+use crate::store::open::StoreUrlError;
+use crate::store::open::server_addresses;
 use crate::store::open::{OpenPurpose, open_for};
 use crate::store::retention::NodeTopology;
-use crate::store::url::StoreUrlError;
 use crate::store::{Inspect, RetentionPolicies};
 use clap::Args;
 use reqwest::StatusCode;
@@ -22,7 +23,7 @@ pub(crate) struct BackendArgs {
     /// Config file [default: `HOOKONCE_CONFIG`, ./hookonce.toml, or /etc/hookonce/hookonce.toml]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Read this store directly: `sqlite:PATH` or a path, `postgres://…`, `redis://…`
+    #[doc = concat!("Read this store directly: `sqlite:PATH` or a path, ", server_addresses!())]
     #[arg(long, value_name = "STORE", conflicts_with = "admin")]
     pub store: Option<String>,
     /// Ask the node with this admin port, such as `http://127.0.0.1:3143`

@@ -15,7 +15,7 @@ use crate::ingress::nats::check_consumer;
 use crate::node::state_file;
 use crate::node::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::store::StoreOpenError;
-use crate::store::open::{MigrationMode, OpenPurpose, identity, is_empty, open_for};
+use crate::store::open::{MigrationMode, OpenPurpose, StoreContents, contents, identity, is_empty, open_for};
 use crate::store::schema::Migration;
 use futures_util::future::join_all;
 #[cfg(feature = "sqlite")]
@@ -136,9 +136,7 @@ fn store(address: &StoreAddress, migrate: MigrationMode) -> LiveCheck {
     match address {
         StoreAddress::Memory => LiveCheck::new("store", "memory:", Ok("lost when the node stops".into())),
         StoreAddress::Sqlite(path) => LiveCheck::new("store", path.display().to_string(), sqlite(path, migrate)),
-        StoreAddress::Postgres(_) | StoreAddress::Redis(_) => {
-            LiveCheck::new("store", address.to_string(), server(address, migrate))
-        }
+        _ => LiveCheck::new("store", address.to_string(), server(address, migrate)),
     }
 }
 
@@ -147,18 +145,20 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
     let found = runtime.block_on(async {
-        Ok(match store_contents(address).await? {
+        Ok(match contents(address).await? {
             StoreContents::Store => {
                 open_for(address, OpenPurpose::Look).await?;
                 Ok("responds".into())
             }
             StoreContents::OlderSchema(behind) => older_schema_text(&behind, migrate),
-            StoreContents::NoSchema if migrate == MigrationMode::Manual => failed_check(
+            StoreContents::Empty if address.has_schema() && migrate == MigrationMode::Manual => failed_check(
                 "it responds, but it is empty, and the config says migrate = \"manual\"",
                 "run `hookonce migrate up`",
             ),
-            StoreContents::NoSchema => Ok("responds; it is empty, and the first node creates its schema".into()),
-            StoreContents::NoKeys => Ok("responds; it is empty, and the first node creates a store in it".into()),
+            StoreContents::Empty if address.has_schema() => {
+                Ok("responds; it is empty, and the first node creates its schema".into())
+            }
+            StoreContents::Empty => Ok("responds; it is empty, and the first node creates a store in it".into()),
         })
     });
     found.unwrap_or_else(|cannot: StoreOpenError| {
@@ -166,35 +166,6 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
         let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         failed_check(why, hint)
     })
-}
-
-/// What a server contains of a store.
-enum StoreContents {
-    Store,
-    OlderSchema(Vec<&'static Migration>),
-    /// A database without our tables.
-    NoSchema,
-    /// A Redis without our keys; it needs no schema.
-    NoKeys,
-}
-
-async fn store_contents(address: &StoreAddress) -> Result<StoreContents, StoreOpenError> {
-    match address {
-        #[cfg(feature = "postgres")]
-        StoreAddress::Postgres(url) => {
-            let behind = crate::store::postgres::PostgresStore::behind(url.expose()).await?;
-            Ok(match behind.first() {
-                None => StoreContents::Store,
-                Some(first) if first.version == 1 => StoreContents::NoSchema,
-                Some(_) => StoreContents::OlderSchema(behind),
-            })
-        }
-        #[cfg(feature = "redis")]
-        StoreAddress::Redis(url) if crate::store::redis::RedisStore::is_empty(url.expose()).await? => {
-            Ok(StoreContents::NoKeys)
-        }
-        _ => Ok(StoreContents::Store),
-    }
 }
 
 /// The result for an outdated schema.

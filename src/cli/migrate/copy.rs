@@ -8,7 +8,7 @@ use crate::store::copy::{
     self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,
 };
 use crate::store::open::open_to_copy;
-use crate::store::url::{StoreUrl, StoreUrlError};
+use crate::store::open::{StoreUrl, StoreUrlError, durable_addresses};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -72,8 +72,9 @@ pub fn address(given: &str, env: EnvLookup<'_>, side: CopySide) -> Result<StoreU
         Ok(address) => Ok(address),
         Err(_) if Path::new(&text).is_file() => Ok(StoreUrl::Sqlite(text.into())),
         Err(StoreUrlError) => Err(CommandError::unknown(format!(
-            "`{}` cannot be the {side}: expected sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or env:NAME",
-            shown(given)
+            "`{}` cannot be the {side}: expected {}, or env:NAME",
+            shown(given),
+            durable_addresses().replace(" or ", ", ")
         ))),
     }
 }

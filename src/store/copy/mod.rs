@@ -17,7 +17,7 @@ pub(crate) mod optimistic;
 mod tests;
 
 pub(super) use copy_lock::MARK;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 pub(super) use copy_lock::under_way;
 pub use copy_lock::{CopyLock, CopyLockCheck};
 pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};

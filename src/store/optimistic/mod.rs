@@ -22,7 +22,7 @@ pub(crate) mod versioned_backend;
 
 pub use record::{ExpectedVersion, PARKED_READ, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
 pub use sql::SqlWriteOutcome;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 pub(super) use sweep::{ClockAccess, begin};
 pub use versioned_backend::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 

@@ -202,7 +202,7 @@ async fn write_last_seen(shelf: &impl VersionedBackend) -> Result<(), StoreError
 
 /// Whether opening a store may write what was found of its clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 pub(in crate::store) enum ClockAccess {
     /// Yes: a node or a command that writes.
     Writing,
@@ -211,12 +211,12 @@ pub(in crate::store) enum ClockAccess {
 }
 
 /// How often opening a store reads the clock again where it is not plausible.
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 const ASKS: usize = 2;
 
 /// Sets the clock to what the store last saw. If the store recorded no time, that is the time of its newest event,
 /// which is recorded before anything else: an event stored under a wrong clock would be the newest.
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "shared-store")]
 pub(in crate::store) async fn begin(
     shelf: &(impl VersionedBackend + crate::store::Inspect),
     begins: ClockAccess,
