@@ -125,6 +125,33 @@ fn only_explain_skips_verification() {
     assert_eq!(who, ["decide/verify/mod.rs", "explain/walk_trace.rs"]);
 }
 
+/// What `Where to add something` in ARCHITECTURE.md says: elsewhere the type is asked, not matched.
+#[test]
+fn schemes_actions_and_stores_are_told_apart_in_few_files() {
+    let kinds: [(&str, &[&str], &[&str]); 4] = [
+        (
+            "VerificationScheme",
+            &["Github", "StandardWebhooks", "Hmac", "Bearer", "Callers"],
+            &["cli/demo.rs", "config/verify.rs", "decide/verify/"],
+        ),
+        ("ActionPlan", &["Run", "Forward", "Publish", "Sql"], &["action/mod.rs", "config/action/mod.rs"]),
+        ("StoreUrl", &["Postgres", "Redis"], &["store/open.rs"]),
+        ("StoreAddress", &["Postgres", "Redis"], &["cli/mod.rs"]),
+    ];
+    for (kind, variants, files) in kinds {
+        let mut found = 0;
+        for (file, _, text) in sources() {
+            let text = code(&text);
+            for variant in variants.iter().filter(|variant| text.contains(&format!("{kind}::{variant}"))) {
+                found += 1;
+                let may = files.iter().any(|name| file.starts_with(name));
+                assert!(may, "{file} names `{kind}::{variant}`: make it a question that the type answers");
+            }
+        }
+        assert!(found > 0, "the test looks at nothing: {kind}");
+    }
+}
+
 #[test]
 fn no_node_runs_on_a_config_without_its_secrets() {
     for (file, part, text) in sources() {

@@ -177,6 +177,28 @@ impl Default for Retention {
 }
 
 impl Source {
+    /// A source of this name that records each body once.
+    pub fn new(name: &str, verify: VerificationScheme) -> Self {
+        Self {
+            name: name.into(),
+            scope: name.into(),
+            path: format!("/in/{name}").into(),
+            stream: None,
+            verify,
+            kind: None,
+            delivery: None,
+            fields: FieldSet::new(Vec::new(), None),
+            require: None,
+            when: None,
+            once: DeduplicationPolicy::default(),
+            respond: ResponseMode::Accepted,
+            api_style: ApiStyle::Webhook,
+            mark_duplicates: false,
+            body_max: limits::BODY_BYTES_MAX,
+            routes: vec![Arc::new(Route::default())],
+        }
+    }
+
     /// Whether an attacker who captured a delivery could send it again under another id and pass verification: the
     /// signature covers no id.
     pub fn has_unsigned_ids(&self) -> bool {
@@ -369,6 +391,22 @@ pub enum RedeliveryPolicy {
     },
     /// Nothing.
     Ignore,
+}
+
+impl Default for DeduplicationPolicy {
+    /// Once per body.
+    fn default() -> Self {
+        let Retention { keys: keep, body: keep_body } = Retention::default();
+        Self {
+            per: vec![Identity::Body],
+            implied: None,
+            change: None,
+            imported: None,
+            keep,
+            keep_body,
+            keep_failures: false,
+        }
+    }
 }
 
 impl Default for Route {

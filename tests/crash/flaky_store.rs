@@ -4,12 +4,9 @@
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
-use hookonce::decide::field::FieldSet;
 use hookonce::decide::id::EventId;
 use hookonce::decide::retry::RetryPolicy;
-use hookonce::decide::source::{
-    ApiStyle, DeduplicationPolicy, Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode, Route, Source,
-};
+use hookonce::decide::source::{DeduplicationPolicy, Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::transition::Transition;
 use hookonce::decide::verify::VerificationScheme;
@@ -279,30 +276,16 @@ pub(crate) fn route(lease: Duration, in_doubt: InDoubtPolicy, at_once: usize) ->
 
 fn source(route: Arc<Route>) -> Source {
     Source {
-        name: "source".into(),
-        scope: "source".into(),
         path: "/in".into(),
-        stream: None,
-        verify: VerificationScheme::None,
-        kind: None,
-        delivery: None,
-        fields: FieldSet::new(Vec::new(), None),
-        require: None,
-        when: None,
         once: DeduplicationPolicy {
-            implied: None,
             per: Vec::new(),
-            change: None,
-            imported: None,
             keep: Keep::Forever,
             keep_body: Duration::from_hours(1),
-            keep_failures: false,
+            ..DeduplicationPolicy::default()
         },
-        respond: ResponseMode::Accepted,
-        api_style: ApiStyle::Webhook,
-        mark_duplicates: false,
         body_max: 1 << 20,
         routes: vec![route],
+        ..Source::new("source", VerificationScheme::None)
     }
 }
 

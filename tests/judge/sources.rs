@@ -8,10 +8,8 @@ use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
-use hookonce::decide::limits;
 use hookonce::decide::source::{
-    ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, Keep, RequiredEventKind,
-    ResponseMode, Route, Source,
+    ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, RequiredEventKind, Route, Source,
 };
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
@@ -34,32 +32,10 @@ pub(crate) fn field(name: &str, at: &str) -> Field {
 
 /// A source with these fields, without verification and once per body, to start from.
 pub(crate) fn source(fields: Vec<Field>) -> Source {
-    let once = DeduplicationPolicy {
-        implied: None,
-        per: vec![Identity::Body],
-        change: None,
-        imported: None,
-        keep: Keep::For(30 * DAY),
-        keep_body: 7 * DAY,
-        keep_failures: false,
-    };
     Source {
-        name: "src".into(),
-        scope: "src".into(),
-        path: "/in/src".into(),
-        stream: None,
-        verify: VerificationScheme::None,
-        kind: None,
-        delivery: None,
         fields: FieldSet::new(fields, None),
-        require: None,
-        when: None,
-        once,
-        respond: ResponseMode::Accepted,
-        api_style: ApiStyle::Webhook,
-        mark_duplicates: false,
-        body_max: limits::BODY_BYTES_MAX,
         routes: vec![Arc::new(Route { fanout: Fanout::Actions(1), ..Route::default() })],
+        ..Source::new("src", VerificationScheme::None)
     }
 }
 
@@ -89,19 +65,15 @@ pub(crate) fn github_package() -> Source {
         name: "ghcr".into(),
         scope: "ghcr".into(),
         path: "/version/1".into(),
-        stream: None,
         verify: github(),
         kind: Some(RequiredEventKind { header: "x-github-event".into(), is: "registry_package".into(), shape }),
         delivery: github().delivery_id(),
         when: when(r#"tag == "latest""#),
         once: DeduplicationPolicy {
-            implied: None,
             per: vec![Identity::Delivery, Identity::Body],
             change: Some(ChangeRule { of: vec![package, tag], to: vec![version_id, sha], order: Some(updated_at) }),
             imported: Some(vec![tag, version_id, sha]),
-            keep: Keep::For(30 * DAY),
-            keep_body: 7 * DAY,
-            keep_failures: false,
+            ..DeduplicationPolicy::default()
         },
         routes: vec![Arc::new(route)],
         fields,

@@ -7,7 +7,7 @@ use hookonce::decide::filter::Filter;
 use hookonce::decide::limits;
 use hookonce::decide::retry::RetryPolicy;
 use hookonce::decide::source::{
-    ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, InDoubtPolicy, Keep,
+    ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, InDoubtPolicy, Keep,
     RedeliveryPolicy, ResponseMode, Route, Source,
 };
 use hookonce::decide::time::Duration;
@@ -193,13 +193,11 @@ impl Plan {
             order: (self.changes == Changes::Ordered).then_some(order),
         });
         let once = DeduplicationPolicy {
-            implied: None,
             per: per.collect(),
             change,
-            imported: None,
             keep: self.keep,
             keep_body: seconds(1_000_000),
-            keep_failures: false,
+            ..DeduplicationPolicy::default()
         };
         let verify = self.scheme();
         let delivery = verify
@@ -211,22 +209,13 @@ impl Plan {
             Arc::new(Route { when: Some(when), ..self.route(name) })
         });
         Source {
-            name: "sim".into(),
-            scope: "sim".into(),
             path: "/in".into(),
-            stream: None,
-            verify,
-            kind: None,
             delivery: Some(delivery),
             routes: routes.collect(),
             fields,
-            require: None,
-            when: None,
             once,
             respond: self.waits.map_or(ResponseMode::Accepted, |_| ResponseMode::WhenDone { within: WITHIN }),
-            api_style: ApiStyle::Webhook,
-            mark_duplicates: false,
-            body_max: limits::BODY_BYTES_MAX,
+            ..Source::new("sim", verify)
         }
     }
 
