@@ -6,7 +6,6 @@ use super::key_names::RedisKeyNames;
 use super::sentinel;
 use super::server_check;
 use super::server_check::{RedisReplyError, RedisServerCheck};
-use super::tls_probe;
 use super::url::RedisUrl;
 use super::{RedisAccess, WRITE, WRITE_ON};
 use crate::decide::time::Duration;
@@ -236,7 +235,7 @@ impl RedisClient {
             made
         } else {
             let why = format!("{} does not respond within {CONNECT_TIME:?}", self.address);
-            Err(tls_probe::explained(&self.address, why).await)
+            Err(server_check::explained(&self.address, why).await)
         };
         match made {
             Ok((to, at, warnings)) => {
@@ -322,7 +321,7 @@ async fn dial(address: &RedisUrl) -> Result<MultiplexedConnection, StoreOpenErro
     match client.get_multiplexed_async_connection_with_config(&config).await {
         Ok(to) => Ok(to),
         Err(error) => Err(match cannot_connect(address, &error) {
-            StoreOpenError::Temporary(why) => tls_probe::explained(address, why).await,
+            StoreOpenError::Temporary(why) => server_check::explained(address, why).await,
             ever @ StoreOpenError::Permanent(_) => ever,
         }),
     }

@@ -34,7 +34,6 @@ pub(crate) mod script_args;
 mod sentinel;
 pub(crate) mod server_check;
 pub(crate) mod start_due;
-pub(crate) mod tls_probe;
 pub(crate) mod url;
 
 use super::clock::StoreClock;

@@ -21,17 +21,15 @@ pub(crate) mod list;
 mod lock;
 mod open;
 pub(crate) mod queries;
-mod recent;
 pub(crate) mod rows;
 pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
-mod vacuum;
 mod writer;
 
+pub use checkpoint::{VacuumReport, vacuum};
 pub use lock::DatabaseLock;
 pub use open::{OpenDatabase, SqliteAccess, SqliteOpenError, open_file};
-pub use vacuum::{VacuumReport, vacuum};
 
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
@@ -55,8 +53,8 @@ use crate::decide::time::Timestamp;
 use crate::decide::transition::Transition;
 use checkpoint::WalCheckpointer;
 use duplicate_notes::DuplicateNotes;
+use duplicates::RecentKeys;
 use queries::ReaderPool;
-use recent::RecentKeys;
 use rows::SqliteLedger;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::collections::BTreeSet;
