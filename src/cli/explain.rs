@@ -5,11 +5,11 @@ use super::check::ReportFormat;
 use crate::config::diagnostic::ConfigError;
 use crate::config::{self, Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::decide::time::Timestamp;
-use crate::explain::prediction;
 use crate::explain::prediction::{DeliveryPrediction, ExplainHistory};
 use crate::explain::walk_trace::WalkTrace;
 use crate::explain::{
-    ExplainAnswer, ExplainError, ExplainErrorKind, rebuild_delivery, report_json, report_text, saved_delivery, walk,
+    ExplainAnswer, ExplainError, ExplainErrorKind, prediction, rebuild_delivery, report_json, report_text,
+    saved_delivery, walk,
 };
 use crate::store::clock::StoreClock;
 use crate::store::open::{OpenPurpose, open_for};

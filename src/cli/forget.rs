@@ -2,11 +2,9 @@
 
 use super::backend::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
 use super::error::CommandError;
-use super::terminal::confirm;
-use super::terminal::{OutputFormat, Terminal, one_line};
+use super::terminal::{OutputFormat, Terminal, confirm, one_line};
 use crate::config::EnvLookup;
-use crate::decide::time::Duration;
-use crate::decide::time::approximate_duration;
+use crate::decide::time::{Duration, approximate_duration};
 use crate::store::EventQuery;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;

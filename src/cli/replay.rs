@@ -2,8 +2,7 @@
 
 use super::backend::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
 use super::error::{CommandError, print_error};
-use super::terminal::confirm;
-use super::terminal::{OutputFormat, Terminal};
+use super::terminal::{OutputFormat, Terminal, confirm};
 use crate::config::EnvLookup;
 use crate::store::EventQuery;
 use clap::Args;

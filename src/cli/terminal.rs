@@ -3,8 +3,7 @@
 
 use super::error::CommandError;
 use crate::config::diagnostic::ColorChoice;
-use crate::decide::time::Timestamp;
-use crate::decide::time::approximate_duration;
+use crate::decide::time::{Timestamp, approximate_duration};
 use crate::store::clock::StoreClock;
 use serde_json::Value;
 use std::io;

@@ -1,18 +1,15 @@
 //! Fields, references to them, and expressions over them.
 
-use super::StreamPlan;
-use super::diagnostic;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+use super::{StreamPlan, diagnostic};
 use crate::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use crate::decide::filter::Filter;
-use crate::decide::github_kind;
-use crate::decide::limits;
-use crate::decide::source::Source;
-use crate::decide::source::{DeliveryIdLocation, RequiredEventKind};
+use crate::decide::source::{DeliveryIdLocation, RequiredEventKind, Source};
 use crate::decide::verify::VerificationScheme;
+use crate::decide::{github_kind, limits};
 use crate::store::is_event_column;
 use serde::Serialize;
 use std::collections::HashMap;

@@ -3,8 +3,7 @@
 
 use super::diagnostic::{ConfigError, ConfigErrorKind};
 use super::raw::{ConfigEntry, ConfigOrigin, ConfigSpan, ConfigTable};
-use super::resolve::TOP_KEYS;
-use super::resolve::{ADMIN, ConfigResolver};
+use super::resolve::{ADMIN, ConfigResolver, TOP_KEYS};
 use super::section::ConfigSection;
 use super::{ConfigSecret, EnvLookup, StoreAddress, validate};
 use std::net::SocketAddr;

@@ -1,7 +1,6 @@
 //! `once`: what makes two deliveries the same event (identities, `change`), and for how long.
 
-use super::fields::FieldScope;
-use super::fields::{field_names, joined_names};
+use super::fields::{FieldScope, field_names, joined_names};
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
@@ -9,10 +8,8 @@ use super::section::ConfigSection;
 use super::{Provenance, SourceProvenance};
 use crate::decide::claim::MatchedBy;
 use crate::decide::field::{FieldIndex, FieldLocation};
-use crate::decide::source::{ApiStyle, Source};
-use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::source::{ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep, Source};
+use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use serde::Serialize;
 use serde_json::{Value, json};

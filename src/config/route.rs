@@ -2,8 +2,7 @@
 
 use super::action;
 use super::describe::{LabelledTexts, labelled};
-use super::fields::FieldScope;
-use super::fields::{field_names, joined_names};
+use super::fields::{FieldScope, field_names, joined_names};
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
@@ -12,13 +11,11 @@ use crate::action::ActionPlan;
 use crate::decide::event::Retrier;
 use crate::decide::limits;
 use crate::decide::retry::RetryPolicy;
-use crate::decide::source::Source;
 use crate::decide::source::{
     ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
-    TimeoutAccounting,
+    Source, TimeoutAccounting,
 };
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use serde::Serialize;
 use serde_json::Value;
 use std::thread::available_parallelism;
@@ -70,7 +67,7 @@ pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
                 "Maximum concurrent attempts on one node.",
             ),
         ],
-        &action::ROUTE_KEYS,
+        &action::ACTION_KEYS,
     ],
 };
 

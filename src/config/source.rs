@@ -1,33 +1,25 @@
 //! `source`: its preset, path, delivery id, responses and routes.
 
 use super::describe::{LabelledTexts, labelled};
-use super::diagnostic;
 use super::event_kinds::kind_use;
-use super::fields::FIELD_KEYS;
-use super::fields::FieldScope;
-use super::fields::FieldView;
+use super::fields::{FIELD_KEYS, FieldScope, FieldView};
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
-use super::once::ONCE_KEYS;
-use super::once::OnceView;
-use super::once::provenance;
+use super::once::{ONCE_KEYS, OnceView, provenance};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, UnreadParts};
-use super::route::ROUTE_KEYS;
-use super::route::RouteView;
+use super::route::{ROUTE_KEYS, RouteView};
 use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
 use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
-use super::{Config, fields, once, route};
-use super::{Provenance, SourceProvenance, StreamPlan, presets};
+use super::{Config, Provenance, SourceProvenance, StreamPlan, diagnostic, fields, once, presets, route};
 use crate::action::ActionPlan;
 use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
 use crate::decide::response::problem_json::PAGE_PATH;
 use crate::decide::source::{ApiStyle, RequiredEventKind, ResponseMode, Route, Source};
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,12 +1,11 @@
 //! `from`: a stream that a source reads its deliveries from.
 
-use super::StoreAddress;
-use super::action;
 use super::action::publish::ENVELOPES;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+use super::{StoreAddress, action};
 use crate::action::plan::NatsServer;
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::field::FieldLocation;

@@ -1,14 +1,13 @@
 //! Validation: every key is known, and its value has the key's type. Later passes treat a value of the wrong type as
 //! absent, because it has been reported here.
 
-use super::diagnostic;
 use super::diagnostic::DiagnosticCollector;
 use super::external_value::EXTERNAL_KEYS;
 use super::keys::{ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKeys};
 use super::raw::{ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::resolve::{ADMIN_KEYS, TOP_KEYS};
 use super::route::ROUTE_KEYS;
-use super::units;
+use super::{diagnostic, units};
 
 /// Validates a table and everything in it. `within` is the table in words: "source `ghcr`".
 pub(super) fn check(table: &ConfigTable, part: &'static SectionKeys, within: &str, found: &mut DiagnosticCollector) {

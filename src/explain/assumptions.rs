@@ -2,10 +2,9 @@
 //! delivery without one has lost its headers; missing headers are assumed, not treated as absent.
 
 use crate::decide::delivery::{Delivery, HeaderLookup};
-use crate::decide::envelope;
 use crate::decide::field::{ExtractedFields, FieldLocation, FieldValue};
-use crate::decide::github_kind;
 use crate::decide::source::Source;
+use crate::decide::{envelope, github_kind};
 
 /// A delivery id that no sender uses.
 const NEW_ID: &str = "an-id-that-explain-made-up";

@@ -4,9 +4,8 @@
 use super::state_file;
 use super::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::config::Config;
-use crate::decide::data_loss;
 use crate::decide::data_loss::{KnownStore, ObservedStore, StoreLoss};
-use crate::decide::limits;
+use crate::decide::{data_loss, limits};
 use crate::observe::log;
 use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
 use crate::store::{Inspect, StoreError, StoreOpenError};

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_known_and_nothing_else() {
+    fn every_store_url_is_parsed_and_nothing_else_is() {
         assert_eq!(parse("memory:"), Ok(StoreUrl::Memory));
         assert_eq!(parse("sqlite:a.db"), Ok(StoreUrl::Sqlite("/base/a.db".into())));
         assert_eq!(parse("sqlite:/a.db"), Ok(StoreUrl::Sqlite("/a.db".into())));

@@ -4,13 +4,12 @@
 //! A name is resolved once, and exactly the checked addresses are connected to, so DNS rebinding has no effect.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// A future of a name's addresses.
 pub(crate) type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;

@@ -14,8 +14,7 @@
 pub(crate) mod nats_connection;
 pub(crate) mod stream_check;
 
-pub(crate) use nats_connection::NatsServerVersion;
-pub(crate) use nats_connection::{NatsConnection, NatsConnections, round_trip};
+pub(crate) use nats_connection::{NatsConnection, NatsConnections, NatsServerVersion, round_trip};
 pub(crate) use stream_check::{check_live, connected};
 
 use super::plan::{PublishMode, PublishPlan};
@@ -25,8 +24,7 @@ use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::event::{Event, Outcome};
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use async_nats::client::{PublishErrorKind, Request, RequestErrorKind};
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};

@@ -8,8 +8,7 @@
 use super::{NatsConnection, NatsConnections, NatsServerVersion};
 use crate::action::plan::{NatsServer, PublishMode, PublishPlan, UNKNOWN_URL, window};
 use crate::action::{LiveCheck, failed_check};
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use async_nats::Client;
 use async_nats::jetstream::stream::{Config, PersistenceMode, StorageType};
 use async_nats::jetstream::{self, Context};

@@ -3,9 +3,7 @@
 use super::{AdminClient, EventBackend, LocalBackend};
 use crate::cli::error::CommandError;
 use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
-use crate::store::open::StoreUrlError;
-use crate::store::open::server_addresses;
-use crate::store::open::{OpenPurpose, open_for};
+use crate::store::open::{OpenPurpose, StoreUrlError, open_for, server_addresses};
 use crate::store::retention::NodeTopology;
 use crate::store::{Inspect, RetentionPolicies};
 use clap::Args;

@@ -7,8 +7,7 @@ use crate::config::EnvLookup;
 use crate::store::copy::{
     self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,
 };
-use crate::store::open::open_to_copy;
-use crate::store::open::{StoreUrl, StoreUrlError, durable_addresses};
+use crate::store::open::{StoreUrl, StoreUrlError, durable_addresses, open_to_copy};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 

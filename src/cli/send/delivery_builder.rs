@@ -2,14 +2,13 @@
 
 use crate::cli::error::CommandError;
 use crate::config::presets;
-use crate::decide::envelope;
 use crate::decide::field::{Field, FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
-use crate::decide::github_kind;
 use crate::decide::id::Digest;
 use crate::decide::source::{Identity, Source};
 use crate::decide::suggest::nearest;
 use crate::decide::time::Timestamp;
+use crate::decide::{envelope, github_kind};
 use serde_json::{Map, Value, json};
 
 /// The event kind of a sample, unless the source requires another.

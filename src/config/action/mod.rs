@@ -24,7 +24,7 @@ use std::ops::Range;
 const ACTIONS: [&str; 4] = ["run", "forward", "publish", "sql"];
 
 /// The keys of a route for its action.
-pub(super) static ROUTE_KEYS: [ConfigKey; 5] = [
+pub(super) static ACTION_KEYS: [ConfigKey; 5] = [
     key("env", ConfigValueType::Env, "nothing more", "Environment of every block: names to pass, or names and values."),
     key("run", ConfigValueType::Tables(&run::BLOCK_KEYS), "none", "Commands to run."),
     key("forward", ConfigValueType::Tables(&forward::FORWARD_KEYS), "none", "Receivers to send to."),

@@ -1,7 +1,8 @@
 //! NATS servers with their credentials, and `publish`.
 
-use crate::action::plan::{FieldTemplate, FieldTemplatePart};
-use crate::action::plan::{NatsCredentials, NatsServer, PublishMode, PublishPlan, is_token};
+use crate::action::plan::{
+    FieldTemplate, FieldTemplatePart, NatsCredentials, NatsServer, PublishMode, PublishPlan, is_token,
+};
 use crate::config::external_value::UNKNOWN_URL;
 use crate::config::fields::FieldScope;
 use crate::config::keys::{ConfigKey, ConfigValueType, SectionKeys, key};
@@ -13,8 +14,7 @@ use crate::decide::event::Retrier;
 use crate::decide::field::FieldLocation;
 use crate::decide::retry;
 use crate::decide::source::{ResponseMode, Route};
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -12,8 +12,7 @@ use crate::config::raw::{ConfigNode, ConfigSpan, ConfigValue};
 use crate::config::resolve::ConfigResolver;
 use crate::config::section::ConfigSection;
 use crate::decide::source::ResponseMode;
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use serde_json::{Value, json};
 
 pub(super) static BLOCK_KEYS: SectionKeys = SectionKeys {

@@ -9,8 +9,7 @@ use crate::config::section::ConfigSection;
 use crate::decide::limits;
 use crate::decide::source::ResponseMode;
 use crate::decide::sql_template::{OWN_NAMES, SqlParamSource, SqlTemplate};
-use crate::decide::time::Duration;
-use crate::decide::time::duration_text;
+use crate::decide::time::{Duration, duration_text};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
