@@ -27,6 +27,8 @@ impl fmt::Display for StoreUrlError {
     }
 }
 
+impl std::error::Error for StoreUrlError {}
+
 impl StoreUrl {
     /// Parses a URL; a relative path is resolved against `base`.
     pub fn parse(text: &str, base: &Path) -> Result<Self, StoreUrlError> {

@@ -107,7 +107,7 @@ async fn refused(url: &str) -> String {
     match open(url).await {
         Err(StoreOpenError::Permanent(why)) => {
             assert!(!why.contains("hidden"), "{why}");
-            why
+            why.to_string()
         }
         Err(other) => panic!("not a permanent error: {other}"),
         Ok(_) => panic!("it was opened"),

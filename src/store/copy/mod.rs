@@ -232,7 +232,14 @@ impl fmt::Display for CopyError {
     }
 }
 
-impl std::error::Error for CopyError {}
+impl std::error::Error for CopyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Entries read and written at a time.
 const PAGE: usize = 256;

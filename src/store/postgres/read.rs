@@ -130,7 +130,7 @@ pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
     if turns <= TURNS_AT_ONCE {
         return Ok(());
     }
-    Err(StoreError::Down(format!("{turns} events at once are too many (limit {TURNS_AT_ONCE})")))
+    Err(StoreError::down(format!("{turns} events at once are too many (limit {TURNS_AT_ONCE})")))
 }
 
 /// The store's clock after a response to [`CLOCK`].

@@ -71,7 +71,7 @@ pub(super) async fn start_due(
             }
         }
         Err(failed) if failed.is_contention() => nothing(link).await,
-        Err(failed) => match not_committed(&failed) {
+        Err(failed) => match not_committed(failed) {
             StoreError::Unsure(_) => {
                 link.poisoned = true;
                 Ok(StartDueResult { unsure: was, ..StartDueResult::default() })

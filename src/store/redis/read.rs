@@ -63,7 +63,7 @@ fn score(value: &Value) -> Option<i64> {
 }
 
 pub(super) fn overwritten(what: &str) -> StoreError {
-    StoreError::Broken(format!("a {what} was overwritten"))
+    StoreError::broken(format!("a {what} was overwritten"))
 }
 
 impl RedisInner {

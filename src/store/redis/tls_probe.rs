@@ -2,6 +2,7 @@
 //! connection failed.
 
 use super::url::{RedisTransport, RedisUrl};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use tokio::net::TcpStream;
@@ -18,21 +19,21 @@ const PING: &[u8] = b"PING\r\n";
 const REDIS_SAYS: [u8; 2] = *b"+-";
 
 /// Why the server does not respond: the given reason, unless there is a TLS mismatch.
-pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError {
+pub(super) async fn explained(address: &RedisUrl, why: ErrorReason) -> StoreOpenError {
     let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Temporary(why) };
     let (says, first) = match speech {
         RedisTransport::Plain => (HELLO, TLS_SAYS),
         RedisTransport::Tls => (PING, REDIS_SAYS),
     };
     match timeout(ANSWER_TIME, answer(host, port, says)).await {
-        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Permanent(match speech {
+        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Permanent(why.reworded(match speech {
             RedisTransport::Plain => {
                 format!("{address} wants TLS: write rediss:// instead of redis:// in the store's URL")
             }
             RedisTransport::Tls => {
                 format!("{address} does not speak TLS: write redis:// instead of rediss:// in the store's URL")
             }
-        }),
+        })),
         _ => StoreOpenError::Temporary(why),
     }
 }

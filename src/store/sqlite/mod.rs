@@ -46,6 +46,7 @@ use super::{
     StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, WriteProbe,
 };
 use crate::decide::claim::{Claim, NewEvent, Payload};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -304,14 +305,14 @@ impl StoreBackend for SqliteStore {
             if probe == WriteProbe::Write {
                 let path = self.path.clone();
                 let written = tokio::task::spawn_blocking(move || open::write_beside(&path)).await;
-                written.map_err(|error| StoreError::Down(error.to_string()))??;
+                written.map_err(|error| StoreError::Down(ErrorReason::of(error)))??;
                 self.ask(1, 0, |_| Ok(())).await?;
             }
             Ok(())
         })
     }
 
-    fn failed(&self) -> watch::Receiver<Option<String>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
         self.failed.subscribe()
     }
 

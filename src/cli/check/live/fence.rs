@@ -4,6 +4,7 @@ use super::{LiveCheck, failed_check};
 use crate::config::Config;
 use crate::decide::data_loss;
 use crate::decide::data_loss::{KnownStore, ObservedStore};
+use crate::decide::error_reason::ErrorReason;
 use crate::node::state_file;
 use crate::node::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::store::StoreOpenError;
@@ -53,7 +54,7 @@ async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Re
     let store = open_for(&config.store, OpenPurpose::Look).await?;
     let found = async |known| match store.compare_history(known).await {
         Ok(found) => Ok(found.unwrap_or_else(ObservedStore::gone)),
-        Err(error) => Err(StoreOpenError::Temporary(error.to_string())),
+        Err(error) => Err(StoreOpenError::Temporary(ErrorReason::of(error))),
     };
     let has = found(None).await?;
     let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());
