@@ -3,6 +3,7 @@
 
 use super::acquire::{OnceEngine, ScopeRules, failed};
 use crate::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
+use crate::decide::id::{EventId, Revision};
 use crate::decide::retry::Jitter;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::{AttemptRecord, Transition};
@@ -13,7 +14,6 @@ use crate::store::{AdvanceResult, StoreError};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// How long writing a result is retried while the store is unavailable.
 const OFFER_MAX: Duration = Duration::from_hours(1);
@@ -34,17 +34,18 @@ struct LeasedAttemptState {
     event: Event,
     lease: Lease,
     started_at: Timestamp,
-    tell: watch::Sender<Option<Arc<EndedEvent>>>,
+    /// The key of this attempt in [`OnceEngine::running`].
+    registered: (EventId, Revision),
 }
 
 impl LeasedAttempt {
     /// An attempt at this event by this process; `sent` is when its write was sent.
     pub(super) fn new(engine: Arc<OnceEngine>, rules: Arc<ScopeRules>, event: Event, sent: BootInstant) -> Self {
-        let (tell, heard) = watch::channel(None);
-        engine.running().insert(event.id, heard);
+        let registered = (event.id, event.revision);
+        engine.running().insert(registered);
         let lease = Lease::until(deadline(sent, rules.route.lease));
         let started_at = engine.store.now();
-        Self(Some(LeasedAttemptState { engine, rules, event, lease, started_at, tell }))
+        Self(Some(LeasedAttemptState { engine, rules, event, lease, started_at, registered }))
     }
 
     pub(super) fn event(&self) -> &Event {
@@ -138,7 +139,7 @@ impl LeasedAttemptState {
             }
         };
         let ended = Arc::new(EndedEvent { event: written, receipt: outcome.receipt().cloned() });
-        self.tell.send_replace(Some(ended.clone()));
+        self.engine.ends.tell(self.event.id, || ended.clone());
         Ok(Some(ended))
     }
 
@@ -154,13 +155,10 @@ impl LeasedAttemptState {
 }
 
 impl Drop for LeasedAttemptState {
-    /// Unregisters this attempt, unless a later attempt of the same event has replaced it.
+    /// Unregisters this attempt. Requests that still wait for it look at the store.
     fn drop(&mut self) {
-        let mut running = self.engine.running();
-        let mine = self.tell.subscribe();
-        if running.get(&self.event.id).is_some_and(|heard| heard.same_channel(&mine)) {
-            running.remove(&self.event.id);
-        }
+        self.engine.running().remove(&self.registered);
+        self.engine.ends.release(self.event.id);
     }
 }
 

@@ -15,6 +15,7 @@
 pub mod batch;
 pub mod clock;
 pub mod clock_monitor;
+pub(crate) mod completion;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub(crate) mod compression;
 #[cfg(any(test, feature = "conformance"))]
