@@ -44,7 +44,7 @@ pub use crate::decide::expiry_clock::ClockSnapshot;
 pub use crate::decide::ledger::{
     self, AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
 };
-pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect};
+pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect, SourceEventCounts};
 pub use open::open;
 pub use retention::{SourceCount, SourceRetention};
 pub use retention::{SweepError, SweepPace};
