@@ -4,7 +4,7 @@
 //! | trait | for | implemented |
 //! |---|---|---|
 //! | [`StoreBackend`] | the engine: clock, payloads, notes, health | by each store |
-//! | [`Store`] | the engine: what the rules decide | by memory and SQLite over a [`ledger::Ledger`]; for PostgreSQL and Redis by [`optimistic`] |
+//! | [`Store`] | the engine: what the rules decide | by memory and SQLite over a [`Ledger`](crate::decide::ledger::Ledger); for PostgreSQL and Redis by [`optimistic`] |
 //! | [`Administer`] | operators: what the rules decide | the same |
 //! | [`Inspect`] | operators and set-up: what is read, and what no rule decides | by each store |
 //!
@@ -42,7 +42,7 @@ pub mod url;
 
 pub use crate::decide::expiry_clock::ClockSnapshot;
 pub use crate::decide::ledger::{
-    self, AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
+    AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
 };
 pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect, SourceEventCounts};
 pub use open::open;

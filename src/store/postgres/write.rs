@@ -16,9 +16,9 @@ use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, s
 use super::{batch_writes, queries, retention, rows};
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
+use crate::decide::ledger::KeyOwner;
 use crate::decide::transition::AttemptRecord;
 use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
-use crate::store::ledger::KeyOwner;
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
 use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -35,7 +35,6 @@ pub use vacuum::{VacuumReport, vacuum};
 
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
-use super::ledger;
 use super::schema::{self, sqlite as migrations};
 use super::sql::SqlPermits;
 use super::status_text::those_that_wait;
@@ -50,6 +49,7 @@ use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger;
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;

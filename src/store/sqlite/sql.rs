@@ -7,10 +7,11 @@
 use super::rows::SqliteLedger;
 use super::writer::{SqliteCommitStage, SqliteWriter, cannot_roll_back, classify, stop};
 use crate::decide::event::Outcome;
+use crate::decide::ledger;
 use crate::decide::limits;
 use crate::decide::sql_template::{BoundStatement, BoundValue};
 use crate::decide::transition::Transition;
-use crate::store::{AdvanceResult, SqlOutcome, StoreError, ledger};
+use crate::store::{AdvanceResult, SqlOutcome, StoreError};
 use rusqlite::types::{ToSqlOutput, Value};
 use rusqlite::{ErrorCode, ToSql};
 use std::sync::atomic::Ordering;
