@@ -21,6 +21,7 @@ use crate::decide::source::{Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Reten
 use crate::decide::time::Duration;
 use crate::lease::boottime;
 use crate::observe::log;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::batch::Batcher;
 use crate::store::clock_monitor::ClockMonitor;
 use crate::store::completion::{Completion, CompletionWaiters, JOIN_LOOK};
@@ -162,6 +163,7 @@ impl OnceEngine {
         new: &Arc<NewEvent>,
         rules: &Arc<ScopeRules>,
     ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
+        let span = TraceSpan::begin("claim", None);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
         // Registered before any waiter is woken: a duplicate finds it leased, and if the caller is gone, it is released
@@ -171,7 +173,7 @@ impl OnceEngine {
                 drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
             }
         };
-        match self.batch().claim(new.clone(), Box::new(then)).await? {
+        match span.run(self.batch().claim(new.clone(), Box::new(then))).await? {
             Claim::New { event, .. } => match taken.await {
                 Ok(held) => Ok(Ok(held)),
                 Err(_) => Ok(Err((*event, new.keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
