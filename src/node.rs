@@ -9,6 +9,7 @@ use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
 use crate::admin;
 use crate::admin::AdminState;
 use crate::config::Config;
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::identity::recipe;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Identity, Source, Sources};
@@ -49,7 +50,7 @@ pub struct RunningNode {
     pub dispatcher: Dispatcher,
     /// The store.
     pub store: Arc<dyn Inspect>,
-    failed: watch::Receiver<Option<String>>,
+    failed: watch::Receiver<Option<ErrorReason>>,
     draining: CancellationToken,
     ports: Vec<JoinHandle<()>>,
     closing: CancellationToken,
@@ -70,7 +71,7 @@ pub enum NodeRole {
 
 /// Why a node could not start, as a sentence.
 #[derive(Debug)]
-pub struct NodeStartError(String);
+pub struct NodeStartError(ErrorReason);
 
 impl fmt::Display for NodeStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +79,17 @@ impl fmt::Display for NodeStartError {
     }
 }
 
-impl std::error::Error for NodeStartError {}
+impl std::error::Error for NodeStartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl NodeStartError {
+    fn new(why: impl Into<ErrorReason>) -> Self {
+        Self(why.into())
+    }
+}
 
 impl RunningNode {
     /// Starts a node. When this returns, both ports are bound and the store is open.
@@ -94,7 +105,7 @@ impl RunningNode {
         accepts: Option<&str>,
     ) -> Result<Self, NodeStartError> {
         if does != NodeRole::Both && !config.store.is_shared() {
-            return Err(NodeStartError(format!(
+            return Err(NodeStartError::new(format!(
                 "--only needs another node on the same store, but {} cannot be shared\n\
                  hint: remove --only, or use PostgreSQL or Redis",
                 config.store
@@ -169,7 +180,7 @@ impl RunningNode {
     pub async fn store_failed(&self) -> String {
         let mut failed = self.failed.clone();
         match failed.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
+            Ok(why) => why.as_ref().map(ToString::to_string).unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
     }
@@ -234,12 +245,15 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartEr
             std::io::ErrorKind::AddrNotAvailable => "this machine has no such address",
             _ => "choose another address",
         };
-        NodeStartError(format!("cannot listen on {address} (`{key}`): {error}\nhint: {hint}"))
+        let why = format!("cannot listen on {address} (`{key}`): {error}\nhint: {hint}");
+        NodeStartError::new(ErrorReason::from(why).caused_by(error))
     })
 }
 
 fn address(listener: &TcpListener) -> Result<SocketAddr, NodeStartError> {
-    listener.local_addr().map_err(|error| NodeStartError(format!("a port has no address: {error}")))
+    listener.local_addr().map_err(|error| {
+        NodeStartError::new(ErrorReason::from(format!("a port has no address: {error}")).caused_by(error))
+    })
 }
 
 fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Result<Vec<Lane>, NodeStartError> {
@@ -253,7 +267,8 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             let plan = config.plan(source, route);
             let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
-                NodeStartError(format!("the route {} of source {} cannot act: {cannot}", route.name, source.name))
+                let why = format!("the route {} of source {} cannot act: {cannot}", route.name, source.name);
+                NodeStartError::new(ErrorReason::from(why).caused_by(cannot))
             })?;
             lanes.push(Lane::new(source.clone(), route.clone(), action));
         }
@@ -277,7 +292,7 @@ fn streams(
         flight: port.flight.clone(),
         draining: port.health.draining.clone(),
     };
-    crate::ingress::nats::start(config, &hall).map_err(NodeStartError)
+    crate::ingress::nats::start(config, &hall).map_err(NodeStartError::new)
 }
 
 #[cfg(not(feature = "nats"))]
@@ -289,7 +304,7 @@ fn streams(
 ) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
     match config.streams.keys().next() {
         Some(source) => {
-            Err(NodeStartError(format!("this hookonce was built without NATS, which the source {source} needs")))
+            Err(NodeStartError::new(format!("this hookonce was built without NATS, which the source {source} needs")))
         }
         None => Ok(Vec::new()),
     }
@@ -366,9 +381,9 @@ async fn publish_retention(store: Arc<dyn Inspect>, keeps: RetentionPolicies, dr
 async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     let cannot = |error: StoreError| match error {
         StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
-            StoreOpenError::Temporary(format!("{}: {error}", config.store))
+            StoreOpenError::temporary(format!("{}: {error}", config.store)).caused_by(error)
         }
-        _ => StoreOpenError::Permanent(format!("{}: {error}", config.store)),
+        _ => StoreOpenError::permanent(format!("{}: {error}", config.store)).caused_by(error),
     };
     let closed = |error| match error {
         DataLossCheckError::Store(error) => cannot(error),
@@ -392,7 +407,8 @@ async fn open(
     accepts: Option<&str>,
     ports: impl Iterator<Item = &TcpListener>,
 ) -> Result<(Arc<dyn Inspect>, DataLossDetector), NodeStartError> {
-    let mut fence = DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError(cannot.to_string()))?;
+    let mut fence =
+        DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError::new(ErrorReason::of(cannot)))?;
     let mut wait = STORE_WAIT;
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
@@ -405,7 +421,11 @@ async fn open(
                     closed = Some(UnavailablePorts::at(&ports)?);
                 }
                 let again_in_ms = log::millis(wait);
-                log::rate_limited("store", &why, |times| warn!(target: "hookonce", why, again_in_ms, times, "store"));
+                log::rate_limited(
+                    "store",
+                    &why,
+                    |times| warn!(target: "hookonce", why = &*why, again_in_ms, times, "store"),
+                );
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);
             }
@@ -433,7 +453,9 @@ impl UnavailablePorts {
         let serve = |port: &&TcpListener| {
             let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);
             let port = again.and_then(TcpListener::from_std);
-            let port = port.map_err(|error| NodeStartError(format!("a port cannot be shared: {error}")))?;
+            let port = port.map_err(|error| {
+                NodeStartError::new(ErrorReason::from(format!("a port cannot be shared: {error}")).caused_by(error))
+            })?;
             Ok(tokio::spawn(accept::serve(port, answer, ConnectionLimits::default(), until.clone())))
         };
         let ports = ports.iter().map(serve).collect::<Result<_, NodeStartError>>()?;

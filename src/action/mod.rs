@@ -13,6 +13,7 @@
 use crate::decide::action_kind::ActionKind;
 pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, Outcome};
 use crate::decide::sql_template::{BoundStatement, SqlParamSource, SqlTemplate};
 use crate::decide::time::Timestamp;
@@ -262,8 +263,8 @@ pub struct ActionEnvironment {
 }
 
 /// Why an action cannot be created on this machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ActionError(pub String);
+#[derive(Clone, Debug)]
+pub struct ActionError(pub ErrorReason);
 
 impl fmt::Display for ActionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -271,7 +272,11 @@ impl fmt::Display for ActionError {
     }
 }
 
-impl std::error::Error for ActionError {}
+impl std::error::Error for ActionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
 
 /// The trace context headers of an attempt: its own span, else a new span in the sender's trace or the event's.
 pub(super) fn trace_headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {

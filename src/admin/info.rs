@@ -209,11 +209,15 @@ pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap)
     let counted: &EventCountCache = &state.counted;
     let (census, _) = counted.census(&*state.store, meter).await;
     let census = census.ok();
+    let by_source = census.as_ref().and_then(|census| census.by_source.as_ref());
     let orphaned = state.orphans.now(&state).await;
     let age = |at| state.store.now().since(at).as_secs_f64();
     let gauges = Gauges {
         bodies_in_flight: state.flight.used(),
         events: census.as_ref().map(|census| [census.waiting, census.running, census.dead]),
+        events_by_source: by_source.map(|all| {
+            all.iter().map(|(source, count)| (source.clone(), [count.waiting, count.running, count.dead])).collect()
+        }),
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
         clock_ahead: ClockSkew::of(&*state.store).seconds(),
         expiry_waits: state.store.expiry().waiting.map(|waiting| (waiting.held_for(), waiting.jump)),

@@ -1,6 +1,7 @@
 //! The error of a command: a definite no, or a failure to find out.
 
 use crate::config::diagnostic::{ConfigDiagnostic, ConfigError};
+use crate::decide::error_reason::ErrorReason;
 use crate::store::{StoreError, SweepError};
 use std::fmt;
 use std::io::{self, Write};
@@ -9,21 +10,21 @@ use std::io::{self, Write};
 #[derive(Debug)]
 pub enum CommandError {
     /// The answer is no.
-    No(String),
+    No(ErrorReason),
     /// The command could not find out.
-    Unknown(String),
+    Unknown(ErrorReason),
     /// The result could not be printed.
     Print(io::Error),
 }
 
 impl CommandError {
     /// A definite no, as a sentence.
-    pub fn no(why: impl Into<String>) -> Self {
+    pub fn no(why: impl Into<ErrorReason>) -> Self {
         Self::No(why.into())
     }
 
     /// A failure to find out, as a sentence.
-    pub fn unknown(why: impl Into<String>) -> Self {
+    pub fn unknown(why: impl Into<ErrorReason>) -> Self {
         Self::Unknown(why.into())
     }
 }
@@ -41,7 +42,7 @@ impl std::error::Error for CommandError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Print(error) => Some(error),
-            Self::No(_) | Self::Unknown(_) => None,
+            Self::No(why) | Self::Unknown(why) => why.source(),
         }
     }
 }
@@ -54,27 +55,27 @@ impl From<io::Error> for CommandError {
 
 impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> Self {
-        Self::Unknown(error.to_string())
+        Self::Unknown(ErrorReason::of(error))
     }
 }
 
 impl From<SweepError> for CommandError {
     fn from(failed: SweepError) -> Self {
-        Self::Unknown(failed.to_string())
+        Self::Unknown(ErrorReason::of(failed))
     }
 }
 
 impl From<ConfigDiagnostic> for CommandError {
     fn from(problem: ConfigDiagnostic) -> Self {
         let hint = problem.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-        Self::Unknown(format!("{}{hint}", problem.title))
+        Self::Unknown(format!("{}{hint}", problem.title).into())
     }
 }
 
 impl From<ConfigError> for CommandError {
     fn from(problems: ConfigError) -> Self {
         let all = problems.to_string();
-        Self::Unknown(all.strip_prefix("error: ").unwrap_or(&all).to_owned())
+        Self::Unknown(all.strip_prefix("error: ").unwrap_or(&all).into())
     }
 }
 

@@ -5,6 +5,7 @@ pub mod copy;
 pub mod postgres;
 
 use crate::config::{self, EnvLookup, MigrationMode, SecretRequirement, StoreAddress};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::time::Timestamp;
 use crate::store::DeclaredFields;
 use crate::store::clock::StoreClock;
@@ -23,7 +24,7 @@ pub enum MigrateError {
     /// The migration failed; the schema is unchanged.
     Schema(PathBuf, SqliteMigrationError),
     /// A server could not be reached, or its migration failed.
-    Server(String),
+    Server(ErrorReason),
     /// Reverting deletes data, and `--yes` was not given.
     NotAgreed(u32),
     /// The result could not be printed.
@@ -46,7 +47,23 @@ impl fmt::Display for MigrateError {
     }
 }
 
-impl std::error::Error for MigrateError {}
+impl MigrateError {
+    pub(super) fn server(why: impl Into<ErrorReason>) -> Self {
+        Self::Server(why.into())
+    }
+}
+
+impl std::error::Error for MigrateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(error) => Some(error),
+            Self::Schema(_, problem) => Some(problem),
+            Self::Server(why) => why.source(),
+            Self::NotAgreed(_) => None,
+            Self::Print(error) => Some(error),
+        }
+    }
+}
 
 impl From<SqliteOpenError> for MigrateError {
     fn from(error: SqliteOpenError) -> Self {

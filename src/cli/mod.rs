@@ -406,7 +406,7 @@ fn migrate(
                 }
             })
         }
-        Ok((other, _)) => Err(migrate::MigrateError::Server(format!("{other} has no schema"))),
+        Ok((other, _)) => Err(migrate::MigrateError::server(format!("{other} has no schema"))),
         Err(why) => {
             print_error(why);
             return Ok(UNKNOWN);
@@ -428,7 +428,7 @@ fn migrate_file(path: &Path, way: &MigrateCommand, out: &mut impl Write) -> Resu
         MigrateCommand::Copy { .. } | MigrateCommand::Reopen { .. } => unreachable!("handled before: needs no schema"),
         MigrateCommand::Status => migrate::status(path, out),
         MigrateCommand::Up { schema: Some(_), .. } => {
-            Err(migrate::MigrateError::Server(format!("{} is a file, which has no schemas", path.display())))
+            Err(migrate::MigrateError::server(format!("{} is a file, which has no schemas", path.display())))
         }
         MigrateCommand::Up { to, schema: None } => migrate::up(path, *to, out),
         MigrateCommand::Down { to, yes } => migrate::down(path, *to, consent(*yes), out),

@@ -17,7 +17,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context::TraceContext;
 use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::Metrics;
-use crate::observe::otlp::TraceSpan;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::batch::Batcher;
 use crate::store::{AdvanceResult, DuplicateLookup, DuplicateNote, KnownDuplicate, Store, StoreError};
 use bytes::Bytes;

@@ -16,7 +16,7 @@ use crate::decide::trace_context::TraceContext;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
-use crate::observe::otlp::TraceSpan;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
 use std::sync::Arc;
 use tracing::{info, warn};

@@ -21,21 +21,23 @@ use crate::decide::source::{Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Reten
 use crate::decide::time::Duration;
 use crate::lease::boottime;
 use crate::observe::log;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::batch::Batcher;
 use crate::store::clock_monitor::ClockMonitor;
+use crate::store::completion::{Completion, CompletionWaiters, JOIN_LOOK};
 use crate::store::{
     AdvanceResult, DueQuery, DuplicateNote, ForgetCounts, RetentionPolicies, Store, StoreError, retention,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How often a request that waits for another process's attempt polls the store.
-const JOIN_LOOK: Duration = Duration::from_millis(250);
 /// Minimum delay between two polls.
 const LOOK_MIN: Duration = Duration::from_millis(10);
+/// The delay of the next poll for an attempt of this process: longer than any wait, because its end is told.
+const TOLD: Duration = Duration::from_hours(24);
 /// Maximum retries if others write the event at the same time, however short the wait.
 const TRIES_MIN: u32 = 16;
 
@@ -44,7 +46,10 @@ pub(super) struct OnceEngine {
     pub(super) store: Arc<dyn Store>,
     pub(super) node: Node,
     batch: OnceLock<Batcher>,
-    running: Mutex<HashMap<EventId, watch::Receiver<Option<Arc<EndedEvent>>>>>,
+    /// The attempts of this process, by event and the revision they were started at: a new attempt may start before the
+    /// previous one has been settled.
+    running: Mutex<BTreeSet<(EventId, Revision)>>,
+    pub(super) ends: CompletionWaiters<Arc<EndedEvent>>,
     scopes: Mutex<HashMap<Arc<str>, Retention>>,
 }
 
@@ -72,14 +77,6 @@ pub(super) enum KeyAcquisition {
     Conflict(Event),
 }
 
-/// The result of waiting for an event.
-enum JoinResult {
-    Ended(Arc<EndedEvent>),
-    Stands(Box<Event>),
-    Busy,
-    Gone,
-}
-
 impl ScopeRules {
     pub(super) fn new(scope: &Arc<str>, lease: Duration, wait: Duration, kept: Retention) -> Self {
         let route = Route {
@@ -104,7 +101,7 @@ impl OnceEngine {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let node = Node(format!("layer-{id}").into());
         let (batch, running, scopes) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self { store, node, batch, running, scopes })
+        Arc::new(Self { store, node, batch, running, ends: CompletionWaiters::default(), scopes })
     }
 
     /// Starts the batcher and the sweep with the first request, because only then a runtime is certain.
@@ -120,8 +117,13 @@ impl OnceEngine {
         lock(&self.scopes).insert(rules.scope.clone(), rules.kept);
     }
 
-    pub(super) fn running(&self) -> MutexGuard<'_, HashMap<EventId, watch::Receiver<Option<Arc<EndedEvent>>>>> {
+    pub(super) fn running(&self) -> MutexGuard<'_, BTreeSet<(EventId, Revision)>> {
         lock(&self.running)
+    }
+
+    /// Whether this process has an attempt at this event.
+    fn is_running_here(&self, id: EventId) -> bool {
+        self.running().range((id, Revision(0))..=(id, Revision(u64::MAX))).next().is_some()
     }
 
     /// Claims this event, takes over an abandoned one, or waits for a running one.
@@ -161,6 +163,7 @@ impl OnceEngine {
         new: &Arc<NewEvent>,
         rules: &Arc<ScopeRules>,
     ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
+        let span = TraceSpan::begin("claim", None);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
         // Registered before any waiter is woken: a duplicate finds it leased, and if the caller is gone, it is released
@@ -170,7 +173,7 @@ impl OnceEngine {
                 drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
             }
         };
-        match self.batch().claim(new.clone(), Box::new(then)).await? {
+        match span.run(self.batch().claim(new.clone(), Box::new(then))).await? {
             Claim::New { event, .. } => match taken.await {
                 Ok(held) => Ok(Ok(held)),
                 Err(_) => Ok(Err((*event, new.keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
@@ -197,8 +200,6 @@ impl OnceEngine {
             if *tries > TRIES_MIN && Instant::now() >= until {
                 return Ok(Some(KeyAcquisition::Busy(event)));
             }
-            let here = self.running().get(&event.id).cloned();
-            let lives = matches!(event.state, EventState::Running { until, .. } if !self.store.is_lease_over(until));
             if matches!(event.state, EventState::Done { .. }) {
                 let receipt = self.store.receipt(event.id).await?;
                 return Ok(Some(KeyAcquisition::Over(Arc::new(EndedEvent { event, receipt }))));
@@ -215,19 +216,24 @@ impl OnceEngine {
                     return Ok(Some(taken));
                 }
             }
-            if lives || (here.is_some() && event.state.ended().is_none()) {
+            if self.next_look(&event).is_some() {
                 joined = true;
-                event = match self.join(&event, here, until).await? {
-                    JoinResult::Ended(ended) => match KeyAcquisition::of(ended) {
+                let waited = self.ends.wait(&*self.store, event.id, until, |event| self.next_look(event)).await?;
+                event = match waited {
+                    Completion::Told(ended) => match KeyAcquisition::of(ended) {
                         Some(taken) => return Ok(Some(taken)),
                         None => match self.store.get(event.id).await? {
                             Some(stands) => stands,
                             None => return Ok(None),
                         },
                     },
-                    JoinResult::Busy => return Ok(Some(KeyAcquisition::Busy(event))),
-                    JoinResult::Gone => return Ok(None),
-                    JoinResult::Stands(stands) => *stands,
+                    Completion::Stored(None) => return Ok(None),
+                    Completion::Stored(Some(stands))
+                        if Instant::now() >= until && self.next_look(&stands).is_some() =>
+                    {
+                        return Ok(Some(KeyAcquisition::Busy(*stands)));
+                    }
+                    Completion::Stored(Some(stands)) => *stands,
                 };
                 continue;
             }
@@ -286,43 +292,24 @@ impl OnceEngine {
         }
     }
 
-    /// Waits for a running event.
-    async fn join(
-        &self,
-        event: &Event,
-        here: Option<watch::Receiver<Option<Arc<EndedEvent>>>>,
-        until: Instant,
-    ) -> Result<JoinResult, StoreError> {
-        if let Some(mut here) = here {
-            match tokio::time::timeout_at(until, here.wait_for(Option::is_some)).await {
-                Ok(Ok(ended)) => return Ok(ended.clone().map_or(JoinResult::Busy, JoinResult::Ended)),
-                Ok(Err(_)) => {} // released without an end: read the store
-                Err(_) => return Ok(JoinResult::Busy),
-            }
+    /// When a request that waits for this event asks the store again; `None`: the event is not waited for.
+    fn next_look(&self, event: &Event) -> Option<Duration> {
+        if event.state.ended().is_some() {
+            return None;
         }
-        loop {
-            let Some(stands) = self.store.get(event.id).await? else { return Ok(JoinResult::Gone) };
-            let EventState::Running { until: lease, .. } = stands.state else {
-                return Ok(JoinResult::Stands(Box::new(stands)));
-            };
-            let left = self.store.lease_end(lease).since(self.store.now());
-            if left.is_zero() {
-                return Ok(JoinResult::Stands(Box::new(stands)));
-            }
-            if Instant::now() >= until {
-                return Ok(JoinResult::Busy);
-            }
-            let look = Instant::now() + left.clamp(LOOK_MIN, JOIN_LOOK);
-            tokio::time::sleep_until(look.min(until)).await;
+        if self.is_running_here(event.id) {
+            return Some(TOLD); // its end is told, even after its lease
         }
+        let EventState::Running { until, .. } = event.state else { return None };
+        let left = self.store.lease_end(until).since(self.store.now());
+        (!left.is_zero()).then(|| left.clamp(LOOK_MIN, JOIN_LOOK))
     }
 
     /// Ends events of processes that are gone, and deletes expired ones.
     pub(super) async fn forget(self: &Arc<Self>) -> Result<ForgetCounts, StoreError> {
         let sources = lock(&self.scopes).clone();
         for event in self.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await?.events {
-            let here = self.running().contains_key(&event.id);
-            if sources.contains_key(&event.source) && !here {
+            if sources.contains_key(&event.source) && !self.is_running_here(event.id) {
                 // Ended, so that it can expire; a later request can still revive it.
                 let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
                 if let Ok(change) = event.transition(EventStep::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {

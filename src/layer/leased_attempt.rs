@@ -3,17 +3,18 @@
 
 use super::acquire::{OnceEngine, ScopeRules, failed};
 use crate::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
+use crate::decide::id::{EventId, Revision};
 use crate::decide::retry::Jitter;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::{AttemptRecord, Transition};
 use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, CompletedBlocks, LeaseRenewer, LeasedWork};
 use crate::lease::{BootInstant, Lease, boottime, deadline};
 use crate::observe::log;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::{AdvanceResult, StoreError};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// How long writing a result is retried while the store is unavailable.
 const OFFER_MAX: Duration = Duration::from_hours(1);
@@ -34,17 +35,20 @@ struct LeasedAttemptState {
     event: Event,
     lease: Lease,
     started_at: Timestamp,
-    tell: watch::Sender<Option<Arc<EndedEvent>>>,
+    /// The span of the work, once it has begun.
+    span: Option<TraceSpan>,
+    /// The key of this attempt in [`OnceEngine::running`].
+    registered: (EventId, Revision),
 }
 
 impl LeasedAttempt {
     /// An attempt at this event by this process; `sent` is when its write was sent.
     pub(super) fn new(engine: Arc<OnceEngine>, rules: Arc<ScopeRules>, event: Event, sent: BootInstant) -> Self {
-        let (tell, heard) = watch::channel(None);
-        engine.running().insert(event.id, heard);
+        let registered = (event.id, event.revision);
+        engine.running().insert(registered);
         let lease = Lease::until(deadline(sent, rules.route.lease));
         let started_at = engine.store.now();
-        Self(Some(LeasedAttemptState { engine, rules, event, lease, started_at, tell }))
+        Self(Some(LeasedAttemptState { engine, rules, event, lease, started_at, span: None, registered }))
     }
 
     pub(super) fn event(&self) -> &Event {
@@ -58,11 +62,12 @@ impl LeasedAttempt {
     /// Runs the work, renewing the lease meanwhile. `None` if the lease was lost, and with it the result.
     pub(super) async fn act<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let attempt = self.0.as_mut().expect("an attempt is there until it is settled");
-        let LeasedAttemptState { engine, rules, event, lease, .. } = attempt;
+        let LeasedAttemptState { engine, rules, event, lease, span, .. } = attempt;
+        let span = span.insert(begin_span(event, engine));
         let (store, batch, node) = (&*engine.store, engine.batch(), &engine.node);
         let blocks = CompletedBlocks::default();
         let renewer = LeaseRenewer { store, batch, node, route: &rules.route, lease, blocks: &blocks };
-        match renewer.act(event, pin!(work), AtLeaseEnd::Drop).await {
+        match renewer.act(event, pin!(span.run(work)), AtLeaseEnd::Drop).await {
             LeasedWork::Done(done) => Some(done),
             LeasedWork::PastLease => None,
             LeasedWork::Lost { .. } => {
@@ -75,7 +80,10 @@ impl LeasedAttempt {
     /// Writes the outcome. Retries while the lease lasts; after that it continues in the background, and the caller
     /// gets an error. `Ok(None)`: another process was first.
     pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
-        let attempt = self.0.take().expect("an attempt is settled once");
+        let mut attempt = self.0.take().expect("an attempt is settled once");
+        if let Some(span) = &mut attempt.span {
+            span.settled(&outcome);
+        }
         let Some(change) = attempt.change(&outcome) else { return Ok(None) };
         loop {
             match attempt.offer(&change, &outcome).await {
@@ -138,7 +146,7 @@ impl LeasedAttemptState {
             }
         };
         let ended = Arc::new(EndedEvent { event: written, receipt: outcome.receipt().cloned() });
-        self.tell.send_replace(Some(ended.clone()));
+        self.engine.ends.tell(self.event.id, || ended.clone());
         Ok(Some(ended))
     }
 
@@ -154,14 +162,23 @@ impl LeasedAttemptState {
 }
 
 impl Drop for LeasedAttemptState {
-    /// Unregisters this attempt, unless a later attempt of the same event has replaced it.
+    /// Unregisters this attempt. Requests that still wait for it look at the store.
     fn drop(&mut self) {
-        let mut running = self.engine.running();
-        let mine = self.tell.subscribe();
-        if running.get(&self.event.id).is_some_and(|heard| heard.same_channel(&mine)) {
-            running.remove(&self.event.id);
-        }
+        self.engine.running().remove(&self.registered);
+        self.engine.ends.release(self.event.id);
     }
+}
+
+/// The span of an attempt, within the one of its request.
+fn begin_span(event: &Event, engine: &OnceEngine) -> TraceSpan {
+    let mut span = TraceSpan::begin("attempt", None);
+    if span.is_enabled() {
+        span.tell("event", &event.id.to_string());
+        span.tell("source", &event.source);
+        span.tell("attempt", &event.attempt.to_string());
+        span.tell("node", &engine.node.0);
+    }
+    span
 }
 
 fn trouble(error: &StoreError) {

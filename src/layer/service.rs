@@ -10,7 +10,9 @@ use crate::decide::claim::NewEvent;
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::Outcome;
 use crate::decide::id::EventId;
+use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::log;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, request};
@@ -160,7 +162,8 @@ where
     Out::Error: Send,
 {
     let speaks = asked.speaks;
-    match tokio::spawn(walk(once, inner, asked)).await {
+    let span = TraceSpan::begin("receive", None);
+    match tokio::spawn(span.clone().run(walk(once, inner, asked, span))).await {
         Ok(answer) => answer,
         Err(error) => match error.try_into_panic() {
             // A panic propagates, as without the layer.
@@ -174,6 +177,7 @@ async fn walk<S, In, Out>(
     once: Arc<ResolvedOnce>,
     inner: S,
     asked: RecognisedRequest<In>,
+    mut span: TraceSpan,
 ) -> Result<Response<OnceBody<Out>>, S::Error>
 where
     S: Service<Request<OnceBody<In>>, Response = Response<Out>>,
@@ -182,6 +186,22 @@ where
 {
     let RecognisedRequest { new, request, speaks } = asked;
     let taken = once.engine.acquire(new, &once.rules, |same| once.identities.compares_body(same)).await;
+    if span.is_enabled() {
+        let (verdict, event) = match &taken {
+            Ok(KeyAcquisition::Ours(held)) => (DeliveryVerdict::Accepted, Some(held.event())),
+            Ok(KeyAcquisition::Over(ended) | KeyAcquisition::Failed(ended)) => {
+                (DeliveryVerdict::Duplicate, Some(&ended.event))
+            }
+            Ok(KeyAcquisition::Busy(event)) => (DeliveryVerdict::Duplicate, Some(event)),
+            Ok(KeyAcquisition::Conflict(event)) => (DeliveryVerdict::Refused, Some(event)),
+            Err(_) => (DeliveryVerdict::Unavailable, None),
+        };
+        span.tell("source", &once.rules.scope);
+        span.tell("verdict", verdict.word());
+        if let Some(event) = event {
+            span.tell("event", &event.id.to_string());
+        }
+    }
     Ok(match taken {
         Ok(KeyAcquisition::Ours(held)) => return serve(&once, held, inner, request, speaks).await,
         Ok(KeyAcquisition::Over(ended)) => response::replayed(&ended, speaks),

@@ -52,7 +52,7 @@ impl DataLossDetector {
                 log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 Ok(None)
             }
-            StateRead::Unreadable(why) => Err(StoreOpenError::Permanent(format!(
+            StateRead::Unreadable(why) => Err(StoreOpenError::permanent(format!(
                 "the state file {why}. It records what this machine knows of its store; without it, lost data would not be \
                  detected, and finished events could run again. {UNREADABLE_HINT}"
             ))),
@@ -131,13 +131,14 @@ impl DataLossDetector {
                 .accepts
                 .as_ref()
                 .map_or(String::new(), |accepts| format!("\nhint: --accept-loss {accepts} is a different loss"));
-            return Err(StoreOpenError::Permanent(format!("{}: {loss}{other}", file.place)));
+            return Err(StoreOpenError::permanent(format!("{}: {loss}{other}", file.place)));
         }
         said(&loss);
         self.accepted = true;
         let known = found.mark.clone().map(KnownStore::at);
         file.replace(record, known.clone()).map_err(|error| {
-            StoreOpenError::Permanent(format!("the state file {} cannot be written: {error}", file.path().display()))
+            StoreOpenError::permanent(format!("the state file {} cannot be written: {error}", file.path().display()))
+                .caused_by(error)
         })?;
         Ok(known)
     }

@@ -12,6 +12,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, text}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +47,8 @@ pub(crate) struct Gauges {
     pub bodies_in_flight: usize,
     /// Waiting, running and dead events of the whole store; `None`: it does not respond.
     pub events: Option<[u64; 3]>,
+    /// The same by source; `None`: the store counts by state only.
+    pub events_by_source: Option<Vec<(Arc<str>, [u64; 3])>>,
     /// The age in seconds of the event that has waited longest; 0: none waits.
     pub oldest: Option<f64>,
     /// Seconds by which the store's clock is ahead of this machine's.
@@ -194,12 +197,10 @@ fn events(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
     own.register("event_duration_seconds", "From a delivery to its event's end as done", Samples::Histogram(done));
     counter(own, "leases_lost", "Attempts whose event was changed elsewhere first", load(&meter.lost));
     counter(own, "leases_expired", "Expired leases that this node recorded", load(&meter.expired));
-    let states = gauges.events.into_iter().flat_map(|counts| ["waiting", "running", "dead"].into_iter().zip(counts));
-    let states = states.map(|(state, count)| (vec![("state", state.to_owned())], float(count)));
     own.register(
         "events",
         "Events of the whole store; absent while it does not respond",
-        Samples::Gauge(states.collect()),
+        Samples::Gauge(events_in_store(meter.sources.iter().map(|source| &*source.name), gauges)),
     );
     gauge(
         own,
@@ -214,6 +215,37 @@ fn events(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
         "Events of sources that no node has; absent while the store does not respond",
         orphaned,
     );
+}
+
+/// The events of the store by source and state: the sources of the config, and those of all others as `other`. By state
+/// only where the store does not count them by source.
+fn events_in_store<'a>(config: impl Iterator<Item = &'a str>, gauges: &Gauges) -> Vec<(Labels, f64)> {
+    const STATES: [&str; 3] = ["waiting", "running", "dead"];
+    let Some(mut rest) = gauges.events else { return Vec::new() };
+    let Some(by_source) = &gauges.events_by_source else {
+        return STATES
+            .into_iter()
+            .zip(rest)
+            .map(|(state, count)| (vec![("state", state.to_owned())], float(count)))
+            .collect();
+    };
+    let mut counts: BTreeMap<&str, [u64; 3]> =
+        config.filter(|source| !source.is_empty()).map(|source| (source, [0; 3])).collect();
+    for (source, found) in by_source {
+        if let Some(count) = counts.get_mut(&**source) {
+            *count = *found;
+            rest = std::array::from_fn(|state| rest[state].saturating_sub(found[state]));
+        }
+    }
+    if rest != [0; 3] {
+        let other = counts.entry("other").or_default();
+        *other = std::array::from_fn(|state| other[state] + rest[state]);
+    }
+    let labels = |source: &str, state: &str| vec![("source", source.to_owned()), ("state", state.to_owned())];
+    let samples = counts.iter().flat_map(|(source, counts)| {
+        STATES.into_iter().zip(counts).map(move |(state, count)| (labels(source, state), float(*count)))
+    });
+    samples.collect()
 }
 
 fn store(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
@@ -317,6 +349,31 @@ mod tests {
         assert!(open.contains("# TYPE hookonce_leases_lost counter\n") && open.ends_with("# EOF\n"), "{open}");
         let samples = |page: &str| page.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(samples(&text), samples(&open));
+    }
+
+    #[test]
+    fn events_of_sources_that_are_not_in_the_config_are_counted_as_other_and_none_is_left_out() {
+        let by_source = |names: &[&str]| names.iter().map(|name| ((*name).into(), [2, 1, 1])).collect();
+        let events = |config: &[&str], stored: Option<&[&str]>| {
+            let events_by_source = stored.map(by_source);
+            let gauges = Gauges { events: Some([6, 3, 5]), events_by_source, ..Gauges::default() };
+            let samples = events_in_store(config.iter().copied().chain([""]), &gauges);
+            samples
+                .into_iter()
+                .map(|(labels, count)| {
+                    let labels: Vec<_> = labels.into_iter().map(|(_, value)| value).collect();
+                    format!("{} {count}", labels.join(" "))
+                })
+                .collect::<Vec<_>>()
+        };
+        let of = |source: &str, counts: [u64; 3]| {
+            let samples = ["waiting", "running", "dead"].into_iter().zip(counts);
+            samples.map(|(state, count)| format!("{source} {state} {count}")).collect::<Vec<_>>()
+        };
+        let expected = [of("a", [2, 1, 1]), of("new", [0; 3]), of("other", [4, 2, 4])].concat();
+        assert_eq!(events(&["a", "new"], Some(&["a", "gone", "gone too"])), expected);
+        assert_eq!(events(&["other"], Some(&["gone"])), of("other", [6, 3, 5]));
+        assert_eq!(events(&["a"], None), ["waiting 6", "running 3", "dead 5"]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(crate) mod otlp;
 #[cfg(feature = "node")]
 mod process_stats;
 pub(crate) mod time_series;
+#[cfg(feature = "store")]
+pub(crate) mod trace_span;
 
 /// The name of a node in metrics and traces, the same after a restart: the host and the admin port.
 #[cfg(feature = "node")]

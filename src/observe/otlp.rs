@@ -1,87 +1,13 @@
-//! Traces: `receive`, `claim` and `attempt` as `tracing` spans, in the trace of the sender's W3C context.
-//!
-//! With the feature `otel`, and if the environment names a collector, `tracing-opentelemetry` turns them into
-//! OpenTelemetry spans, which a separate thread sends in batches as OTLP over HTTP. Spans that do not fit into the
-//! queue are dropped and counted, so that a slow or unreachable collector delays nothing.
-
-use super::log::{VALUE_CHARS_MAX, cut};
-use crate::decide::trace_context::TraceContext;
-use tracing::field::Empty;
-use tracing::{Span, info_span};
+//! Traces for a collector. With the feature `otel`, and if the environment names a collector, `tracing-opentelemetry`
+//! turns `tracing` spans into OpenTelemetry spans, which a separate thread sends in batches as OTLP over HTTP. Spans that
+//! do not fit into the queue are dropped and counted, so that a slow or unreachable collector delays nothing.
 
 #[cfg(not(feature = "otel"))]
 pub(crate) use off::{dropped, layer};
 #[cfg(feature = "otel")]
 pub(crate) use on::{dropped, flush, layer, start};
-
-/// A span of a trace. It ends on drop.
-#[derive(Debug)]
-pub(crate) struct TraceSpan {
-    span: Span,
-    parent: Option<TraceContext>,
-}
-
-macro_rules! span {
-    ($name:literal, $kind:literal) => {
-        info_span!(
-            target: "hookonce",
-            parent: None,
-            $name,
-            otel.kind = $kind,
-            otel.status_code = Empty,
-            otel.status_description = Empty,
-            hookonce.source = Empty,
-            hookonce.verdict = Empty,
-            hookonce.event = Empty,
-            hookonce.route = Empty,
-            hookonce.attempt = Empty,
-            hookonce.node = Empty,
-            hookonce.outcome = Empty,
-        )
-    };
-}
-
-impl TraceSpan {
-    /// Begins a span within `parent`, or a new trace. If the sender does not sample the trace, nothing is recorded.
-    pub(crate) fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
-        let span = match name {
-            "receive" => span!("receive", "server"),
-            "claim" => span!("claim", "internal"),
-            _ => span!("attempt", "internal"),
-        };
-        #[cfg(feature = "otel")]
-        if let Some(parent) = parent {
-            on::set_parent(&span, parent);
-        }
-        Self { span, parent }
-    }
-
-    /// Adds the attribute `hookonce.` plus this name.
-    pub(crate) fn tell(&mut self, name: &'static str, value: &str) {
-        if !self.span.is_disabled() {
-            self.span.record(&*format!("hookonce.{name}"), cut(value, VALUE_CHARS_MAX));
-        }
-    }
-
-    /// Marks it as failed.
-    pub(crate) fn failed(&mut self, why: &str) {
-        self.span.record("otel.status_code", "ERROR");
-        self.span.record("otel.status_description", cut(why, VALUE_CHARS_MAX));
-    }
-
-    /// The context for spans within it; `None` if it is not recorded.
-    #[cfg(feature = "otel")]
-    pub fn context(&self) -> Option<TraceContext> {
-        let (trace, span) = on::ids(&self.span)?;
-        Some(self.parent.map_or_else(|| TraceContext::begins(trace, span), |parent| parent.child(span)))
-    }
-
-    /// The context for spans within it: without the feature `otel` nothing is recorded.
-    #[cfg(not(feature = "otel"))]
-    pub(crate) fn context(&self) -> Option<TraceContext> {
-        self.parent.filter(|_| false)
-    }
-}
+#[cfg(feature = "otel")]
+pub(super) use on::{ids, set_parent};
 
 #[cfg(not(feature = "otel"))]
 mod off {
@@ -197,7 +123,7 @@ mod on {
     }
 
     /// Makes a new span part of the sender's trace.
-    pub(super) fn set_parent(span: &tracing::Span, parent: TraceContext) {
+    pub(in crate::observe) fn set_parent(span: &tracing::Span, parent: TraceContext) {
         let flags = if parent.is_recorded() { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let trace = TraceId::from_bytes(parent.trace.to_be_bytes());
         let remote = SpanId::from_bytes(parent.span.to_be_bytes());
@@ -207,7 +133,7 @@ mod on {
     }
 
     /// The trace and the span, if it is recorded.
-    pub(super) fn ids(span: &tracing::Span) -> Option<(u128, u64)> {
+    pub(in crate::observe) fn ids(span: &tracing::Span) -> Option<(u128, u64)> {
         let context = span.context();
         let context = context.span().span_context().clone();
         let (trace, span) = (context.trace_id().to_bytes(), context.span_id().to_bytes());

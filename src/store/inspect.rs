@@ -13,7 +13,7 @@ use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Changes and previews for operators that the rules decide.
@@ -172,11 +172,30 @@ pub struct EventCounts {
     pub dead: u64,
     /// Duplicates of the kept events; `None` if this store does not count them.
     pub duplicates: Option<u64>,
+    /// Those that wait, run or are dead, by source; `None`: this store counts by state only. Where so many are dead that
+    /// not all were looked at, the rest is in no source.
+    pub by_source: Option<BTreeMap<Arc<str>, SourceEventCounts>>,
     /// The event that has waited longest.
     pub oldest: Option<Event>,
     /// The counts are lower bounds or estimates: not every event was counted.
     pub capped: bool,
 }
+
+/// How many events of one source wait, run or are dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SourceEventCounts {
+    /// In this state.
+    pub waiting: u64,
+    /// In this state.
+    pub running: u64,
+    /// In this state.
+    pub dead: u64,
+}
+
+/// Dead events that are looked at to count them by source: an index alone counts them all, but does not know their
+/// sources.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) const DEAD_BY_SOURCE_MAX: i64 = 10_000;
 
 /// Maximum number of events scanned for one page where no index helps.
 pub const LOOKED_THROUGH_MAX: usize = 20_000;
@@ -284,12 +303,15 @@ impl EventCounts {
     /// The counts of a store that can only list.
     pub(super) fn listed(store: &(impl Inspect + ?Sized)) -> StoreFuture<'_, Self> {
         Box::pin(async move {
-            let mut census = Self::default();
+            let mut census = Self { by_source: Some(BTreeMap::new()), ..Self::default() };
             for state in ["waiting", "running", "done", "dead"] {
                 let listing = EventQuery { state: Some(state.into()), limit: COUNTED_MAX, ..EventQuery::default() };
                 let events = store.list(listing).await?;
                 census.capped |= events.len() == COUNTED_MAX;
                 let count = events.len() as u64;
+                for event in &events {
+                    census.add_to_source(&event.source, state, 1);
+                }
                 match state {
                     "waiting" => (census.waiting, census.oldest) = (count, events.into_iter().next_back()),
                     "running" => census.running = count,
@@ -299,6 +321,17 @@ impl EventCounts {
             }
             Ok(census)
         })
+    }
+
+    /// Counts events of a source. Those that are done are not counted by source.
+    pub(super) fn add_to_source(&mut self, source: &str, state: &str, many: u64) {
+        let count = self.by_source.get_or_insert_default().entry(source.into()).or_default();
+        match state {
+            "waiting" => count.waiting += many,
+            "running" => count.running += many,
+            "dead" => count.dead += many,
+            _ => {}
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
-use super::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger, parking};
 use super::{
     Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting,
     EventDetails, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult, RetentionPolicies,
@@ -14,6 +13,7 @@ use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger, parking};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{AttemptRecord, Transition};

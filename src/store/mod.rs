@@ -4,7 +4,7 @@
 //! | trait | for | implemented |
 //! |---|---|---|
 //! | [`StoreBackend`] | the engine: clock, payloads, notes, health | by each store |
-//! | [`Store`] | the engine: what the rules decide | by memory and SQLite over a [`ledger::Ledger`]; for PostgreSQL and Redis by [`optimistic`] |
+//! | [`Store`] | the engine: what the rules decide | by memory and SQLite over a [`Ledger`](crate::decide::ledger::Ledger); for PostgreSQL and Redis by [`optimistic`] |
 //! | [`Administer`] | operators: what the rules decide | the same |
 //! | [`Inspect`] | operators and set-up: what is read, and what no rule decides | by each store |
 //!
@@ -15,6 +15,7 @@
 pub mod batch;
 pub mod clock;
 pub mod clock_monitor;
+pub(crate) mod completion;
 #[cfg(feature = "durable-store")]
 pub(crate) mod compression;
 #[cfg(any(test, feature = "conformance"))]
@@ -41,9 +42,9 @@ pub mod url;
 
 pub use crate::decide::expiry_clock::ClockSnapshot;
 pub use crate::decide::ledger::{
-    self, AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
+    AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
 };
-pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect};
+pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect, SourceEventCounts};
 pub use open::open;
 pub use retention::{SourceCount, SourceRetention};
 pub use retention::{SweepError, SweepPace};
@@ -51,6 +52,7 @@ pub use sql::{SqlPermit, SqlPermitFuture};
 pub use start_due::{StartDueRequest, StartDueResult};
 
 use crate::decide::claim::{Claim, MatchedBy, NewEvent, Payload};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
 use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::EventId;
@@ -141,7 +143,7 @@ pub trait StoreBackend: Send + Sync + 'static {
     }
 
     /// Holds the reason once the store has stopped for good. Most stores never do.
-    fn failed(&self) -> watch::Receiver<Option<String>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
         watch::Sender::new(None).subscribe()
     }
 
@@ -256,11 +258,11 @@ type StoreResult<T> = Result<T, StoreError>;
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was written; it may work later.
-    Down(String),
+    Down(ErrorReason),
     /// It may have been written. Making the same claim again, or reading the event, will tell.
-    Unsure(String),
+    Unsure(ErrorReason),
     /// Continuing would do harm.
-    Broken(String),
+    Broken(ErrorReason),
 }
 
 impl fmt::Display for StoreError {
@@ -273,16 +275,49 @@ impl fmt::Display for StoreError {
     }
 }
 
-impl std::error::Error for StoreError {}
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Down(why) | Self::Unsure(why) | Self::Broken(why) => why.source(),
+        }
+    }
+}
+
+impl StoreError {
+    /// [`StoreError::Down`] for this reason.
+    pub fn down(why: impl Into<ErrorReason>) -> Self {
+        Self::Down(why.into())
+    }
+
+    /// [`StoreError::Unsure`] for this reason.
+    pub fn unsure(why: impl Into<ErrorReason>) -> Self {
+        Self::Unsure(why.into())
+    }
+
+    /// [`StoreError::Broken`] for this reason.
+    pub fn broken(why: impl Into<ErrorReason>) -> Self {
+        Self::Broken(why.into())
+    }
+
+    /// The same with this error behind it.
+    #[must_use]
+    pub fn caused_by(self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        match self {
+            Self::Down(why) => Self::Down(why.caused_by(cause)),
+            Self::Unsure(why) => Self::Unsure(why.caused_by(cause)),
+            Self::Broken(why) => Self::Broken(why.caused_by(cause)),
+        }
+    }
+}
 
 /// Why a store could not be opened, in sentences for operators.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreOpenError {
     /// It may work later: the server does not respond, or is too busy.
-    Temporary(String),
+    Temporary(ErrorReason),
     /// An operator must do something first.
-    Permanent(String),
+    Permanent(ErrorReason),
 }
 
 impl fmt::Display for StoreOpenError {
@@ -293,7 +328,34 @@ impl fmt::Display for StoreOpenError {
     }
 }
 
-impl std::error::Error for StoreOpenError {}
+impl std::error::Error for StoreOpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Temporary(why) | Self::Permanent(why) => why.source(),
+        }
+    }
+}
+
+impl StoreOpenError {
+    /// [`StoreOpenError::Temporary`] for this reason.
+    pub fn temporary(why: impl Into<ErrorReason>) -> Self {
+        Self::Temporary(why.into())
+    }
+
+    /// [`StoreOpenError::Permanent`] for this reason.
+    pub fn permanent(why: impl Into<ErrorReason>) -> Self {
+        Self::Permanent(why.into())
+    }
+
+    /// The same with this error behind it.
+    #[must_use]
+    pub fn caused_by(self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        match self {
+            Self::Temporary(why) => Self::Temporary(why.caused_by(cause)),
+            Self::Permanent(why) => Self::Permanent(why.caused_by(cause)),
+        }
+    }
+}
 
 /// A stored value, which may have expired or been damaged since it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]

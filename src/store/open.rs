@@ -9,6 +9,7 @@ use super::optimistic::VersionedBackend;
 use super::schema::Migration;
 use super::url::ServerUrl;
 use super::{Inspect, StoreOpenError};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::sql_template::SqlDialect;
 use crate::decide::time::Timestamp;
 use std::fmt;
@@ -61,6 +62,8 @@ impl fmt::Display for StoreUrlError {
         write!(f, "expected {}", store_addresses!())
     }
 }
+
+impl std::error::Error for StoreUrlError {}
 
 impl StoreUrl {
     /// Parses a URL; a relative path is resolved against `base`.
@@ -184,7 +187,7 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => {
             use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
-            let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(error.to_string());
+            let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(ErrorReason::of(error));
             if side == CopySide::Source {
                 drop(open_file(path, SqliteAccess::Read).map_err(cannot)?); // fail before a missing file or its lock is created
             }
@@ -195,18 +198,18 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => {
             if side == CopySide::Source && super::redis::RedisStore::is_empty(url.expose()).await? {
-                return Err(StoreOpenError::Permanent(format!(
+                return Err(StoreOpenError::permanent(format!(
                     "{address} holds no store; check the URL and its `prefix`"
                 )));
             }
             Ok(Box::new(redis(url, OpenPurpose::Copy(side)).await?))
         }
-        StoreUrl::Memory => Err(StoreOpenError::Permanent(format!(
+        StoreUrl::Memory => Err(StoreOpenError::permanent(format!(
             "a store in memory cannot be the {side} of a copy: it ends with its node. Expected {}",
             durable_addresses()
         ))),
         #[allow(unreachable_patterns, reason = "unreachable with every feature on")]
-        _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
+        _ => Err(StoreOpenError::permanent(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
@@ -221,8 +224,8 @@ async fn whole(
     match copy::mark_of(&shelf).await {
         Ok(None) => Ok(Arc::new(shelf)),
         Ok(Some(CopyLock::Source { .. } | CopyLock::Retired { .. })) if to == OpenPurpose::Look => Ok(Arc::new(shelf)),
-        Ok(Some(mark)) => Err(StoreOpenError::Permanent(mark.refusal(address))),
-        Err(error) => Err(StoreOpenError::Temporary(format!("{address}: {error}"))),
+        Ok(Some(mark)) => Err(StoreOpenError::permanent(mark.refusal(address))),
+        Err(error) => Err(StoreOpenError::temporary(format!("{address}: {error}")).caused_by(error)),
     }
 }
 
@@ -313,13 +316,13 @@ pub async fn open(address: &str) -> Result<Arc<dyn Inspect>, StoreOpenError> {
         Ok(address) => {
             let store = open_for(&address, OpenPurpose::Node(MigrationMode::Auto)).await?;
             let begun = store.begin_fence(Vec::new()).await;
-            begun.map_err(|error| StoreOpenError::Temporary(format!("{address}: {error}")))?;
+            begun.map_err(|error| StoreOpenError::temporary(format!("{address}: {error}")).caused_by(error))?;
             Ok(store)
         }
         Err(no_address) => {
             // Only the scheme is printed: the rest may hold a password.
             let kind = address.split_once(':').map_or("", |(kind, _)| kind);
-            Err(StoreOpenError::Permanent(format!("there is no store with the URL scheme `{kind}:`; {no_address}")))
+            Err(StoreOpenError::permanent(format!("there is no store with the URL scheme `{kind}:`; {no_address}")))
         }
     }
 }
@@ -336,7 +339,7 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Ins
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => whole(redis(url, to).await?, address, to).await,
         #[allow(unreachable_patterns, reason = "unreachable with every feature on")]
-        _ => Err(StoreOpenError::Permanent(format!("this hookonce was built without what {address} needs"))),
+        _ => Err(StoreOpenError::permanent(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
@@ -344,12 +347,12 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Ins
 async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     use super::schema::{self, sqlite as migrations};
     use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
-    let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(error.to_string());
+    let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(ErrorReason::of(error));
     if to == OpenPurpose::Node(MigrationMode::Manual) && path.exists() {
         let db = open_file(path, SqliteAccess::Read).map_err(cannot)?.db;
-        let applied = migrations::applied(&db).map_err(|error| StoreOpenError::Permanent(error.to_string()))?;
+        let applied = migrations::applied(&db).map_err(|error| StoreOpenError::Permanent(ErrorReason::of(error)))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
-        if !way.map_err(|refused| StoreOpenError::Permanent(refused.to_string()))?.is_empty() {
+        if !way.map_err(|refused| StoreOpenError::Permanent(ErrorReason::of(refused)))?.is_empty() {
             return Err(older(&format!("the schema of {}", path.display())));
         }
     }
@@ -363,13 +366,13 @@ async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreO
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path, access)).await;
     match opened {
         Ok(opened) => Ok(Arc::new(opened.map_err(cannot)?)),
-        Err(error) => Err(StoreOpenError::Temporary(error.to_string())),
+        Err(error) => Err(StoreOpenError::Temporary(ErrorReason::of(error))),
     }
 }
 
 /// An older schema that a node must not migrate.
 pub fn older(what: &str) -> StoreOpenError {
-    StoreOpenError::Permanent(format!(
+    StoreOpenError::permanent(format!(
         "{what} is older than this hookonce, and the config says migrate = \"manual\"\n\
          hint: run `hookonce migrate up`, then start again"
     ))

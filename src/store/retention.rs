@@ -263,7 +263,11 @@ impl fmt::Display for SweepError {
     }
 }
 
-impl std::error::Error for SweepError {}
+impl std::error::Error for SweepError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
 
 impl From<StoreError> for SweepError {
     /// Nothing was freed.

@@ -3,7 +3,6 @@
 //! A stored cell may be damaged. A damaged cell never panics and is never taken for another value: its event is read as
 //! dead of `damaged`, with whatever else could still be read.
 
-use super::ledger::EventRow;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{
@@ -13,6 +12,7 @@ use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
+use crate::decide::ledger::EventRow;
 use crate::decide::republish::RepublishState;
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};

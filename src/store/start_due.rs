@@ -1,11 +1,11 @@
 //! Starting due events, many in one write. Nodes that drain the same backlog get different events: each skips those
 //! that another node is starting.
 
-use super::ledger::EventRow;
 use super::{AdvanceResult, DueQuery, Store, StoreError, StoredValue};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::id::EventId;
+use crate::decide::ledger::EventRow;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::Transition;
@@ -51,7 +51,7 @@ impl StartDueRequest {
     }
 
     /// The row of the started event, for a store that has the row locked meanwhile: what
-    /// [`ledger::advance`](super::ledger::advance) would write.
+    /// [`ledger::advance`](crate::decide::ledger::advance) would write.
     pub fn row(&self, row: &EventRow, now: Timestamp) -> Option<EventRow> {
         let change = self.change(&row.event, now)?;
         Some(EventRow { event: change.resolve(None, now), keep_from: None })

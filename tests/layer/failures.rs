@@ -8,9 +8,11 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tracing::Subscriber;
 use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Instrument as _, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept() {
@@ -162,11 +164,25 @@ async fn while_the_store_is_down_the_service_is_not_called_and_later_it_acts_onc
     assert_eq!(service.calls(), 1);
 }
 
-/// A subscriber of the service, which keeps the target, message and fields of each event.
+/// A subscriber of the service's own. It keeps the target, the message and the fields of each event, and of each span that
+/// has ended the names of the spans around it and its fields.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<String>>>);
 
-impl<S: Subscriber> Layer<S> for Seen {
+/// The fields of a span.
+struct Fields(String);
+
+impl Seen {
+    async fn until(&self, wanted: impl Fn(&str) -> bool) {
+        let begun = Instant::now();
+        while !self.0.lock().unwrap().iter().any(|line| wanted(line)) {
+            assert!(begun.elapsed() < PATIENCE, "{:#?}", self.0.lock().unwrap());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let mut line = format!("{} {}", event.metadata().target(), event.metadata().level());
         event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
@@ -174,19 +190,58 @@ impl<S: Subscriber> Layer<S> for Seen {
         });
         self.0.lock().unwrap().push(line);
     }
+
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        context.span(id).unwrap().extensions_mut().insert(Fields(String::new()));
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).unwrap();
+        let mut extensions = span.extensions_mut();
+        let Fields(line) = extensions.get_mut().unwrap();
+        values.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
+            let _ = write!(line, " {}={value:?}", field.name());
+        });
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id).unwrap();
+        let names: Vec<_> = span.scope().from_root().map(|span| span.name()).collect();
+        let Fields(fields) = span.extensions_mut().remove().unwrap();
+        self.0.lock().unwrap().push(format!("{}{fields}", names.join(">")));
+    }
 }
 
 #[tokio::test]
-async fn a_service_gets_store_errors_in_its_own_subscriber() {
+async fn a_service_gets_spans_and_store_errors_in_its_own_subscriber() {
     let seen = Seen::default();
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(seen.clone())).unwrap();
     let store = Flaky::new();
-    let client = behind(&Service::new(), Once::new(store.clone())).await;
+    let once = Once::new(store.clone()).scope("seen");
+    let client = behind(&Service::new(), once.clone()).await;
     store.claims.all(Mood::Down);
     assert_eq!(client.post("k", "b").await.status, 503);
-    let all = seen.0.lock().unwrap().clone();
-    let said = |line: &&String| line.starts_with("hookonce ERROR message=store why=");
-    assert!(all.iter().any(|line| said(&line)), "{all:?}");
+    seen.until(|line| line.starts_with("hookonce ERROR message=store why=")).await;
+    let receive = |verdict: &str| format!("receive hookonce.source=\"seen\" hookonce.verdict=\"{verdict}\"");
+    seen.until(|line| line == receive("unavailable")).await;
+    store.claims.all(Mood::Fine);
+    assert_eq!(client.post("k", "b").await.status, 200);
+    assert!(client.post("k", "b").await.replayed());
+    for verdict in ["accepted", "duplicate"] {
+        seen.until(|line| line.starts_with(&format!("{} hookonce.event=", receive(verdict)))).await;
+    }
+    seen.until(|line| line == "receive>claim").await;
+    let attempt = |line: &str, around: &str, outcome: &str| {
+        let begins = format!("{around}>attempt hookonce.event=");
+        let ends = format!(" hookonce.outcome=\"{outcome}\"");
+        line.starts_with(&begins) && line.contains(" hookonce.source=\"seen\" ") && line.contains(&ends)
+    };
+    seen.until(|line| attempt(line, "receive", "delivered")).await;
+    let work = async { Err::<(), _>(std::io::Error::other("no")) };
+    let ran = once.run("job", work).instrument(tracing::info_span!("job")).await;
+    assert!(ran.is_err());
+    seen.until(|line| line == "job>claim").await;
+    seen.until(|line| attempt(line, "job", "failed")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -53,7 +53,7 @@ impl World {
         }
         match fault {
             None => self.execute(write).map(Ok),
-            Some(0) => Ok(Err(StoreError::Down(String::new()))),
+            Some(0) => Ok(Err(StoreError::Down("".into()))),
             Some(fault) => {
                 if fault == 2 {
                     self.execute(write)?;
@@ -62,7 +62,7 @@ impl World {
                     let at = self.now() + seconds(self.rng.range(1, 40));
                     self.late.push((at, write));
                 }
-                Ok(Err(StoreError::Unsure(String::new())))
+                Ok(Err(StoreError::Unsure("".into())))
             }
         }
     }

@@ -6,6 +6,7 @@ use hookonce::decide::claim::{Claim, MatchedBy};
 use hookonce::decide::event::EventStep;
 use hookonce::decide::id::{Digest, EventId, Key, Node, QueueTurn};
 use hookonce::decide::identity::recipe::IdentityRecipe;
+use hookonce::decide::ledger::Register;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::conformance::making;
@@ -13,7 +14,6 @@ use hookonce::store::copy::{
     self, CopyCursor, CopyEntry, CopyError, CopySide, CopyStore, ExportPage, ExportStore, copy,
 };
 use hookonce::store::inspect::QuarantinedMessage;
-use hookonce::store::ledger::Register;
 use hookonce::store::open::StoreUrl;
 use hookonce::store::open::open_to_copy;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};

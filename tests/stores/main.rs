@@ -22,6 +22,8 @@ mod cutter;
 #[cfg(feature = "sqlite")]
 #[path = "../support/disk.rs"]
 mod disk;
+#[cfg(all(feature = "layer", feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod error_cause;
 #[cfg(feature = "postgres")]
 #[path = "../support/failing_pooler.rs"]
 mod failing_pooler;

@@ -357,7 +357,7 @@ async fn a_server_that_starts_to_evict_keys_is_not_written_to_until_it_stops() {
             let one = making().delivery(&format!("{wanted} {n}")).made(store.now());
             match store.claim(vec![one.into()]).await {
                 Ok(_) if wanted => return String::new(),
-                Err(StoreError::Down(why)) if !wanted => return why,
+                Err(StoreError::Down(why)) if !wanted => return why.to_string(),
                 Err(StoreError::Broken(why)) => panic!("{why}"),
                 Ok(_) | Err(_) => assert!(begun.elapsed() < Duration::from_mins(1), "it is not noticed"),
             }

@@ -20,6 +20,7 @@ pub(crate) mod request;
 pub(crate) mod url_template;
 
 use super::plan::{ReceiverPlan, UNKNOWN_URL};
+use crate::decide::error_reason::ErrorReason;
 use ip_filter::{DnsResolver, ForbiddenAddressError};
 
 use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check};
@@ -72,9 +73,11 @@ struct ForwardResult {
 impl ForwardAction {
     pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
         let to = |receiver: ReceiverPlan| {
-            let cannot = |why: String| ActionError(format!("cannot forward by HTTP: {why}"));
-            let client = request::client(&receiver, resolver).map_err(|error| cannot(root_cause(&error)))?;
-            let signs = receiver.sign.as_ref().map(request::signing).transpose().map_err(cannot)?;
+            let cannot = |why: String| ErrorReason::from(format!("cannot forward by HTTP: {why}"));
+            let client = request::client(&receiver, resolver);
+            let client = client.map_err(|error| ActionError(cannot(root_cause(&error)).caused_by(error)))?;
+            let signs = receiver.sign.as_ref().map(request::signing).transpose();
+            let signs = signs.map_err(|why| ActionError(cannot(why)))?;
             let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
             Ok(ReceiverClient { receiver, client, signs, breaker })
         };

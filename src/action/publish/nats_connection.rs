@@ -48,8 +48,8 @@ impl NatsConnections {
         if let Some(known) = all.get(plan) {
             return Ok(known.clone());
         }
-        options(plan).map_err(ActionError)?;
-        addresses(plan).map_err(ActionError)?;
+        options(plan).map_err(|why| ActionError(why.into()))?;
+        addresses(plan).map_err(|why| ActionError(why.into()))?;
         let made = Arc::new(NatsConnection {
             plan: plan.clone(),
             news: Arc::new(watch::Sender::new(())),

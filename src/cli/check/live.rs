@@ -10,6 +10,7 @@ use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::config::{StreamPlan, UNKNOWN_URL};
 use crate::decide::data_loss;
 use crate::decide::data_loss::{KnownStore, ObservedStore};
+use crate::decide::error_reason::ErrorReason;
 #[cfg(feature = "nats")]
 use crate::ingress::nats::check_consumer;
 use crate::node::state_file;
@@ -259,7 +260,7 @@ async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Re
     let store = open_for(&config.store, OpenPurpose::Look).await?;
     let found = async |known| match store.compare_history(known).await {
         Ok(found) => Ok(found.unwrap_or_else(ObservedStore::gone)),
-        Err(error) => Err(StoreOpenError::Temporary(error.to_string())),
+        Err(error) => Err(StoreOpenError::Temporary(ErrorReason::of(error))),
     };
     let has = found(None).await?;
     let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());

@@ -4,6 +4,7 @@
 use crate::cli::error::CommandError;
 use crate::cli::terminal::confirm;
 use crate::config::EnvLookup;
+use crate::decide::error_reason::ErrorReason;
 use crate::store::copy::{
     self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,
 };
@@ -79,14 +80,16 @@ pub fn address(given: &str, env: EnvLookup<'_>, side: CopySide) -> Result<StoreU
 }
 
 async fn open(address: &StoreUrl, side: CopySide) -> Result<Box<dyn CopyStore>, CommandError> {
-    open_to_copy(address, side).await.map_err(|cannot| CommandError::unknown(cannot.to_string()))
+    open_to_copy(address, side).await.map_err(|cannot| CommandError::unknown(ErrorReason::of(cannot)))
 }
 
 /// An unreachable server means unknown; every other failure is a definite no.
 fn trouble(error: CopyError) -> CommandError {
     match error {
-        CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => CommandError::unknown(error.to_string()),
-        refused => CommandError::no(refused.to_string()),
+        CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => {
+            CommandError::unknown(ErrorReason::of(error))
+        }
+        refused => CommandError::no(ErrorReason::of(refused)),
     }
 }
 

@@ -2,6 +2,7 @@
 //! is reverted, because it removes what they rely on.
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
+use crate::decide::error_reason::ErrorReason;
 use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};
 use crate::store::postgres::{PostgresStore, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
@@ -12,11 +13,11 @@ use tokio_postgres::Client;
 /// Prints the status of every version, and unfinished indexes.
 pub async fn status(url: &ServerUrl, config: &MigrationSettings, out: &mut impl Write) -> Result<(), MigrateError> {
     let (db, name) = connect(url).await?;
-    let standings = schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?;
+    let standings = schema::status(&db, &name).await.map_err(|problem| left(url, problem))?;
     tell_standings(&standings, out)?;
     if standings.iter().all(|version| version.applied_at.is_some()) {
         let asked = indexes::unfinished(&db, &name, &config.fields, config.migrate).await;
-        for line in asked.map_err(|error| left(url, &schema::PgMigrationError::Postgres(error)))? {
+        for line in asked.map_err(|error| left(url, schema::PgMigrationError::Postgres(error)))? {
             writeln!(out, "{line}")?;
         }
     }
@@ -35,7 +36,7 @@ pub async fn up(
         Some(name) => moved(url, name, out).await?,
         None => connect(url).await?,
     };
-    let way = schema::up(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
+    let way = schema::up(&mut db, &name, to).await.map_err(|problem| left(url, problem))?;
     if !way.is_empty() {
         tell(&way, "applied", out)?;
     }
@@ -53,7 +54,7 @@ async fn build(
     db: &Client,
     name: &SchemaName,
 ) -> Result<Vec<String>, MigrateError> {
-    let standings = schema::status(db, name).await.map_err(|problem| left(url, &problem))?;
+    let standings = schema::status(db, name).await.map_err(|problem| left(url, problem))?;
     if standings.iter().any(|version| version.applied_at.is_none()) {
         return Ok(Vec::new());
     }
@@ -61,17 +62,18 @@ async fn build(
         let why = schema::PgMigrationError::Postgres(error);
         let hint = "the versions are applied; nodes work without the index, but slower. Fix the cause and run \
                     `hookonce migrate up` again";
-        MigrateError::Server(format!("{url}: an index was not built: {why}; {hint}"))
+        let text = format!("{url}: an index was not built: {why}; {hint}");
+        MigrateError::Server(ErrorReason::from(text).caused_by(why))
     })
 }
 
 /// Moves the store to this schema, unless it is already there.
 async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Client, SchemaName), MigrateError> {
     let Some(there) = SchemaName::parse(name) else {
-        return Err(MigrateError::Server(format!("`{}` is not a valid schema name", name.escape_debug())));
+        return Err(MigrateError::server(format!("`{}` is not a valid schema name", name.escape_debug())));
     };
     let done = PostgresStore::relocate(url.expose(), &there).await;
-    let (db, from) = done.map_err(|cannot| MigrateError::Server(cannot.to_string()))?;
+    let (db, from) = done.map_err(|cannot| MigrateError::Server(ErrorReason::of(cannot)))?;
     if let Some(from) = from {
         writeln!(out, "moved from schema {from} to schema {there}")?;
     }
@@ -91,21 +93,21 @@ pub async fn down(
     agreed(to, consent)?;
     let (mut db, name) = connect(url).await?;
     let asked = exclude_nodes(&db, &name).await;
-    if let Err(nodes) = asked.map_err(|error| left(url, &schema::PgMigrationError::Postgres(error)))? {
+    if let Err(nodes) = asked.map_err(|error| left(url, schema::PgMigrationError::Postgres(error)))? {
         let why = format!(
             "{url}: a node is running: {}. Stop every node first; nothing was changed",
             NodeSessionList(&nodes)
         );
-        return Err(MigrateError::Server(why));
+        return Err(MigrateError::server(why));
     }
-    let way = schema::down(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
+    let way = schema::down(&mut db, &name, to).await.map_err(|problem| left(url, problem))?;
     tell(&way, "reverted", out)
 }
 
 async fn connect(url: &ServerUrl) -> Result<(Client, SchemaName), MigrateError> {
-    PostgresStore::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(cannot.to_string()))
+    PostgresStore::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(ErrorReason::of(cannot)))
 }
 
-fn left(url: &ServerUrl, problem: &schema::PgMigrationError) -> MigrateError {
-    MigrateError::Server(format!("{url}: {problem}"))
+fn left(url: &ServerUrl, problem: schema::PgMigrationError) -> MigrateError {
+    MigrateError::Server(ErrorReason::from(format!("{url}: {problem}")).caused_by(problem))
 }

@@ -47,7 +47,7 @@ impl DeliveryBuilder {
             None => json!({ "sample": id }),
         };
         if let Some(kind) = &source.kind {
-            set_at_path(&mut body, &kind.shape, None).map_err(CommandError::Unknown)?;
+            set_at_path(&mut body, &kind.shape, None).map_err(CommandError::unknown)?;
         }
         let mut delivery = Self::of(Vec::new(), id);
         let fresh = fresh_fields(source);
@@ -92,11 +92,11 @@ impl DeliveryBuilder {
             let there = path.iter().try_fold(&body, |at, part| inside(at, part)).is_some();
             let value = (!is_object).then(|| "sample".into());
             if !there {
-                set_at_path(&mut body, &path, value).map_err(CommandError::Unknown)?;
+                set_at_path(&mut body, &path, value).map_err(CommandError::unknown)?;
             }
         }
         if let Some(path) = source.verify.time_in_body() {
-            set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
+            set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::unknown)?;
         }
         delivery.body = body.to_string().into_bytes();
         delivery.set_delivery_id(source)?;
@@ -140,7 +140,7 @@ impl DeliveryBuilder {
                         "the delivery id is a field of a JSON body, but this is not JSON: {error}"
                     ))
                 })?;
-                set_at_path(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::Unknown)?;
+                set_at_path(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::unknown)?;
                 self.body = body.to_string().into_bytes();
             }
             Some(FieldLocation::Query(name)) => self.query.push((name.clone(), self.id.clone())),
@@ -187,9 +187,9 @@ impl DeliveryBuilder {
         };
         match &field.at {
             FieldLocation::Body(path) if prefix.is_empty() => {
-                set_at_path(body, path, Some(value)).map_err(CommandError::Unknown)
+                set_at_path(body, path, Some(value)).map_err(CommandError::unknown)
             }
-            FieldLocation::Body(path) => set_at_path(body, path, Some(plain.into())).map_err(CommandError::Unknown),
+            FieldLocation::Body(path) => set_at_path(body, path, Some(plain.into())).map_err(CommandError::unknown),
             FieldLocation::Header(name) => {
                 self.headers.retain(|(known, _)| known != name);
                 self.headers.push((name.clone(), plain));

@@ -21,7 +21,7 @@ use crate::decide::{limits, response};
 use crate::lease::deadline;
 use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, LeaseRenewal, LeaseRenewer, LeasedWork};
 use crate::observe::metrics::StoreOp;
-use crate::observe::otlp::TraceSpan;
+use crate::observe::trace_span::TraceSpan;
 use crate::store::{AdvanceResult, SqlOutcome, SqlPermit, StoreError, StoredValue};
 use std::collections::btree_map::Entry;
 use std::pin::Pin;
@@ -85,10 +85,7 @@ impl Dispatcher {
         spot.begin();
         let Some((event, outcome)) = self.act_leased(lane, attempt).await else { return };
         let outcome = response::outcome_for_waiting_sender(outcome, lane.source.respond);
-        span.tell("outcome", outcome.word());
-        if !outcome.why().is_empty() {
-            span.failed(outcome.why());
-        }
+        span.settled(&outcome);
         let blocks = blocks.blocks();
         let step = match lease.term().call {
             LeaseSignal::CallOff => EventStep::Cancel,

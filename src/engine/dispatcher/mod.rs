@@ -8,7 +8,6 @@
 //! There is no leader and no schedule: every node polls, and the revision decides which node starts an event. What is
 //! known here is only a hint; the store is the truth.
 pub(crate) mod attempt;
-pub(crate) mod completion;
 pub(crate) mod lane;
 pub(crate) mod reaper;
 pub(crate) mod start_due;
@@ -30,13 +29,16 @@ use crate::observe::log;
 use crate::observe::log::StateDetails;
 use crate::observe::metrics::{Metrics, StoreOp};
 use crate::store::batch::Batcher;
-use crate::store::{AdvanceResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue};
-use completion::CompletionWaiters;
+use crate::store::completion::{Completion, CompletionWaiters, JOIN_LOOK};
+use crate::store::{
+    AdvanceResult, ChangeHint, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue,
+};
 use lane::{AttemptPermit, ReceiverQueue};
 use start_due::{BacklogHint, HELD_ELSEWHERE, STARTS_WITHOUT_LOOK, UnconfirmedStart};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -58,7 +60,7 @@ struct DispatcherState {
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
     keeps: Arc<RetentionPolicies>,
     news: broadcast::Sender<Event>,
-    ends: CompletionWaiters,
+    ends: CompletionWaiters<Event>,
     output: broadcast::Sender<OutputChunk>,
     running: Mutex<RunningLeases>,
     /// Events that this node may have started: the store's response was lost, and the store is queried again.
@@ -298,7 +300,9 @@ impl Dispatcher {
     fn publish_state(&self, event: &Event, details: StateDetails<'_>) {
         log::log_state(event, details);
         self.0.metrics.state(event);
-        self.0.ends.tell(event);
+        if event.state.ended().is_some() {
+            self.0.ends.tell(event.id, || event.clone());
+        }
         if self.0.news.receiver_count() > 0 {
             // An error means that there is no subscriber any more.
             self.0.news.send(event.clone()).unwrap_or_default();
@@ -318,19 +322,23 @@ impl Dispatcher {
     /// Waits for an event to end, at most `within`; returns the event as it is then.
     pub async fn wait_for_end(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
         let until = tokio::time::Instant::now() + within;
-        let (mut waiter, mut hints) = (self.0.ends.wait(id), self.0.store.hints());
-        loop {
-            let event = self.0.store.get(id).await?;
-            if event.as_ref().is_none_or(|event| event.state.ended().is_some()) || tokio::time::Instant::now() >= until
-            {
-                return Ok(event);
-            }
-            // Another node may end it: that is no state change here, at most a hint.
-            let look = tokio::time::Instant::now() + JOIN_LOOK;
-            tokio::select! {
-                event = waiter.ended() => return Ok(Some(event)),
-                () = completion::may_be_over(&mut hints, id) => {}
-                () = tokio::time::sleep_until(until.min(look)) => {}
+        let next_look = |event: &Event| event.state.ended().is_none().then_some(JOIN_LOOK);
+        match self.0.ends.wait(&*self.0.store, id, until, next_look).await? {
+            Completion::Told(event) => Ok(Some(event)),
+            Completion::Stored(event) => Ok(event.map(|event| *event)),
+        }
+    }
+
+    /// Wakes the lanes that another node says have something to do.
+    async fn listen(self, mut hints: broadcast::Receiver<ChangeHint>) {
+        while let Some(hint) = self.0.stopping.run_until_cancelled(hints.recv()).await {
+            match hint {
+                Ok(ChangeHint::Due { source, route }) => {
+                    self.lane(&source, &route).into_iter().for_each(|lane| lane.wake_all());
+                }
+                Ok(ChangeHint::Ended(_)) => {}
+                Ok(ChangeHint::Missed) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake_all()),
+                Err(RecvError::Closed) => return,
             }
         }
     }
@@ -523,8 +531,6 @@ impl Dispatcher {
     }
 }
 
-/// How often a request that waits for another node's event polls.
-const JOIN_LOOK: Duration = Duration::from_millis(250);
 /// How long ended attempts may take to be settled.
 const END_TIME: Duration = Duration::from_secs(10);
 

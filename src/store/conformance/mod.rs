@@ -142,6 +142,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         events_are_listed_newest_first_and_filtered
         events_are_found_page_by_page_by_cause_field_and_text
         events_are_counted_by_state
+        events_are_counted_by_source_and_state
         an_event_is_found_by_its_id_a_suffix_of_it_or_its_delivery_id
         a_damaged_body_is_reported_as_damaged
         recipes_are_stored_until_they_are_replaced
@@ -171,12 +172,20 @@ pub struct StoreUnderTest {
     set: Option<TestStoreHook<Timestamp>>,
     spoil: Option<TestStoreHook<EventId>>,
     statements: Option<SqlDialect>,
+    counts_by_source: bool,
 }
 
 impl StoreUnderTest {
     /// This store; `wait` advances its clock.
     pub fn of(store: impl Inspect, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        Self { store: Arc::new(store), wait: Box::new(wait), set: None, spoil: None, statements: None }
+        Self {
+            store: Arc::new(store),
+            wait: Box::new(wait),
+            set: None,
+            spoil: None,
+            statements: None,
+            counts_by_source: true,
+        }
     }
 
     /// This store, which uses a manual clock.
@@ -201,6 +210,12 @@ impl StoreUnderTest {
     #[must_use]
     pub fn running(self, statements: SqlDialect) -> Self {
         Self { statements: Some(statements), ..self }
+    }
+
+    /// The same, which counts events by state only.
+    #[must_use]
+    pub fn counting_by_state_only(self) -> Self {
+        Self { counts_by_source: false, ..self }
     }
 
     fn wait(&self, length: Duration) {

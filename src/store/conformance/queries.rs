@@ -12,7 +12,8 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::AttemptRecord;
 use crate::store::inspect::{QuarantinedMessage, head};
 use crate::store::{
-    AdvanceResult, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventQuery, KnownDuplicate, StoredValue,
+    AdvanceResult, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventQuery, KnownDuplicate,
+    SourceEventCounts, StoredValue,
 };
 
 pub(super) async fn due_events_come_oldest_first_with_the_time_of_the_next(fresh: StoreUnderTest) {
@@ -338,6 +339,30 @@ pub(super) async fn events_are_counted_by_state(fresh: StoreUnderTest) {
     let census = fresh.store.counts().await.expect("it counts");
     assert_eq!((census.waiting, census.running, census.done, census.dead, census.capped), (3, 1, 1, 1, false));
     assert_eq!(census.oldest.map(|event| event.id), Some(all[3]));
+}
+
+pub(super) async fn events_are_counted_by_source_and_state(fresh: StoreUnderTest) {
+    let counted = async || {
+        let census = fresh.store.counts().await.expect("it counts");
+        let by_source =
+            census.by_source.map(|all| all.into_iter().filter(|(_, count)| *count != SourceEventCounts::default()));
+        by_source.map(Iterator::collect::<Vec<_>>)
+    };
+    if !fresh.counts_by_source {
+        return assert_eq!(counted().await, None);
+    }
+    assert_eq!(counted().await, Some(Vec::new()));
+    let mut all = Vec::new();
+    for source in ["a", "a", "a", "b", "b", "b"] {
+        all.push(fresh.claimed(making().source(source)).await.id);
+    }
+    fresh.start(all[1]).await;
+    fresh.attempt(all[2], rejected()).await;
+    fresh.attempt(all[3], rejected()).await;
+    fresh.attempt(all[4], delivered()).await;
+    let a = SourceEventCounts { waiting: 1, running: 1, dead: 1 };
+    let b = SourceEventCounts { waiting: 1, running: 0, dead: 1 };
+    assert_eq!(counted().await, Some(vec![("a".into(), a), ("b".into(), b)]));
 }
 
 pub(super) async fn an_event_is_found_by_its_id_a_suffix_of_it_or_its_delivery_id(fresh: StoreUnderTest) {

@@ -5,9 +5,9 @@
 //! while `MARK` is set, and do not start.
 
 use crate::decide::id::{Digest, EventId, Key};
+use crate::decide::ledger::Register;
 use crate::decide::time::Timestamp;
 use crate::store::StoreError;
-use crate::store::ledger::Register;
 use std::fmt;
 
 /// The register that marks a store as part of a copy. No subject of a source can have this key: no scope makes it.

@@ -7,9 +7,9 @@ use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::{EventRow, KeyOwner, Register};
 use crate::decide::transition::AttemptRecord;
 use crate::store::inspect::QuarantinedMessage;
-use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::{DuplicateSighting, SourceRetention};
 use std::sync::Arc;
 

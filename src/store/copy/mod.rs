@@ -23,10 +23,10 @@ pub use copy_lock::{CopyLock, CopyLockCheck};
 pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};
 pub use optimistic::{CopySideData, ExportBackend, mark_of};
 
-use super::ledger::Register;
 use super::optimistic::txn;
 use super::{StoreError, StoreFuture};
 use crate::decide::id::{Digest, Key, QueueTurn};
+use crate::decide::ledger::Register;
 use crate::decide::limits;
 use crate::decide::time::approximate_duration;
 use crate::decide::time::{Duration, Timestamp};
@@ -232,7 +232,14 @@ impl fmt::Display for CopyError {
     }
 }
 
-impl std::error::Error for CopyError {}
+impl std::error::Error for CopyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Entries read and written at a time.
 const PAGE: usize = 256;

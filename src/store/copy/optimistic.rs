@@ -4,9 +4,9 @@ use super::copy_lock::MARK;
 use super::{CompleteEvent, CopyEntry, CopyLock, CopyRegisterUpdate, CopyStore, ExportStore, under_a_lease};
 use crate::decide::id::{Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::Register;
 use crate::decide::time::Timestamp;
 use crate::store::inspect::QuarantinedMessage;
-use crate::store::ledger::Register;
 use crate::store::optimistic::{
     ConditionalWrite, ExpectedVersion, Record, RecordId, RecordVersion, RecordWrite, TURNS_AT_ONCE, VersionedBackend,
     txn,

@@ -26,7 +26,6 @@ pub use sql::SqlWriteOutcome;
 pub(super) use sweep::{ClockAccess, begin};
 pub use versioned_backend::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 
-use super::ledger::{self, Ledger as _};
 use super::{
     Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, ForgetCounts, ImportCounts, RemovalResult,
     RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, SweepError,
@@ -34,6 +33,7 @@ use super::{
 use crate::decide::claim::{Claim, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::{EventId, Key};
+use crate::decide::ledger::{self, Ledger as _};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;

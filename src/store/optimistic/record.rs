@@ -1,7 +1,7 @@
 //! The versioned records of a store: their ids, contents, and expected versions.
 
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::store::ledger::{EventRow, KeyOwner, Register};
+use crate::decide::ledger::{EventRow, KeyOwner, Register};
 
 /// The id of a record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

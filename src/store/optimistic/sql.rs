@@ -5,9 +5,10 @@ use super::{
     BACK_OFF, BACK_OFF_MAX, OptimisticRunner, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, txn,
 };
 use crate::decide::event::Outcome;
+use crate::decide::ledger;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::transition::Transition;
-use crate::store::{SqlOutcome, StoreError, ledger};
+use crate::store::{SqlOutcome, StoreError};
 
 /// The result of a conditional write with a statement.
 #[derive(Clone, PartialEq, Debug)]

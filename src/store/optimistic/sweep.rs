@@ -3,10 +3,11 @@
 use super::{OptimisticRunner, RecordId, VersionedBackend};
 use crate::decide::expiry_clock::ExpiryTime;
 use crate::decide::id::EventId;
+use crate::decide::ledger;
 use crate::decide::limits;
 use crate::decide::source::{Keep, Retention};
 use crate::decide::time::Duration;
-use crate::store::{ForgetCounts, RetentionPolicies, StoreError, SweepError, ledger};
+use crate::store::{ForgetCounts, RetentionPolicies, StoreError, SweepError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Concurrent writes of one sweep, on a backend that takes only a few events in each.

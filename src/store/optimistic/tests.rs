@@ -11,6 +11,7 @@ use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, SucceededBlocks};
 use crate::decide::id::{EventId, Node};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::{Ledger, SweepLedger};
 use crate::decide::retry::Jitter;
 use crate::decide::source::{Keep, Retention, Route};
 use crate::decide::time::{Duration, Timestamp};
@@ -18,7 +19,6 @@ use crate::store::clock::StoreClock;
 use crate::store::conformance;
 use crate::store::conformance::{StoreUnderTest, making};
 use crate::store::inspect::QuarantinedMessage;
-use crate::store::ledger::{Ledger, SweepLedger};
 use crate::store::memory::{MemoryStore, MemoryTables};
 use crate::store::{
     AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, ForgetCounts,

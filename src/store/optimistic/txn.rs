@@ -7,9 +7,9 @@ use super::{ConditionalWrite, ExpectedVersion, ReadBatch, Record, RecordId, Reco
 use crate::decide::claim::Payload;
 use crate::decide::event::{DeathCause, Event, EventState, Receipt};
 use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, Register};
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Records as they were read.

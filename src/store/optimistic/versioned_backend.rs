@@ -4,11 +4,11 @@ use super::{ExpectedVersion, Record, RecordId, RecordVersion, SqlWriteOutcome, s
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::decide::ledger::{EventRow, KeyOwner, Register};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::{DueEvents, DueQuery, DuplicateSighting, StoreBackend, StoreFuture};
 
 /// One atomic write, applied only if every record is still as expected.

@@ -4,8 +4,8 @@
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{EventId, Key};
+use crate::decide::ledger::{EventRow, KeyOwner, Register};
 use crate::decide::transition::AttemptRecord;
-use crate::store::ledger::{EventRow, KeyOwner, Register};
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
 use crate::store::{ChangeHint, DuplicateSighting};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

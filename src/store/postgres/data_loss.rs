@@ -25,6 +25,7 @@ use crate::decide::data_loss;
 use crate::decide::data_loss::{
     KnownStore, ObservedStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
 };
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
@@ -75,7 +76,7 @@ pub(super) const REPLACED: &str = "this connection leads to the former primary; 
 pub(super) struct PgDataLossDetector {
     name: [u8; 16],
     state: Mutex<PgDataLossState>,
-    failed: watch::Sender<Option<String>>,
+    failed: watch::Sender<Option<ErrorReason>>,
 }
 
 #[derive(Default)]
@@ -154,7 +155,7 @@ impl PgDataLossDetector {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn failed(&self) -> watch::Receiver<Option<String>> {
+    pub(super) fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
         self.failed.subscribe()
     }
 
@@ -385,7 +386,7 @@ impl PgDataLossDetector {
             let first = was.is_none();
             if first {
                 error!(target: "hookonce", why, "broken");
-                *was = Some(why.clone());
+                *was = Some(why.as_str().into());
             }
             first
         });

@@ -18,8 +18,12 @@ pub(super) enum PgCommitStage {
 }
 
 /// The store error for an error of the server.
-pub(super) fn classify(error: &Error, stage: PgCommitStage) -> StoreError {
-    let why = server_message(error);
+pub(super) fn classify(error: Error, stage: PgCommitStage) -> StoreError {
+    meaning(&error, stage).caused_by(error)
+}
+
+fn meaning(error: &Error, stage: PgCommitStage) -> StoreError {
+    let why = server_message(error).into();
     let Some(code) = error.code() else {
         // No response: the connection is gone, or what came over it was invalid.
         return match stage {
@@ -63,11 +67,15 @@ pub(super) fn server_message(error: &Error) -> String {
 }
 
 /// Why a node cannot start with this server.
-pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenError {
+pub(super) fn cannot_open(address: &PostgresUrl, error: Error) -> StoreOpenError {
+    advice(address, &error).caused_by(error)
+}
+
+fn advice(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     let why = server_message(error);
     let Some(state) = error.code() else { return unanswered(address, error) };
     let user = address.user();
-    let ever = |hint: String| StoreOpenError::Permanent(format!("{address}: {why}; {hint}"));
+    let ever = |hint: String| StoreOpenError::permanent(format!("{address}: {why}; {hint}"));
     match &state.code()[..2] {
         _ if *state == SqlState::INVALID_PASSWORD => ever(format!("check the password of user {user} in the URL")),
         "28" if why.contains("no encryption") => {
@@ -84,24 +92,24 @@ pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenErro
             ever("its tables are not hookonce's; use another schema for hookonce: add `schema=NAME` to the URL".into())
         }
         _ if *state == SqlState::TOO_MANY_CONNECTIONS => {
-            StoreOpenError::Temporary(format!("{address}: {why}; raise max_connections, or run fewer nodes"))
+            StoreOpenError::temporary(format!("{address}: {why}; raise max_connections, or run fewer nodes"))
         }
         "08" if why.contains("unsupported startup parameter") => ever(
             "a pooler is in front of it: remove that parameter from the URL, and set it with `alter role … set …`. Do \
              not name it in `ignore_startup_parameters` of pgbouncer.ini: it would be dropped silently"
                 .into(),
         ),
-        "08" | "40" | "53" | "55" | "57" | "58" => StoreOpenError::Temporary(format!("{address}: {why}")),
-        _ => StoreOpenError::Permanent(format!("{address}: {why}")),
+        "08" | "40" | "53" | "55" | "57" | "58" => StoreOpenError::temporary(format!("{address}: {why}")),
+        _ => StoreOpenError::permanent(format!("{address}: {why}")),
     }
 }
 
 /// The error for a session that could not take the schema lock.
-pub(super) fn cannot_tell(address: &PostgresUrl, error: &Error) -> StoreOpenError {
+pub(super) fn cannot_tell(address: &PostgresUrl, error: Error) -> StoreOpenError {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
-        return StoreOpenError::Temporary(format!(
-            "{address}: `hookonce migrate` is changing the store; no node can start until it has finished"
-        ));
+        let why =
+            format!("{address}: `hookonce migrate` is changing the store; no node can start until it has finished");
+        return StoreOpenError::Temporary(why.into()).caused_by(error);
     }
     cannot_open(address, error)
 }
@@ -128,7 +136,7 @@ fn rights(address: &PostgresUrl, why: &str) -> String {
 
 /// The session has another `search_path` than the URL sets.
 pub(super) fn dropped_path(address: &PostgresUrl, asked: &str, has: &str) -> StoreOpenError {
-    StoreOpenError::Permanent(format!(
+    StoreOpenError::permanent(format!(
         "{address}: the URL sets `search_path` to `{asked}` by `options`, but the session has `{has}`: a pooler dropped it, \
          so the wrong schema would be used. Use the server's own address; or remove `options` from the \
          URL, run `alter role {} set search_path = {asked}` and make the pooler reconnect",
@@ -142,7 +150,7 @@ fn quoted_user(address: &PostgresUrl) -> String {
 
 /// A pooler lends each server session for one transaction.
 pub(super) fn pooled(address: &PostgresUrl) -> StoreOpenError {
-    StoreOpenError::Permanent(format!(
+    StoreOpenError::permanent(format!(
         "{address}: a pooler in front of it uses transaction pooling, but hookonce needs sessions \
          of its own, with settings, prepared statements, locks and LISTEN; use the server's own address, or set \
          `pool_mode = session` for this database, with `pool_size` at 14 for each node"
@@ -157,20 +165,20 @@ fn unanswered(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     if text.contains("TLS") {
         let cause = cause.map_or(String::new(), ToString::to_string);
         let why = if cause.contains("does not support TLS") { "the server does not offer TLS" } else { &*cause };
-        return StoreOpenError::Permanent(format!(
+        return StoreOpenError::permanent(format!(
             "{address}: no TLS ({why}); check `sslmode` in the URL: `verify-full` needs a certificate for this host that \
              is trusted here or by `sslrootcert`, `disable` needs none"
         ));
     }
     if text.contains("authentication") || text.contains("configuration") {
         let cause = cause.map_or(text, ToString::to_string);
-        return StoreOpenError::Permanent(format!("{address}: {cause}; check the user and the password in the URL"));
+        return StoreOpenError::permanent(format!("{address}: {cause}; check the user and the password in the URL"));
     }
     match io {
         Some(error) if error.to_string().contains("does not allow writes") => {
-            StoreOpenError::Temporary(format!("{address} is read-only; it may be a replica"))
+            StoreOpenError::temporary(format!("{address} is read-only; it may be a replica"))
         }
-        _ => StoreOpenError::Temporary(format!("{address} cannot be reached: {}", server_message(error))),
+        _ => StoreOpenError::temporary(format!("{address} cannot be reached: {}", server_message(error))),
     }
 }
 

@@ -6,9 +6,12 @@ use super::pool::{PgConn, PgParam, PgResult, ask};
 use super::queries::{events, limit_cell};
 use super::rows::{PgUuid, text};
 use crate::decide::event::EventState;
-use crate::store::inspect::{EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX};
+use crate::store::inspect::{
+    DEAD_BY_SOURCE_MAX, EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX,
+};
 use crate::store::row::columns;
 use crate::store::schema::postgres::SchemaName;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row, Transaction};
@@ -265,8 +268,10 @@ fn mentions(asked: &mut PgListQuery<'_>, text: &str) {
     asked.aside(&parts, values);
 }
 
-const COUNT_OPEN: &str = "select state, count(*) from (select state from {schema}.events where ended_at is null limit $1) open \
-                          group by state";
+const COUNT_OPEN: &str = "select source, state, count(*) from (select source, state from {schema}.events \
+                          where ended_at is null limit $1) open group by source, state";
+const COUNT_DEAD_BY_SOURCE: &str = "select source, count(*) from (select source from {schema}.events where state = 'dead' \
+                                    limit $1) dead group by source";
 const COUNT_DEAD: &str = "select count(*) from (select 1 from {schema}.events where state = 'dead' limit $1) dead";
 /// A table that the server estimates as larger is not counted, because that reads all of it. The estimate is returned
 /// instead.
@@ -288,6 +293,7 @@ pub(super) async fn census(link: &mut PgConn) -> PgResult<EventCounts> {
     let asks = [
         ask!("begin isolation level repeatable read, read only"),
         ask!(COUNT_OPEN, OPEN_COUNTED_MAX),
+        ask!(COUNT_DEAD_BY_SOURCE, DEAD_BY_SOURCE_MAX),
         ask!(COUNT_DEAD, COUNTED_MAX),
         ask!(COUNT_ALL, COUNTED_MAX),
         ask!(COUNT_DUPLICATES, COUNTED_MAX),
@@ -295,16 +301,22 @@ pub(super) async fn census(link: &mut PgConn) -> PgResult<EventCounts> {
         ask!("commit"),
     ];
     let answers = link.query_all(&asks).await?;
-    let [_, states, dead, all, duplicates, oldest, _] = &answers[..] else { return Ok(EventCounts::default()) };
+    let [_, states, dead_by_source, dead, all, duplicates, oldest, _] = &answers[..] else {
+        return Ok(EventCounts::default());
+    };
     let count = |rows: &[Row]| rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<i64>>(0));
-    let (mut census, mut open) = (EventCounts::default(), 0);
+    let (mut census, mut open) = (EventCounts { by_source: Some(BTreeMap::new()), ..EventCounts::default() }, 0);
     for row in states {
-        let (state, many) = (row.try_get::<_, &str>(0)?, row.try_get::<_, i64>(1)?);
+        let (source, state, many) = (row.try_get(0)?, row.try_get::<_, &str>(1)?, row.try_get::<_, i64>(2)?);
         open += many;
+        census.add_to_source(source, state, many.unsigned_abs());
         match state {
-            "running" => census.running = many.unsigned_abs(),
+            "running" => census.running += many.unsigned_abs(),
             _ => census.waiting += many.unsigned_abs(),
         }
+    }
+    for row in dead_by_source {
+        census.add_to_source(row.try_get(0)?, "dead", row.try_get::<_, i64>(1)?.unsigned_abs());
     }
     let dead = count(dead)?.unwrap_or(0);
     let about = all.first().is_some_and(|row| row.try_get(1).unwrap_or(false));

@@ -52,6 +52,7 @@ use super::{
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{KnownStore, ObservedStore};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -123,7 +124,7 @@ impl PostgresStore {
     }
 
     async fn open_as(url: &str, options: PostgresOptions, session: PgSessionMode) -> Result<Self, StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let pool = Arc::new(PgPool::new(address, session));
         let mut link = pool.open().await?;
         fit_server(&pool, &mut link, options.schema).await?;
@@ -131,7 +132,7 @@ impl PostgresStore {
         // Before the version is read: from here on no migration can be undone.
         if session != PgSessionMode::Reads {
             let told = sessions::hold_schema_lock(&link.client, &schema).await;
-            told.map_err(|error| error::cannot_tell(&pool.address, &error))?;
+            told.map_err(|error| error::cannot_tell(&pool.address, error))?;
         }
         fit_schema(&pool, &mut link, &schema, options.schema).await?;
         pool.fence.learn(&mut link).await;
@@ -144,7 +145,8 @@ impl PostgresStore {
         let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::IndexBuilder::default());
         let marker = (session == PgSessionMode::Writes).then(|| PgMarkTask::start(pool.clone()));
         let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
-        let cannot = |error| StoreOpenError::Temporary(format!("{}: {error}", opened.pool.address));
+        let cannot =
+            |error: StoreError| StoreOpenError::temporary(format!("{}: {error}", opened.pool.address)).caused_by(error);
         let begins = if session == PgSessionMode::Writes { ClockAccess::Writing } else { ClockAccess::Looking };
         optimistic::begin(&opened, begins).await.map_err(cannot)?;
         Ok(opened)
@@ -157,7 +159,7 @@ impl PostgresStore {
     /// The server and the name of this store, independent of the user: every server that the URL names, the database,
     /// and the schema if it is not the default.
     pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let other = address.schema.as_ref().filter(|schema| **schema != SchemaName::default());
         let of = other.map_or(String::new(), |schema| format!(" schema {}", schema.as_str()));
         Ok((format!("{}{of}", address.place()), format!("{}{of}", address.database())))
@@ -166,7 +168,7 @@ impl PostgresStore {
     /// A separate connection to the database that this URL names, and the schema of the store there: for commands that
     /// change its tables.
     pub async fn connect(url: &str) -> Result<(Client, SchemaName), StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Writes);
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
@@ -176,10 +178,10 @@ impl PostgresStore {
     /// Moves the store of the database that this URL names to another schema. Returns the connection and the former
     /// schema, or `None` if it is there already. No node may run.
     pub async fn relocate(url: &str, to: &SchemaName) -> Result<(Client, Option<SchemaName>), StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Writes);
         let mut client = pool.open().await?.client;
-        let said = |why: String| StoreOpenError::Permanent(format!("{}: {why}", pool.address));
+        let said = |why: String| StoreOpenError::permanent(format!("{}: {why}", pool.address));
         let from = match migrations::locate(&client, pool.address.schema.as_ref()).await {
             Ok(located) => located.schema,
             // A URL that already names the new schema means the store that is to be moved there.
@@ -194,7 +196,7 @@ impl PostgresStore {
             return Ok((client, None));
         }
         let applied = migrations::applied(&client, &from).await;
-        if applied.map_err(|error| error::cannot_open(&pool.address, &error))?.is_empty() {
+        if applied.map_err(|error| error::cannot_open(&pool.address, error))?.is_empty() {
             return Err(said(format!(
                 "there is no store to move; to create one in schema {to}, add `schema={}` to the URL and run \
                  `hookonce migrate up`",
@@ -204,7 +206,7 @@ impl PostgresStore {
         match relocate::relocate(&mut client, &from, to).await {
             Ok(()) => Ok((client, Some(from))),
             Err(RelocateError::Problem(problem)) => Err(left(&pool, problem)),
-            Err(refused) => Err(said(refused.to_string())),
+            Err(refused) => Err(said(refused.to_string()).caused_by(refused)),
         }
     }
 
@@ -215,14 +217,14 @@ impl PostgresStore {
 
     /// The migrations that the database of this URL lacks. Changes nothing.
     pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, StoreOpenError> {
-        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Permanent)?;
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Reads);
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
         let applied = migrations::applied(&link.client, &schema).await;
-        let applied = applied.map_err(|error| error::cannot_open(&pool.address, &error))?;
+        let applied = applied.map_err(|error| error::cannot_open(&pool.address, error))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
-        way.map_err(|refused| StoreOpenError::Permanent(format!("{}: {refused}", pool.address)))
+        way.map_err(|refused| left(&pool, refused.into()))
     }
 
     async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
@@ -256,8 +258,8 @@ async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Res
     let sql = "select current_setting('server_version_num')::int, current_setting('fsync'), \
                current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version')";
     let address = &pool.address;
-    let row = link.client.query_one(sql, &[]).await.map_err(|error| error::cannot_open(address, &error))?;
-    let ever = |why: String| Err(StoreOpenError::Permanent(format!("{address}: {why}")));
+    let row = link.client.query_one(sql, &[]).await.map_err(|error| error::cannot_open(address, error))?;
+    let ever = |why: String| Err(StoreOpenError::permanent(format!("{address}: {why}")));
     if row.get::<_, i32>(0) < SERVER_MIN {
         return ever(format!("it is PostgreSQL {}; hookonce needs 13 or newer", row.get::<_, &str>(4)));
     }
@@ -315,8 +317,8 @@ async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenErr
 /// The error for a schema that was not migrated.
 fn left(pool: &PgPool, problem: migrations::PgMigrationError) -> StoreOpenError {
     match problem {
-        migrations::PgMigrationError::Postgres(error) => error::cannot_open(&pool.address, &error),
-        refused => StoreOpenError::Permanent(format!("{}: {refused}", pool.address)),
+        migrations::PgMigrationError::Postgres(error) => error::cannot_open(&pool.address, error),
+        refused => StoreOpenError::permanent(format!("{}: {refused}", pool.address)).caused_by(refused),
     }
 }
 
@@ -377,7 +379,7 @@ impl StoreBackend for PostgresStore {
         }
     }
 
-    fn failed(&self) -> watch::Receiver<Option<String>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
         self.pool.fence.failed()
     }
 

@@ -167,11 +167,11 @@ impl PgPool {
 
     pub(super) fn cannot_open(&self, failed: PgError) -> StoreOpenError {
         match failed {
-            PgError::Said(error) => error::cannot_open(&self.address, &error),
+            PgError::Said(error) => error::cannot_open(&self.address, error),
             PgError::Silent => {
-                StoreOpenError::Temporary(format!("{} cannot be reached: {}", self.address, no_answer()))
+                StoreOpenError::temporary(format!("{} cannot be reached: {}", self.address, no_answer()))
             }
-            PgError::Lost(why) => StoreOpenError::Permanent(why),
+            PgError::Lost(why) => StoreOpenError::Permanent(why.into()),
         }
     }
 
@@ -297,12 +297,12 @@ impl From<Error> for PgError {
 }
 
 impl PgError {
-    pub(super) fn classify(&self, stage: PgCommitStage) -> StoreError {
+    pub(super) fn classify(self, stage: PgCommitStage) -> StoreError {
         match (self, stage) {
             (Self::Said(error), _) => error::classify(error, stage),
-            (Self::Lost(why), _) => StoreError::Broken(why.clone()),
-            (Self::Silent, PgCommitStage::Before) => StoreError::Down(no_answer()),
-            (Self::Silent, PgCommitStage::Commit) => StoreError::Unsure(no_answer()),
+            (Self::Lost(why), _) => StoreError::Broken(why.into()),
+            (Self::Silent, PgCommitStage::Before) => StoreError::down(no_answer()),
+            (Self::Silent, PgCommitStage::Commit) => StoreError::unsure(no_answer()),
         }
     }
 

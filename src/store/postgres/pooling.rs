@@ -45,14 +45,16 @@ pub(super) async fn check(address: &PostgresUrl, first: &Client) -> Result<(), S
     match probe(address, first).await {
         Ok(PoolingMode::Session) => Ok(()),
         Ok(PoolingMode::Transaction) => Err(error::pooled(address)),
-        Ok(PoolingMode::NoneFree) => Err(StoreOpenError::Temporary(format!(
+        Ok(PoolingMode::NoneFree) => Err(StoreOpenError::temporary(format!(
             "{address}: a second connection got no response within {} s; hookonce needs at least two. If a pooler is in \
              front of the server, all of its server connections are in use: raise `pool_size`, or run fewer nodes",
             (ANSWER_TIME / 2).as_secs()
         ))),
         // PgBouncer's response to `begin` with `pool_mode = statement`.
-        Err(error) if error::server_message(&error).contains("statement pooling") => Err(error::pooled(address)),
-        Err(error) => Err(error::cannot_open(address, &error)),
+        Err(error) if error::server_message(&error).contains("statement pooling") => {
+            Err(error::pooled(address).caused_by(error))
+        }
+        Err(error) => Err(error::cannot_open(address, error)),
     }
 }
 
@@ -85,7 +87,7 @@ async fn probe(address: &PostgresUrl, first: &Client) -> Result<PoolingMode, Err
 /// the first release would not be found, and another one created.
 pub(super) async fn check_search_path(address: &PostgresUrl, client: &Client) -> Result<(), StoreOpenError> {
     let Some(asked) = &address.search_path else { return Ok(()) };
-    let has = text(client, "show search_path").await.map_err(|error| error::cannot_open(address, &error))?;
+    let has = text(client, "show search_path").await.map_err(|error| error::cannot_open(address, error))?;
     let same = |path: &str| path.split_ascii_whitespace().collect::<String>();
     if same(asked) == same(&has) { Ok(()) } else { Err(error::dropped_path(address, asked, &has)) }
 }

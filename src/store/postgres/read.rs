@@ -5,11 +5,11 @@ use super::pool::{PgConn, PgError, PgQuery, ask};
 use super::rows::{self, PgBytes32, PgRawCell, PgUuid};
 use crate::decide::claim::MatchedBy;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
+use crate::decide::ledger::{KeyOwner, Register};
 use crate::decide::store_clock::{AgreedClock, HeldLeases};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
 use crate::store::clock::{ClockRequestTime, StoreClock};
-use crate::store::ledger::{KeyOwner, Register};
 use crate::store::optimistic::{PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
 use crate::store::row::columns;
 use std::collections::HashSet;
@@ -130,7 +130,7 @@ pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
     if turns <= TURNS_AT_ONCE {
         return Ok(());
     }
-    Err(StoreError::Down(format!("{turns} events at once are too many (limit {TURNS_AT_ONCE})")))
+    Err(StoreError::down(format!("{turns} events at once are too many (limit {TURNS_AT_ONCE})")))
 }
 
 /// The store's clock after a response to [`CLOCK`].

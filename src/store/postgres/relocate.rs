@@ -38,7 +38,14 @@ impl fmt::Display for RelocateError {
     }
 }
 
-impl std::error::Error for RelocateError {}
+impl std::error::Error for RelocateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Problem(problem) => Some(problem),
+            Self::Running(_) | Self::Taken(_) => None,
+        }
+    }
+}
 
 impl From<PgMigrationError> for RelocateError {
     fn from(problem: PgMigrationError) -> Self {

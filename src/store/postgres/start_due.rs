@@ -11,9 +11,9 @@ use super::rows::{self, PgEventWrite, PgUuid};
 use super::write::ROLLBACK;
 use super::write::{commit, not_committed};
 use crate::decide::event::Event;
+use crate::decide::ledger::EventRow;
 use crate::store::clock::StoreClock;
 use crate::store::copy::CopyLockCheck;
-use crate::store::ledger::EventRow;
 use crate::store::optimistic::txn::new_version;
 use crate::store::row::columns;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
@@ -71,7 +71,7 @@ pub(super) async fn start_due(
             }
         }
         Err(failed) if failed.is_contention() => nothing(link).await,
-        Err(failed) => match not_committed(&failed) {
+        Err(failed) => match not_committed(failed) {
             StoreError::Unsure(_) => {
                 link.poisoned = true;
                 Ok(StartDueResult { unsure: was, ..StartDueResult::default() })

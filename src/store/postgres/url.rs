@@ -3,6 +3,7 @@
 //! The URL holds the password, so only the server's address and the database's name are ever printed.
 
 use super::sessions;
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::time::Duration;
 use crate::store::schema::postgres::SchemaName;
 use rustls::client::WebPkiServerVerifier;
@@ -69,7 +70,7 @@ impl fmt::Display for PostgresUrl {
 
 impl PostgresUrl {
     /// Parses a URL. Errors do not repeat it.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
+    pub(super) fn parse(url: &str) -> Result<Self, ErrorReason> {
         let (rest, asked) = PostgresUrlParams::split(url)?;
         let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -237,21 +238,23 @@ fn setting(options: &str, name: &str) -> Option<String> {
     value
 }
 
-fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, String> {
+fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, ErrorReason> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
         (PgSslMode::VerifyFull, Some(path)) => trusting(path, provider.clone())?,
-        (PgSslMode::VerifyFull, None) => Arc::new(
-            rustls_platform_verifier::Verifier::new(provider.clone())
-                .map_err(|error| format!("the certificates that this machine trusts cannot be read: {error}"))?,
-        ),
+        (PgSslMode::VerifyFull, None) => {
+            Arc::new(rustls_platform_verifier::Verifier::new(provider.clone()).map_err(|error| {
+                let why = format!("the certificates that this machine trusts cannot be read: {error}");
+                ErrorReason::from(why).caused_by(error)
+            })?)
+        }
         (PgSslMode::Disable | PgSslMode::Prefer | PgSslMode::Require, _) => {
             Arc::new(AcceptAnyCertificate(provider.clone()))
         }
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be used: {error}"))?
+        .map_err(|error| ErrorReason::from(format!("TLS cannot be used: {error}")).caused_by(error))?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -259,14 +262,16 @@ fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, String
 }
 
 /// Trusts the certificates in this file.
-fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
-    let cannot = |why: &dyn fmt::Display| format!("`sslrootcert` {path} cannot be used: {why}");
+fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, ErrorReason> {
+    let cannot = |why: &dyn fmt::Display| ErrorReason::from(format!("`sslrootcert` {path} cannot be used: {why}"));
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| cannot(&error))? {
-        let certificate = certificate.map_err(|error| cannot(&error))?;
-        roots.add(certificate).map_err(|error| cannot(&error))?;
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| cannot(&error).caused_by(error))? {
+        let certificate = certificate.map_err(|error| cannot(&error).caused_by(error))?;
+        roots.add(certificate).map_err(|error| cannot(&error).caused_by(error))?;
     }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|error| cannot(&error))
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| cannot(&error).caused_by(error))
 }
 
 /// Encrypts without checking the server's certificate: what `sslmode=require` means everywhere.

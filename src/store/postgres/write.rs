@@ -16,9 +16,9 @@ use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, s
 use super::{batch_writes, queries, retention, rows};
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
+use crate::decide::ledger::KeyOwner;
 use crate::decide::transition::AttemptRecord;
 use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
-use crate::store::ledger::KeyOwner;
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
 use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -136,7 +136,7 @@ async fn add(
             link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
-        Err(failed) => Err(not_committed(&failed)),
+        Err(failed) => Err(not_committed(failed)),
     }
 }
 
@@ -282,7 +282,7 @@ async fn finish(
     match link.query_all(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
-        Err(failed) => Err(not_committed(&failed)),
+        Err(failed) => Err(not_committed(failed)),
     }
 }
 
@@ -499,8 +499,8 @@ pub(super) fn heed<'a>() -> PgQuery<'a> {
 }
 
 /// The error for a write that was sent together with its commit: it was not written, or may have been.
-pub(super) fn not_committed(failed: &PgError) -> StoreError {
-    refused(failed).unwrap_or_else(|| failed.classify(PgCommitStage::Commit))
+pub(super) fn not_committed(failed: PgError) -> StoreError {
+    refused(&failed).unwrap_or_else(|| failed.classify(PgCommitStage::Commit))
 }
 
 /// The error if the check of the mark failed.

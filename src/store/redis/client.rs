@@ -8,6 +8,7 @@ use super::server_check;
 use super::server_check::{RedisReplyError, RedisServerCheck};
 use super::url::RedisUrl;
 use super::{RedisAccess, WRITE, WRITE_ON};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::time::Duration;
 use crate::store::{StoreError, StoreOpenError};
 use ::redis::aio::MultiplexedConnection;
@@ -67,7 +68,7 @@ enum RedisCallError {
     /// It was not sent.
     NotAsked(StoreOpenError),
     /// It may have been executed.
-    Lost(String),
+    Lost(ErrorReason),
     /// It was not executed.
     Refused(RedisReplyError),
 }
@@ -104,12 +105,13 @@ impl RedisClient {
             answers = self.ask_once(questions).await;
         }
         answers.map_err(|none| match none {
-            RedisCallError::NotAsked(why) => StoreError::Down(why.to_string()),
+            RedisCallError::NotAsked(why) => StoreError::Down(ErrorReason::of(why)),
             RedisCallError::Lost(why) => StoreError::Down(why),
             RedisCallError::Refused(refusal) if refusal.code() == "WRONGTYPE" => {
-                StoreError::Broken(format!("{}: another program has overwritten one of hookonce's keys", self.address))
+                let why = format!("{}: another program has overwritten one of hookonce's keys", self.address);
+                StoreError::Broken(why.into()).caused_by(refusal.into_cause())
             }
-            RedisCallError::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
+            RedisCallError::Refused(refusal) => StoreError::Down(self.refusal(refusal)),
         })
     }
 
@@ -122,16 +124,19 @@ impl RedisClient {
             answer = self.write_once(script).await;
         }
         answer.map_err(|none| match none {
-            RedisCallError::NotAsked(why) => StoreError::Down(why.to_string()),
+            RedisCallError::NotAsked(why) => StoreError::Down(ErrorReason::of(why)),
             RedisCallError::Lost(why) => StoreError::Unsure(why),
             RedisCallError::Refused(refusal) if refusal.is_inside_a_script() => {
-                StoreError::Broken(format!("{}: a write stopped half-way: {refusal}", self.address))
+                let why = format!("{}: a write stopped half-way: {refusal}", self.address);
+                StoreError::Broken(why.into()).caused_by(refusal.into_cause())
             }
-            RedisCallError::Refused(refusal) if refusal.wrote_nothing() => {
-                StoreError::Down(format!("{}: {refusal}", self.address))
-            }
-            RedisCallError::Refused(refusal) => StoreError::Unsure(format!("{}: {refusal}", self.address)),
+            RedisCallError::Refused(refusal) if refusal.wrote_nothing() => StoreError::Down(self.refusal(refusal)),
+            RedisCallError::Refused(refusal) => StoreError::Unsure(self.refusal(refusal)),
         })
+    }
+
+    fn refusal(&self, refusal: RedisReplyError) -> ErrorReason {
+        ErrorReason::from(format!("{}: {refusal}", self.address)).caused_by(refusal.into_cause())
     }
 
     async fn load(&self) -> Result<(), StoreError> {
@@ -173,11 +178,12 @@ impl RedisClient {
             // checked again.
             Some(Value::ServerError(error)) => {
                 self.disconnect(&live).await;
-                let refusal = RedisReplyError::of(&error);
-                Err(RedisCallError::Lost(format!(
+                let refusal = RedisReplyError::of(error);
+                let why = format!(
                     "{}: it does not wait for replicas (`wait={replicas}` in the URL): {refusal}",
                     self.address
-                )))
+                );
+                Err(RedisCallError::Lost(ErrorReason::from(why).caused_by(refusal.into_cause())))
             }
             _ => Ok((answer, Some(0))),
         }
@@ -190,18 +196,18 @@ impl RedisClient {
             Err(error) => error,
         };
         if let ErrorKind::Server(_) | ErrorKind::Extension = error.kind() {
-            let refusal = RedisReplyError::from(&error);
+            let refusal = RedisReplyError::from(error);
             self.leave_if_wrong(live, &refusal).await;
             return Err(RedisCallError::Refused(refusal));
         }
         self.disconnect(live).await;
         let why = if error.is_timeout() { format!("no response within {ANSWER_TIME:?}") } else { error.to_string() };
-        Err(RedisCallError::Lost(format!("{}: {why}", self.address)))
+        Err(RedisCallError::Lost(ErrorReason::from(format!("{}: {why}", self.address)).caused_by(error)))
     }
 
     async fn refused(&self, live: &RedisConn, answer: &Value) -> Result<(), RedisCallError> {
         let Value::ServerError(error) = answer else { return Ok(()) };
-        let refusal = RedisReplyError::of(error);
+        let refusal = RedisReplyError::of(error.clone());
         self.leave_if_wrong(live, &refusal).await;
         Err(RedisCallError::Refused(refusal))
     }
@@ -235,7 +241,7 @@ impl RedisClient {
             made
         } else {
             let why = format!("{} does not respond within {CONNECT_TIME:?}", self.address);
-            Err(server_check::explained(&self.address, why).await)
+            Err(server_check::explained(&self.address, why.into()).await)
         };
         match made {
             Ok((to, at, warnings)) => {
@@ -268,7 +274,7 @@ impl RedisClient {
         // No other server is tried, even if this one is down for now: what is written to an old primary is lost.
         match self.address.at(place) {
             Some(there) => self.connect_to(&there).await,
-            None => Err(StoreOpenError::Temporary(format!(
+            None => Err(StoreOpenError::temporary(format!(
                 "{}: the sentinels name `{place}`, which is not an address",
                 self.address
             ))),
@@ -283,7 +289,7 @@ impl RedisClient {
             RedisServerCheck::Elsewhere(place) => place,
         };
         let lives = |place: &str| {
-            StoreOpenError::Permanent(format!(
+            StoreOpenError::permanent(format!(
                 "{address}: the store's keys are on another node of its cluster; use the address {place}"
             ))
         };
@@ -317,34 +323,38 @@ impl WriteScriptCall {
 async fn dial(address: &RedisUrl) -> Result<MultiplexedConnection, StoreOpenError> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIME)).set_response_timeout(Some(ANSWER_TIME));
-    let client = address.client().map_err(|error| cannot_connect(address, &error))?;
+    let client = address.client().map_err(|error| cannot_connect(address, error))?;
     match client.get_multiplexed_async_connection_with_config(&config).await {
         Ok(to) => Ok(to),
-        Err(error) => Err(match cannot_connect(address, &error) {
+        Err(error) => Err(match cannot_connect(address, error) {
             StoreOpenError::Temporary(why) => server_check::explained(address, why).await,
             ever @ StoreOpenError::Permanent(_) => ever,
         }),
     }
 }
 
-fn cannot_connect(address: &RedisUrl, error: &RedisError) -> StoreOpenError {
+fn cannot_connect(address: &RedisUrl, error: RedisError) -> StoreOpenError {
+    advice(address, &error).caused_by(error)
+}
+
+fn advice(address: &RedisUrl, error: &RedisError) -> StoreOpenError {
     let why = error.to_string();
     let refused = ["WRONGPASS", "NOAUTH"].iter().any(|code| why.contains(code));
     if refused || error.kind() == ErrorKind::AuthenticationFailed {
         return server_check::wrong_password(address);
     }
     if error.kind() == ErrorKind::InvalidClientConfig {
-        return StoreOpenError::Permanent(format!("{address}: {why}"));
+        return StoreOpenError::permanent(format!("{address}: {why}"));
     }
     if why.contains("ertificate") {
-        return StoreOpenError::Permanent(format!(
+        return StoreOpenError::permanent(format!(
             "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names the certificates to trust"
         ));
     }
     if why.contains("DB index") || why.contains("SELECT is not allowed") {
-        return StoreOpenError::Permanent(format!(
+        return StoreOpenError::permanent(format!(
             "{address}: the server has no database of that number ({why}); use a lower one, or none, in the store's URL"
         ));
     }
-    StoreOpenError::Temporary(format!("{address} cannot be reached: {why}"))
+    StoreOpenError::temporary(format!("{address} cannot be reached: {why}"))
 }

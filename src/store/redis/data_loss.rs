@@ -8,6 +8,7 @@ use super::script_args::ScriptArgs;
 use super::url::RedisUrl;
 use super::{RedisAccess, RedisInner, RedisStore, odd_answer, read};
 use crate::decide::data_loss::{KnownStore, LossKind, ObservedStore, StoreCounter, StoreLoss, StoreMark, WriterMark};
+use crate::decide::error_reason::ErrorReason;
 use crate::store::{StoreError, StoreOpenError};
 use ::redis::{Pipeline, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,30 +52,30 @@ pub(super) async fn begin(
     names: &RedisKeyNames,
     access: RedisAccess,
 ) -> Result<(Vec<u8>, u64), StoreOpenError> {
-    let yet = |error: StoreError| StoreOpenError::Temporary(error.to_string());
+    let yet = |error: StoreError| StoreOpenError::Temporary(ErrorReason::of(error));
     let address = &link.address;
     let mut questions = Pipeline::new();
     questions.cmd("MGET").arg(&[names.epoch(), names.count()]);
     questions.cmd("EXISTS").arg(names.all());
     let answers = link.ask(&questions).await.map_err(yet)?;
     let [marks, events] = &answers[..] else {
-        return Err(StoreOpenError::Temporary(format!("{address} sends an unexpected reply")));
+        return Err(StoreOpenError::temporary(format!("{address} sends an unexpected reply")));
     };
     let [epoch, count] = read::list(marks) else {
-        return Err(StoreOpenError::Temporary(format!("{address} sends an unexpected reply")));
+        return Err(StoreOpenError::temporary(format!("{address} sends an unexpected reply")));
     };
     let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
     if let Some(epoch) = read::bytes(epoch) {
         return Ok((epoch.to_vec(), number(count).unwrap_or(0)));
     }
     if access == RedisAccess::Read {
-        return Err(StoreOpenError::Permanent(format!(
+        return Err(StoreOpenError::permanent(format!(
             "{address} holds no store under the prefix `{}`; `hookonce serve` creates it, or check the URL",
             address.prefix
         )));
     }
     if number(count).is_some() || read::number(events) == Some(1) {
-        return Err(StoreOpenError::Permanent(format!(
+        return Err(StoreOpenError::permanent(format!(
             "{address} holds a part of a store under the prefix `{}`, but not its epoch: it was damaged. Restore a \
              backup, or use another `prefix` to start a new one",
             address.prefix
@@ -87,7 +88,7 @@ pub(super) async fn begin(
     let epoch = answers
         .get(1)
         .and_then(read::bytes)
-        .ok_or_else(|| StoreOpenError::Temporary(format!("{address} did not keep what was written")))?;
+        .ok_or_else(|| StoreOpenError::temporary(format!("{address} did not keep what was written")))?;
     Ok((epoch.to_vec(), 0))
 }
 
@@ -136,7 +137,7 @@ impl RedisInner {
         };
         let found = (kind != LossKind::Gone).then(|| mark(epoch, count));
         let loss = StoreLoss { kind, known: self.known().mark, found };
-        self.stopped_by(StoreError::Broken(format!("{}: {loss}", self.link.address)))
+        self.stopped_by(StoreError::broken(format!("{}: {loss}", self.link.address)))
     }
 }
 
@@ -146,7 +147,7 @@ impl RedisInner {
     pub(super) fn has_confirmed(&self, replicas: Option<i64>) -> Result<(), StoreError> {
         let (Some(wanted), Some(replicas)) = (self.link.address.wait, replicas) else { return Ok(()) };
         if replicas < i64::from(wanted) {
-            return Err(StoreError::Unsure(format!(
+            return Err(StoreError::unsure(format!(
                 "{}: only {replicas} of {wanted} replicas confirmed a write in time (`wait={wanted}` in the URL)",
                 self.link.address
             )));
@@ -187,7 +188,7 @@ impl RedisStore {
         link.reach().await?;
         let mut questions = Pipeline::new();
         questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
-        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?;
+        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Temporary(ErrorReason::of(error)))?;
         Ok(answers.first().and_then(read::number) == Some(0))
     }
 }

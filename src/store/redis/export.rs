@@ -10,13 +10,13 @@ use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
 use super::script_args::ScriptArgs;
 use super::{RedisInner, RedisStore};
 use crate::decide::id::{EventId, Key};
+use crate::decide::ledger::KeyOwner;
 use crate::decide::limits;
 use crate::store::StoreResult;
 use crate::store::copy::copy_lock::is_own;
 use crate::store::copy::{
     CompleteEvent, CopyCursor, CopyEntry, CopySideData, ExportBackend, ExportPage, ExportStore, PageContinuation,
 };
-use crate::store::ledger::KeyOwner;
 use crate::store::optimistic::RecordVersion;
 use crate::store::row::DecodedRow;
 use crate::store::{Inspect, StoreBackend, StoreFuture, StoredValue};

@@ -81,7 +81,7 @@ impl RedisInner {
         }
     }
 
-    /// The counts, by the lists. Duplicates are not counted.
+    /// The counts, by the lists. Neither duplicates nor the events of each source are counted.
     pub(super) async fn counted(&self) -> StoreResult<EventCounts> {
         let mut questions = Pipeline::new();
         for list in [self.names.all(), self.names.open(), self.names.leases(), self.names.dead()] {
@@ -96,6 +96,7 @@ impl RedisInner {
             done: all.saturating_sub(open + dead),
             dead,
             duplicates: None,
+            by_source: None,
             oldest: self.oldest().await?,
             capped: false,
         })

@@ -48,6 +48,7 @@ use super::{
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{KnownStore, ObservedStore};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -123,7 +124,7 @@ pub(super) struct RedisInner {
     /// replicas have confirmed, because nothing after it was reported to a caller.
     count: AtomicU64,
     writer: RedisWriterId,
-    failed: watch::Sender<Option<String>>,
+    failed: watch::Sender<Option<ErrorReason>>,
     hints: broadcast::Sender<ChangeHint>,
     notes: Mutex<Vec<DuplicateNote>>,
     /// The hashes of both scripts: the one for writes that add something, and the one for those that do not.
@@ -168,12 +169,12 @@ impl RedisStore {
             notes: Mutex::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
-        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?; // reads the time
+        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(ErrorReason::of(error)))?; // reads the time
         let mut tasks = Vec::new();
         if core.may_write() {
             let mut words = ScriptArgs::new(&core.names);
             words.probe();
-            core.send(words).await.map_err(|error| core.cannot_write(&error))?;
+            core.send(words).await.map_err(|error| core.cannot_write(error))?;
         }
         if access == RedisAccess::Node {
             tasks.push(tokio::spawn(notify::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
@@ -183,7 +184,7 @@ impl RedisStore {
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
         let begins = if access == RedisAccess::Node { ClockAccess::Writing } else { ClockAccess::Looking };
-        optimistic::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(error.to_string()))?;
+        optimistic::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(ErrorReason::of(error)))?;
         Ok(opened)
     }
 }
@@ -271,7 +272,7 @@ impl RedisInner {
             }
             Some(b"marked") => Err(copy::under_way()),
             Some(b"lost") => Err(self.lost(what, count, floor)),
-            _ => Err(self.stopped_by(StoreError::Broken(format!(
+            _ => Err(self.stopped_by(StoreError::broken(format!(
                 "{}: another program has overwritten {} with a value of another type",
                 self.link.address,
                 String::from_utf8_lossy(what)
@@ -312,7 +313,7 @@ impl RedisInner {
             self.failed.send_if_modified(|was| {
                 let first = was.is_none();
                 if first {
-                    error!(target: "hookonce", why, "broken");
+                    error!(target: "hookonce", why = &**why, "broken");
                     *was = Some(why.clone());
                 }
                 first
@@ -321,13 +322,17 @@ impl RedisInner {
         error
     }
 
-    fn cannot_write(&self, error: &StoreError) -> StoreOpenError {
+    fn cannot_write(&self, error: StoreError) -> StoreOpenError {
         match error {
-            StoreError::Broken(why) => StoreOpenError::Permanent(format!(
-                "{why}. The store writes with a script: its user needs +@read +@write +@scripting on ~{{{}}}*",
-                self.link.address.prefix
-            )),
-            other => StoreOpenError::Temporary(other.to_string()),
+            StoreError::Broken(ref why) => StoreOpenError::Permanent(
+                format!(
+                    "{why}. The store writes with a script: its user needs +@read +@write +@scripting on ~{{{}}}*",
+                    self.link.address.prefix
+                )
+                .into(),
+            )
+            .caused_by(error),
+            other => StoreOpenError::Temporary(ErrorReason::of(other)),
         }
     }
 
@@ -420,7 +425,7 @@ impl StoreBackend for RedisStore {
         })
     }
 
-    fn failed(&self) -> watch::Receiver<Option<String>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
         self.core.failed.subscribe()
     }
 

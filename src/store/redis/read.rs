@@ -7,10 +7,10 @@ use super::{RedisInner, codec, key_names};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
+use crate::decide::ledger::EventRow;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::inspect::QuarantinedMessage;
-use crate::store::ledger::EventRow;
 use crate::store::optimistic::{ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot};
 use crate::store::redis::read;
 use crate::store::{DueEvents, DueQuery, SourceCount, SourceRetention, StoreError, StoreResult, StoredValue, row};
@@ -63,7 +63,7 @@ fn score(value: &Value) -> Option<i64> {
 }
 
 pub(super) fn overwritten(what: &str) -> StoreError {
-    StoreError::Broken(format!("a {what} was overwritten"))
+    StoreError::broken(format!("a {what} was overwritten"))
 }
 
 impl RedisInner {

@@ -10,6 +10,7 @@ use crate::decide::claim::{Payload, is_transient_header};
 use crate::decide::event::{DeathCause, Event, EventState};
 use crate::decide::id::EventId;
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::{self, EventRow};
 use crate::decide::limits;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
@@ -18,7 +19,6 @@ use crate::store::DuplicateNote;
 use crate::store::SourceRetention;
 use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
 use crate::store::inspect::QuarantinedMessage;
-use crate::store::ledger::{self, EventRow};
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
 use std::collections::BTreeMap;
 

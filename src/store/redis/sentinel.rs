@@ -2,6 +2,7 @@
 //! whenever a connection is made, and periodically while it lasts.
 
 use super::url::RedisUrl;
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use ::redis::{AsyncConnectionConfig, Client, Value, cmd};
@@ -15,7 +16,7 @@ const SENTINEL_TIME: Duration = Duration::from_secs(1);
 enum SentinelReply {
     Primary(String),
     UnknownName,
-    Nothing(String),
+    Nothing(ErrorReason),
 }
 
 /// The servers that the sentinels name as the primary. A sentinel that was cut off may still name the former one.
@@ -26,7 +27,7 @@ pub(super) struct SentinelVotes {
     /// How many do not know the primary's name.
     unknown: usize,
     /// The error of one that named no server.
-    why: String,
+    why: Option<ErrorReason>,
     /// Each server that was named, as `host:port`, and by how many; most first.
     named: Vec<(String, usize)>,
 }
@@ -42,7 +43,7 @@ impl SentinelVotes {
                     None => votes.named.push((place, 1)),
                 },
                 SentinelReply::UnknownName => votes.unknown += 1,
-                SentinelReply::Nothing(why) => votes.why = why,
+                SentinelReply::Nothing(why) => votes.why = Some(why),
             }
         }
         votes.named.sort_by_key(|(_, many)| std::cmp::Reverse(*many));
@@ -60,17 +61,18 @@ impl SentinelVotes {
         }
         let name = address.sentinels.as_ref().map_or("", |sentinels| &sentinels.name);
         if unknown == asked {
-            return Err(StoreOpenError::Permanent(format!(
+            return Err(StoreOpenError::permanent(format!(
                 "{address}: none of the sentinels knows a primary named `{name}`; `SENTINEL MASTERS` lists those \
                  they know"
             )));
         }
-        if named.is_empty() {
-            return Err(StoreOpenError::Temporary(format!("{address}: no sentinel can be reached: {why}")));
+        if let (Some(why), true) = (why, named.is_empty()) {
+            let text = format!("{address}: no sentinel can be reached: {why}");
+            return Err(StoreOpenError::Temporary(why.clone().reworded(text)));
         }
         let named: Vec<_> = named.iter().map(|(place, many)| format!("{many} of {asked} name {place}")).collect();
-        let others = if why.is_empty() { String::new() } else { format!("; another one failed: {why}") };
-        Err(StoreOpenError::Temporary(format!(
+        let others = why.as_ref().map_or(String::new(), |why| format!("; another one failed: {why}"));
+        Err(StoreOpenError::temporary(format!(
             "{address}: the sentinels do not agree on the primary: {}; more than half must name it{others}",
             named.join(", ")
         )))
@@ -92,7 +94,7 @@ pub(super) async fn votes(address: &RedisUrl) -> SentinelVotes {
         let asked = async { ask(client?, &sentinels.name).await };
         let said =
             timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(SentinelReply::Nothing("no response".into())));
-        said.unwrap_or_else(|error| SentinelReply::Nothing(error.to_string()))
+        said.unwrap_or_else(|error| SentinelReply::Nothing(ErrorReason::of(error)))
     }));
     SentinelVotes::count(said.await)
 }
@@ -119,7 +121,7 @@ async fn ask(client: Client, name: &str) -> Result<SentinelReply, ::redis::Redis
             })
         }
         Value::Nil => SentinelReply::UnknownName,
-        Value::ServerError(error) => SentinelReply::Nothing(error.details().unwrap_or(error.code()).to_owned()),
+        Value::ServerError(error) => SentinelReply::Nothing(error.details().unwrap_or(error.code()).into()),
         _ => SentinelReply::Nothing("it is not a sentinel".into()),
     })
 }

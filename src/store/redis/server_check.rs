@@ -5,6 +5,7 @@
 use super::key_names::RedisKeyNames;
 use super::url::{DurabilityWaivers, RedisTransport, RedisUrl};
 use super::{RedisAccess, WRITE, WRITE_ON};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use ::redis::aio::MultiplexedConnection;
@@ -75,11 +76,18 @@ pub(super) async fn check_server(
 pub(super) struct RedisReplyError {
     code: String,
     text: String,
+    cause: RedisError,
 }
 
 impl RedisReplyError {
-    pub(super) fn of(error: &::redis::ServerError) -> Self {
-        Self { code: error.code().to_owned(), text: error.details().unwrap_or_default().to_owned() }
+    pub(super) fn of(error: ::redis::ServerError) -> Self {
+        let (code, text) = (error.code().to_owned(), error.details().unwrap_or_default().to_owned());
+        Self { code, text, cause: error.into() }
+    }
+
+    /// The driver's own error.
+    pub(super) fn into_cause(self) -> RedisError {
+        self.cause
     }
 
     pub(super) fn code(&self) -> &str {
@@ -128,25 +136,27 @@ impl RedisReplyError {
             .contains(&&*self.code)
     }
 
-    pub(super) fn at_opening(&self, address: &RedisUrl) -> StoreOpenError {
+    pub(super) fn at_opening(self, address: &RedisUrl) -> StoreOpenError {
         let why = format!("{address}: {self}");
-        match &*self.code {
+        let cannot = match &*self.code {
             "NOAUTH" => wrong_password(address),
-            "NOPERM" => StoreOpenError::Permanent(format!(
+            "NOPERM" => StoreOpenError::permanent(format!(
                 "{why}. Grant the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
                  +@write +@scripting +@connection +@pubsub +info +time +wait +config|get`",
                 prefix = address.prefix
             )),
-            _ if self.is_temporary() => StoreOpenError::Temporary(why),
-            _ => StoreOpenError::Permanent(why),
-        }
+            _ if self.is_temporary() => StoreOpenError::Temporary(why.into()),
+            _ => StoreOpenError::Permanent(why.into()),
+        };
+        cannot.caused_by(self.cause)
     }
 }
 
-impl From<&RedisError> for RedisReplyError {
-    fn from(error: &RedisError) -> Self {
+impl From<RedisError> for RedisReplyError {
+    fn from(error: RedisError) -> Self {
         let code = error.code().unwrap_or("IO").to_owned();
-        Self { code, text: error.detail().map_or_else(|| error.to_string(), str::to_owned) }
+        let text = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+        Self { code, text, cause: error }
     }
 }
 
@@ -168,15 +178,15 @@ impl std::fmt::Display for RedisReplyError {
 pub(super) fn wrong_password(address: &RedisUrl) -> StoreOpenError {
     let what =
         if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
-    StoreOpenError::Permanent(format!("{address} {what} the store's URL (redis://user:password@host)"))
+    StoreOpenError::permanent(format!("{address} {what} the store's URL (redis://user:password@host)"))
 }
 
 /// One reply, or the server's error.
 async fn said(link: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisReplyError> {
     match link.send_packed_command(command).await {
-        Ok(Value::ServerError(error)) => Err(RedisReplyError::of(&error)),
+        Ok(Value::ServerError(error)) => Err(RedisReplyError::of(error)),
         Ok(value) => Ok(value),
-        Err(error) => Err(RedisReplyError::from(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -240,19 +250,19 @@ fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -
     let version = facts.version.as_deref().unwrap_or("of an unknown version");
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_none_or(|major| major < VERSION_MIN) {
-        return Err(StoreOpenError::Permanent(format!(
+        return Err(StoreOpenError::permanent(format!(
             "{address} is Redis {version}; the store needs Redis 7 or newer, or Valkey: older ones may stop a write \
              half-way"
         )));
     }
     let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
     if replica && address.by_sentinel {
-        return Err(StoreOpenError::Temporary(format!(
+        return Err(StoreOpenError::temporary(format!(
             "{address} is still a replica, though the sentinels name it as the primary"
         )));
     }
     if replica && access != RedisAccess::Read {
-        return Err(StoreOpenError::Permanent(format!(
+        return Err(StoreOpenError::permanent(format!(
             "{address} is a replica, which is read-only; use the address of its primary (`redis-cli INFO replication` \
              there shows it as master_host)"
         )));
@@ -272,7 +282,7 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
                 None => "does not report its eviction policy (neither INFO nor CONFIG is permitted)".into(),
             };
             if !be_evicted {
-                return Err(StoreOpenError::Permanent(format!(
+                return Err(StoreOpenError::permanent(format!(
                     "{address} {what}, so events would act again; set `maxmemory-policy noeviction`, or \
                      write `evicts=yes` into the store's URL to accept that"
                 )));
@@ -300,7 +310,7 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
         (None, _) => "does not report whether it keeps its data over a restart (neither INFO nor CONFIG is permitted)",
     };
     if !be_lost {
-        return Err(StoreOpenError::Permanent(format!(
+        return Err(StoreOpenError::permanent(format!(
             "{address} {lossy}, so events would act again; set `appendonly yes` and `appendfsync always`, \
              or write `durable=no` into the store's URL to accept that"
         )));
@@ -311,21 +321,21 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
 
 /// Why the server does not respond: the given reason, unless there is a TLS mismatch, where only one of the two
 /// sides uses TLS. Detected by a few harmless bytes, sent only after a connection failed.
-pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError {
+pub(super) async fn explained(address: &RedisUrl, why: ErrorReason) -> StoreOpenError {
     let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Temporary(why) };
     let (says, first) = match speech {
         RedisTransport::Plain => (HELLO, TLS_SAYS),
         RedisTransport::Tls => (PING, REDIS_SAYS),
     };
     match timeout(ANSWER_TIME, answer(host, port, says)).await {
-        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Permanent(match speech {
+        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Permanent(why.reworded(match speech {
             RedisTransport::Plain => {
                 format!("{address} wants TLS: write rediss:// instead of redis:// in the store's URL")
             }
             RedisTransport::Tls => {
                 format!("{address} does not speak TLS: write redis:// instead of rediss:// in the store's URL")
             }
-        }),
+        })),
         _ => StoreOpenError::Temporary(why),
     }
 }

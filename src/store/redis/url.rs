@@ -103,7 +103,7 @@ impl std::fmt::Display for RedisUrl {
 impl RedisUrl {
     /// Parses a URL. Errors do not show it: it may contain a password.
     pub(super) fn parse(url: &str) -> Result<Self, StoreOpenError> {
-        let odd = |what: &str| StoreOpenError::Permanent(format!("the store's URL: {what}"));
+        let odd = |what: &str| StoreOpenError::permanent(format!("the store's URL: {what}"));
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut prefix, mut roots, mut lets, mut rest) =
             (PREFIX.to_owned(), None, DurabilityWaivers::default(), Vec::new());
@@ -128,7 +128,8 @@ impl RedisUrl {
                 ("sentinel_password", password) => sentinel_password = Some(password),
                 ("roots", path) => {
                     let read = std::fs::read(path);
-                    roots = Some(read.map_err(|error| odd(&format!("`roots` names {path}: {error}")))?);
+                    roots =
+                        Some(read.map_err(|error| odd(&format!("`roots` names {path}: {error}")).caused_by(error))?);
                 }
                 ("db" | "user" | "pass", _) if by_socket => rest.push(pair),
                 _ if query.contains('@') => return Err(odd("it has a `?` before its `@`; write `%3F` in a password")),

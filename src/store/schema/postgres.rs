@@ -133,7 +133,15 @@ impl fmt::Display for PgMigrationError {
     }
 }
 
-impl std::error::Error for PgMigrationError {}
+impl std::error::Error for PgMigrationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(refused) => Some(refused),
+            Self::Conflict(conflict) => Some(conflict),
+            Self::Postgres(error) => Some(error),
+        }
+    }
+}
 
 impl From<MigrationRejection> for PgMigrationError {
     fn from(refused: MigrationRejection) -> Self {

@@ -93,7 +93,14 @@ impl fmt::Display for SqliteMigrationError {
     }
 }
 
-impl std::error::Error for SqliteMigrationError {}
+impl std::error::Error for SqliteMigrationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(refused) => Some(refused),
+            Self::Sqlite(error) => Some(error),
+        }
+    }
+}
 
 impl From<MigrationRejection> for SqliteMigrationError {
     fn from(refused: MigrationRejection) -> Self {

@@ -9,6 +9,7 @@ use crate::decide::claim::MatchedBy;
 use crate::decide::event::EventStep;
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::{EventRow, KeyOwner, Ledger as _, Register};
 use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
@@ -18,7 +19,6 @@ use crate::store::copy::{
     self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, ExportStore,
     PageContinuation,
 };
-use crate::store::ledger::{EventRow, KeyOwner, Ledger as _, Register};
 use crate::store::row;
 use crate::store::row::{DecodedRow, columns};
 use crate::store::{StoreBackend, StoreFuture, StoredValue};

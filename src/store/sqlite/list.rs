@@ -4,11 +4,14 @@
 use super::queries::{events, limit_cell};
 use crate::decide::event::{Event, EventState};
 use crate::decide::id::EventId;
-use crate::store::inspect::{EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX};
+use crate::store::inspect::{
+    DEAD_BY_SOURCE_MAX, EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX,
+};
 use crate::store::row::columns;
 use rusqlite::Result;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
+use std::collections::BTreeMap;
 
 /// Maximum number of waiting and running events that are counted.
 const OPEN_COUNTED_MAX: i64 = 100_000;
@@ -235,21 +238,31 @@ pub(super) fn census(db: &Connection) -> Result<EventCounts> {
     let snapshot = db.unchecked_transaction()?;
     let count = |sql: &str| snapshot.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0));
     let open = format!(
-        "select state, count(*) from (select state from events where ended_at is null limit {OPEN_COUNTED_MAX}) \
-         group by state"
+        "select source, state, count(*) from (select source, state from events where ended_at is null \
+         limit {OPEN_COUNTED_MAX}) group by source, state"
     );
     let mut rows = snapshot.prepare_cached(&open)?;
-    let rows = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
-    let (mut census, mut open) = (EventCounts::default(), 0);
-    for row in rows {
-        let (state, many) = row?;
+    let mut rows = rows.query([])?;
+    let (mut census, mut open) = (EventCounts { by_source: Some(BTreeMap::new()), ..EventCounts::default() }, 0);
+    while let Some(row) = rows.next()? {
+        let (source, state, many) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?);
         open += many;
+        census.add_to_source(&source, &state, many.unsigned_abs());
         match state.as_str() {
-            "running" => census.running = many.unsigned_abs(),
+            "running" => census.running += many.unsigned_abs(),
             _ => census.waiting += many.unsigned_abs(),
         }
     }
     census.capped = open == OPEN_COUNTED_MAX;
+    let dead = format!(
+        "select source, count(*) from (select source from events where state = 'dead' limit {DEAD_BY_SOURCE_MAX}) \
+         group by source"
+    );
+    let mut rows = snapshot.prepare_cached(&dead)?;
+    let mut rows = rows.query([])?;
+    while let Some(row) = rows.next()? {
+        census.add_to_source(&row.get::<_, String>(0)?, "dead", row.get::<_, i64>(1)?.unsigned_abs());
+    }
     let dead = count(COUNT_DEAD)?;
     census.dead = dead.unsigned_abs();
     census.done = u64::try_from(count(COUNT_ALL)? - dead - open).unwrap_or(0);

@@ -33,7 +33,6 @@ pub use open::{OpenDatabase, SqliteAccess, SqliteOpenError, open_file};
 
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
-use super::ledger;
 use super::schema::{self, sqlite as migrations};
 use super::sql::SqlPermits;
 use super::status_text::those_that_wait;
@@ -44,9 +43,11 @@ use super::{
     StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, WriteProbe,
 };
 use crate::decide::claim::{Claim, NewEvent, Payload};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger;
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
@@ -302,14 +303,14 @@ impl StoreBackend for SqliteStore {
             if probe == WriteProbe::Write {
                 let path = self.path.clone();
                 let written = tokio::task::spawn_blocking(move || open::write_beside(&path)).await;
-                written.map_err(|error| StoreError::Down(error.to_string()))??;
+                written.map_err(|error| StoreError::Down(ErrorReason::of(error)))??;
                 self.ask(1, 0, |_| Ok(())).await?;
             }
             Ok(())
         })
     }
 
-    fn failed(&self) -> watch::Receiver<Option<String>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
         self.failed.subscribe()
     }
 

@@ -45,6 +45,7 @@ pub enum SqliteAccess {
 pub struct SqliteOpenError {
     path: PathBuf,
     why: SqliteOpenErrorKind,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -56,22 +57,20 @@ pub(super) enum SqliteOpenErrorKind {
     Missing,
     Folder,
     NoFolder,
-    Permission(io::Error),
+    Permission,
     ReadOnly,
     Full,
     Busy,
     Older,
     Gone,
     NotADatabase,
-    Corrupt(rusqlite::Error),
-    Rotten(String),
+    Corrupt(String),
     Foreign,
     NoWal(String),
     Schema(MigrationRejection),
     Copied(CopyLock),
     TooOld(String),
-    Io(io::Error),
-    Sqlite(rusqlite::Error),
+    Other(String),
 }
 
 impl fmt::Display for SqliteOpenError {
@@ -108,7 +107,7 @@ impl fmt::Display for SqliteOpenError {
                 write!(f, "{path} is a folder; give the path of the database in it, such as {path}/hookonce.db")
             }
             SqliteOpenErrorKind::NoFolder => write!(f, "the folder of {path} does not exist; create it first"),
-            SqliteOpenErrorKind::Permission(_) => {
+            SqliteOpenErrorKind::Permission => {
                 write!(f, "no permission to open {path}; it and its folder must belong to the user that runs hookonce")
             }
             SqliteOpenErrorKind::ReadOnly => {
@@ -134,8 +133,7 @@ impl fmt::Display for SqliteOpenError {
             SqliteOpenErrorKind::NotADatabase => {
                 write!(f, "{path} is not an SQLite database; name a new file, or hookonce's own")
             }
-            SqliteOpenErrorKind::Corrupt(error) => corrupt(f, &path, error),
-            SqliteOpenErrorKind::Rotten(what) => corrupt(f, &path, what),
+            SqliteOpenErrorKind::Corrupt(what) => corrupt(f, &path, what),
             SqliteOpenErrorKind::Foreign => {
                 write!(f, "{path} is another program's database; use another file for hookonce")
             }
@@ -151,14 +149,13 @@ impl fmt::Display for SqliteOpenError {
                 "{path} was not opened: SQLite {version} can lose commits, hookonce needs 3.51.3 or later; build with \
                  the bundled one"
             ),
-            SqliteOpenErrorKind::Io(error) => write!(f, "{path} could not be opened: {error}"),
-            SqliteOpenErrorKind::Sqlite(error) => write!(f, "{path} could not be opened: {error}"),
+            SqliteOpenErrorKind::Other(why) => write!(f, "{path} could not be opened: {why}"),
         }
     }
 }
 
 /// Reports a corrupt file. Keys may be lost with it, and then duplicates would act again.
-fn corrupt(f: &mut fmt::Formatter<'_>, path: &dyn fmt::Display, what: &dyn fmt::Display) -> fmt::Result {
+fn corrupt(f: &mut fmt::Formatter<'_>, path: &dyn fmt::Display, what: &str) -> fmt::Result {
     write!(
         f,
         "{path} is corrupt ({what}); keep a copy, then restore a backup, and remove the {path}-wal, {path}-shm and \
@@ -168,11 +165,9 @@ fn corrupt(f: &mut fmt::Formatter<'_>, path: &dyn fmt::Display, what: &dyn fmt::
 
 impl std::error::Error for SqliteOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.why {
-            SqliteOpenErrorKind::Permission(error) | SqliteOpenErrorKind::Io(error) => Some(error),
-            SqliteOpenErrorKind::Corrupt(error) | SqliteOpenErrorKind::Sqlite(error) => Some(error),
-            SqliteOpenErrorKind::Schema(refused) => Some(refused),
-            _ => None,
+        match (&self.why, &self.cause) {
+            (SqliteOpenErrorKind::Schema(refused), _) => Some(refused),
+            (_, cause) => cause.as_deref().map(|cause| cause as _),
         }
     }
 }
@@ -184,35 +179,33 @@ impl SqliteOpenError {
     }
 
     pub(super) fn new(path: &Path, why: SqliteOpenErrorKind) -> Self {
-        Self { path: path.to_owned(), why }
+        Self { path: path.to_owned(), why, cause: None }
     }
 
     /// The error for this file from an error of the operating system.
     pub(super) fn io(path: &Path, error: io::Error) -> Self {
         let why = match error.kind() {
             io::ErrorKind::NotFound => SqliteOpenErrorKind::NoFolder,
-            io::ErrorKind::PermissionDenied => SqliteOpenErrorKind::Permission(error),
+            io::ErrorKind::PermissionDenied => SqliteOpenErrorKind::Permission,
             io::ErrorKind::ReadOnlyFilesystem => SqliteOpenErrorKind::ReadOnly,
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SqliteOpenErrorKind::Full,
-            _ => SqliteOpenErrorKind::Io(error),
+            _ => SqliteOpenErrorKind::Other(error.to_string()),
         };
-        Self::new(path, why)
+        Self { cause: Some(error.into()), ..Self::new(path, why) }
     }
 
     /// The error for this file from an SQLite error.
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let why = match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => SqliteOpenErrorKind::NotADatabase,
-            Some(ErrorCode::DatabaseCorrupt) => SqliteOpenErrorKind::Corrupt(error),
+            Some(ErrorCode::DatabaseCorrupt) => SqliteOpenErrorKind::Corrupt(error.to_string()),
             Some(ErrorCode::ReadOnly) => SqliteOpenErrorKind::ReadOnly,
             Some(ErrorCode::DiskFull) => SqliteOpenErrorKind::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => SqliteOpenErrorKind::Busy,
-            Some(ErrorCode::PermissionDenied) => {
-                SqliteOpenErrorKind::Permission(io::ErrorKind::PermissionDenied.into())
-            }
-            _ => SqliteOpenErrorKind::Sqlite(error),
+            Some(ErrorCode::PermissionDenied) => SqliteOpenErrorKind::Permission,
+            _ => SqliteOpenErrorKind::Other(error.to_string()),
         };
-        Self::new(path, why)
+        Self { cause: Some(error.into()), ..Self::new(path, why) }
     }
 
     /// The error for this file from a schema that does not fit.
@@ -284,7 +277,7 @@ pub fn open_file(path: &Path, access: SqliteAccess) -> Result<OpenDatabase, Sqli
 pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let why = match definitions::damaged(db) {
         Ok(None) => return Ok(()),
-        Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Rotten(what)),
+        Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Corrupt(what)),
         Err(problem) => SqliteOpenError::schema(path, problem),
     };
     leave_log(db);
@@ -314,7 +307,7 @@ pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result
         if log > 0 && !lock.mark(path)?.is_of_a_write() { IntegrityScope::However } else { IntegrityScope::IfSmall };
     let why = match integrity::check_and_repair(db, looks) {
         Ok(None) => return Ok(()),
-        Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Rotten(what)),
+        Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Corrupt(what)),
         Err(error) => SqliteOpenError::sqlite(path, error),
     };
     leave_log(db);
@@ -419,7 +412,7 @@ pub(super) fn has_room(path: &Path) -> Result<(), StoreError> {
     if room >= ROOM_MIN {
         return Ok(());
     }
-    Err(StoreError::Down(format!("the disk of {} is full: {} KiB left", path.display(), room >> 10)))
+    Err(StoreError::down(format!("the disk of {} is full: {} KiB left", path.display(), room >> 10)))
 }
 
 /// Writes a file next to the database, syncs it, and removes it.
@@ -431,5 +424,7 @@ pub(super) fn write_beside(path: &Path) -> Result<(), StoreError> {
         file.sync_all()
     });
     fs::remove_file(&beside).unwrap_or_default();
-    written.map_err(|error| StoreError::Down(format!("cannot write a file next to {}: {error}", path.display())))
+    written.map_err(|error| {
+        StoreError::down(format!("cannot write a file next to {}: {error}", path.display())).caused_by(error)
+    })
 }

@@ -4,6 +4,7 @@ use super::lock::DatabaseLock;
 use super::open;
 use super::writer::{SqliteCommitStage, classify};
 use crate::decide::claim::{MatchedBy, Payload};
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -52,13 +53,15 @@ impl ReaderPool {
         let looked = tokio::task::spawn_blocking(move || {
             let db = match readers.idle().pop() {
                 Some(db) => db,
-                None => open::reader(&readers.path).map_err(|error| StoreError::Down(error.to_string()))?,
+                None => open::reader(&readers.path).map_err(|error| StoreError::Down(ErrorReason::of(error)))?,
             };
-            let found = look(&db).map_err(|error| classify(&error, SqliteCommitStage::Before));
+            let found = look(&db).map_err(|error| classify(error, SqliteCommitStage::Before));
             readers.give_back(db);
             found
         });
-        looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read task failed: {error}"))))
+        looked
+            .await
+            .unwrap_or_else(|error| Err(StoreError::down(format!("a read task failed: {error}")).caused_by(error)))
     }
 
     /// Runs a query on an idle connection on this thread: for queries shorter than a switch of threads. `None` if all
@@ -71,9 +74,9 @@ impl ReaderPool {
         let idle = self.idle().pop();
         let db = match idle.map_or_else(|| open::reader(&self.path), Ok) {
             Ok(db) => db,
-            Err(error) => return Some(Err(StoreError::Down(error.to_string()))),
+            Err(error) => return Some(Err(StoreError::Down(ErrorReason::of(error)))),
         };
-        let found = look(&db).map_err(|error| classify(&error, SqliteCommitStage::Before));
+        let found = look(&db).map_err(|error| classify(error, SqliteCommitStage::Before));
         self.give_back(db);
         Some(found)
     }

@@ -5,12 +5,13 @@
 //! whole transaction, and deferred constraints are only checked at the commit: neither may affect another event.
 
 use super::rows::SqliteLedger;
-use super::writer::{SqliteCommitStage, SqliteWriter, classify, stop};
+use super::writer::{SqliteCommitStage, SqliteWriter, cannot_roll_back, classify, stop};
 use crate::decide::event::Outcome;
+use crate::decide::ledger;
 use crate::decide::limits;
 use crate::decide::sql_template::{BoundStatement, BoundValue};
 use crate::decide::transition::Transition;
-use crate::store::{AdvanceResult, SqlOutcome, StoreError, ledger};
+use crate::store::{AdvanceResult, SqlOutcome, StoreError};
 use rusqlite::types::{ToSqlOutput, Value};
 use rusqlite::{ErrorCode, ToSql};
 use std::sync::atomic::Ordering;
@@ -55,7 +56,7 @@ impl SqliteWriter {
 
     fn write_and_run(&mut self, change: &Transition, statement: &BoundStatement) -> Result<SqlOutcome, StoreError> {
         let came = match self.up_to_commit(change, statement) {
-            Err(error) => Err(classify(&error, SqliteCommitStage::Before)),
+            Err(error) => Err(classify(error, SqliteCommitStage::Before)),
             Ok(SqlRunResult::Refused(outcome)) => Ok(SqlOutcome::Refused(outcome)),
             Ok(SqlRunResult::Ready(advance)) => match self.execute("commit") {
                 Ok(()) => {
@@ -67,12 +68,12 @@ impl SqliteWriter {
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                     Ok(SqlOutcome::Refused(refused(&error, statement)))
                 }
-                Err(error) => Err(classify(&error, SqliteCommitStage::Commit)),
+                Err(error) => Err(classify(error, SqliteCommitStage::Commit)),
             },
         };
         self.mark.rolled_back();
         if !self.db.is_autocommit() {
-            self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
+            self.execute("rollback").map_err(cannot_roll_back)?;
         }
         came
     }

@@ -16,6 +16,7 @@ use super::open::SqliteAccess;
 use super::queries;
 use super::rows::SqliteLedger;
 use super::sql::SqlWriteJob;
+use crate::decide::error_reason::ErrorReason;
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
@@ -78,7 +79,7 @@ impl<T: Send, F: FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + S
 type WriterBatch = (Vec<Box<dyn WriteTask>>, Vec<SqlWriteJob>);
 
 /// Why the store stopped, if it did. Never reset.
-pub(super) type FailureSignal = watch::Sender<Option<String>>;
+pub(super) type FailureSignal = watch::Sender<Option<ErrorReason>>;
 
 /// The state of the writer thread.
 pub(super) struct SqliteWriter {
@@ -166,12 +167,12 @@ impl SqliteWriter {
     fn transact(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<(), StoreError> {
         let wrote = match self.in_transaction(batch) {
             Ok(wrote) => {
-                self.execute("commit").map(|()| wrote).map_err(|error| classify(&error, SqliteCommitStage::Commit))
+                self.execute("commit").map(|()| wrote).map_err(|error| classify(error, SqliteCommitStage::Commit))
             }
-            Err(error) => Err(classify(&error, SqliteCommitStage::Before)),
+            Err(error) => Err(classify(error, SqliteCommitStage::Before)),
         };
         if wrote.is_err() && !self.db.is_autocommit() {
-            self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
+            self.execute("rollback").map_err(cannot_roll_back)?;
         }
         let saw = self.saw.take();
         match &wrote {
@@ -218,12 +219,12 @@ impl SqliteWriter {
 }
 
 /// Stops the store: nothing is written from here on.
-pub(super) fn stop(failed: &FailureSignal, why: &str) {
+pub(super) fn stop(failed: &FailureSignal, why: &ErrorReason) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
-            error!(target: "hookonce", why, "broken");
-            *was = Some(why.to_owned());
+            error!(target: "hookonce", why = &**why, "broken");
+            *was = Some(why.clone());
         }
         first
     });
@@ -243,7 +244,7 @@ struct WriterPanicGuard(Arc<FailureSignal>);
 impl Drop for WriterPanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            stop(&self.0, "the writer thread panicked");
+            stop(&self.0, &"the writer thread panicked".into());
         }
     }
 }
@@ -258,22 +259,27 @@ pub(super) enum SqliteCommitStage {
 }
 
 /// The store error for an SQLite error.
-pub(super) fn classify(error: &rusqlite::Error, stage: SqliteCommitStage) -> StoreError {
-    let why = error.to_string();
-    if matches!(error, rusqlite::Error::SqlInputError { .. }) {
-        return StoreError::Broken(why); // SQLite rejects a statement of ours: the schema has changed
-    }
-    match (error.sqlite_error_code(), stage) {
+pub(super) fn classify(error: rusqlite::Error, stage: SqliteCommitStage) -> StoreError {
+    let why = || ErrorReason::from(error.to_string());
+    let meaning = match (error.sqlite_error_code(), stage) {
+        // SQLite rejects a statement of ours: the schema has changed
+        _ if matches!(error, rusqlite::Error::SqlInputError { .. }) => StoreError::Broken(why()),
         (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ReadOnly), _) => {
-            StoreError::Broken(why)
+            StoreError::Broken(why())
         }
-        (Some(ErrorCode::Unknown), _) => StoreError::Broken(why),
+        (Some(ErrorCode::Unknown), _) => StoreError::Broken(why()),
         // After a failed sync the pages may or may not be there after a restart. Nothing may be built on them.
-        (Some(ErrorCode::SystemIoFailure), SqliteCommitStage::Commit) => StoreError::Unsure(why),
-        (Some(_), _) => StoreError::Down(why),
+        (Some(ErrorCode::SystemIoFailure), SqliteCommitStage::Commit) => StoreError::Unsure(why()),
+        (Some(_), _) => StoreError::Down(why()),
         // Not an SQLite error but ours: a key, register or slot is damaged.
-        (None, _) => StoreError::Broken(format!("a row cannot be read: {why}")),
-    }
+        (None, _) => StoreError::broken(format!("a row cannot be read: {error}")),
+    };
+    meaning.caused_by(error)
+}
+
+/// The transaction is still open, and everything that follows would be written with it.
+pub(super) fn cannot_roll_back(error: rusqlite::Error) -> StoreError {
+    StoreError::broken(format!("cannot roll back: {error}")).caused_by(error)
 }
 
 /// The latest time in the store, and the last turn in use.
@@ -290,7 +296,7 @@ mod tests {
 
     fn check(code: i32, stage: SqliteCommitStage, expected: &str) {
         let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
-        let word = match classify(&error, stage) {
+        let word = match classify(error, stage) {
             StoreError::Down(_) => "down",
             StoreError::Unsure(_) => "unsure",
             StoreError::Broken(_) => "broken",
