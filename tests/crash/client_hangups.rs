@@ -50,7 +50,7 @@ fn sockets(house: &House) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_hangs_up_leaves_an_event_that_is_whole_or_absent() {
+async fn a_client_that_disconnects_leaves_an_event_that_is_complete_or_absent() {
     let mut random = Random::new(seed::any());
     let trials = rounds(800, 5000);
     let house = House::new(CONFIG);

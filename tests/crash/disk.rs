@@ -59,7 +59,7 @@ async fn send(house: &House, path: &str, id: &str, body: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_restart() {
+async fn a_full_disk_rejects_deliveries_loses_nothing_and_works_again_without_a_restart() {
     let mut house = House::empty(FULL);
     let Some(_disk) = Disk::over(&house, FULL, "12m") else { return };
     std::fs::write(house.path("filler"), vec![7; 8 << 20]).unwrap();

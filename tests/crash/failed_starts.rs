@@ -92,7 +92,7 @@ async fn a_file_that_is_no_database_or_is_corrupt_or_truncated_is_refused_and_le
 }
 
 #[tokio::test]
-async fn a_log_that_was_cut_or_is_gone_is_noticed() {
+async fn a_wal_that_was_truncated_or_removed_is_noticed() {
     for share in [0, 1, 3, 7, 9] {
         let cut = move |whole: Vec<u8>| whole[..whole.len() * share / 10].to_vec();
         check_spoilt(killed().await, "hookonce.db-wal", cut, &["hookonce.db", "older", "hookonce.db-wal"]);
@@ -131,7 +131,7 @@ async fn a_store_in_use_under_another_name_is_refused_and_its_node_goes_on() {
 }
 
 #[tokio::test]
-async fn what_stands_only_in_the_log_of_a_killed_node_is_not_missed_under_a_mount_of_the_file() {
+async fn events_only_in_the_wal_of_a_killed_node_are_not_lost_when_the_file_itself_is_mounted() {
     let mut house = killed().await;
     let Some(mounted) = Mounted::at(house.path("mounted.db"), &house.path("hookonce.db")) else { return };
     house.configure(&NOTED.replace("hookonce.db", "mounted.db"));

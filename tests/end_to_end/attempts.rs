@@ -8,7 +8,7 @@ use serde_json::json;
 const SAYS: &str = "echo $HOOKONCE_EVENT $HOOKONCE_ATTEMPT >> runs";
 
 #[tokio::test]
-async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
+async fn under_hold_a_command_that_timed_out_is_left_to_an_operator() {
     let step = format!("{SAYS}; test -e go || sleep 60");
     let route = format!("in_doubt = \"hold\"\nrun = {{ steps = [\"{step}\"], timeout = \"2s\" }}");
     // A sender that waits for the end may repeat at once: neither id nor time prevents a re-arm.
@@ -72,7 +72,7 @@ async fn a_receiver_that_does_not_answer_in_time_is_called_as_often_as_attempts_
 }
 
 #[tokio::test]
-async fn what_fails_is_tried_as_often_as_the_config_says() {
+async fn a_failing_command_is_tried_as_often_as_the_config_says() {
     let route = format!("retry = {{ attempts = 3, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; exit 1\"] }}");
     let house = House::new(&numbers("", &route));
     let id = house.deliver(IN, &number("a", 1)).await.event();

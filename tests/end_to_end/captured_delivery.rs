@@ -52,7 +52,7 @@ async fn one_signed_body_under_five_ids_runs_once() {
 }
 
 #[tokio::test]
-async fn equal_bodies_act_each_time_where_the_config_says_so_and_a_redelivery_still_does_not() {
+async fn with_equal_bodies_new_equal_bodies_act_each_time_and_a_redelivery_still_does_not() {
     let mut house = House::new(&numbers("", RUN));
     let all = IDS.map(|id| number(id, 1));
     assert_eq!(told(&house, &all[..2]).await, words(&[("accepted", ""), ("duplicate", "body")]));
@@ -83,7 +83,7 @@ fn timed(id: &str, time: u64, n: u64) -> Sent {
 }
 
 #[tokio::test]
-async fn where_a_time_is_signed_the_same_bytes_signed_anew_are_another_event() {
+async fn where_a_time_is_signed_the_same_bytes_signed_at_another_time_are_another_event() {
     let github = "verify = { scheme = \"github\", secret = { env = \"SECRET\" } }";
     let hmac = "delivery = \"header.x-id\"\nverify = { scheme = \"hmac\", header = \"x-sig\", secret = { env = \"SECRET\" }, \
                 over = \"{timestamp}.{body}\", timestamp = \"header.x-time\" }";

@@ -17,7 +17,7 @@ fn text(id: &str, value: &str) -> Sent {
 const HOSTILE: &str = "$(touch pwned)`touch pwned`;touch pwned;'\";system('touch pwned')\n";
 
 #[test]
-fn a_value_that_would_be_program_text_is_an_error_that_names_the_safe_form() {
+fn a_value_that_would_be_program_text_is_an_error_that_shows_the_safe_form() {
     let refused = [
         r#"["env", "sh", "-c", "deploy {f}"]"#,
         r#"["sudo", "-u", "web", "sh", "-c", "deploy {f}"]"#,
@@ -188,7 +188,7 @@ async fn a_flood_of_output_is_logged_in_part_in_order_and_counted() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_does_not_hold_up_a_command() {
+async fn a_log_pipe_that_is_not_read_does_not_block_a_command() {
     let step = "i=0; while test $i -lt 900; do printf '%0900d\\\\n' $i; i=$((i+1)); done; echo end >> ends";
     let mut house = House::empty(&numbers("", &format!("run = {{ steps = [\"{step}\"], log_output = true }}")));
     assert!(Command::new("mkfifo").arg(house.path("log")).status().unwrap().success());

@@ -9,7 +9,7 @@ const WAITS: &str =
     "run = { steps = [\"echo begin >> runs; until test -e go; do sleep 0.01; done; echo end >> runs\"] }";
 
 #[tokio::test]
-async fn a_command_under_way_may_end_and_nothing_new_is_taken() {
+async fn a_running_command_may_end_and_nothing_new_is_accepted() {
     let mut house = House::new(&numbers("", WAITS));
     house.deliver(IN, &number("a", 1)).await;
     until("it to run", || house.lines("runs").len() == 1).await;

@@ -113,7 +113,7 @@ async fn genuine(house: &House, from: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_whose_uploads_trickle_do_not_keep_signed_deliveries_out() {
+async fn slow_unauthenticated_uploads_do_not_block_signed_deliveries() {
     let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
     let chunked = "transfer-encoding: chunked";
     for (round, (count, head, first)) in [
@@ -147,7 +147,7 @@ async fn kept(address: &str) -> Option<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_alive_connections_beyond_the_limit_do_not_shut_the_port() {
+async fn kept_alive_connections_beyond_the_limit_do_not_block_the_port() {
     // A node that may open few files accepts few connections: the same rule, with less to open here.
     let (files, flood) = if is_full() { (20_000, 10_500) } else { (1_024, 1_100) };
     let allowed = raise_file_limit(flood).expect("a limit of open files");

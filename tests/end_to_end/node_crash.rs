@@ -54,7 +54,7 @@ async fn the_attempt_that_died_with_its_node_is_shown_and_not_only_the_one_befor
 }
 
 #[tokio::test]
-async fn what_was_accepted_and_not_begun_is_run_by_the_next_node() {
+async fn an_accepted_event_that_had_not_begun_is_run_by_the_next_node() {
     let step = "echo $HOOKONCE_FIELD_N >> runs; until test -e go; do sleep 0.01; done";
     let route = format!("at_once = 1\nretry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{step}\"] }}");
     let mut house = House::new(&numbers("", &route));
@@ -112,7 +112,7 @@ fn change(n: u64) -> Sent {
 }
 
 #[tokio::test]
-async fn what_a_receiver_still_works_on_when_the_node_dies_is_not_overtaken_by_the_next_of_its_group() {
+async fn an_event_that_a_receiver_still_works_on_when_the_node_dies_is_not_overtaken_by_its_group() {
     let receiver = Receiver::working().await;
     let config = format!(
         r#"

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
 
 #[tokio::test]
-async fn what_is_only_recorded_is_done_when_it_is_answered_in_one_commit() {
+async fn an_event_without_an_action_is_done_in_the_commit_that_claims_it() {
     let house = House::new(&numbers("", ""));
     let answer = house.deliver(IN, &number("a", 1)).await;
     assert_eq!((answer.status, &*answer.word()), (202, "accepted"), "{answer:?}");

@@ -17,12 +17,12 @@ async fn check(deliveries: &[(&str, u64, u32, &str)], runs: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_roll_back_is_a_deploy() {
+async fn a_rollback_is_a_deploy() {
     check(&[("a", 1, 1, "accepted"), ("b", 2, 2, "accepted"), ("c", 1, 3, "accepted")], &["1", "2", "1"]).await;
 }
 
 #[tokio::test]
-async fn what_is_older_than_its_subject_is_stale_and_what_is_as_old_is_not() {
+async fn an_older_order_is_stale_and_an_equal_one_is_not() {
     let deliveries = [("a", 1, 5, "accepted"), ("b", 2, 4, "stale"), ("b", 2, 4, "stale"), ("c", 3, 5, "accepted")];
     check(&deliveries, &["1", "3"]).await;
 }

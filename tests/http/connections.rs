@@ -160,7 +160,7 @@ async fn at_the_limit_the_longest_idle_connection_is_closed_for_a_new_one() {
 }
 
 #[tokio::test]
-async fn a_connection_with_a_request_under_way_is_never_closed_for_another() {
+async fn a_connection_with_a_request_in_progress_is_never_closed_for_another() {
     let port = Port::open(with(ConnectionLimits { connections: 3, ..ConnectionLimits::default() })).await;
     let mut idle = kept(&port).await;
     let (mut waiting, mut sending) = (port.connect().await, port.connect().await);
@@ -202,7 +202,7 @@ async fn where_none_is_idle_the_oldest_that_has_not_sent_its_request_is_closed()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_heads_that_never_end_are_cut_off_when_they_take_too_much_together() {
+async fn long_unfinished_heads_are_cut_off_when_they_take_too_much_memory_together() {
     let port = Port::open(with(ConnectionLimits { header_time: LONG, ..ConnectionLimits::default() })).await;
     let half = format!("POST / HTTP/1.1\r\nhost: t\r\nx-a: {}", "b".repeat(60 << 10));
     let mut heads = Vec::new();
@@ -276,7 +276,7 @@ async fn a_client_that_reads_nothing_of_its_response_is_disconnected() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_taken_too_slowly_is_given_up() {
+async fn a_response_that_is_read_too_slowly_is_given_up() {
     let limits =
         ConnectionLimits { idle_time: 500 * MS, answer_bytes_per_second: 50 << 20, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;

@@ -230,7 +230,7 @@ fn a_repeat_that_waits_gets_the_first_response_while_it_is_kept() {
 }
 
 #[test]
-fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
+fn a_sender_that_waits_never_gets_2xx_for_a_dead_event() {
     let mut source = source(Vec::new());
     source.respond = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let week = Duration::from_hours(7 * 24);

@@ -6,7 +6,7 @@ use crate::{LONG, worker};
 use async_nats::jetstream;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_made_on_a_cluster_has_as_many_replicas_as_the_config_says() {
+async fn a_stream_created_on_a_cluster_has_as_many_replicas_as_the_config_says() {
     let routes = [free_port(), free_port(), free_port()];
     let urls = routes.map(|port| format!("\"nats://127.0.0.1:{port}\"")).join(", ");
     let mut servers: Vec<_> = routes
@@ -35,7 +35,7 @@ async fn a_stream_that_is_made_on_a_cluster_has_as_many_replicas_as_the_config_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_was_made_before_with_fewer_replicas_than_the_config_says_is_left_and_said() {
+async fn an_existing_stream_with_fewer_replicas_than_configured_is_reported_and_not_changed() {
     let nats = Nats::start();
     let stream = nats.stream("GITHUB", LONG).await;
     assert_eq!(stream.cached_info().config.num_replicas, 1);

@@ -79,7 +79,7 @@ async fn a_worker_killed_between_effect_and_ack_has_one_effect_per_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redelivery_after_the_duplicate_window_is_stored_twice_and_acted_on_once() {
+async fn a_repeat_after_the_duplicate_window_is_stored_twice_and_acted_on_once() {
     let nats = Nats::start();
     nats.stream("GITHUB", Duration::from_millis(200)).await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
@@ -99,7 +99,7 @@ async fn redelivery_after_the_duplicate_window_is_stored_twice_and_acted_on_once
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_deleted_and_made_anew_hands_out_old_numbers_and_nothing_is_taken_for_a_duplicate() {
+async fn a_stream_deleted_and_created_anew_reuses_sequence_numbers_and_nothing_counts_as_a_duplicate() {
     let nats = Nats::start();
     let config = worker(&nats.url(), r#", create = true, subjects = ["github.>"]"#, SINK);
     // Only the message itself identifies it: there is no carried id.
@@ -154,7 +154,7 @@ async fn each_of_three_workers_gets_messages_and_no_message_goes_to_two() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
-async fn three_workers_on_one_postgresql_act_once_whoever_gets_the_copy() {
+async fn three_workers_on_one_postgresql_act_once_whichever_gets_the_copy() {
     let server = super::postgres::Server::start().await;
     let database = server.database().await;
     three_workers_share(Some(&server.url(&database)), 3).await;
@@ -162,7 +162,7 @@ async fn three_workers_on_one_postgresql_act_once_whoever_gets_the_copy() {
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
-async fn three_workers_on_one_redis_act_once_whoever_gets_the_copy() {
+async fn three_workers_on_one_redis_act_once_whichever_gets_the_copy() {
     let server = super::redis::Server::start();
     three_workers_share(Some(&server.url("hooks")), 3).await;
 }

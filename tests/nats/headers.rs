@@ -24,7 +24,7 @@ fn standard(prefix: &str, id: &str) -> Sent {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standard_webhooks_under_either_name_are_believed_again_behind_a_stream() {
+async fn standard_webhooks_under_either_header_name_are_verified_again_by_a_worker() {
     for prefix in ["svix-", "webhook-"] {
         let nats = Nats::start();
         nats.stream("GITHUB", LONG).await;
@@ -62,7 +62,7 @@ async fn standard_webhooks_under_either_name_are_believed_again_behind_a_stream(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_in_an_envelope_is_its_json_and_a_worker_believes_it() {
+async fn a_form_in_an_envelope_becomes_its_json_and_a_worker_verifies_it() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
@@ -77,7 +77,7 @@ async fn a_form_in_an_envelope_is_its_json_and_a_worker_believes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_chooses_a_subject_only_where_the_body_has_its_shape() {
+async fn an_event_type_chooses_a_subject_only_if_the_body_has_its_shape() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&edge(&nats.url(), "", ""));

@@ -46,7 +46,7 @@ async fn a_delivery_is_published_once_with_all_that_a_worker_needs_to_verify_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_is_a_message_of_its_own() {
+async fn a_replay_is_published_as_another_message() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&edge(&nats.url(), "", ""));
@@ -89,7 +89,7 @@ async fn replayed(scheme: &str, keys: &str, sent: &Sent) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_died_at_the_edge_is_replayed_and_believed_by_a_worker() {
+async fn an_event_that_died_at_the_edge_is_replayed_and_verified_by_a_worker() {
     let sent = push("d-1", 1);
     replayed("github", "", &sent).await;
     let hmac = VerificationScheme::Hmac(Box::new(HmacScheme {
@@ -138,7 +138,7 @@ async fn the_envelope_is_the_one_that_patchworks_workers_parse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pub_ack_lost_is_in_doubt_and_tried_again_as_the_same_message() {
+async fn a_lost_pub_ack_is_in_doubt_and_retried_as_the_same_message() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let proxy = Proxy::to(nats.port()).await;
@@ -163,7 +163,7 @@ async fn the_pub_ack_lost_is_in_doubt_and_tried_again_as_the_same_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_stream_it_fails_with_the_command_that_makes_one_and_goes_on_when_it_is_there() {
+async fn without_a_stream_it_fails_with_the_command_that_creates_one_and_succeeds_once_it_exists() {
     let nats = Nats::start();
     let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 50, first = "100ms", longest = "200ms" }"#));
     house.deliver(IN, &push("d-1", 1)).await;
@@ -175,7 +175,7 @@ async fn without_a_stream_it_fails_with_the_command_that_makes_one_and_goes_on_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn core_nats_is_refused_unless_it_is_asked_for_in_so_many_words() {
+async fn core_nats_is_used_only_if_the_config_says_so() {
     let nats = Nats::with("");
     let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 2, first = "50ms" }"#));
     house.deliver(IN, &push("d-1", 1)).await;
@@ -198,7 +198,7 @@ async fn core_nats_is_refused_unless_it_is_asked_for_in_so_many_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_shorter_than_the_retries_is_said_at_the_start_with_the_command() {
+async fn a_duplicate_window_shorter_than_the_retries_is_logged_at_start_with_the_command() {
     let nats = Nats::start();
     nats.stream("GITHUB", Duration::from_mins(2)).await;
     let house = House::new(&edge(&nats.url(), "", ""));

@@ -54,7 +54,7 @@ fn heard(answer: &Answer) -> (u16, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_at_a_worker_is_redelivered_from_github_and_acts_once() {
+async fn an_event_that_failed_at_a_worker_is_redelivered_from_github_and_acts_once() {
     let nats = stream().await;
     let sent = push("d-1", 1);
     let mut worker = House::new(&worker(&nats.url(), "", FAILS));
@@ -171,7 +171,7 @@ retry = { first = "50ms" }"#;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_published_again_is_dead_until_the_next_redelivery() {
+async fn an_event_that_cannot_be_published_again_is_dead_until_the_next_redelivery() {
     let nats = stream().await;
     let sent = push("d-1", 1);
     let mut house = House::new(&edge(&nats.url(), "", "rearm_after = \"30m\"\nretry = { attempts = 1 }"));
@@ -225,7 +225,7 @@ async fn redelivered(publish: &str, route: &str) -> (String, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn github_is_published_again_by_default_and_nobody_else_and_not_without_a_stream() {
+async fn a_redelivery_is_published_again_by_default_for_github_only_and_only_to_a_stream() {
     assert_eq!(redelivered("", "").await, ("accepted".into(), 2));
     assert_eq!(redelivered("", r#"redelivery = "ignore""#).await, ("duplicate".into(), 1));
     assert_eq!(redelivered("", r#"redelivery = "retry""#).await, ("duplicate".into(), 1));
@@ -235,7 +235,7 @@ async fn github_is_published_again_by_default_and_nobody_else_and_not_without_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_longer_its_subjects_newest_is_not_published_again() {
+async fn an_event_that_is_no_longer_its_subjects_newest_is_not_published_again() {
     let nats = stream().await;
     let config = edge(&nats.url(), "", LATER).replace(
         r#"fields = { kind = "header.x-github-event" }"#,

@@ -20,7 +20,7 @@ fn check_live(config: &str, well: bool, words: &str) {
 
 /// A server before 2.10 ignores a filter of several subjects and would deliver all messages.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_of_several_subjects_takes_those_alone_or_is_not_made_by_an_old_server() {
+async fn a_consumer_of_several_subjects_gets_only_those_and_is_not_created_on_an_old_server() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let old = Proxy::pretending(nats.port(), "2.9.10").await;

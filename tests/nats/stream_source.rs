@@ -108,7 +108,7 @@ async fn check_aside(keys: &str, verify: &str, headers: &[(String, String)], bod
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_malformed_envelope_lies_in_quarantine_and_is_given_up() {
+async fn a_malformed_envelope_is_quarantined_and_acknowledged() {
     let body = br#"{"delivery_id":"d","event":"push"}"#;
     check_aside(r#", envelope = "patchwork""#, r#""none""#, &[], body, "the envelope has no payload").await;
 }
@@ -222,7 +222,7 @@ async fn with_ack_done_a_message_is_in_progress_while_its_action_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drain_stops_pulling_finishes_what_runs_and_hands_the_rest_back() {
+async fn a_drain_stops_pulling_finishes_running_events_and_hands_the_rest_back() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_mins(5)).await;

@@ -47,7 +47,7 @@ fn lines(folder: &Path, name: &str) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_github_over_the_edge_and_the_stream_three_workers_write_once_and_comment_once() {
+async fn three_workers_behind_an_edge_and_a_stream_write_once_and_comment_once() {
     let all: u64 = if full() { 2000 } else { 60 };
     let fatal = all - all / 10;
     let (nats, server) = (Nats::start(), Server::start().await);

@@ -158,7 +158,7 @@ async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_only_takes_in_looks_at_the_clock_of_postgres() {
+async fn a_node_that_only_receives_watches_the_clock_of_postgres() {
     let dial = Dial::new();
     let server = postgres::Server::start_by(&dial.wrap(&postgres::program("postgres")), &[]).await;
     check_every_node_looks_at_the_clock(&server.url(&server.database().await), &dial).await;

@@ -114,7 +114,7 @@ async fn set_back(program: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_started_again_on_a_redis_that_was_set_back_waits_for_a_person() {
+async fn a_node_restarted_on_a_redis_that_was_set_back_waits_for_an_operator() {
     set_back(&redis::redis()).await;
 }
 
@@ -125,7 +125,7 @@ async fn a_node_restarted_on_a_valkey_that_was_set_back_waits_for_an_operator() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_lost_its_data_while_no_node_ran_is_noticed_and_nothing_is_made_in_it() {
+async fn a_redis_that_lost_its_data_while_no_node_ran_is_noticed_and_nothing_is_created_in_it() {
     let server = redis::Server::start();
     let url = server.url("a");
     let mut house = House::empty(ACTS);
@@ -139,7 +139,7 @@ async fn a_redis_that_lost_its_data_while_no_node_ran_is_noticed_and_nothing_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_that_a_redis_lost_are_missed_after_a_restart_although_others_have_written_more_since() {
+async fn writes_that_a_redis_lost_are_noticed_after_a_restart_although_others_have_written_more_since() {
     let mut server = redis::Server::start();
     let url = server.url("a");
     let (data, copy) = (server.dir.path().join("appendonlydir"), server.dir.path().join("copy"));
@@ -339,7 +339,7 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_by_the_node_and_by_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_that_lost_what_the_node_before_wrote_is_noticed_by_its_idle_successor() {
+async fn a_failover_that_lost_the_previous_nodes_writes_is_noticed_by_its_idle_successor() {
     let mut pair = Pair::start().await;
     let url = pair.url.clone();
     let mut house = pair.node_with_a_write_that_the_standby_lacks().await;
@@ -365,7 +365,7 @@ fn without_state(keep: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_node_forgot_as_it_should_is_not_missed_after_a_failover_without_a_state_folder() {
+async fn events_that_another_node_removed_as_expired_are_no_loss_after_a_failover_without_a_state_folder() {
     let mut pair = Pair::start().await;
     let url = pair.url.clone();
     let config = without_state("3s");
@@ -389,7 +389,7 @@ async fn what_another_node_forgot_as_it_should_is_not_missed_after_a_failover_wi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_that_is_pointed_to_it() {
+async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_with_a_new_url() {
     let mut pair = Pair::start().await;
     let mut house = House::empty(ACTS);
     start(&mut house, &pair.primary.url(&pair.database), &[]).unwrap();
@@ -406,7 +406,7 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_that_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_standby_that_has_everything_is_followed_without_a_word() {
+async fn a_failover_to_a_standby_that_has_everything_is_followed_silently() {
     let mut pair = Pair::start().await;
     let mut house = House::empty(ACTS);
     start(&mut house, &pair.url.clone(), &[]).unwrap();
@@ -425,7 +425,7 @@ async fn a_failover_to_a_standby_that_has_everything_is_followed_without_a_word(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_postgres_system_is_asked_about_once_and_not_taken_for_a_loss() {
+async fn another_postgres_system_needs_one_confirmation_and_is_not_called_a_loss() {
     let (mut old, new) = (postgres::Server::start().await, postgres::Server::start().await);
     let database = old.database().await;
     new.client("postgres").await.batch_execute(&format!("create database {database}")).await.unwrap();
@@ -482,7 +482,7 @@ async fn a_postgres_that_does_not_report_its_position_is_checked_by_its_marks() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn marks_that_migrate_down_removed_are_asked_about_once_and_not_taken_for_a_loss() {
+async fn marks_removed_by_migrate_down_need_one_confirmation_and_are_not_called_a_loss() {
     let server = postgres::Server::start().await;
     let database = server.database().await;
     let url = server.url(&database);

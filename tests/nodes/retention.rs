@@ -91,7 +91,7 @@ async fn a_source_that_a_node_lacks_is_forgotten_by_the_keep_in_the_store_on_red
 const AGE: i64 = 40 * 86_400 * 1_000_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_lacks_a_source_forgets_nothing_of_it_before_its_time_or_where_no_keep_stands() {
+async fn a_node_that_lacks_a_source_removes_nothing_of_it_early_or_without_a_stored_keep() {
     let server = postgres::Server::start().await;
     let database = server.database().await;
     let (url, client) = (server.url(&database), server.client(&database).await);

@@ -114,7 +114,7 @@ async fn a_replica_that_was_behind_and_became_the_primary_is_noticed_by_the_node
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
+async fn with_wait_no_2xx_is_sent_before_a_replica_has_it() {
     let watched = Watched::start(0);
     let url = format!("{}&wait=1", watched.primary.url("a"));
     // An unconfirmed write belongs to the node until its lease is over.

@@ -52,7 +52,7 @@ async fn number(db: &tokio_postgres::Client, sql: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_lives_beside_an_applications_tables_and_sql_finds_the_applications() {
+async fn a_store_coexists_with_an_applications_tables_and_sql_uses_the_applications() {
     let server = Server::start().await;
     let route = "[[source.s.route]]\nsql = \"insert into events (name) values (:key)\"\n";
     let config = format!("{RECORDS}{route}");
@@ -82,7 +82,7 @@ async fn a_store_lives_beside_an_applications_tables_and_sql_finds_the_applicati
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_stores_in_one_database_know_nothing_of_each_other() {
+async fn two_stores_in_one_database_are_independent() {
     let server = Server::start().await;
     let database = server.database().await;
     let db = server.client(&database).await;
@@ -127,7 +127,7 @@ async fn a_schema_that_is_another_programs_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_operators_word_for_a_server_without_fsync_is_said_at_each_start() {
+async fn an_operators_confirmation_for_a_server_without_fsync_is_logged_at_each_start() {
     let server = Server::start_with(&["fsync=off", "full_page_writes=off"]).await;
     let database = server.database().await;
     check_refused(RECORDS, &server.url(&database), &["serve"], &["fsync = off", "durable=yes"]);

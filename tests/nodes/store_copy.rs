@@ -188,7 +188,7 @@ async fn filled(house: &mut House, url: &str) -> Vec<Answer> {
 
 /// From one store of each kind, through every pair of kinds, and back to what a sender gets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_of_each_kind_is_copied_whole_into_one_of_each_kind() {
+async fn a_store_of_each_kind_is_copied_completely_into_one_of_each_kind() {
     let stores = Stores::new();
     let mut house = House::empty(&config());
     let first = stores.fresh("sqlite", "first").await;
@@ -251,7 +251,7 @@ async fn check_what_waited_acts_once(house: &House, url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_is_killed_leaves_nothing_that_a_node_would_use_and_goes_on() {
+async fn a_killed_copy_leaves_no_store_that_a_node_would_use_and_can_be_continued() {
     let stores = Stores::new();
     let pairs = [("sqlite", "postgres"), ("redis", "sqlite"), ("postgres", "redis")];
     for (from, to) in pairs.into_iter().take(usize::try_from(size(3, 2)).unwrap()) {
@@ -307,7 +307,7 @@ async fn a_store_that_a_node_uses_is_not_copied_and_not_filled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_was_copied_away_is_used_again_only_when_a_person_says_so() {
+async fn a_store_that_was_copied_away_is_used_again_only_when_an_operator_says_so() {
     let stores = Stores::new();
     for kind in ["sqlite", "redis"] {
         let mut house = House::empty(&config());

@@ -77,7 +77,7 @@ async fn check_it_is_said(house: &House) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_was_started_once_under_a_clock_a_month_ahead_has_forgotten_nothing() {
+async fn a_node_started_once_with_a_clock_a_month_ahead_removes_nothing() {
     let mut house = House::empty(&kept_for_a_month());
     start(&mut house, SQLITE, None);
     for n in 0..MANY {
@@ -116,7 +116,7 @@ async fn a_node_that_was_started_once_under_a_clock_a_month_ahead_has_forgotten_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_forgets_while_no_node_runs_waits_too_and_takes_a_persons_word() {
+async fn the_forget_command_without_a_node_waits_too_and_can_be_confirmed() {
     let mut house = House::empty(&kept_for_a_month());
     start(&mut house, SQLITE, None);
     for n in 0..MANY {
@@ -222,7 +222,7 @@ fn signed(id: &str, at: Timestamp) -> Sent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_was_once_ahead_refuses_no_genuine_delivery() {
+async fn a_clock_that_was_once_ahead_rejects_no_genuine_delivery() {
     let secret = base64::engine::general_purpose::STANDARD.encode(SECRET);
     let config = RECORDS.replace(r#"scheme = "github""#, r#"scheme = "standard-webhooks""#);
     let mut house = House::empty(&config);

@@ -100,7 +100,7 @@ fn a_forged_id_does_not_suppress_the_real_delivery() {
 }
 
 #[test]
-fn a_storm_of_redeliveries_publishes_one_more_message() {
+fn a_burst_of_redeliveries_publishes_one_more_message() {
     let again = RedeliveryPolicy::Again {
         same_after: limits::REDELIVERY_AFTER,
         other_after: seconds(60),

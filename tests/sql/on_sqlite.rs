@@ -112,7 +112,7 @@ async fn values_are_not_interpreted_as_sql() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_killed_has_done_all_of_an_event_or_nothing_of_it() {
+async fn a_killed_node_has_done_all_of_an_event_or_nothing() {
     let all = crate::size(2_000, 300);
     let mut house = house(SINK, "", r#"sql = "insert into sink (delivery, event) values (:delivery, :event_id)""#);
     for n in 0..all {

@@ -24,7 +24,7 @@ fn tried_later(event: &Event, outcome: Outcome, route: &Route) -> Event {
 }
 
 #[test]
-fn what_is_published_again_keeps_its_life_its_turn_and_its_first_end() {
+fn an_event_published_again_keeps_its_life_its_turn_and_its_first_end() {
     let route = route(5, InDoubtPolicy::Retry);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let waiting = again(&done, &route);

@@ -298,7 +298,7 @@ async fn a_page_of_a_copy_that_comes_too_late_writes_nothing() {
 
 /// One copy is delayed in the middle of a write. Meanwhile another one finishes, and nodes use the target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_target() {
+async fn a_copy_delayed_in_a_write_writes_nothing_once_nodes_use_the_target() {
     let dir = tempfile::tempdir().unwrap();
     let from = filled(&dir.path().join("a.db")).await;
     let grouped = making().delivery("grouped").change("subject", "v", Some(1)).group("g");

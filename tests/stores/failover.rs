@@ -68,7 +68,7 @@ async fn claim(store: &dyn Store, name: &str) -> EventId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn once_another_server_is_the_primary_nothing_counts_that_is_written_on_the_one_before() {
+async fn after_a_failover_no_write_to_the_old_primary_counts() {
     let mut old = Server::start().await;
     let database = old.database().await;
     let new = old.replica().await;

@@ -164,7 +164,7 @@ async fn a_migration_that_waits_for_a_lock_does_not_block_other_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_migration_gets_past_an_autovacuum_that_takes_hours() {
+async fn a_migration_does_not_wait_for_an_autovacuum_that_takes_hours() {
     // The autovacuum sleeps 100 ms for each page.
     let slow = ["autovacuum_naptime=1", "autovacuum_vacuum_cost_delay=100", "autovacuum_vacuum_cost_limit=1"];
     let server = Server::start_with(&slow).await;
@@ -246,7 +246,7 @@ async fn waits_for(db: &Client, numbers: i16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_version_that_is_left() {
+async fn a_node_that_starts_during_a_migration_down_waits_and_then_sees_the_remaining_version() {
     const MIGRATION: i64 = 7_525_476_853_281_449_829;
     let server = Server::start().await;
     let database = server.database().await;
@@ -307,7 +307,7 @@ async fn build_elsewhere(server: &Server, database: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_backlog_of_one_receiver_is_not_read_to_find_what_is_due_for_another() {
+async fn the_backlog_of_one_receiver_is_not_read_to_find_due_events_of_another() {
     let server = Server::start_with(&["autovacuum=off"]).await;
     let database = server.database().await;
     let (mut filling, db) = (server.client(&database).await, server.client(&database).await);

@@ -21,7 +21,7 @@ fn start(event: &Event, store: &dyn Store) -> hookonce::decide::transition::Tran
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_a_pooler_answers_with_an_error_may_be_written_and_the_same_write_tells() {
+async fn a_commit_that_a_pooler_answers_with_an_error_is_unsure_and_repeating_it_tells() {
     let server = Server::start().await;
     let database = server.database().await;
     let next: Arc<Mutex<Option<Fails>>> = Arc::default();

@@ -75,7 +75,7 @@ impl Drop for PgBouncer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
+async fn two_nodes_share_a_session_pool_and_notify_each_other() {
     let server = Server::start().await;
     let database = server.database().await;
     let pool = PgBouncer::before(&server, "pool_mode = session\ndefault_pool_size = 28").await;
@@ -114,7 +114,7 @@ fn minor() -> Option<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_of_transactions_is_refused_with_the_settings_that_work() {
+async fn a_transaction_pool_is_refused_with_the_settings_that_work() {
     let server = Server::start().await;
     let database = server.database().await;
     // From 1.21 on it supports prepared statements; settings, locks and LISTEN it does not.
@@ -197,7 +197,7 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_of_transactions_is_left_as_it_was_by_everything_that_is_refused() {
+async fn a_transaction_pool_is_left_as_it_was_by_everything_that_is_refused() {
     let server = Server::start().await;
     for (mode, size) in [("transaction", 1), ("transaction", 3), ("statement", 2)] {
         check_nothing_is_left(&server, mode, size).await;
@@ -228,7 +228,7 @@ async fn a_transaction_pool_is_recognised_while_an_application_keeps_it_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_url() {
+async fn no_second_store_is_created_where_a_pooler_drops_the_search_path_of_the_url() {
     const PATH: &str = "?options=-c%20search_path%3Dapp";
     let server = Server::start().await;
     let database = server.database().await;

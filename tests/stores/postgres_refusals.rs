@@ -76,7 +76,7 @@ async fn the_error_for_a_store_that_cannot_be_opened_says_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
+async fn a_server_that_may_lose_writes_and_a_replica_are_refused() {
     let server = Server::start().await;
     let database = server.database().await;
     let store = open(&server, &database, StoreClock::manual(START)).await;

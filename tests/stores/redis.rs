@@ -115,7 +115,7 @@ async fn refused(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_is_refused_unless_the_url_says_that_it_may() {
+async fn a_server_that_may_lose_data_is_refused_unless_the_url_permits_it() {
     let evicts = Server::with(&server::redis(), &["--maxmemory-policy", "allkeys-lru"]);
     let why = refused(&evicts.url("a")).await;
     assert!(why.contains("`maxmemory-policy allkeys-lru`") && why.contains("evicts=yes"), "{why}");
@@ -199,7 +199,7 @@ async fn a_reader_creates_no_store_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_is_a_store_and_the_right_one_is_found() {
+async fn a_cluster_node_can_be_a_store_and_the_right_one_is_found() {
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let ports = [free(), free()];
     let node = |bus: &str| Server::with(&server::redis(), &["--cluster-enabled", "yes", "--cluster-port", bus]);

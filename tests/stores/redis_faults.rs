@@ -19,7 +19,7 @@ fn full() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_that_was_answered_is_lost_when_the_server_is_killed_under_load() {
+async fn nothing_that_was_confirmed_is_lost_when_the_server_is_killed_under_load() {
     let mut server = Server::start();
     let store = Arc::new(open(&server.url("a")).await.unwrap());
     let stop = Arc::new(AtomicBool::new(false));
@@ -73,7 +73,7 @@ async fn nothing_that_was_answered_is_lost_when_the_server_is_killed_under_load(
 }
 
 #[tokio::test]
-async fn a_node_whose_store_was_emptied_stops_and_says_why() {
+async fn a_node_whose_store_was_emptied_stops_with_a_reason() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let event = new(&store, making().delivery("d1")).await;
@@ -114,7 +114,7 @@ fn copied(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn a_node_whose_store_was_set_back_stops_and_says_why() {
+async fn a_node_whose_store_was_set_back_stops_with_a_reason() {
     let mut server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let first = new(&store, making().delivery("d1")).await;
@@ -158,7 +158,7 @@ async fn a_node_whose_writes_were_lost_stops_also_where_others_have_written_more
 }
 
 #[tokio::test]
-async fn full_memory_is_down_and_leaves_nothing_half_written() {
+async fn full_memory_counts_as_down_and_leaves_nothing_half_written() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let first = new(&store, making().delivery("d0").carrying("body")).await;
@@ -186,7 +186,7 @@ fn noise(mut seed: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
+async fn with_full_memory_events_end_and_expire_and_then_more_are_accepted() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();
     let waits = new(&store, making().delivery("waits")).await;

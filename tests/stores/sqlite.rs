@@ -149,7 +149,7 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
 }
 
 #[tokio::test]
-async fn what_ended_with_its_node_expires_at_once_for_the_next_node_and_the_rest_by_the_clock() {
+async fn actions_that_ended_with_their_node_expire_at_once_and_the_others_by_the_clock() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let clock = StoreClock::manual(StoreClock::wall(Timestamp(0)).now());

@@ -43,7 +43,7 @@ async fn one_node_holds_the_lock_and_readers_need_none() {
 }
 
 #[tokio::test]
-async fn a_file_is_locked_under_every_name_and_readers_need_no_lock() {
+async fn a_file_is_locked_under_every_path_and_readers_need_no_lock() {
     let dir = folder();
     let (path, link) = (dir.path().join("a.db"), dir.path().join("link.db"));
     let first = node(&path);
@@ -70,7 +70,7 @@ async fn a_file_is_locked_under_every_name_and_readers_need_no_lock() {
 }
 
 #[tokio::test]
-async fn the_note_of_the_last_write_may_lie_beside_a_symlink_as_the_first_release_left_it() {
+async fn the_note_of_the_last_write_may_be_beside_a_symlink_as_the_first_release_left_it() {
     let dir = folder();
     let (path, link) = (dir.path().join("a.db"), dir.path().join("link.db"));
     let (lock, links) = (dir.path().join("a.db.lock"), dir.path().join("link.db.lock"));
@@ -186,7 +186,7 @@ fn a_file_with_several_hard_links_is_refused_under_each_of_them() {
 }
 
 #[test]
-fn a_file_that_is_itself_mounted_is_refused_and_nothing_is_made_beside_it() {
+fn a_file_that_is_itself_mounted_is_refused_and_nothing_is_created_beside_it() {
     let dir = folder();
     let (path, place) = (dir.path().join("a.db"), dir.path().join("mounted.db"));
     let first = node(&path);
@@ -224,7 +224,7 @@ fn a_folder_mounted_at_another_path_works_and_is_locked() {
 }
 
 #[test]
-fn a_file_whose_lock_file_was_removed_is_locked_all_the_same() {
+fn a_file_whose_lock_file_was_removed_is_still_locked() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let first = node(&path);

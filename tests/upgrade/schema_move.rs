@@ -20,7 +20,7 @@ fn say(node: &UpgradedNode, binary: &Path, args: &[&str]) -> (bool, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_of_the_first_release_stays_where_it_is_until_it_is_moved_and_nothing_acts_again() {
+async fn a_store_of_the_first_release_stays_in_its_schema_until_it_is_moved_and_nothing_acts_again() {
     let ours = Path::new(env!("CARGO_BIN_EXE_hookonce"));
     let server = StoreServer::postgres().await;
     fixtures::load(&server).await;

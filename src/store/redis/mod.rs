@@ -7,7 +7,7 @@
 //!                       it is made, and periodically                                    client.rs, server_check.rs, sentinel.rs
 //! ```
 //!
-//! The rules are not here but in [`ledger`](crate::store::ledger), run over optimistic transactions (see
+//! The rules are not here but in [`ledger`](crate::decide::ledger), run over optimistic transactions (see
 //! [`optimistic`]). No key has a TTL: the rules decide what may be forgotten, by the server's time.
 //!
 //! The whole store has one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of turns may
