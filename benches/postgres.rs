@@ -7,11 +7,11 @@
 #[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod server;
 
-use hookonce::decide::claim::{Claim, NewEvent};
+use hookonce::decide::claim::{ClaimResult, NewEvent};
 use hookonce::store::Store;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;
@@ -106,7 +106,7 @@ async fn claimed(store: &Arc<PostgresStore>, batches: Vec<Vec<Arc<NewEvent>>>) -
         let store = store.clone();
         tasks.spawn(async move {
             for batch in share {
-                assert!(store.claim(batch).await.unwrap().iter().all(|claim| matches!(claim, Claim::New { .. })));
+                assert!(store.claim(batch).await.unwrap().iter().all(|claim| matches!(claim, ClaimResult::New { .. })));
             }
         });
     }
@@ -148,7 +148,7 @@ async fn claims_beside_plain_inserts() {
     for (size, batches) in [(64, 80), (256, 32)] {
         let (mut ours, mut plain, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let database = server.database().await;
-        let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+        let options = PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
         let store = Arc::new(PostgresStore::open(&server.url(&database), options).await.unwrap());
         // A warm-up round: connections, statements, pages.
         let all = |round: usize, half: usize| -> Vec<Vec<Arc<NewEvent>>> {

@@ -12,7 +12,7 @@ use hookonce::decide::source::Retention;
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::redis::{RedisAccess, RedisOptions, RedisStore};
+use hookonce::store::redis::{RedisAccess, RedisOpenOptions, RedisStore};
 use hookonce::store::{Store, StoreBackend};
 use server::Server;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn body(seed: usize) -> Vec<u8> {
 }
 
 async fn open(server: &Server) -> RedisStore {
-    let options = RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node };
+    let options = RedisOpenOptions { clock: StoreClock::server(), access: RedisAccess::Node };
     RedisStore::open(&server.url("bench"), options).await.unwrap()
 }
 

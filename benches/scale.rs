@@ -18,7 +18,7 @@ mod postgres;
 #[path = "../tests/support/redis.rs"]
 mod redis;
 
-use hookonce::decide::claim::{Claim, NewEvent};
+use hookonce::decide::claim::{ClaimResult, NewEvent};
 use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
@@ -165,7 +165,7 @@ impl Place {
                         claims => break claims.unwrap(),
                     }
                 };
-                assert!(claims.iter().all(|claim| matches!(claim, Claim::New { .. })));
+                assert!(claims.iter().all(|claim| matches!(claim, ClaimResult::New { .. })));
             });
         }
         tasks.join_all().await;
@@ -179,7 +179,7 @@ impl Place {
         let begun = Instant::now();
         let claims = self.store.claim(batch).await.unwrap();
         let took = begun.elapsed().as_secs_f64() * 1e6 / many;
-        assert!(claims.iter().all(|claim| matches!(claim, Claim::New { .. }) == new));
+        assert!(claims.iter().all(|claim| matches!(claim, ClaimResult::New { .. }) == new));
         took
     }
 

@@ -13,8 +13,8 @@ pub mod action {
     #[cfg(feature = "nats")]
     pub use crate::action::publish::nats_connection::NatsConnections;
     pub use crate::action::{
-        Action, ActionEnvironment, ActionFuture, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, NodeEnvVars,
-        OutputChunk, build_action,
+        Action, ActionEnvironment, ActionFuture, Attempt, AttemptOutput, GuardProgram, NodeEnvVars, OutputChunk,
+        SharedSucceededBlocks, build_action,
     };
     pub use crate::lease::{Lease, LeaseEnd, boottime};
 }
@@ -52,7 +52,7 @@ pub mod ingress {
 }
 
 pub mod node {
-    pub use crate::node::RunningNode;
+    pub use crate::node::NodeHandle;
 }
 
 pub mod observe {

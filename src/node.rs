@@ -9,7 +9,7 @@ use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
 use crate::admin;
 use crate::admin::AdminState;
 use crate::config::Config;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::identity::recipe;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Identity, Source, Sources};
@@ -40,8 +40,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::warn;
 
-/// A node that runs.
-pub struct RunningNode {
+/// The handle of the node that this process runs: its addresses, dispatcher, store and shutdown.
+pub struct NodeHandle {
     /// The address for webhooks, unless the node only acts.
     pub ingest: Option<SocketAddr>,
     /// The admin port.
@@ -50,7 +50,7 @@ pub struct RunningNode {
     pub dispatcher: Dispatcher,
     /// The store.
     pub store: Arc<dyn Inspect>,
-    failed: watch::Receiver<Option<ErrorReason>>,
+    failed: watch::Receiver<Option<ErrorMessage>>,
     draining: CancellationToken,
     ports: Vec<JoinHandle<()>>,
     closing: CancellationToken,
@@ -71,7 +71,7 @@ pub enum NodeRole {
 
 /// Why a node could not start, as a sentence.
 #[derive(Debug)]
-pub struct NodeStartError(ErrorReason);
+pub struct NodeStartError(ErrorMessage);
 
 impl fmt::Display for NodeStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,12 +86,12 @@ impl std::error::Error for NodeStartError {
 }
 
 impl NodeStartError {
-    fn new(why: impl Into<ErrorReason>) -> Self {
+    fn new(why: impl Into<ErrorMessage>) -> Self {
         Self(why.into())
     }
 }
 
-impl RunningNode {
+impl NodeHandle {
     /// Starts a node. When this returns, both ports are bound and the store is open.
     pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, NodeStartError> {
         Self::start_as(config, NodeRole::Both, guard, None).await
@@ -246,13 +246,13 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartEr
             _ => "choose another address",
         };
         let why = format!("cannot listen on {address} (`{key}`): {error}\nhint: {hint}");
-        NodeStartError::new(ErrorReason::from(why).caused_by(error))
+        NodeStartError::new(ErrorMessage::from(why).caused_by(error))
     })
 }
 
 fn address(listener: &TcpListener) -> Result<SocketAddr, NodeStartError> {
     listener.local_addr().map_err(|error| {
-        NodeStartError::new(ErrorReason::from(format!("a port has no address: {error}")).caused_by(error))
+        NodeStartError::new(ErrorMessage::from(format!("a port has no address: {error}")).caused_by(error))
     })
 }
 
@@ -268,7 +268,7 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
                 let why = format!("the route {} of source {} cannot act: {cannot}", route.name, source.name);
-                NodeStartError::new(ErrorReason::from(why).caused_by(cannot))
+                NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
             })?;
             lanes.push(Lane::new(source.clone(), route.clone(), action));
         }
@@ -408,7 +408,7 @@ async fn open(
     ports: impl Iterator<Item = &TcpListener>,
 ) -> Result<(Arc<dyn Inspect>, DataLossDetector), NodeStartError> {
     let mut fence =
-        DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError::new(ErrorReason::of(cannot)))?;
+        DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError::new(ErrorMessage::of(cannot)))?;
     let mut wait = STORE_WAIT;
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
@@ -454,7 +454,7 @@ impl UnavailablePorts {
             let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);
             let port = again.and_then(TcpListener::from_std);
             let port = port.map_err(|error| {
-                NodeStartError::new(ErrorReason::from(format!("a port cannot be shared: {error}")).caused_by(error))
+                NodeStartError::new(ErrorMessage::from(format!("a port cannot be shared: {error}")).caused_by(error))
             })?;
             Ok(tokio::spawn(accept::serve(port, answer, ConnectionLimits::default(), until.clone())))
         };

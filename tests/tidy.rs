@@ -122,7 +122,7 @@ fn only_explain_skips_verification() {
         .filter(|(_, _, text)| code(text).contains("assume_verified"))
         .map(|(file, ..)| file)
         .collect();
-    assert_eq!(who, ["decide/verify/mod.rs", "explain/walk_trace.rs"]);
+    assert_eq!(who, ["decide/verify/mod.rs", "explain/delivery_trace.rs"]);
 }
 
 /// What `Where to add something` in ARCHITECTURE.md says: elsewhere the type is asked, not matched.

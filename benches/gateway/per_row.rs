@@ -1,6 +1,6 @@
 //! SQLite without batches: every claim is its own commit. Shows the benefit of group commit.
 
-use hookonce::decide::claim::{Claim, NewEvent, Payload};
+use hookonce::decide::claim::{ClaimResult, NewEvent, Payload};
 use hookonce::decide::event::{Event, Receipt};
 use hookonce::decide::id::EventId;
 use hookonce::decide::transition::Transition;
@@ -51,7 +51,7 @@ impl StoreBackend for PerRow {
 }
 
 impl Store for PerRow {
-    fn claim(&self, new: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, new: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>> {
         Box::pin(async move {
             let mut claims = Vec::with_capacity(new.len());
             for one in new {

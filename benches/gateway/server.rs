@@ -13,7 +13,7 @@ use hookonce::internals::ingress::ConnectionLimits;
 use hookonce::internals::ingress::IngestState;
 use hookonce::internals::ingress::Readiness;
 use hookonce::internals::ingress::accept;
-use hookonce::internals::node::RunningNode;
+use hookonce::internals::node::NodeHandle;
 use hookonce::internals::observe::{LogFormat, Logger};
 use hookonce::store::batch::Batcher;
 use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
@@ -232,7 +232,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn In
         | Kind::Ignored
         | Kind::AgainMemory
         | Kind::Again => {
-            let node = RunningNode::start(&config, GuardProgram::default()).await.expect("the node starts");
+            let node = NodeHandle::start(&config, GuardProgram::default()).await.expect("the node starts");
             let (address, admin, store) = (node.ingest.expect("a whole node receives"), node.admin, node.store.clone());
             std::mem::forget(node); // it ends with the process
             (address, Some(admin), Some(store))

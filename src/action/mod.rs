@@ -13,13 +13,13 @@
 use crate::decide::action_kind::ActionKind;
 pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Outcome};
 use crate::decide::sql_template::{BoundStatement, SqlParamSource, SqlTemplate};
 use crate::decide::time::Timestamp;
 use crate::decide::trace_context;
 use crate::decide::trace_context::{PARENT, STATE, TraceContext};
-pub use crate::lease::renewal::CompletedBlocks;
+pub use crate::lease::renewal::SharedSucceededBlocks;
 pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime};
 use forward::ip_filter::DnsResolver;
 use plan::{CommandBlock, PublishMode, PublishPlan, ReceiverPlan};
@@ -239,7 +239,7 @@ pub struct Attempt<'a> {
     /// The lease.
     pub lease: &'a Lease,
     /// Where a finished block is recorded at once.
-    pub blocks: &'a CompletedBlocks,
+    pub blocks: &'a SharedSucceededBlocks,
     /// Where a command's output goes.
     pub output: &'a AttemptOutput,
     /// When it began, by the store's clock.
@@ -264,7 +264,7 @@ pub struct ActionEnvironment {
 
 /// Why an action cannot be created on this machine.
 #[derive(Clone, Debug)]
-pub struct ActionError(pub ErrorReason);
+pub struct ActionError(pub ErrorMessage);
 
 impl fmt::Display for ActionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use super::forward::ip_filter::IpRange;
 use crate::decide::envelope::EnvelopeFormat;
-use crate::decide::field::{FieldValue, Fields};
+use crate::decide::field::{FieldValue, StoredFields};
 use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
 use std::fmt;
@@ -150,7 +150,7 @@ pub enum ReceiverHeaderValue {
 
 impl ReceiverHeaderValue {
     /// With the values of an event's fields.
-    pub fn fill(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
+    pub fn fill(&self, fields: &StoredFields) -> Result<String, FieldTemplateError> {
         match self {
             Self::Template(template) => template.fill(fields),
             Self::Secret(text) => Ok(text.clone()),
@@ -233,12 +233,12 @@ impl FieldTemplate {
     }
 
     /// With the values of an event's fields.
-    pub fn fill(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
+    pub fn fill(&self, fields: &StoredFields) -> Result<String, FieldTemplateError> {
         self.0.iter().map(|piece| piece.text(fields)).collect()
     }
 
     /// Fills it as a path: a field is exactly one path segment.
-    pub fn fill_path(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
+    pub fn fill_path(&self, fields: &StoredFields) -> Result<String, FieldTemplateError> {
         let mut path = String::new();
         for piece in &self.0 {
             let text = piece.text(fields)?;
@@ -269,7 +269,7 @@ impl FieldTemplatePart {
         }
     }
 
-    pub(super) fn text(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
+    pub(super) fn text(&self, fields: &StoredFields) -> Result<String, FieldTemplateError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Field(name) => match fields.get(name) {
@@ -283,7 +283,7 @@ impl FieldTemplatePart {
 
 impl WorkingDir {
     /// Fills it with an event's fields. Does not check that the folder exists.
-    pub fn fill(&self, fields: &Fields) -> Result<PathBuf, FieldTemplateError> {
+    pub fn fill(&self, fields: &StoredFields) -> Result<PathBuf, FieldTemplateError> {
         match self {
             Self::Fixed(path) => Ok(path.clone()),
             Self::Named(template) => template.fill_path(fields).map(PathBuf::from),
@@ -398,7 +398,7 @@ pub enum PublishMode {
 
 impl PublishPlan {
     /// The subject of one event. A field must be exactly one token and no wildcard.
-    pub fn subject(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
+    pub fn subject(&self, fields: &StoredFields) -> Result<String, FieldTemplateError> {
         let mut subject = String::new();
         for piece in &self.subject.0 {
             let text = piece.text(fields)?;
@@ -466,7 +466,7 @@ mod nats_tests {
     fn check(value: &str, expected: Result<&str, FieldTemplateError>) {
         let plan = publish(vec![FieldTemplatePart::Text("github.".into()), FieldTemplatePart::Field("kind".into())]);
         let fields = serde_json::json!({ "kind": value }).to_string();
-        let fields = Fields::from_json(&fields).expect("the test's own JSON");
+        let fields = StoredFields::from_json(&fields).expect("the test's own JSON");
         assert_eq!(plan.subject(&fields), expected.map(str::to_owned), "{value:?}");
     }
 
@@ -504,7 +504,7 @@ mod tests {
     use super::*;
 
     fn check(pieces: &[FieldTemplatePart], json: &str, expected: Result<&str, FieldTemplateError>) {
-        let fields = Fields::from_json(json).expect("the test's own JSON");
+        let fields = StoredFields::from_json(json).expect("the test's own JSON");
         assert_eq!(
             WorkingDir::Named(FieldTemplate(pieces.to_vec())).fill(&fields),
             expected.map(PathBuf::from),
@@ -531,7 +531,7 @@ mod tests {
     #[test]
     fn a_template_takes_values_as_they_are() {
         let template = FieldTemplate(vec![FieldTemplatePart::Text("v".into()), FieldTemplatePart::Field("tag".into())]);
-        let fields = Fields::from_json(r#"{"tag":"a b; rm -rf /"}"#).expect("the test's own JSON");
+        let fields = StoredFields::from_json(r#"{"tag":"a b; rm -rf /"}"#).expect("the test's own JSON");
         assert_eq!(template.fill(&fields).as_deref(), Ok("va b; rm -rf /"));
         assert_eq!(template.to_string(), "v{tag}");
     }

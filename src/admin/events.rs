@@ -70,7 +70,7 @@ pub(super) async fn list(State(state): State<AdminState>, params: QueryParams) -
 
 /// The messages in quarantine.
 #[derive(Serialize, ToSchema)]
-pub(super) struct QuarantineList {
+pub(super) struct QuarantinedMessageList {
     /// Newest first, at most 500.
     messages: Vec<QuarantinedMessageView>,
 }
@@ -81,7 +81,7 @@ pub(super) struct QuarantineList {
     path = "/api/quarantine",
     operation_id = "quarantine",
     responses(
-        (status = 200, description = "Messages that were read from a stream and rejected.", body = QuarantineList,
+        (status = 200, description = "Messages that were read from a stream and rejected.", body = QuarantinedMessageList,
          example = json!({ "messages": [{
             "source": "builds", "message": "BUILDS 17 2026-02-07T15:20:40Z", "subject": "builds.done",
             "at": "2026-02-07T15:20:41.000000Z", "why": "bad_signature", "bytes": 12, "head": "{\"ok\": false",
@@ -89,9 +89,9 @@ pub(super) struct QuarantineList {
         StoreDown
     )
 )]
-pub(super) async fn quarantine(State(state): State<AdminState>) -> Result<Json<QuarantineList>, Response> {
+pub(super) async fn quarantine(State(state): State<AdminState>) -> Result<Json<QuarantinedMessageList>, Response> {
     let messages = state.store.quarantined(LIST_MAX).await.map_err(|error| unavailable(&error))?;
-    Ok(Json(QuarantineList { messages: messages.iter().map(view::quarantined).collect() }))
+    Ok(Json(QuarantinedMessageList { messages: messages.iter().map(view::quarantined).collect() }))
 }
 
 /// The single event with this name, or the refusal.
@@ -110,7 +110,7 @@ fn unknown_event() -> Response {
 
 /// All that the store knows of one event, and its identities by the current config.
 #[derive(Serialize, ToSchema)]
-pub(super) struct EventPageView {
+pub(super) struct EventWithIdentitiesView {
     #[serde(flatten)]
     details: EventDetailsView,
     /// The identities as sentences, by the current config.
@@ -133,7 +133,7 @@ struct IdentityView {
     operation_id = "event",
     params(EventNameParam),
     responses(
-        (status = 200, description = "The event.", body = EventPageView, example = json!({
+        (status = 200, description = "The event.", body = EventWithIdentitiesView, example = json!({
             "event": "019c3fa9-c01e-7a11-8c2e-4f6b3fa9c01e", "source": "ghcr", "route": "jamiec_ts",
             "delivery": "f168a0a0-0440-11f1-9b3f-a185afe7eea8", "fields": { "package": "jamiec_ts", "tag": "latest" },
             "state": "dead", "received_at": "2026-02-07T15:20:40.500000Z", "life": 1, "attempt": 1, "doubts": 0,
@@ -161,7 +161,7 @@ struct IdentityView {
 pub(super) async fn show(
     State(state): State<AdminState>,
     EventNameParam(name): EventNameParam,
-) -> Result<Json<EventPageView>, Response> {
+) -> Result<Json<EventWithIdentitiesView>, Response> {
     let event = find_event(&state, name).await?;
     let details = state.store.details(event.id).await.map_err(|error| unavailable(&error))?;
     let mut details = details.ok_or_else(unknown_event)?;
@@ -173,7 +173,7 @@ pub(super) async fn show(
     let identity = |word: &str| IdentityView { same: word.to_owned(), words: in_words(word) };
     let identities_in_words = identities.iter().map(|matched| identity(matched.word())).collect();
     let details = view::event_details(&*state.store, &details).await.map_err(|error| unavailable(&error))?;
-    Ok(Json(EventPageView { details, identities_in_words }))
+    Ok(Json(EventWithIdentitiesView { details, identities_in_words }))
 }
 
 /// Headers and body of the single event with this name, or the refusal.

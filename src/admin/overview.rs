@@ -137,7 +137,7 @@ pub(super) struct OverviewView {
     series: SeriesView,
     /// In the order of the config.
     sources: Vec<SourceCountsView>,
-    saved: SavedView,
+    saved: AvoidedRunsView,
     store: StoreView,
     clock: ClockView,
     events: EventCountsView,
@@ -223,7 +223,7 @@ struct SourceCountsView {
 
 /// Runs that were not repeated.
 #[derive(Serialize, ToSchema)]
-struct SavedView {
+struct AvoidedRunsView {
     /// Duplicates and stale deliveries of this node in the window.
     window: u64,
     /// Those of all events that are still stored; null: the store does not count them.
@@ -287,14 +287,14 @@ struct SweepView {
     #[schema(required)]
     took_ms: Option<f64>,
     #[schema(required)]
-    freed: Option<FreedView>,
+    freed: Option<LastDeletingSweepView>,
     #[schema(required)]
     failed: Option<FailedSweepView>,
 }
 
 /// The last sweep that deleted something.
 #[derive(Serialize, ToSchema)]
-struct FreedView {
+struct LastDeletingSweepView {
     at: Timestamp,
     /// Events with their keys.
     events: u64,
@@ -382,7 +382,7 @@ pub(super) async fn overview(
     let [delivered, failed, rejected, unknown] =
         std::array::from_fn(|outcome| counts.sum(None, SourceCounter::Attempt(outcome)));
     let deliveries = counts.deliveries(None);
-    let saved = SavedView {
+    let saved = AvoidedRunsView {
         window: deliveries.duplicate + deliveries.stale,
         kept: census.as_ref().ok().and_then(|census| census.duplicates),
     };
@@ -449,7 +449,7 @@ fn swept(meter: &Metrics) -> SweepView {
         failures,
         finished_at: last.finished.map(|(at, _)| at),
         took_ms: last.finished.map(|(_, took)| took.as_secs_f64() * 1000.0),
-        freed: last.freed.map(|(at, events, bodies)| FreedView { at, events, bodies }),
+        freed: last.freed.map(|(at, events, bodies)| LastDeletingSweepView { at, events, bodies }),
         failed: last.failed.map(|(at, why)| FailedSweepView { at, why }),
     }
 }

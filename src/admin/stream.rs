@@ -41,7 +41,7 @@ const KNOWN_MAX: usize = 4096;
 
 /// The mode of a stream: what it leaves out, and how it treats a slow client.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum StreamMode {
+enum SseMode {
     /// For a page that can reload: `missed` ends the stream.
     #[default]
     Page,
@@ -52,22 +52,22 @@ enum StreamMode {
 
 /// The query of a stream.
 #[derive(Default)]
-struct StreamQuery {
+struct SseQuery {
     source: Option<String>,
     event: Option<EventId>,
     no_output: bool,
     few: bool,
-    mode: StreamMode,
+    mode: SseMode,
 }
 
-impl StreamQuery {
+impl SseQuery {
     fn parse(mut params: QueryParams) -> Result<Self, QueryRejection> {
         let query = Self {
             source: params.text("source")?,
             event: params.parsed("event", |text| text.parse().ok())?,
             no_output: params.word("output", &["0", "1"])? == Some("0"),
             few: params.flag("few")?,
-            mode: if params.flag("tail")? { StreamMode::Tail } else { StreamMode::Page },
+            mode: if params.flag("tail")? { SseMode::Tail } else { SseMode::Page },
         };
         params.finish()?;
         Ok(query)
@@ -120,7 +120,7 @@ pub(super) async fn live(
     headers: HeaderMap,
     params: QueryParams,
 ) -> Result<Response, Response> {
-    open(state, &headers, StreamQuery::parse(params)?).await
+    open(state, &headers, SseQuery::parse(params)?).await
 }
 
 /// Streams what `hookonce tail` prints. Use /api/live?tail=1 instead.
@@ -136,17 +136,17 @@ pub(super) async fn live(
     )
 )]
 pub(super) async fn tail(State(state): State<AdminState>, headers: HeaderMap) -> Result<Response, Response> {
-    open(state, &headers, StreamQuery { mode: StreamMode::Tail, ..StreamQuery::default() }).await
+    open(state, &headers, SseQuery { mode: SseMode::Tail, ..SseQuery::default() }).await
 }
 
-async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Result<Response, Response> {
+async fn open(state: AdminState, headers: &HeaderMap, query: SseQuery) -> Result<Response, Response> {
     let Ok(permit) = state.listeners.clone().try_acquire_owned() else {
         let limit = limits::LISTENERS_MAX;
         return Err(unavailable_response(&format!("too many live streams are open (limit {limit})")));
     };
-    let StreamQuery { source, event, no_output, few, mode } = query;
+    let SseQuery { source, event, no_output, few, mode } = query;
     let (changes, deliveries) = (state.dispatcher.state_changes(), state.metrics.subscribe());
-    let hints = if mode == StreamMode::Page { state.store.hints() } else { None };
+    let hints = if mode == SseMode::Page { state.store.hints() } else { None };
     let (so_far, output) = match event.filter(|_| !no_output) {
         Some(event) => state.dispatcher.output_of(event),
         None => (None, state.dispatcher.output()),
@@ -173,9 +173,9 @@ async fn open(state: AdminState, headers: &HeaderMap, query: StreamQuery) -> Res
         filter,
         mode,
         phase: match mode {
-            StreamMode::Page if reconnected => StreamPhase::Missed,
-            StreamMode::Page => StreamPhase::Start,
-            StreamMode::Tail => StreamPhase::Events,
+            SseMode::Page if reconnected => SsePhase::Missed,
+            SseMode::Page => SsePhase::Start,
+            SseMode::Tail => SsePhase::Events,
         },
         rate_limit: few.then(StreamRateLimit::default),
         state,
@@ -206,9 +206,9 @@ impl LiveFilter {
         of_source && self.event.is_none_or(|wanted| wanted == event.id)
     }
 
-    fn delivery(&self, delivery: &DeliveryRecord, mode: StreamMode) -> bool {
+    fn delivery(&self, delivery: &DeliveryRecord, mode: SseMode) -> bool {
         // The terminal shows the new event itself.
-        (mode == StreamMode::Page || delivery.verdict != DeliveryVerdict::Accepted)
+        (mode == SseMode::Page || delivery.verdict != DeliveryVerdict::Accepted)
             && self.source.as_deref().is_none_or(|source| delivery.source.as_deref() == Some(source))
             && self.event.is_none_or(|wanted| delivery.event == Some(wanted))
     }
@@ -230,7 +230,7 @@ impl LiveFilter {
 }
 
 /// The phase of a stream, which decides what it sends next.
-enum StreamPhase {
+enum SsePhase {
     /// The reconnection delay.
     Start,
     /// `missed`, because the client was connected before.
@@ -251,8 +251,8 @@ struct EventStream {
     deliveries: Receiver<DeliveryRecord>,
     peers: PeerChanges,
     filter: LiveFilter,
-    mode: StreamMode,
-    phase: StreamPhase,
+    mode: SseMode,
+    phase: SsePhase,
     rate_limit: Option<StreamRateLimit>,
     _permit: OwnedSemaphorePermit,
 }
@@ -320,10 +320,10 @@ impl PeerChanges {
 fn messages(stream: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     unfold(stream, |mut stream| async move {
         let message = match stream.phase {
-            StreamPhase::End => return None,
-            StreamPhase::Start => sse::Event::default().retry(RETRY).comment("from now on"),
-            StreamPhase::Missed => stream.message("missed", &json!({ "missed": 0 })).retry(RETRY),
-            StreamPhase::Events => {
+            SsePhase::End => return None,
+            SsePhase::Start => sse::Event::default().retry(RETRY).comment("from now on"),
+            SsePhase::Missed => stream.message("missed", &json!({ "missed": 0 })).retry(RETRY),
+            SsePhase::Events => {
                 let closing = stream.state.closing.clone();
                 tokio::select! {
                     // Pending messages are sent before the port closes.
@@ -333,8 +333,8 @@ fn messages(stream: EventStream) -> impl Stream<Item = Result<sse::Event, Infall
                 }
             }
         };
-        if !matches!(stream.phase, StreamPhase::End) {
-            stream.phase = StreamPhase::Events;
+        if !matches!(stream.phase, SsePhase::End) {
+            stream.phase = SsePhase::Events;
         }
         Some((Ok(message), stream))
     })
@@ -381,8 +381,8 @@ impl EventStream {
             match missed {
                 RecvError::Closed => return None,
                 RecvError::Lagged(missed) => {
-                    if self.mode == StreamMode::Page {
-                        self.phase = StreamPhase::End;
+                    if self.mode == SseMode::Page {
+                        self.phase = SsePhase::End;
                     }
                     return Some(self.message("missed", &json!({ "missed": missed })));
                 }
@@ -393,7 +393,7 @@ impl EventStream {
     /// An event; for a terminal with the reason why it waits or is dead, as far as the store knows it.
     async fn state_change(&self, event: Event) -> StateChange {
         let mut change = StateChange { event: view::event(&event), why: None };
-        if self.mode == StreamMode::Tail
+        if self.mode == SseMode::Tail
             && matches!(event.state, EventState::Waiting { .. } | EventState::Dead { .. })
             && let Ok(Some(details)) = self.state.store.details(event.id).await
         {

@@ -9,7 +9,7 @@ use crate::decide::event::{Event, EventState};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::verify::{SourceSecrets, VerificationScheme};
 use crate::engine::dispatcher::Dispatcher;
-use crate::node::RunningNode;
+use crate::node::NodeHandle;
 use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ async fn play(folder: &Path, ink: ColorChoice, out: &mut impl Write) -> io::Resu
     let secret = |_: &str| Some(String::from_utf8_lossy(SECRET).into_owned());
     let config =
         config::parse(CONFIG, "demo", folder, &secret).map_err(|problems| io::Error::other(problems.to_string()))?;
-    let node = RunningNode::start(&config, GuardProgram::default()).await.map_err(io::Error::other)?;
+    let node = NodeHandle::start(&config, GuardProgram::default()).await.map_err(io::Error::other)?;
     let stage = DemoSession {
         dispatcher: node.dispatcher.clone(),
         client: reqwest::Client::new(),

@@ -1,7 +1,7 @@
 //! The error of a command: a definite no, or a failure to find out.
 
 use crate::config::diagnostic::{ConfigDiagnostic, ConfigError};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::store::{StoreError, SweepError};
 use std::fmt;
 use std::io::{self, Write};
@@ -10,21 +10,21 @@ use std::io::{self, Write};
 #[derive(Debug)]
 pub enum CommandError {
     /// The answer is no.
-    No(ErrorReason),
+    No(ErrorMessage),
     /// The command could not find out.
-    Unknown(ErrorReason),
+    Unknown(ErrorMessage),
     /// The result could not be printed.
     Print(io::Error),
 }
 
 impl CommandError {
     /// A definite no, as a sentence.
-    pub fn no(why: impl Into<ErrorReason>) -> Self {
+    pub fn no(why: impl Into<ErrorMessage>) -> Self {
         Self::No(why.into())
     }
 
     /// A failure to find out, as a sentence.
-    pub fn unknown(why: impl Into<ErrorReason>) -> Self {
+    pub fn unknown(why: impl Into<ErrorMessage>) -> Self {
         Self::Unknown(why.into())
     }
 }
@@ -55,13 +55,13 @@ impl From<io::Error> for CommandError {
 
 impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> Self {
-        Self::Unknown(ErrorReason::of(error))
+        Self::Unknown(ErrorMessage::of(error))
     }
 }
 
 impl From<SweepError> for CommandError {
     fn from(failed: SweepError) -> Self {
-        Self::Unknown(ErrorReason::of(failed))
+        Self::Unknown(ErrorMessage::of(failed))
     }
 }
 

@@ -5,10 +5,10 @@ use super::check::ReportFormat;
 use crate::config::diagnostic::ConfigError;
 use crate::config::{self, Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::decide::time::Timestamp;
+use crate::explain::delivery_trace::DeliveryTrace;
 use crate::explain::prediction::{DeliveryPrediction, ExplainHistory};
-use crate::explain::walk_trace::WalkTrace;
 use crate::explain::{
-    ExplainAnswer, ExplainError, ExplainErrorKind, prediction, rebuild_delivery, report_json, report_text,
+    ExplainError, ExplainErrorKind, ExplainExit, prediction, rebuild_delivery, report_json, report_text,
     saved_delivery, walk,
 };
 use crate::store::clock::StoreClock;
@@ -50,7 +50,7 @@ pub(crate) fn explain(
     form: ReportFormat,
     env: EnvLookup<'_>,
     out: &mut impl Write,
-) -> io::Result<ExplainAnswer> {
+) -> io::Result<ExplainExit> {
     let all = match all(ask, explicit, env) {
         Ok(all) => all,
         Err(ExplainError { why, answer, lack }) => {
@@ -75,7 +75,7 @@ pub(crate) fn explain(
             }
         }
     }
-    Ok(all.iter().map(|(_, would)| prediction::answer(would)).min().unwrap_or(ExplainAnswer::Unknown))
+    Ok(all.iter().map(|(_, would)| prediction::answer(would)).min().unwrap_or(ExplainExit::Unknown))
 }
 
 /// The trace of each delivery, and whether it would act.
@@ -83,7 +83,7 @@ fn all(
     ask: &ExplainArgs,
     explicit: Option<&Path>,
     env: EnvLookup<'_>,
-) -> Result<Vec<(WalkTrace, DeliveryPrediction)>, ExplainError> {
+) -> Result<Vec<(DeliveryTrace, DeliveryPrediction)>, ExplainError> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
     let config = config::load_with(&path, SecretRequirement::Optional, env).map_err(|problems| unread(&problems))?;
     let given = ask.headers.iter().map(|header| saved_delivery::header(header)).collect::<Result<Vec<_>, _>>()?;

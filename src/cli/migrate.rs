@@ -5,7 +5,7 @@ pub mod copy;
 pub mod postgres;
 
 use crate::config::{self, EnvLookup, MigrationMode, SecretRequirement, StoreAddress};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Timestamp;
 use crate::store::DeclaredFields;
 use crate::store::clock::StoreClock;
@@ -24,7 +24,7 @@ pub enum MigrateError {
     /// The migration failed; the schema is unchanged.
     Schema(PathBuf, SqliteMigrationError),
     /// A server could not be reached, or its migration failed.
-    Server(ErrorReason),
+    Server(ErrorMessage),
     /// Reverting deletes data, and `--yes` was not given.
     NotAgreed(u32),
     /// The result could not be printed.
@@ -48,7 +48,7 @@ impl fmt::Display for MigrateError {
 }
 
 impl MigrateError {
-    pub(super) fn server(why: impl Into<ErrorReason>) -> Self {
+    pub(super) fn server(why: impl Into<ErrorMessage>) -> Self {
         Self::Server(why.into())
     }
 }

@@ -4,7 +4,7 @@ use crate::action::GuardProgram;
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
 use crate::config::{self, Config, EnvLookup};
 use crate::decide::source::{Fanout, Source};
-use crate::node::{NodeRole, RunningNode};
+use crate::node::{NodeHandle, NodeRole};
 use crate::observe::log_layer::{LogFormat, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{self, IsTerminal, Write};
@@ -166,7 +166,7 @@ async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::R
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // A node may wait long for its store; it can be stopped meanwhile, because it has received nothing yet.
     let started = tokio::select! {
-        started = RunningNode::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
+        started = NodeHandle::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
         _ = term.recv() => return Ok(stopped()),
         _ = int.recv() => return Ok(stopped()),
     };
@@ -256,7 +256,7 @@ async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
 }
 
 /// Logs where each source and the admin port listen.
-fn log_sources(config: &Config, node: &RunningNode) {
+fn log_sources(config: &Config, node: &NodeHandle) {
     for source in config.sources.iter().filter(|_| node.ingest.is_some()) {
         let ingest = node.ingest.filter(|_| source.stream.is_none()).map(display);
         info!(target: "hookonce", source = &*source.name, ingest, path = &*source.path, "listening");
@@ -265,7 +265,7 @@ fn log_sources(config: &Config, node: &RunningNode) {
 }
 
 /// One line per source: where it listens, who signs, what it acts on, where it goes.
-fn print_sources(config: &Config, node: &RunningNode, out: &mut impl Write) -> io::Result<()> {
+fn print_sources(config: &Config, node: &NodeHandle, out: &mut impl Write) -> io::Result<()> {
     match node.ingest {
         Some(at) => config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, at)))?,
         None => writeln!(out, "this node only acts: deliveries arrive on other nodes")?,

@@ -1,7 +1,7 @@
 //! `hookonce vacuum`: shrinks an SQLite file to the space it needs.
 
 use super::error::CommandError;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::store::open::StoreUrl;
 use crate::store::sqlite::{SqliteAccess, open_file, vacuum as vacuum_file};
 use std::io::Write;
@@ -16,7 +16,7 @@ pub(crate) fn vacuum(address: &StoreUrl, out: &mut impl Write) -> Result<u8, Com
 }
 
 fn file(path: &Path, out: &mut impl Write) -> Result<u8, CommandError> {
-    let cannot = |error: crate::store::sqlite::SqliteOpenError| CommandError::unknown(ErrorReason::of(error));
+    let cannot = |error: crate::store::sqlite::SqliteOpenError| CommandError::unknown(ErrorMessage::of(error));
     // Read first: a missing file must not be created, nor a lock beside it.
     drop(open_file(path, SqliteAccess::Read).map_err(cannot)?);
     let opened = open_file(path, SqliteAccess::Copy).map_err(cannot)?;

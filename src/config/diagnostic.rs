@@ -26,7 +26,7 @@ pub struct ConfigDiagnostic {
     pub level: DiagnosticSeverity,
     /// What is wrong.
     pub title: String,
-    /// The working directory.
+    /// Where in the config it is.
     pub place: Option<Box<ConfigSnippet>>,
     /// What to do.
     pub hint: Option<String>,

@@ -1,6 +1,6 @@
 //! Event kinds and other values that are not signed: what a source uses them for, and kinds that the config defines.
 
-use super::fields::FieldScope;
+use super::fields::SourceFieldScope;
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// What a source uses the event kind for, if an unsigned header names it. `None`: it is unused, or signed, or the
 /// preset accepts only one kind and compares that.
 pub(super) fn kind_use(
-    names: &FieldScope<'_>,
+    names: &SourceFieldScope<'_>,
     filters: [Option<&Filter>; 2],
     routes: &[Arc<Route>],
     plans: &[(Arc<str>, ActionPlan)],
@@ -49,7 +49,7 @@ impl ConfigResolver<'_> {
     pub(super) fn callers_differ_by_their_keys(
         &mut self,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         routes: &[Arc<Route>],
         plans: &[(Arc<str>, ActionPlan)],
     ) {

@@ -36,9 +36,9 @@ pub(super) static FIELD_KEYS: SectionKeys = SectionKeys {
 /// Words with another meaning where field names are allowed.
 const RESERVED: [&str; 7] = ["delivery", "body", "exists", "in", "true", "false", "null"];
 
-/// A source's fields, and what decides whether one may be used somewhere.
+/// The fields that one source's config may name, with what decides which of them are signed.
 #[derive(Clone, Copy)]
-pub(super) struct FieldScope<'a> {
+pub(super) struct SourceFieldScope<'a> {
     pub(super) source: &'a str,
     pub(super) fields: &'a FieldSet,
     /// `None`: it is invalid, so what it covers is unknown.
@@ -49,7 +49,7 @@ pub(super) struct FieldScope<'a> {
     pub(super) stream: Option<&'a StreamPlan>,
 }
 
-impl FieldScope<'_> {
+impl SourceFieldScope<'_> {
     pub(super) fn all(&self) -> Vec<&str> {
         self.fields.iter().map(|field| &*field.name).collect()
     }
@@ -229,7 +229,7 @@ impl ConfigResolver<'_> {
     }
 
     /// The field of this name, for `what`.
-    pub(super) fn named(&mut self, what: &str, node: &ConfigNode, names: &FieldScope<'_>) -> Option<FieldIndex> {
+    pub(super) fn named(&mut self, what: &str, node: &ConfigNode, names: &SourceFieldScope<'_>) -> Option<FieldIndex> {
         let name = node.text()?;
         let found = names.fields.ix(name);
         if found.is_none() {
@@ -243,7 +243,7 @@ impl ConfigResolver<'_> {
     }
 
     /// The signed field of this name; an unsigned one is an error.
-    pub(super) fn signed(&mut self, what: &str, node: &ConfigNode, names: &FieldScope<'_>) -> Option<FieldIndex> {
+    pub(super) fn signed(&mut self, what: &str, node: &ConfigNode, names: &SourceFieldScope<'_>) -> Option<FieldIndex> {
         let ix = self.named(what, node, names)?;
         if names.unsigned(ix) {
             let field = &names.fields.get(ix).name;
@@ -256,7 +256,12 @@ impl ConfigResolver<'_> {
     }
 
     /// A list of signed fields without duplicates.
-    pub(super) fn signed_list(&mut self, what: &str, nodes: &[ConfigNode], names: &FieldScope<'_>) -> Vec<FieldIndex> {
+    pub(super) fn signed_list(
+        &mut self,
+        what: &str,
+        nodes: &[ConfigNode],
+        names: &SourceFieldScope<'_>,
+    ) -> Vec<FieldIndex> {
         let mut list = Vec::new();
         for node in nodes {
             let Some(ix) = self.signed(what, node, names) else { continue };
@@ -274,7 +279,12 @@ impl ConfigResolver<'_> {
     }
 
     /// An expression over fields.
-    pub(super) fn filter(&mut self, what: &str, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<Filter> {
+    pub(super) fn filter(
+        &mut self,
+        what: &str,
+        section: &ConfigSection<'_>,
+        names: &SourceFieldScope<'_>,
+    ) -> Option<Filter> {
         let node = section.node(what)?;
         match Filter::parse(node.text()?, names.fields) {
             Ok(filter) => {
@@ -292,7 +302,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn filter_is_signed(&mut self, what: &str, node: &ConfigNode, filter: &Filter, names: &FieldScope<'_>) {
+    fn filter_is_signed(&mut self, what: &str, node: &ConfigNode, filter: &Filter, names: &SourceFieldScope<'_>) {
         for ix in filter.fields() {
             let field = names.fields.get(ix);
             if names.unsigned(ix) && !names.is_event_kind(ix) {
@@ -306,7 +316,13 @@ impl ConfigResolver<'_> {
 
     /// Warns about an unsigned field in a subject, URL, `dir`, argument, header, statement or group. `written` is how
     /// it is written there.
-    pub(super) fn warn_if_unsigned(&mut self, written: &str, at: ConfigSpan, field: &str, names: &FieldScope<'_>) {
+    pub(super) fn warn_if_unsigned(
+        &mut self,
+        written: &str,
+        at: ConfigSpan,
+        field: &str,
+        names: &SourceFieldScope<'_>,
+    ) {
         let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.is_event_kind(*ix));
         if let Some(ix) = unsigned {
             self.diagnostics

@@ -1,6 +1,6 @@
 //! `once`: what makes two deliveries the same event (identities, `change`), and for how long.
 
-use super::fields::{FieldScope, field_names, joined_names};
+use super::fields::{SourceFieldScope, field_names, joined_names};
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
@@ -74,7 +74,7 @@ fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>)
 }
 
 /// Whether this identity depends on the body alone, so that the same bytes are always the same event.
-fn of_the_body(identity: &Identity, names: &FieldScope<'_>) -> bool {
+fn of_the_body(identity: &Identity, names: &SourceFieldScope<'_>) -> bool {
     let in_body = |ix: &FieldIndex| matches!(names.fields.get(*ix).at, FieldLocation::Body(_));
     match identity {
         Identity::Body => true,
@@ -108,7 +108,7 @@ impl ConfigResolver<'_> {
     pub(super) fn once(
         &mut self,
         source: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         delivery: Option<&DeliveryIdLocation>,
     ) -> (DeduplicationPolicy, SourceProvenance) {
         let section = source.section("once");
@@ -172,7 +172,7 @@ impl ConfigResolver<'_> {
         &mut self,
         source: &ConfigSection<'_>,
         once: Option<&ConfigSection<'_>>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         per: &[Identity],
         changes_by_body: bool,
     ) -> Option<(Identity, Provenance)> {
@@ -232,7 +232,7 @@ impl ConfigResolver<'_> {
     fn keep(
         &mut self,
         section: Option<&ConfigSection<'_>>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         for_ever: bool,
     ) -> (Keep, Duration) {
         let keep = section.and_then(|s| self.positive(s, "keep")).unwrap_or(KEEP);
@@ -265,7 +265,7 @@ impl ConfigResolver<'_> {
     fn per(
         &mut self,
         list: &[ConfigNode],
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         delivery: Option<&DeliveryIdLocation>,
     ) -> Vec<Identity> {
         let mut per = Vec::new();
@@ -294,7 +294,7 @@ impl ConfigResolver<'_> {
         per
     }
 
-    fn together(&mut self, node: &ConfigNode, list: &[ConfigNode], names: &FieldScope<'_>) -> Option<Identity> {
+    fn together(&mut self, node: &ConfigNode, list: &[ConfigNode], names: &SourceFieldScope<'_>) -> Option<Identity> {
         if let Some(alone) = list.iter().find(|item| matches!(item.text(), Some("delivery" | "body"))) {
             let word = alone.text().unwrap_or_default();
             self.diagnostics
@@ -312,7 +312,7 @@ impl ConfigResolver<'_> {
         Some(Identity::Named(self.signed_list("once.per", list, names)))
     }
 
-    fn has_delivery(&mut self, node: &ConfigNode, names: &FieldScope<'_>, delivery: Option<&DeliveryIdLocation>) {
+    fn has_delivery(&mut self, node: &ConfigNode, names: &SourceFieldScope<'_>, delivery: Option<&DeliveryIdLocation>) {
         if delivery.is_none() && names.scheme.is_some() && names.stream.is_none() {
             self.diagnostics
                 .error("`once.per` names the delivery id, but this source has none")
@@ -322,7 +322,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn change(&mut self, once: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<ChangeRule> {
+    fn change(&mut self, once: &ConfigSection<'_>, names: &SourceFieldScope<'_>) -> Option<ChangeRule> {
         let section = once.section("change")?;
         let mut side = |key: &str| {
             let what = format!("change.{key}");

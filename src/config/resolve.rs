@@ -100,7 +100,7 @@ const STORE: &str = "hookonce.db";
 /// is not reported.
 #[derive(Default, Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one part, and any of them may be unread")]
-pub(super) struct UnreadParts {
+pub(super) struct SourcePartsInError {
     /// The preset, which may have set every other key.
     pub(super) preset: bool,
     /// `fields`, or some of them.
@@ -129,7 +129,7 @@ pub(super) struct ConfigResolver<'a> {
     /// The secrets of the sources so far, with the source's name.
     pub(super) secrets_seen: Vec<(ConfigSecret, String)>,
     /// What could not be read of the source that is being resolved.
-    pub(super) unread: UnreadParts,
+    pub(super) unread: SourcePartsInError,
 }
 
 /// Parses and resolves a config.
@@ -168,7 +168,7 @@ impl<'a> ConfigResolver<'a> {
         let found = DiagnosticCollector::default();
         let (secrets, elsewhere) = (SecretRequirement::Required, Vec::new());
         let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let (dialect, unread) = (None, UnreadParts::default());
+        let (dialect, unread) = (None, SourcePartsInError::default());
         let diagnostics = found;
         Self { text, base, env, secrets, diagnostics, elsewhere, env_names, env_passed, dialect, secrets_seen, unread }
     }

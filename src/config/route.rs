@@ -2,13 +2,13 @@
 
 use super::action;
 use super::describe::{LabelledTexts, labelled};
-use super::fields::{FieldScope, field_names, joined_names};
+use super::fields::{SourceFieldScope, field_names, joined_names};
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::ActionPlan;
-use crate::decide::event::Retrier;
+use crate::decide::event::RetryOwner;
 use crate::decide::limits;
 use crate::decide::retry::RetryPolicy;
 use crate::decide::source::{
@@ -107,7 +107,7 @@ impl ConfigResolver<'_> {
         &mut self,
         number: usize,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         once: &DeduplicationPolicy,
         respond: ResponseMode,
     ) -> (Route, Option<ActionPlan>) {
@@ -158,7 +158,7 @@ impl ConfigResolver<'_> {
     fn group(
         &mut self,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         change: Option<&ChangeRule>,
     ) -> Option<Group> {
         let Some(node) = section.node("group") else {
@@ -192,7 +192,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Checks that events of one subject cannot be in two groups, where they would overlap.
-    fn within_change(&mut self, item: &ConfigNode, names: &FieldScope<'_>, broken: Option<&ChangeRule>) {
+    fn within_change(&mut self, item: &ConfigNode, names: &SourceFieldScope<'_>, broken: Option<&ChangeRule>) {
         let Some(change) = broken else { return };
         let of: Vec<_> = change.of.iter().map(|ix| &*names.fields.get(*ix).name).collect();
         self.diagnostics
@@ -220,7 +220,7 @@ impl ConfigResolver<'_> {
     fn redelivery(
         &mut self,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         respond: ResponseMode,
         once: &DeduplicationPolicy,
         plan: Option<&ActionPlan>,
@@ -255,7 +255,7 @@ impl ConfigResolver<'_> {
     fn is_published_again(
         &mut self,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         once: &DeduplicationPolicy,
         plan: Option<&ActionPlan>,
     ) -> bool {
@@ -329,10 +329,10 @@ pub(super) struct RouteView {
     #[schema(required)]
     group: Option<GroupView>,
     retry: RetryView,
-    in_doubt: InDoubtWord,
+    in_doubt: InDoubtView,
     /// How many attempts may be lost to a crash, a lost lease or a broken connection.
     doubts: u32,
-    redelivery: RedeliveryWord,
+    redelivery: RedeliveryView,
     #[schema(required)]
     rearm_after: Option<String>,
     lease: String,
@@ -361,7 +361,7 @@ struct RetryView {
 /// What happens to an event whose outcome is not known.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum InDoubtWord {
+enum InDoubtView {
     Retry,
     Hold,
     Never,
@@ -370,7 +370,7 @@ enum InDoubtWord {
 /// What a repeat does to a dead event.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum RedeliveryWord {
+enum RedeliveryView {
     Retry,
     Ignore,
     Again,
@@ -379,10 +379,10 @@ enum RedeliveryWord {
 /// A route as resolved.
 pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) -> RouteView {
     let (redelivery, rearm_after) = match route.redelivery {
-        RedeliveryPolicy::Ignore => (RedeliveryWord::Ignore, None),
-        RedeliveryPolicy::Retry { other_after, .. } => (RedeliveryWord::Retry, Some(duration_text(other_after))),
+        RedeliveryPolicy::Ignore => (RedeliveryView::Ignore, None),
+        RedeliveryPolicy::Retry { other_after, .. } => (RedeliveryView::Retry, Some(duration_text(other_after))),
         RedeliveryPolicy::Again { published_after, .. } => {
-            (RedeliveryWord::Again, Some(duration_text(published_after)))
+            (RedeliveryView::Again, Some(duration_text(published_after)))
         }
     };
     RouteView {
@@ -395,16 +395,16 @@ pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) ->
         }),
         retry: RetryView {
             attempts: route.retry.attempts,
-            attempts_once_accepted: route.attempts(Retrier::Node),
+            attempts_once_accepted: route.attempts(RetryOwner::Node),
             first: duration_text(route.retry.first),
             longest: duration_text(route.retry.longest),
         },
         in_doubt: match route.in_doubt {
-            InDoubtPolicy::Retry => InDoubtWord::Retry,
-            InDoubtPolicy::Hold => InDoubtWord::Hold,
-            InDoubtPolicy::Never => InDoubtWord::Never,
+            InDoubtPolicy::Retry => InDoubtView::Retry,
+            InDoubtPolicy::Hold => InDoubtView::Hold,
+            InDoubtPolicy::Never => InDoubtView::Never,
         },
-        doubts: route.doubts_max(Retrier::Sender),
+        doubts: route.doubts_max(RetryOwner::Sender),
         redelivery,
         rearm_after,
         lease: duration_text(route.lease),
@@ -432,7 +432,7 @@ pub(super) fn texts(source: &Source, route: &Route, plan: Option<&ActionPlan>) -
 fn retry_text(route: &Route) -> String {
     let retry = &route.retry;
     let waits = format!("waiting {} to {}", duration_text(retry.first), duration_text(retry.longest));
-    match (retry.attempts, route.attempts(Retrier::Node)) {
+    match (retry.attempts, route.attempts(RetryOwner::Node)) {
         (1, 1) => "one attempt".to_owned(),
         (n, after) if n == after => format!("{n} attempts, {waits}"),
         (1, after) => format!("one attempt while the sender waits, {after} after it got 202, {waits}"),
@@ -442,7 +442,7 @@ fn retry_text(route: &Route) -> String {
 
 /// What happens when nobody knows whether an attempt acted, and how often at most.
 fn in_doubt_text(route: &Route) -> String {
-    let limit = match (route.doubts_max(Retrier::Sender), route.doubts_max(Retrier::Node)) {
+    let limit = match (route.doubts_max(RetryOwner::Sender), route.doubts_max(RetryOwner::Node)) {
         (sender, node) if sender == node => node.to_string(),
         (sender, node) => format!("{sender} (after a 202: {node})"),
     };

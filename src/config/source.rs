@@ -2,11 +2,11 @@
 
 use super::describe::{LabelledTexts, labelled};
 use super::event_kinds::kind_use;
-use super::fields::{FIELD_KEYS, FieldScope, FieldView};
+use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::once::{ONCE_KEYS, OnceView, provenance};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
-use super::resolve::{ConfigResolver, UnreadParts};
+use super::resolve::{ConfigResolver, SourcePartsInError};
 use super::route::{ROUTE_KEYS, RouteView};
 use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
@@ -136,10 +136,15 @@ pub(super) struct ResolvedSource {
 }
 
 /// What is absent from a source only because it could not be read.
-fn unread_parts(section: &ConfigSection<'_>, preset: Option<&str>) -> UnreadParts {
+fn unread_parts(section: &ConfigSection<'_>, preset: Option<&str>) -> SourcePartsInError {
     let preset = preset.is_none() && (section.has("preset") || section.misspells("preset"));
     let fields = section.misspells("fields") || section.node("fields").is_some_and(|node| node.table().is_none());
-    UnreadParts { preset, fields: preset || fields, delivery: preset || section.misspells("delivery"), subject: false }
+    SourcePartsInError {
+        preset,
+        fields: preset || fields,
+        delivery: preset || section.misspells("delivery"),
+        subject: false,
+    }
 }
 
 impl ConfigResolver<'_> {
@@ -156,7 +161,7 @@ impl ConfigResolver<'_> {
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
-        let names = FieldScope {
+        let names = SourceFieldScope {
             source: name,
             fields: &fields,
             scheme: scheme.as_ref(),
@@ -372,7 +377,7 @@ pub(crate) struct SourceView {
     kind: Option<Value>,
     /// What the kind of event in X-GitHub-Event is used for, where it is compared with the shape of the body.
     #[schema(required)]
-    kind_use: Option<KindUseWord>,
+    kind_use: Option<EventKindUseView>,
     #[schema(required, value_type = Option<Object>)]
     delivery: Option<Value>,
     fields: Vec<FieldView>,
@@ -381,7 +386,7 @@ pub(crate) struct SourceView {
     #[schema(required)]
     when: Option<String>,
     once: OnceView,
-    respond: RespondWord,
+    respond: ResponseModeView,
     #[schema(required)]
     respond_within: Option<String>,
     mark_duplicates: bool,
@@ -390,10 +395,10 @@ pub(crate) struct SourceView {
     routes: Vec<RouteView>,
 }
 
-/// What the kind of an event is used for.
+/// The JSON form of what the kind of an event is used for.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum KindUseWord {
+enum EventKindUseView {
     Decides,
     PassedOn,
 }
@@ -401,7 +406,7 @@ enum KindUseWord {
 /// When a source responds.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum RespondWord {
+enum ResponseModeView {
     Accepted,
     Done,
 }
@@ -410,8 +415,8 @@ enum RespondWord {
 pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
     let notes = config.notes.get(&source.name);
     let (respond, respond_within) = match source.respond {
-        ResponseMode::Accepted => (RespondWord::Accepted, None),
-        ResponseMode::WhenDone { within } => (RespondWord::Done, Some(duration_text(within))),
+        ResponseMode::Accepted => (ResponseModeView::Accepted, None),
+        ResponseMode::WhenDone { within } => (ResponseModeView::Done, Some(duration_text(within))),
     };
     SourceView {
         name: source.name.to_string(),
@@ -421,8 +426,8 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         signed_by: source.verify.words(),
         kind: source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
         kind_use: source.fields.kind_use().map(|used| match used {
-            EventKindUse::Decides => KindUseWord::Decides,
-            EventKindUse::PassedOn => KindUseWord::PassedOn,
+            EventKindUse::Decides => EventKindUseView::Decides,
+            EventKindUse::PassedOn => EventKindUseView::PassedOn,
         }),
         delivery: source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
         fields: fields::view(source),

@@ -34,7 +34,7 @@ enum CircuitState {
     },
 }
 
-/// Whether an attempt may begin.
+/// The circuit breaker's answer to an attempt that wants to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CircuitAdmission {
     /// It may, and so may others.

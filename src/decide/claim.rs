@@ -169,7 +169,7 @@ impl std::fmt::Debug for Payload {
 
 /// The result of a claim.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Claim {
+pub enum ClaimResult {
     /// Committed as new. The event as it is now: after a lost response it may have moved on.
     New {
         /// As written: in a group it may have been parked.
@@ -184,7 +184,7 @@ pub enum Claim {
         /// Which identity matched.
         same: MatchedBy,
         /// Whether that event is the one that matched, and whether it is still its subject's current one.
-        relation: MatchRelation,
+        target: DuplicateTarget,
         /// The store's clock.
         now: Timestamp,
     },
@@ -202,9 +202,9 @@ pub enum Claim {
     Undecided,
 }
 
-/// How the event that a duplicate is answered with is related to the event that matched.
+/// The event that a duplicate is answered with: the one that matched, or its successor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MatchRelation {
+pub enum DuplicateTarget {
     /// It is the one that matched.
     Direct,
     /// It is the one that matched. It has ended, and another event is its subject's current one.
@@ -239,19 +239,19 @@ pub fn repeat_effect(
     event: &Event,
     arriving: &NewEvent,
     same: &MatchedBy,
-    stands: MatchRelation,
+    stands: DuplicateTarget,
     route: &Route,
     respond: ResponseMode,
     now: Timestamp,
 ) -> RepeatEffect {
-    let (Some(since), false) = (event.idle_since(), stands == MatchRelation::ViaSuccessor) else {
+    let (Some(since), false) = (event.idle_since(), stands == DuplicateTarget::ViaSuccessor) else {
         return RepeatEffect::ReportOnly;
     };
     let (same_after, other_after) = match route.redelivery {
         RedeliveryPolicy::Ignore => return RepeatEffect::ReportOnly,
         RedeliveryPolicy::Again { published_after, .. } if event.was_published() => {
             let repeats =
-                *same == MatchedBy::Delivery && stands == MatchRelation::Direct && event.is_redelivered_by(arriving);
+                *same == MatchedBy::Delivery && stands == DuplicateTarget::Direct && event.is_redelivered_by(arriving);
             let due = event.may_publish_again() && now >= since + published_after;
             return if repeats && due { RepeatEffect::PublishesAgain } else { RepeatEffect::ReportOnly };
         }

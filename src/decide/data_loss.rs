@@ -118,7 +118,7 @@ pub struct UnmarkedWrite {
 
 /// A node's knowledge of its store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KnownStore {
+pub struct LastKnownStore {
     /// How far the store's history went.
     pub mark: StoreMark,
     /// The marks that processes of this machine left in it.
@@ -127,7 +127,7 @@ pub struct KnownStore {
     pub unmarked: Vec<UnmarkedWrite>,
 }
 
-impl KnownStore {
+impl LastKnownStore {
     /// A store of which only the mark is known.
     pub fn at(mark: StoreMark) -> Self {
         Self { mark, writers: Vec::new(), unmarked: Vec::new() }
@@ -224,7 +224,7 @@ pub enum LossKind {
 }
 
 /// Compares a store with a node's knowledge of it, and returns the loss, if any.
-pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
+pub fn loss(known: &LastKnownStore, found: &ObservedStore) -> Option<StoreLoss> {
     let lost = |kind| Some(StoreLoss { kind, known: known.mark.clone(), found: found.mark.clone() });
     let Some(mark) = &found.mark else { return lost(LossKind::Gone) };
     if !known.mark.is_of(mark) {
@@ -303,8 +303,8 @@ impl fmt::Display for StoreLoss {
 mod tests {
     use super::*;
 
-    fn known(mark: &str) -> KnownStore {
-        KnownStore::at(mark.parse().expect("a mark"))
+    fn known(mark: &str) -> LastKnownStore {
+        LastKnownStore::at(mark.parse().expect("a mark"))
     }
 
     fn found(mark: &str) -> ObservedStore {
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_writer_whose_mark_went_back_has_lost_writes_whatever_others_wrote() {
         let mine = WriterMark { name: [1; 16], wrote: 5 };
-        let known = KnownStore { writers: vec![mine], ..known("a:5") };
+        let known = LastKnownStore { writers: vec![mine], ..known("a:5") };
         let check = |wrote, drops_writers, expected: bool| {
             let found = ObservedStore { writers: vec![wrote], drops_writers, ..found("a:100") };
             let lost = loss(&known, &found).is_some_and(|loss| loss.kind == LossKind::Overtaken);
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_mark_removed_with_its_table_is_reported_as_such_unless_writes_are_missing_too() {
-        let mine = |mark| KnownStore { writers: vec![WriterMark { name: [1; 16], wrote: 5 }], ..known(mark) };
+        let mine = |mark| LastKnownStore { writers: vec![WriterMark { name: [1; 16], wrote: 5 }], ..known(mark) };
         let check = |was, is, wrote, marks_since, missing, expected| {
             let found = ObservedStore { writers: vec![wrote], marks_since, missing, ..found(is) };
             assert_eq!(loss(&mine(was), &found).map(|loss| loss.kind), expected, "{was} {is} {wrote:?} {marks_since}");
@@ -392,15 +392,15 @@ mod tests {
     #[test]
     fn merged_knowledge_keeps_the_greater_of_both_sides() {
         let writer = |name, wrote| WriterMark { name: [name; 16], wrote };
-        let one = KnownStore { writers: vec![writer(1, 3), writer(2, 2)], ..known("a:5") };
-        let other = KnownStore { writers: vec![writer(2, 7)], ..known("a:4") };
+        let one = LastKnownStore { writers: vec![writer(1, 3), writer(2, 2)], ..known("a:5") };
+        let other = LastKnownStore { writers: vec![writer(2, 7)], ..known("a:4") };
         for both in [one.merged(&other), other.merged(&one)] {
             let both = both.expect("one store");
-            assert_eq!(both, KnownStore { writers: vec![writer(2, 7), writer(1, 3)], ..known("a:5") });
+            assert_eq!(both, LastKnownStore { writers: vec![writer(2, 7), writer(1, 3)], ..known("a:5") });
         }
         assert_eq!(one.merged(&known("b:1")), None);
         let write = |by| UnmarkedWrite { event: EventId([by; 16]), revision: Revision::FIRST, by: [by; 16] };
-        let was = KnownStore { unmarked: vec![write(1), write(2)], ..known("a:5") };
+        let was = LastKnownStore { unmarked: vec![write(1), write(2)], ..known("a:5") };
         assert_eq!(
             was.merged(&other).expect("one store").unmarked,
             [write(1)],

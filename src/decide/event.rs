@@ -5,8 +5,8 @@ pub use super::event_step::{EventStep, InvalidStepError};
 pub use super::outcome::{Outcome, Receipt};
 
 use super::action_kind::ActionKind;
-use super::field::Fields;
-use super::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
+use super::field::StoredFields;
+use super::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
 use super::republish::RepublishState;
 use super::time::Timestamp;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Event {
     /// The sender's id of the delivery that created it.
     pub delivery_id: Option<Arc<str>>,
     /// The declared fields that were present.
-    pub fields: Fields,
+    pub fields: StoredFields,
     /// When it was claimed.
     pub received_at: Timestamp,
     /// Its state.
@@ -43,7 +43,7 @@ pub struct Event {
     /// Its position in its group's queue, as far as its first attempt is concerned.
     pub queue_state: QueueState,
     /// Which side tries it again when it fails.
-    pub retrier: Retrier,
+    pub retrier: RetryOwner,
     /// The group whose events must not overlap.
     pub group: Option<Key>,
     /// Its place in that group's queue.
@@ -58,7 +58,7 @@ pub struct Event {
     pub digest: Digest,
 }
 
-/// The blocks of a command that have succeeded, as bits.
+/// The blocks of a `run` action that have succeeded, as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SucceededBlocks(pub u64);
 
@@ -99,7 +99,7 @@ pub enum EventState {
         /// Until when, by the store's clock.
         until: Timestamp,
         /// Which node.
-        by: Node,
+        by: NodeId,
         /// The kind of action that the attempt was started as; `None` if an older version wrote the row.
         action: Option<ActionKind>,
     },
@@ -119,7 +119,7 @@ pub enum EventState {
     },
 }
 
-/// In which way an event was done.
+/// The reason why an event is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DoneReason {
@@ -134,7 +134,7 @@ pub enum DoneReason {
     },
 }
 
-/// Why an event is dead.
+/// The reason why an event is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeathCause {
@@ -161,9 +161,9 @@ pub enum QueueState {
     Requeued,
 }
 
-/// The side that tries an event again when it fails.
+/// The side that must retry an event that failed: its sender or a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Retrier {
+pub enum RetryOwner {
     /// The sender, which waits for the end (`respond = "done"`) and has not got a 202.
     Sender,
     /// A node: the sender got a 202 and does not send it again.
@@ -276,11 +276,12 @@ impl Event {
     /// Whether the only write between this event and `current` was the one for the sender's 202. Then the node that
     /// runs it continues: no other node has it.
     pub fn was_only_accepted(&self, current: &Self) -> bool {
-        (self.retrier, current.retrier) == (Retrier::Sender, Retrier::Node) && current.revision == self.revision.next()
+        (self.retrier, current.retrier) == (RetryOwner::Sender, RetryOwner::Node)
+            && current.revision == self.revision.next()
     }
 
     /// Whether this node is running it.
-    pub fn is_running_on(&self, node: &Node) -> bool {
+    pub fn is_running_on(&self, node: &NodeId) -> bool {
         matches!(&self.state, EventState::Running { by, .. } if by == node)
     }
 

@@ -21,8 +21,8 @@
 //! subject's current one, and whether its group's slot is free, is found out by the ledger, in the write itself.
 
 use super::action_kind::ActionKind;
-use super::event::{DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
-use super::id::{EventId, Node, QueueTurn};
+use super::event::{DeathCause, DoneReason, Event, EventState, QueueState, RetryOwner, SubjectChange, SucceededBlocks};
+use super::id::{EventId, NodeId, QueueTurn};
 use super::limits;
 use super::outcome::Outcome;
 use super::retry::{self, Jitter};
@@ -38,7 +38,7 @@ pub enum EventStep {
         /// How long it may act before it must renew.
         lasts: Duration,
         /// Which node.
-        by: Node,
+        by: NodeId,
         /// As what kind of action.
         action: ActionKind,
     },
@@ -174,9 +174,9 @@ impl Event {
                 self.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Accept, EventState::Waiting { .. } | EventState::Running { .. })
-                if self.retrier == Retrier::Sender =>
+                if self.retrier == RetryOwner::Sender =>
             {
-                self.retrier = Retrier::Node;
+                self.retrier = RetryOwner::Node;
             }
             (EventStep::PublishAgain, EventState::Done { at, .. } | EventState::Dead { at, .. })
                 if self.may_publish_again() =>
@@ -196,7 +196,7 @@ impl Event {
                 self.state = EventState::Dead { cause: DeathCause::Cancelled, at: now };
             }
             (EventStep::CancelRemote, EventState::Running { until, action, .. }) => {
-                self.state = EventState::Running { until, by: Node::unowned(), action };
+                self.state = EventState::Running { until, by: NodeId::unowned(), action };
             }
             (
                 EventStep::Damage,
@@ -278,7 +278,7 @@ impl Event {
 
     /// Starts a new event in the write that claims it, which saves a second write. An event with nothing to do stays
     /// recorded.
-    pub fn start_at_claim(&mut self, lasts: Duration, by: Node, action: ActionKind) {
+    pub fn start_at_claim(&mut self, lasts: Duration, by: NodeId, action: ActionKind) {
         let now = self.received_at;
         self.apply(EventStep::Start { lasts, by, action }, &Route::default(), now).ok();
     }

@@ -85,9 +85,9 @@ pub struct ExpiryStatus {
     pub waiting: Option<PendingClockJump>,
 }
 
-/// An offset of the clock, and since when it has it.
+/// The offset of the wall clock from the uptime, and the reading at which it was first seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct ClockSetting {
+struct ClockOffset {
     offset: i64,
     since: ClockReading,
 }
@@ -100,7 +100,7 @@ pub struct ExpiryClock {
     /// The offset in force: at most an hour ahead of the trusted one.
     counts: i64,
     /// The clock's present offset, while it is ahead of the trusted one.
-    standing: Option<ClockSetting>,
+    standing: Option<ClockOffset>,
     last: ClockReading,
 }
 
@@ -122,8 +122,8 @@ impl ExpiryClock {
             return;
         }
         let stays =
-            |standing: &ClockSetting| offset.abs_diff(standing.offset) <= micros(limits::CLOCK_STANDS).unsigned_abs();
-        let standing = self.standing.filter(stays).unwrap_or(ClockSetting { offset, since: reading });
+            |standing: &ClockOffset| offset.abs_diff(standing.offset) <= micros(limits::CLOCK_STANDS).unsigned_abs();
+        let standing = self.standing.filter(stays).unwrap_or(ClockOffset { offset, since: reading });
         if reading.uptime.saturating_sub(standing.since.uptime) >= limits::CLOCK_JUMP_STANDS_FOR {
             self.trust_offset(offset);
             return;

@@ -40,11 +40,11 @@ impl serde::Serialize for EventId {
     }
 }
 
-/// A running process. Its name is new at each start, so that no node takes an old lease for its own.
+/// The id of a running process. It is new at each start, so that no node takes an old lease for its own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node(pub Arc<str>);
+pub struct NodeId(pub Arc<str>);
 
-impl Node {
+impl NodeId {
     /// No node: the owner of the lease of an event that was cancelled remotely, which is left to expire.
     pub fn unowned() -> Self {
         Self("nobody".into())
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

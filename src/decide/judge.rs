@@ -6,7 +6,7 @@ use super::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, New
 use super::delivery::Delivery;
 use super::delivery::DeliveryRejection;
 use super::envelope;
-use super::event::{DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
+use super::event::{DoneReason, Event, EventState, QueueState, RetryOwner, SubjectChange, SucceededBlocks};
 use super::field::{ExtractedField, ExtractedFields, FieldIndex, FieldLocation, FieldValue};
 use super::filter::Filter;
 use super::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
@@ -192,8 +192,8 @@ impl EventBuilder<'_> {
             blocks: SucceededBlocks::default(),
             queue_state: QueueState::Queued,
             retrier: match self.source.respond {
-                ResponseMode::Accepted => Retrier::Node,
-                ResponseMode::WhenDone { .. } => Retrier::Sender,
+                ResponseMode::Accepted => RetryOwner::Node,
+                ResponseMode::WhenDone { .. } => RetryOwner::Sender,
             },
             group: self.group(part)?,
             turn: QueueTurn::default(),

@@ -19,7 +19,7 @@ pub mod data_loss;
 mod decimal;
 pub mod delivery;
 pub mod envelope;
-pub mod error_reason;
+pub mod error_message;
 pub mod event;
 pub mod event_step;
 pub mod expiry_clock;

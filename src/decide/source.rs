@@ -1,6 +1,6 @@
 //! A source and its routes, as resolved from the config: the data that `judge` and `Event::after` use.
 
-use super::event::{DeathCause, Retrier};
+use super::event::{DeathCause, RetryOwner};
 use super::field::{FieldIndex, FieldLocation, FieldSet};
 use super::filter::Filter;
 use super::limits;
@@ -353,15 +353,15 @@ pub enum TimeoutAccounting {
 
 impl Route {
     /// How many attempts may fail or time out.
-    pub fn attempts(&self, retrier: Retrier) -> u32 {
+    pub fn attempts(&self, retrier: RetryOwner) -> u32 {
         match retrier {
-            Retrier::Sender => self.retry.attempts,
-            Retrier::Node => self.attempts_once_accepted.unwrap_or(self.retry.attempts),
+            RetryOwner::Sender => self.retry.attempts,
+            RetryOwner::Node => self.attempts_once_accepted.unwrap_or(self.retry.attempts),
         }
     }
 
     /// How many attempts of one life may have an unknown outcome. The last of them ends the life.
-    pub fn doubts_max(&self, retrier: Retrier) -> u32 {
+    pub fn doubts_max(&self, retrier: RetryOwner) -> u32 {
         match self.in_doubt {
             InDoubtPolicy::Hold => 1,
             InDoubtPolicy::Retry | InDoubtPolicy::Never => self.attempts(retrier).max(limits::DOUBTS_MIN),

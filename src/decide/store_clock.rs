@@ -39,13 +39,13 @@ pub struct AgreedClock {
     /// A time that the store's clock has reached.
     pub reached: Timestamp,
     /// Leases from before it last jumped forward.
-    pub held: Option<HeldLeases>,
+    pub held: Option<LeaseExtension>,
 }
 
-/// Leases that were written before the clock jumped forward, which end later by the length of the jump: their nodes may
-/// not have renewed them yet.
+/// The extension of leases that were written before the clock jumped forward: they end later by the length of the jump,
+/// since their nodes may not have renewed them yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeldLeases {
+pub struct LeaseExtension {
     /// A lease that ends later than this was written after the jump.
     pub last: Timestamp,
     /// How much later they end.
@@ -54,7 +54,7 @@ pub struct HeldLeases {
     pub until: Timestamp,
 }
 
-impl HeldLeases {
+impl LeaseExtension {
     /// The leases held when the clock jumps from `from` to `to`. If the jump is small, leases from before and after it
     /// cannot be distinguished, and all of them end later. Leases that were held before are held for both jumps.
     fn new(from: Timestamp, to: Timestamp, before: Option<Self>) -> Self {
@@ -95,7 +95,7 @@ struct RunningClock {
     agreed: AgreedClock,
     /// How far the store's clock must be ahead of the server's, where that differs from the agreement.
     needs: Option<Duration>,
-    held: Option<HeldLeases>,
+    held: Option<LeaseExtension>,
 }
 
 impl NodeStoreClock {
@@ -157,7 +157,7 @@ impl RunningClock {
         let target = said.time + agreed.ahead;
         let shown = target.max(agreed.reached);
         let far = agreed.reached > Timestamp::default() && target.since(agreed.reached) > limits::CLOCK_JUMP;
-        let held = far.then(|| HeldLeases::new(agreed.reached, target, agreed.held));
+        let held = far.then(|| LeaseExtension::new(agreed.reached, target, agreed.held));
         let offset = shown.0.saturating_sub(micros(said.answered));
         Self { offset, shown, answered: Duration::ZERO, agreed, needs: None, held }
     }
@@ -207,7 +207,7 @@ impl RunningClock {
     fn go_forward(&mut self, to: Timestamp, uptime: Duration) {
         let from = self.at(uptime);
         if to.since(from) > limits::CLOCK_STEP {
-            self.held = Some(HeldLeases::new(from, to, self.held));
+            self.held = Some(LeaseExtension::new(from, to, self.held));
         }
         self.offset = to.0.saturating_sub(micros(uptime));
     }

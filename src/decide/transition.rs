@@ -19,7 +19,7 @@ pub struct Transition {
     /// Written instead when the event is no longer its subject's current one.
     pub if_superseded: Option<Event>,
     /// What the write does to the event's position in its queue and register.
-    pub place: QueueUpdate,
+    pub place: QueuePositionUpdate,
     /// The record of the attempt that this step ends.
     pub attempt: Option<AttemptRecord>,
     /// What happens to the stored response.
@@ -27,21 +27,21 @@ pub struct Transition {
     /// The body of the delivery that re-armed it, or had it published again.
     pub payload: Option<Payload>,
     /// What happens to headers that were kept only to be passed on, if this write ends the event.
-    pub passed: TransientHeaders,
+    pub passed: TransientHeadersUpdate,
 }
 
 /// What a write that ends an event does to the headers that were kept only to be passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TransientHeaders {
+pub enum TransientHeadersUpdate {
     /// They are removed.
     Drop,
     /// There are none: the writer has seen the payload, and the store need not look.
     None,
 }
 
-/// What a write does to an event's position in its group's queue and in its register.
+/// The change of an event's position in its group's queue and in its register, as part of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum QueueUpdate {
+pub enum QueuePositionUpdate {
     /// Nothing.
     Unchanged,
     /// It moves to the end of its group's queue.
@@ -87,10 +87,10 @@ impl Event {
     /// This step, ready to be written.
     pub fn transition(&self, step: EventStep, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
         let place = match step {
-            EventStep::Rearm | EventStep::Resume => QueueUpdate::MoveToEnd,
-            EventStep::Replay => QueueUpdate::BecomeCurrent,
-            EventStep::PublishAgain => QueueUpdate::RequireCurrent,
-            _ => QueueUpdate::Unchanged,
+            EventStep::Rearm | EventStep::Resume => QueuePositionUpdate::MoveToEnd,
+            EventStep::Replay => QueuePositionUpdate::BecomeCurrent,
+            EventStep::PublishAgain => QueuePositionUpdate::RequireCurrent,
+            _ => QueuePositionUpdate::Unchanged,
         };
         let asks = match &step {
             EventStep::Start { .. } | EventStep::Unsuspend => !self.owed_first_attempt(),
@@ -122,7 +122,7 @@ impl Event {
             attempt,
             receipt,
             payload: None,
-            passed: TransientHeaders::Drop,
+            passed: TransientHeadersUpdate::Drop,
         })
     }
 

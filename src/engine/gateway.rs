@@ -3,9 +3,9 @@
 use super::dispatcher::{Dispatcher, Lane};
 use super::received::{DeliveryObserver, Received, ReceivedEvent};
 use crate::action::boottime;
-use crate::decide::claim::{self, Claim, MatchedBy, NewEvent, RepeatEffect};
+use crate::decide::claim::{self, ClaimResult, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::delivery::{Delivery, HeaderRef};
-use crate::decide::event::{Event, EventStep, Receipt, Retrier};
+use crate::decide::event::{Event, EventStep, Receipt, RetryOwner};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
@@ -176,15 +176,15 @@ impl Gateway {
                 None => self.claim(lane, &mut new).await,
             };
             match claim {
-                Ok(Claim::New { event, .. }) => {
+                Ok(ClaimResult::New { event, .. }) => {
                     drop(new);
                     return self.answer_new(source, &event).await;
                 }
-                Ok(Claim::Stale { of }) => {
+                Ok(ClaimResult::Stale { of }) => {
                     self.observer.stale(source, &new, of);
                     return ReceivedEvent::new(DeliveryVerdict::Stale, Some(of), response::stale(of));
                 }
-                Ok(Claim::Duplicate { event, same, relation: stands, now }) => {
+                Ok(ClaimResult::Duplicate { event, same, target: stands, now }) => {
                     if first_look {
                         self.note_duplicate(source, &event, &same, &new, now).await;
                     }
@@ -216,12 +216,12 @@ impl Gateway {
                         }
                     }
                 }
-                Ok(Claim::Imported { same }) => {
+                Ok(ClaimResult::Imported { same }) => {
                     self.observer.imported(source, &new, &same);
                     return ReceivedEvent::new(DeliveryVerdict::Duplicate, None, response::imported())
                         .matched_by(&same);
                 }
-                Ok(Claim::Undecided) => {}
+                Ok(ClaimResult::Undecided) => {}
                 Err(error) => return self.failed(source, &error),
             }
         }
@@ -229,21 +229,21 @@ impl Gateway {
     }
 
     /// The duplicate that a claim would find, if the claim is unnecessary, and the stored response if that is needed.
-    async fn find_duplicate(&self, source: &Source, new: &NewEvent) -> (Option<Claim>, Option<Receipt>) {
+    async fn find_duplicate(&self, source: &Source, new: &NewEvent) -> (Option<ClaimResult>, Option<Receipt>) {
         let needs = match source.respond {
             ResponseMode::Accepted => DuplicateLookup::Standing,
             ResponseMode::WhenDone { .. } => DuplicateLookup::Receipt,
         };
         match self.store.find_duplicate(new, needs).await {
-            Ok(Some(KnownDuplicate { event, same, stands, receipt, now })) => {
-                (Some(Claim::Duplicate { event, same, relation: stands, now }), receipt)
+            Ok(Some(KnownDuplicate { event, same, target: stands, receipt, now })) => {
+                (Some(ClaimResult::Duplicate { event, same, target: stands, now }), receipt)
             }
             Ok(None) | Err(_) => (None, None), // the claim will find out
         }
     }
 
     /// Claims an event: as running on this node, if there is a free permit and the event may act again after a crash.
-    async fn claim(&self, lane: &Lane, new: &mut Arc<NewEvent>) -> Result<Claim, StoreError> {
+    async fn claim(&self, lane: &Lane, new: &mut Arc<NewEvent>) -> Result<ClaimResult, StoreError> {
         let at_once = lane.route.fanout != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
         // An event without an action is recorded, and needs no permit.
@@ -328,7 +328,7 @@ impl Gateway {
     /// Records that a node retries this event from now on, because a sender that gets a 202 does not. `false`: another
     /// node has written the event meanwhile, and it may have ended.
     async fn accept(&self, event: &Event) -> Result<bool, StoreError> {
-        if event.retrier == Retrier::Node {
+        if event.retrier == RetryOwner::Node {
             return Ok(true);
         }
         let Ok(change) = event.transition(EventStep::Accept, &Route::default(), self.store.now()) else {
@@ -345,7 +345,7 @@ impl Gateway {
         &self,
         source: &Source,
         event: &Event,
-        (same, stands, now): (&MatchedBy, claim::MatchRelation, Timestamp),
+        (same, stands, now): (&MatchedBy, claim::DuplicateTarget, Timestamp),
         kept: Option<Receipt>,
     ) -> ReceivedEvent {
         let response = match source.respond {
@@ -360,7 +360,7 @@ impl Gateway {
                     None => self.wait(event, within).await,
                 };
                 match waited {
-                    Ok((event, _)) if stands == claim::MatchRelation::ViaSuccessor && event.is_dead() => {
+                    Ok((event, _)) if stands == claim::DuplicateTarget::ViaSuccessor && event.is_dead() => {
                         response::superseded(&event, same)
                     }
                     Ok((event, receipt)) => {

@@ -2,25 +2,25 @@
 //! without secrets if need be. Accepts and writes nothing. Used by `hookonce explain` and the admin API.
 
 pub(crate) mod assumptions;
+pub(crate) mod delivery_trace;
 pub(crate) mod prediction;
 pub(crate) mod report_json;
 pub(crate) mod report_text;
 pub(crate) mod saved_delivery;
-pub(crate) mod walk_trace;
 
 use crate::config::ExternalValue;
 use crate::decide::source::Source;
 use crate::decide::suggest::nearest;
 use crate::store::{StoreError, StoredValue};
+use delivery_trace::DeliveryTrace;
 use prediction::{DeliveryPrediction, ExplainHistory};
 use saved_delivery::SavedDelivery;
 use std::sync::Arc;
-use walk_trace::WalkTrace;
 
 /// The result; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(crate) enum ExplainAnswer {
+pub(crate) enum ExplainExit {
     /// It would act.
     Acts = 0,
     /// It would not.
@@ -35,7 +35,7 @@ pub(crate) struct ExplainError {
     /// A sentence.
     pub why: String,
     /// The exit code.
-    pub answer: ExplainAnswer,
+    pub answer: ExplainExit,
     /// What is missing.
     pub lack: ExplainErrorKind,
 }
@@ -59,7 +59,7 @@ pub(crate) enum ExplainErrorKind {
 
 impl ExplainError {
     fn of(lack: ExplainErrorKind, why: String) -> Self {
-        Self { why, answer: ExplainAnswer::Unknown, lack }
+        Self { why, answer: ExplainExit::Unknown, lack }
     }
 }
 
@@ -82,9 +82,9 @@ pub(crate) async fn walk(
     named: Option<&str>,
     delivery: &SavedDelivery,
     known: &ExplainHistory,
-) -> Result<(WalkTrace, DeliveryPrediction), ExplainError> {
+) -> Result<(DeliveryTrace, DeliveryPrediction), ExplainError> {
     let (source, chosen) = choose_source(sources, named, delivery)?;
-    let told = WalkTrace::walk(&source, chosen, delivery, elsewhere, known.now());
+    let told = DeliveryTrace::walk(&source, chosen, delivery, elsewhere, known.now());
     let would = prediction::predict(&told, known).await?;
     Ok((told, would))
 }
@@ -156,7 +156,7 @@ pub(crate) fn choose_source(
             Some(source) => Ok((source.clone(), format!("listens on {path}"))),
             None => Err(ExplainError {
                 why: format!("no source listens on {path}, so a node responds with 404. Sources: {}", all.join(", ")),
-                answer: ExplainAnswer::ActsNot,
+                answer: ExplainExit::ActsNot,
                 lack: ExplainErrorKind::Input,
             }),
         };

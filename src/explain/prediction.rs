@@ -1,8 +1,8 @@
 //! Predicts what a node would do with a delivery, given what the store knows.
 
-use super::ExplainAnswer;
-use super::walk_trace::WalkTrace;
-use crate::decide::claim::{self, Claim, MatchRelation, MatchedBy, NewEvent, RepeatEffect};
+use super::ExplainExit;
+use super::delivery_trace::DeliveryTrace;
+use crate::decide::claim::{self, ClaimResult, DuplicateTarget, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::event::{DoneReason, Event, EventState};
 use crate::decide::id::EventId;
 use crate::decide::judge::Verdict;
@@ -58,7 +58,7 @@ pub(crate) enum PredictedClaim {
     /// New: it is only recorded.
     Recorded,
     /// A duplicate of this event, by this identity, directly or via its successor.
-    Duplicate(Box<Event>, MatchedBy, MatchRelation, RepeatEffect),
+    Duplicate(Box<Event>, MatchedBy, DuplicateTarget, RepeatEffect),
     /// A duplicate of an imported event.
     Imported(MatchedBy),
     /// Stale: this event changed its subject later.
@@ -68,7 +68,7 @@ pub(crate) enum PredictedClaim {
 }
 
 /// Predicts the result of a delivery.
-pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
+pub(crate) async fn predict(told: &DeliveryTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
     if let Some((status, why)) = told.refused() {
         return Ok(DeliveryPrediction::BeRefused(status, why));
     }
@@ -83,24 +83,24 @@ pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<
             Ok(DeliveryPrediction::Events(events.iter().map(|_| new()).collect(), Err(why.clone())))
         }
         ExplainHistory::Store(store, path) => {
-            let came = |(claim, arriving): (Claim, &NewEvent)| match claim {
-                Claim::New { event, .. } if event.state == (EventState::Waiting { due: None }) => {
+            let came = |(claim, arriving): (ClaimResult, &NewEvent)| match claim {
+                ClaimResult::New { event, .. } if event.state == (EventState::Waiting { due: None }) => {
                     PredictedClaim::Parked
                 }
-                Claim::New { .. } => new(),
-                Claim::Duplicate { event, same, relation: stands, now } => {
+                ClaimResult::New { .. } => new(),
+                ClaimResult::Duplicate { event, same, target: stands, now } => {
                     // The event's own route decides, as in the gateway.
                     let own = told.source.routes.iter().find(|own| own.name == event.route).unwrap_or(route);
                     let repeat = claim::repeat_effect(&event, arriving, &same, stands, own, told.source.respond, now);
                     PredictedClaim::Duplicate(event, same, stands, repeat)
                 }
-                Claim::Imported { same } => PredictedClaim::Imported(same),
-                Claim::Stale { of } => PredictedClaim::Stale(of),
-                Claim::Undecided => PredictedClaim::Undecided,
+                ClaimResult::Imported { same } => PredictedClaim::Imported(same),
+                ClaimResult::Stale { of } => PredictedClaim::Stale(of),
+                ClaimResult::Undecided => PredictedClaim::Undecided,
             };
             let claims = store.preview_claim(events.clone()).await?;
-            let reused = |(claim, new): (&Claim, &NewEvent)| match claim {
-                Claim::Duplicate { event, .. } => claim::is_key_reuse(&told.source, event, new),
+            let reused = |(claim, new): (&ClaimResult, &NewEvent)| match claim {
+                ClaimResult::Duplicate { event, .. } => claim::is_key_reuse(&told.source, event, new),
                 _ => false,
             };
             if claims.iter().zip(events).any(reused) {
@@ -112,8 +112,8 @@ pub(crate) async fn predict(told: &WalkTrace, known: &ExplainHistory) -> Result<
 }
 
 /// Whether an action would run.
-pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
-    let DeliveryPrediction::Events(all, _) = predicted else { return ExplainAnswer::ActsNot };
+pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainExit {
+    let DeliveryPrediction::Events(all, _) = predicted else { return ExplainExit::ActsNot };
     let one = |came: &PredictedClaim| match came {
         PredictedClaim::New
         | PredictedClaim::Parked
@@ -122,14 +122,14 @@ pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainAnswer {
             _,
             _,
             RepeatEffect::Rearms | RepeatEffect::Resumes | RepeatEffect::PublishesAgain,
-        ) => ExplainAnswer::Acts,
+        ) => ExplainExit::Acts,
         PredictedClaim::Recorded
         | PredictedClaim::Duplicate(..)
         | PredictedClaim::Imported(_)
-        | PredictedClaim::Stale(_) => ExplainAnswer::ActsNot,
-        PredictedClaim::Undecided => ExplainAnswer::Unknown,
+        | PredictedClaim::Stale(_) => ExplainExit::ActsNot,
+        PredictedClaim::Undecided => ExplainExit::Unknown,
     };
-    all.iter().map(one).min().unwrap_or(ExplainAnswer::ActsNot)
+    all.iter().map(one).min().unwrap_or(ExplainExit::ActsNot)
 }
 
 /// The state of an event in words.

@@ -1,9 +1,9 @@
 //! The report of `explain` as JSON.
 
+use super::delivery_trace::{DeliveryTrace, FilterResult, SignatureCheck};
 use super::prediction::{DeliveryPrediction, PredictedClaim, answer};
-use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
-use super::{ExplainAnswer, prediction};
-use crate::decide::claim::{MatchRelation, MatchedBy, NewEvent, RepeatEffect};
+use super::{ExplainExit, prediction};
+use crate::decide::claim::{DuplicateTarget, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::field::{ExtractedField, Field, FieldValue};
 use crate::decide::judge::Verdict;
 use serde::Serialize;
@@ -52,7 +52,7 @@ struct ChosenSource {
 #[derive(Serialize, ToSchema)]
 struct SignatureReport {
     by: String,
-    is: SignatureWord,
+    is: SignatureView,
     #[schema(required)]
     why: Option<String>,
 }
@@ -60,7 +60,7 @@ struct SignatureReport {
 /// Whether a signature is right.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum SignatureWord {
+enum SignatureView {
     None,
     Unchecked,
     Right,
@@ -69,7 +69,7 @@ enum SignatureWord {
 }
 
 /// The report about one delivery.
-pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> ExplainedDelivery {
+pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction) -> ExplainedDelivery {
     let events = match &told.verdict {
         Verdict::Events(events) => events.as_slice(),
         Verdict::Refused(_) | Verdict::Ignored(_) => &[],
@@ -92,20 +92,20 @@ pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Explain
         events: events.iter().map(|new| event(told, new)).collect(),
         would: ends(would),
         acts: match answer(would) {
-            ExplainAnswer::Acts => Some(true),
-            ExplainAnswer::ActsNot => Some(false),
-            ExplainAnswer::Unknown => None,
+            ExplainExit::Acts => Some(true),
+            ExplainExit::ActsNot => Some(false),
+            ExplainExit::Unknown => None,
         },
     }
 }
 
-fn signature(told: &WalkTrace) -> SignatureReport {
+fn signature(told: &DeliveryTrace) -> SignatureReport {
     let (is, why) = match &told.signature {
-        SignatureCheck::None => (SignatureWord::None, None),
-        SignatureCheck::Unchecked(why) => (SignatureWord::Unchecked, Some(why.clone())),
-        SignatureCheck::Right => (SignatureWord::Right, None),
-        SignatureCheck::Old => (SignatureWord::Old, None),
-        SignatureCheck::Wrong => (SignatureWord::Wrong, None),
+        SignatureCheck::None => (SignatureView::None, None),
+        SignatureCheck::Unchecked(why) => (SignatureView::Unchecked, Some(why.clone())),
+        SignatureCheck::Right => (SignatureView::Right, None),
+        SignatureCheck::Old => (SignatureView::Old, None),
+        SignatureCheck::Wrong => (SignatureView::Wrong, None),
     };
     SignatureReport { by: told.source.verify.words(), is, why }
 }
@@ -134,7 +134,7 @@ fn asked(asked: &FilterResult) -> Value {
     all
 }
 
-fn event(told: &WalkTrace, new: &NewEvent) -> Value {
+fn event(told: &DeliveryTrace, new: &NewEvent) -> Value {
     let keys = new.keys.iter().flat_map(|key| {
         // A delivery id that is stored with the body's key has no key of its own.
         let id = key.id_digest.map(|_| json!({ "same": MatchedBy::Delivery.word(), "key": hex::encode(key.key.0) }));
@@ -184,7 +184,7 @@ fn came(came: &PredictedClaim) -> Value {
             },
             "of": event.id,
             "same": same.word(),
-            "instead": *stands == MatchRelation::ViaSuccessor,
+            "instead": *stands == DuplicateTarget::ViaSuccessor,
             "state": event.state.word(),
             "stands": prediction::state_text(event),
         }),

@@ -1,11 +1,11 @@
 //! The report of `explain` as text: one line per step, in order.
 
+use super::delivery_trace::{DeliveryTrace, FilterResult, SignatureCheck};
 use super::prediction::{DeliveryPrediction, PredictedClaim, state_text};
-use super::walk_trace::{FilterResult, SignatureCheck, WalkTrace};
 use crate::config::describe::{line, lines};
 use crate::config::once::change_text;
 use crate::config::route::{group_text, redelivery_text};
-use crate::decide::claim::{MatchRelation, NewEvent, RepeatEffect};
+use crate::decide::claim::{DuplicateTarget, NewEvent, RepeatEffect};
 use crate::decide::field::{ExtractedField, FieldValue};
 use crate::decide::filter::FilterTerm;
 use crate::decide::judge::Verdict;
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 const SHOWN_MAX: usize = 80;
 
 /// Prints what each step saw, and the prediction.
-pub(crate) fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
     line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
     lines(out, "", "note", &told.notes)?;
     line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
@@ -59,7 +59,7 @@ pub(crate) fn value(value: &FieldValue) -> String {
     }
 }
 
-fn fields(told: &WalkTrace) -> Vec<String> {
+fn fields(told: &DeliveryTrace) -> Vec<String> {
     let Some(slots) = &told.fields else { return Vec::new() };
     let wide = told.source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
     let one = |(field, slot): (&crate::decide::field::Field, &ExtractedField)| {
@@ -93,7 +93,7 @@ fn term_text(term: &FilterTerm) -> String {
 }
 
 /// The evaluated routes, and those that were not.
-fn routes(told: &WalkTrace) -> Vec<String> {
+fn routes(told: &DeliveryTrace) -> Vec<String> {
     let mut all = Vec::new();
     for asked in &told.routes {
         let mut told = filter(asked).into_iter();
@@ -110,7 +110,7 @@ fn routes(told: &WalkTrace) -> Vec<String> {
     all
 }
 
-fn event(told: &WalkTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> io::Result<()> {
+fn event(told: &DeliveryTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> io::Result<()> {
     let source = &told.source;
     if of > 1 {
         line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
@@ -132,7 +132,7 @@ fn event(told: &WalkTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> i
     Ok(())
 }
 
-fn ends(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
+fn ends(told: &DeliveryTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
     match would {
         DeliveryPrediction::BeRefused(status, why) => {
             line(out, "", "it would", &format!("be refused with {status}, {why}"))
@@ -151,7 +151,7 @@ fn ends(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> i
     }
 }
 
-fn claim_lines(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
+fn claim_lines(told: &DeliveryTrace, came: &PredictedClaim) -> Vec<String> {
     let route = told.routes.iter().find(|route| route.holds).map_or("", |route| &route.name);
     match came {
         PredictedClaim::New => vec![format!("be a new event, and act on route {route}")],
@@ -166,7 +166,7 @@ fn claim_lines(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
         PredictedClaim::Undecided => vec!["have to be claimed again: the store could not decide".into()],
         PredictedClaim::Duplicate(event, same, stands, repeat) => {
             let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
-            if *stands == MatchRelation::ViaSuccessor {
+            if *stands == DuplicateTarget::ViaSuccessor {
                 all.push("  which superseded the event that matched".into());
             }
             all.push(format!("  which is {}", state_text(event)));

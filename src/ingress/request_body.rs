@@ -160,19 +160,19 @@ impl BodyDeadline {
 /// The bodies that a node holds, and their memory budget.
 #[derive(Debug)]
 pub struct BodiesInFlight {
-    budget: Mutex<BodyMemoryBudget<Arc<PartialBody>>>,
+    budget: Mutex<BodyMemoryBudget<Arc<ArrivingBody>>>,
     since: Instant,
 }
 
 /// The bytes of a body that have arrived. When it is displaced, the bytes are freed at once, and then its reader is
 /// notified.
 #[derive(Debug, Default)]
-struct PartialBody {
+struct ArrivingBody {
     bytes: Mutex<Vec<u8>>,
     displaced: Notify,
 }
 
-impl PartialBody {
+impl ArrivingBody {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,7 +211,7 @@ impl BodiesInFlight {
         self.budget().could_take(bytes, self.since.elapsed())
     }
 
-    fn budget(&self) -> MutexGuard<'_, BodyMemoryBudget<Arc<PartialBody>>> {
+    fn budget(&self) -> MutexGuard<'_, BodyMemoryBudget<Arc<ArrivingBody>>> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -220,12 +220,12 @@ impl BodiesInFlight {
 struct BodyReservation {
     flight: Arc<BodiesInFlight>,
     id: BodyId,
-    arriving: Arc<PartialBody>,
+    arriving: Arc<ArrivingBody>,
 }
 
 impl BodyReservation {
     fn in_flight(flight: &Arc<BodiesInFlight>) -> Self {
-        let arriving = Arc::<PartialBody>::default();
+        let arriving = Arc::<ArrivingBody>::default();
         let id = flight.budget().begin(arriving.clone(), flight.since.elapsed());
         Self { flight: Arc::clone(flight), id, arriving }
     }

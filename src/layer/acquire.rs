@@ -12,9 +12,9 @@
 
 use super::leased_attempt::{EndedEvent, LeasedAttempt};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, MatchedBy, NewEvent};
+use crate::decide::claim::{ClaimResult, MatchedBy, NewEvent};
 use crate::decide::event::{Event, EventState, EventStep, Outcome, QueueState, Receipt};
-use crate::decide::id::{EventId, Node, Revision};
+use crate::decide::id::{EventId, NodeId, Revision};
 use crate::decide::limits;
 use crate::decide::retry::{Jitter, RetryPolicy};
 use crate::decide::source::{Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Retention, Route};
@@ -44,7 +44,7 @@ const TRIES_MIN: u32 = 16;
 /// A store and this process's engine on it.
 pub(super) struct OnceEngine {
     pub(super) store: Arc<dyn Store>,
-    pub(super) node: Node,
+    pub(super) node: NodeId,
     batch: OnceLock<Batcher>,
     /// The attempts of this process, by event and the revision they were started at: a new attempt may start before the
     /// previous one has been settled.
@@ -99,7 +99,7 @@ impl ScopeRules {
 impl OnceEngine {
     pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let id = uuid::Uuid::now_v7().simple().to_string();
-        let node = Node(format!("layer-{id}").into());
+        let node = NodeId(format!("layer-{id}").into());
         let (batch, running, scopes) = (OnceLock::new(), Mutex::default(), Mutex::default());
         Arc::new(Self { store, node, batch, running, ends: CompletionWaiters::default(), scopes })
     }
@@ -174,12 +174,12 @@ impl OnceEngine {
             }
         };
         match span.run(self.batch().claim(new.clone(), Box::new(then))).await? {
-            Claim::New { event, .. } => match taken.await {
+            ClaimResult::New { event, .. } => match taken.await {
                 Ok(held) => Ok(Ok(held)),
                 Err(_) => Ok(Err((*event, new.keys.first().map_or(MatchedBy::Body, |key| key.matched_by.clone())))),
             },
-            Claim::Duplicate { event, same, .. } => Ok(Err((*event, same))),
-            Claim::Imported { .. } | Claim::Stale { .. } | Claim::Undecided => {
+            ClaimResult::Duplicate { event, same, .. } => Ok(Err((*event, same))),
+            ClaimResult::Imported { .. } | ClaimResult::Stale { .. } | ClaimResult::Undecided => {
                 Err(StoreError::Down("the store could not decide".into()))
             }
         }

@@ -7,7 +7,7 @@ use crate::decide::id::{EventId, Revision};
 use crate::decide::retry::Jitter;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::{AttemptRecord, Transition};
-use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, CompletedBlocks, LeaseRenewer, LeasedWork};
+use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, LeaseRenewer, LeasedWorkResult, SharedSucceededBlocks};
 use crate::lease::{BootInstant, Lease, boottime, deadline};
 use crate::observe::log;
 use crate::observe::trace_span::TraceSpan;
@@ -26,7 +26,7 @@ pub(super) struct EndedEvent {
     pub(super) receipt: Option<Receipt>,
 }
 
-/// An attempt of this process.
+/// An attempt whose lease this process holds; dropped unfinished, it is written as failed.
 pub(super) struct LeasedAttempt(Option<LeasedAttemptState>);
 
 struct LeasedAttemptState {
@@ -65,12 +65,12 @@ impl LeasedAttempt {
         let LeasedAttemptState { engine, rules, event, lease, span, .. } = attempt;
         let span = span.insert(begin_span(event, engine));
         let (store, batch, node) = (&*engine.store, engine.batch(), &engine.node);
-        let blocks = CompletedBlocks::default();
+        let blocks = SharedSucceededBlocks::default();
         let renewer = LeaseRenewer { store, batch, node, route: &rules.route, lease, blocks: &blocks };
         match renewer.act(event, pin!(span.run(work)), AtLeaseEnd::Drop).await {
-            LeasedWork::Done(done) => Some(done),
-            LeasedWork::PastLease => None,
-            LeasedWork::Lost { .. } => {
+            LeasedWorkResult::Done(done) => Some(done),
+            LeasedWorkResult::PastLease => None,
+            LeasedWorkResult::Lost { .. } => {
                 renewal::log_lost(event);
                 None
             }

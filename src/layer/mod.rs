@@ -95,8 +95,8 @@ pub use run_once::{OnceError, RunOutcome, days, hours, minutes, seconds};
 pub use service::{OnceService, RequestAttempt};
 
 use crate::decide::claim::{IdentityKey, NewEvent, Payload};
-use crate::decide::event::{Event, EventState, QueueState, Retrier, SucceededBlocks};
-use crate::decide::field::Fields;
+use crate::decide::event::{Event, EventState, QueueState, RetryOwner, SucceededBlocks};
+use crate::decide::field::StoredFields;
 use crate::decide::id::{Digest, EventId, QueueTurn, Revision};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
@@ -359,7 +359,7 @@ impl ResolvedOnce {
         &self,
         keys: Vec<IdentityKey>,
         name: Option<Arc<str>>,
-        fields: Fields,
+        fields: StoredFields,
         body_digest: Digest,
         now: Timestamp,
     ) -> NewEvent {
@@ -378,7 +378,7 @@ impl ResolvedOnce {
             doubts: 0,
             blocks: SucceededBlocks::default(),
             queue_state: QueueState::Queued,
-            retrier: Retrier::Sender,
+            retrier: RetryOwner::Sender,
             group: None,
             turn: QueueTurn::default(),
             change: None,

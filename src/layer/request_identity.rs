@@ -5,7 +5,7 @@
 use crate::decide::claim::{IdentityKey, MatchedBy};
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, borrow_headers};
-use crate::decide::field::{ExtractedFields, Field, FieldIndex, FieldLocation, FieldSet, Fields};
+use crate::decide::field::{ExtractedFields, Field, FieldIndex, FieldLocation, FieldSet, StoredFields};
 use crate::decide::id::{Digest, Key};
 use crate::decide::identity::idempotency_key;
 use crate::decide::identity::key;
@@ -102,7 +102,7 @@ enum ResolvedPiece {
 #[derive(Debug)]
 pub(super) struct RequestKeys {
     pub(super) keys: Vec<IdentityKey>,
-    pub(super) fields: Fields,
+    pub(super) fields: StoredFields,
     pub(super) name: Option<Arc<str>>,
     pub(super) digest: Digest,
 }
@@ -189,7 +189,7 @@ impl RequestIdentities {
     }
 
     /// The fields to show to operators: those of `per` that hold no secret.
-    fn kept(&self, found: &ExtractedFields) -> Fields {
+    fn kept(&self, found: &ExtractedFields) -> StoredFields {
         let pieces = self.per.iter().flat_map(|made| &made.pieces);
         let mut kept: Vec<_> = pieces
             .filter_map(|piece| match piece {

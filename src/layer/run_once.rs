@@ -6,7 +6,7 @@ use super::leased_attempt::EndedEvent;
 use super::request_identity;
 use crate::decide::claim::{IdentityKey, MatchedBy};
 use crate::decide::event::{Outcome, Receipt};
-use crate::decide::field::Fields;
+use crate::decide::field::StoredFields;
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::store::StoreError;
@@ -148,7 +148,7 @@ impl Once {
         let same = MatchedBy::Fields("key".into());
         let keys = vec![IdentityKey::new(same, request_identity::named(&once.settings.scope, key))];
         let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
-        let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
+        let new = once.event(keys, name, StoredFields::default(), Digest::of(b""), now);
         let mut held = match once.engine.acquire(new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
             KeyAcquisition::Ours(held) => held,
             KeyAcquisition::Over(ended) => return kept(&ended).map(StoredRunOutcome::Before),

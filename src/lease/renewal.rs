@@ -1,8 +1,8 @@
 //! Runs work under a lease, which is renewed meanwhile. The attempts of the dispatcher and of the layer use this loop.
 
 use super::{Lease, boottime, deadline};
-use crate::decide::event::{Event, EventStep, Retrier, SucceededBlocks};
-use crate::decide::id::{EventId, Node};
+use crate::decide::event::{Event, EventStep, RetryOwner, SucceededBlocks};
+use crate::decide::id::{EventId, NodeId};
 use crate::decide::source::Route;
 use crate::decide::time::Duration;
 use crate::observe::log;
@@ -18,12 +18,12 @@ pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// The blocks of an attempt that have succeeded. Each is written with a renewal while the next one runs.
 #[derive(Debug, Default)]
-pub struct CompletedBlocks {
+pub struct SharedSucceededBlocks {
     blocks: AtomicU64,
     notify: Notify,
 }
 
-impl CompletedBlocks {
+impl SharedSucceededBlocks {
     /// Starts with the blocks of earlier attempts.
     pub fn new(blocks: SucceededBlocks) -> Self {
         Self { blocks: AtomicU64::new(blocks.0), notify: Notify::new() }
@@ -52,10 +52,10 @@ pub(crate) struct LeaseRenewer<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) batch: &'a Batcher,
     /// The node that holds the event.
-    pub(crate) node: &'a Node,
+    pub(crate) node: &'a NodeId,
     pub(crate) route: &'a Route,
     pub(crate) lease: &'a Lease,
-    pub(crate) blocks: &'a CompletedBlocks,
+    pub(crate) blocks: &'a SharedSucceededBlocks,
 }
 
 /// The result of a renewal.
@@ -76,7 +76,7 @@ pub(crate) enum AtLeaseEnd {
 }
 
 /// The result of work under a lease.
-pub(crate) enum LeasedWork<T> {
+pub(crate) enum LeasedWorkResult<T> {
     /// Its result.
     Done(T),
     /// It was still running after its lease, and is to be dropped.
@@ -93,12 +93,12 @@ impl LeaseRenewer<'_> {
         event: &mut Event,
         mut work: Pin<&mut F>,
         at_end: AtLeaseEnd,
-    ) -> LeasedWork<F::Output> {
+    ) -> LeasedWorkResult<F::Output> {
         loop {
             tokio::select! {
                 biased;
-                done = &mut work => return LeasedWork::Done(done),
-                () = self.past_lease(at_end) => return LeasedWork::PastLease,
+                done = &mut work => return LeasedWorkResult::Done(done),
+                () = self.past_lease(at_end) => return LeasedWorkResult::PastLease,
                 () = tokio::time::sleep(self.route.lease / 3), if self.lease.term().over().is_none() => {}
                 () = self.blocks.changed() => {}
             }
@@ -115,11 +115,11 @@ impl LeaseRenewer<'_> {
             drop(renewal);
             match renewed {
                 Some(LeaseRenewal::Renewed(renewed)) => *event = *renewed,
-                Some(LeaseRenewal::Lost) => return LeasedWork::Lost { ended: done.is_some() },
-                None => return done.map_or(LeasedWork::PastLease, LeasedWork::Done),
+                Some(LeaseRenewal::Lost) => return LeasedWorkResult::Lost { ended: done.is_some() },
+                None => return done.map_or(LeasedWorkResult::PastLease, LeasedWorkResult::Done),
             }
             if let Some(done) = done {
-                return LeasedWork::Done(done);
+                return LeasedWorkResult::Done(done);
             }
         }
     }
@@ -168,14 +168,14 @@ impl LeaseRenewer<'_> {
 
 /// The event as it is now, if the only write since then recorded its sender's 202: its attempt continues.
 pub(crate) async fn accepted(store: &dyn Store, event: &Event) -> Option<Event> {
-    if event.retrier == Retrier::Node {
+    if event.retrier == RetryOwner::Node {
         return None;
     }
     look_up(store, event.id).await.filter(|stands| event.was_only_accepted(stands))
 }
 
 /// The event as it is now, if the same attempt of this node still holds it.
-pub(crate) async fn current_if_ours(store: &dyn Store, node: &Node, event: &Event) -> Option<Event> {
+pub(crate) async fn current_if_ours(store: &dyn Store, node: &NodeId, event: &Event) -> Option<Event> {
     let holds = |now: &Event| now.is_running_on(node) && (now.life, now.attempt) == (event.life, event.attempt);
     look_up(store, event.id).await.filter(holds)
 }
@@ -202,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_success_is_reported_even_to_a_later_waiter() {
-        let done = CompletedBlocks::new(SucceededBlocks(0b1));
+        let done = SharedSucceededBlocks::new(SucceededBlocks(0b1));
         done.mark_done(63);
         done.changed().await;
         assert_eq!(done.blocks(), SucceededBlocks(1 << 63 | 1));

@@ -2,9 +2,9 @@
 //! and keeps the state file current while the node runs.
 
 use super::state_file;
-use super::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
+use super::state_file::{StateFile, StateFileContent, StateFileReadResult, UNREADABLE_HINT};
 use crate::config::Config;
-use crate::decide::data_loss::{KnownStore, ObservedStore, StoreLoss};
+use crate::decide::data_loss::{LastKnownStore, ObservedStore, StoreLoss};
 use crate::decide::{data_loss, limits};
 use crate::observe::log;
 use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
@@ -43,16 +43,16 @@ impl DataLossDetector {
 
     /// Reads the store's state file. A damaged one is logged and ignored. An unreadable one is an error, because it may
     /// show that data was lost.
-    fn own_record(&self) -> Result<Option<StateRecord>, StoreOpenError> {
-        match self.file.as_ref().map_or(StateRead::None, StateFile::read) {
-            StateRead::None => Ok(None),
-            StateRead::Record(record) => Ok(Some(record)),
-            StateRead::Damaged(why) => {
+    fn own_record(&self) -> Result<Option<StateFileContent>, StoreOpenError> {
+        match self.file.as_ref().map_or(StateFileReadResult::None, StateFile::read) {
+            StateFileReadResult::None => Ok(None),
+            StateFileReadResult::Record(record) => Ok(Some(record)),
+            StateFileReadResult::Damaged(why) => {
                 let hint = "what this machine knew of its store is lost; it is written again";
                 log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 Ok(None)
             }
-            StateRead::Unreadable(why) => Err(StoreOpenError::permanent(format!(
+            StateFileReadResult::Unreadable(why) => Err(StoreOpenError::permanent(format!(
                 "the state file {why}. It records what this machine knows of its store; without it, lost data would not be \
                  detected, and finished events could run again. {UNREADABLE_HINT}"
             ))),
@@ -61,16 +61,16 @@ impl DataLossDetector {
 
     /// Reads the state files of the same store (same epoch) at other addresses. An unreadable one is only logged: it
     /// may belong to any store.
-    fn others(&self, epoch: Option<&str>) -> Vec<StateRecord> {
+    fn others(&self, epoch: Option<&str>) -> Vec<StateFileContent> {
         let read = self.file.iter().flat_map(|file| file.others(epoch));
         read.filter_map(|read| match read {
-            StateRead::Record(record) => Some(record),
-            StateRead::Unreadable(why) => {
+            StateFileReadResult::Record(record) => Some(record),
+            StateFileReadResult::Unreadable(why) => {
                 let hint = "if it belongs to the same store at another address, it is not compared";
                 log::rate_limited("state", &why, |times| warn!(target: "hookonce", why, hint, times, "state"));
                 None
             }
-            StateRead::None | StateRead::Damaged(_) => None,
+            StateFileReadResult::None | StateFileReadResult::Damaged(_) => None,
         })
         .collect()
     }
@@ -100,7 +100,7 @@ impl DataLossDetector {
     }
 
     /// Compares the store with each state file; returns what the store has of it.
-    async fn compare_all(&mut self, store: &dyn Inspect) -> Result<Vec<KnownStore>, DataLossCheckError> {
+    async fn compare_all(&mut self, store: &dyn Inspect) -> Result<Vec<LastKnownStore>, DataLossCheckError> {
         let mut all = Vec::new();
         if self.file.is_none() {
             return Ok(all);
@@ -117,11 +117,15 @@ impl DataLossDetector {
     }
 
     /// What is known from now on: as before, or the store's current content after an accepted loss.
-    fn compare(&mut self, record: &StateRecord, found: &ObservedStore) -> Result<Option<KnownStore>, StoreOpenError> {
+    fn compare(
+        &mut self,
+        record: &StateFileContent,
+        found: &ObservedStore,
+    ) -> Result<Option<LastKnownStore>, StoreOpenError> {
         let Some(file) = &self.file else { return Ok(None) };
         let Some(loss) = data_loss::loss(&record.known, found) else {
             if !record.known.unmarked.is_empty() {
-                let known = KnownStore { unmarked: Vec::new(), ..record.known.clone() };
+                let known = LastKnownStore { unmarked: Vec::new(), ..record.known.clone() };
                 file.replace(record, Some(known)).unwrap_or_else(|error| not_written(file, &error));
             }
             return Ok(Some(record.known.clone()));
@@ -135,7 +139,7 @@ impl DataLossDetector {
         }
         said(&loss);
         self.accepted = true;
-        let known = found.mark.clone().map(KnownStore::at);
+        let known = found.mark.clone().map(LastKnownStore::at);
         file.replace(record, known.clone()).map_err(|error| {
             StoreOpenError::permanent(format!("the state file {} cannot be written: {error}", file.path().display()))
                 .caused_by(error)
@@ -204,7 +208,7 @@ async fn keep(store: Arc<dyn Inspect>, file: StateFile) {
 }
 
 /// Writes what is known, if it has changed; returns what the file then contains.
-async fn write(store: &dyn Inspect, file: &StateFile, last: Option<KnownStore>) -> Option<KnownStore> {
+async fn write(store: &dyn Inspect, file: &StateFile, last: Option<LastKnownStore>) -> Option<LastKnownStore> {
     let Ok(Some(known)) = store.known().await else { return last };
     if last.as_ref() == Some(&known) {
         return last;

@@ -5,7 +5,7 @@
 //! others, so that damage is detected.
 
 use crate::config::StateFolder;
-use crate::decide::data_loss::{KnownStore, UnmarkedWrite, WriterMark};
+use crate::decide::data_loss::{LastKnownStore, UnmarkedWrite, WriterMark};
 use crate::decide::id::{Digest, Revision};
 use crate::decide::limits;
 use rustix::fs::{FlockOperation, flock};
@@ -31,20 +31,20 @@ pub(crate) struct StateFile {
 
 /// The content of a state file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct StateRecord {
+pub(crate) struct StateFileContent {
     place: String,
     scope: String,
     /// What is known about the store.
-    pub known: KnownStore,
+    pub known: LastKnownStore,
 }
 
 /// The result of reading a state file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum StateRead {
+pub(crate) enum StateFileReadResult {
     /// No file.
     None,
     /// A valid file.
-    Record(StateRecord),
+    Record(StateFileContent),
     /// A changed or truncated file, and a message.
     Damaged(String),
     /// A file that exists but cannot be read, such as for lack of permission, and why.
@@ -93,39 +93,39 @@ impl StateFile {
     }
 
     /// Reads this store's file.
-    pub(crate) fn read(&self) -> StateRead {
+    pub(crate) fn read(&self) -> StateFileReadResult {
         read(&self.path())
     }
 
     /// Reads files of other addresses that may belong to the same store: same epoch, same name. An unreadable file may
     /// be one of them.
-    pub(crate) fn others(&self, epoch: Option<&str>) -> Vec<StateRead> {
+    pub(crate) fn others(&self, epoch: Option<&str>) -> Vec<StateFileReadResult> {
         let own = self.path();
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|file| file.path());
         let files = files.filter(|path| path.to_string_lossy().ends_with(ENDING) && *path != own);
-        let is_same = |read: &StateRead| match read {
-            StateRead::Record(record) => {
+        let is_same = |read: &StateFileReadResult| match read {
+            StateFileReadResult::Record(record) => {
                 epoch.is_some() && record.known.mark.epoch.as_deref() == epoch && record.scope == self.scope
             }
-            StateRead::Unreadable(_) => true,
-            StateRead::None | StateRead::Damaged(_) => false,
+            StateFileReadResult::Unreadable(_) => true,
+            StateFileReadResult::None | StateFileReadResult::Damaged(_) => false,
         };
         files.take(limits::STATE_FILES_MAX).map(|path| read(&path)).filter(is_same).collect()
     }
 
     /// The file of this record.
-    pub(crate) fn path_of(&self, record: &StateRecord) -> PathBuf {
+    pub(crate) fn path_of(&self, record: &StateFileContent) -> PathBuf {
         path_of(&self.folder, &record.place, &record.scope)
     }
 
     /// Merges what a process knows into the file. Ignores it if it is about another epoch: that loss was accepted
     /// since.
-    pub(crate) fn merge(&self, known: &KnownStore) -> io::Result<()> {
+    pub(crate) fn merge(&self, known: &LastKnownStore) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         let merged = match self.read() {
-            StateRead::Record(record) => record.known.merged(known),
-            StateRead::None | StateRead::Damaged(_) => Some(known.clone()),
-            StateRead::Unreadable(why) => return Err(io::Error::other(why)),
+            StateFileReadResult::Record(record) => record.known.merged(known),
+            StateFileReadResult::None | StateFileReadResult::Damaged(_) => Some(known.clone()),
+            StateFileReadResult::Unreadable(why) => return Err(io::Error::other(why)),
         };
         match merged {
             Some(known) => self.write(&self.record(known)),
@@ -134,19 +134,19 @@ impl StateFile {
     }
 
     /// Replaces this record.
-    pub(crate) fn replace(&self, was: &StateRecord, known: Option<KnownStore>) -> io::Result<()> {
+    pub(crate) fn replace(&self, was: &StateFileContent, known: Option<LastKnownStore>) -> io::Result<()> {
         let _lock = lock(&self.folder)?;
         match known {
-            Some(known) => self.write(&StateRecord { known, ..was.clone() }),
+            Some(known) => self.write(&StateFileContent { known, ..was.clone() }),
             None => fs::remove_file(self.path_of(was)),
         }
     }
 
-    fn record(&self, known: KnownStore) -> StateRecord {
-        StateRecord { place: self.place.clone(), scope: self.scope.clone(), known }
+    fn record(&self, known: LastKnownStore) -> StateFileContent {
+        StateFileContent { place: self.place.clone(), scope: self.scope.clone(), known }
     }
 
-    fn write(&self, record: &StateRecord) -> io::Result<()> {
+    fn write(&self, record: &StateFileContent) -> io::Result<()> {
         let path = self.path_of(record);
         let beside = path.with_extension(format!("tmp-{}", std::process::id()));
         let written = (|| {
@@ -180,24 +180,24 @@ fn path_of(folder: &Path, place: &str, scope: &str) -> PathBuf {
     folder.join(format!("{}-{}{ENDING}", tame(place), hex::encode(&digest.0[..4])))
 }
 
-fn read(path: &Path) -> StateRead {
+fn read(path: &Path) -> StateFileReadResult {
     let mut bytes = Vec::new();
     let file = File::open(path);
     match file.and_then(|file| file.take(limits::STATE_FILE_BYTES_MAX).read_to_end(&mut bytes)) {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return StateRead::None;
+            return StateFileReadResult::None;
         }
-        Err(error) => return StateRead::Unreadable(format!("{} cannot be read: {error}", path.display())),
+        Err(error) => return StateFileReadResult::Unreadable(format!("{} cannot be read: {error}", path.display())),
     }
     match std::str::from_utf8(&bytes).ok().and_then(parse) {
-        Some(record) => StateRead::Record(record),
-        None => StateRead::Damaged(format!("{} is damaged", path.display())),
+        Some(record) => StateFileReadResult::Record(record),
+        None => StateFileReadResult::Damaged(format!("{} is damaged", path.display())),
     }
 }
 
-fn text(record: &StateRecord) -> String {
-    let StateRecord { place, scope, known } = record;
+fn text(record: &StateFileContent) -> String {
+    let StateFileContent { place, scope, known } = record;
     let mut lines =
         vec![FIRST_LINE.to_owned(), format!("store {place}"), format!("name {scope}"), format!("mark {}", known.mark)];
     lines.extend(known.writers.iter().map(|writer| format!("writer {} {}", hex::encode(writer.name), writer.wrote)));
@@ -212,7 +212,7 @@ fn text(record: &StateRecord) -> String {
     format!("{text}digest {digest}\n")
 }
 
-fn parse(text: &str) -> Option<StateRecord> {
+fn parse(text: &str) -> Option<StateFileContent> {
     let at = text.rfind("digest ")?;
     let (body, digest) = text.split_at(at);
     if digest != format!("digest {}\n", hex::encode(Digest::of(body.as_bytes()).0)) {
@@ -224,7 +224,7 @@ fn parse(text: &str) -> Option<StateRecord> {
     }
     let place = lines.next()?.strip_prefix("store ")?.to_owned();
     let scope = lines.next()?.strip_prefix("name ")?.to_owned();
-    let mut known = KnownStore::at(lines.next()?.strip_prefix("mark ")?.parse().ok()?);
+    let mut known = LastKnownStore::at(lines.next()?.strip_prefix("mark ")?.parse().ok()?);
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -239,7 +239,7 @@ fn parse(text: &str) -> Option<StateRecord> {
             _ => return None,
         }
     }
-    Some(StateRecord { place, scope, known })
+    Some(StateFileContent { place, scope, known })
 }
 
 fn name_of(text: &str) -> Option<[u8; 16]> {
@@ -253,11 +253,11 @@ mod tests {
     use super::*;
     use crate::decide::id::EventId;
 
-    fn known(mark: &str) -> KnownStore {
-        KnownStore {
+    fn known(mark: &str) -> LastKnownStore {
+        LastKnownStore {
             writers: vec![WriterMark { name: [7; 16], wrote: 42 }],
             unmarked: vec![UnmarkedWrite { event: EventId([9; 16]), revision: Revision(3), by: [8; 16] }],
-            ..KnownStore::at(mark.parse().expect("a mark"))
+            ..LastKnownStore::at(mark.parse().expect("a mark"))
         }
     }
 
@@ -265,10 +265,10 @@ mod tests {
         StateFile::new(folder.to_owned(), place.to_owned(), scope.to_owned())
     }
 
-    fn read_known(file: &StateFile) -> Option<KnownStore> {
+    fn read_known(file: &StateFile) -> Option<LastKnownStore> {
         match file.read() {
-            StateRead::Record(record) => Some(record.known),
-            StateRead::None | StateRead::Damaged(_) | StateRead::Unreadable(_) => None,
+            StateFileReadResult::Record(record) => Some(record.known),
+            StateFileReadResult::None | StateFileReadResult::Damaged(_) | StateFileReadResult::Unreadable(_) => None,
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
             [("redis h:1/0", "ab:5"), ("postgres h:1,i:2/db", "7:1-0/5"), ("postgres x/y", "unknown:3")]
         {
             let file = file(dir.path(), place, "name");
-            assert_eq!(file.read(), StateRead::None);
+            assert_eq!(file.read(), StateFileReadResult::None);
             file.merge(&known(mark)).expect("written");
             assert_eq!(read_known(&file), Some(known(mark)));
         }
@@ -295,13 +295,13 @@ mod tests {
         let whole = fs::read(file.path()).expect("a file");
         for cut in 0..whole.len() {
             fs::write(file.path(), &whole[..cut]).expect("written");
-            assert!(matches!(file.read(), StateRead::Damaged(_)), "{cut}");
+            assert!(matches!(file.read(), StateFileReadResult::Damaged(_)), "{cut}");
         }
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] ^= 1;
             fs::write(file.path(), changed).expect("written");
-            assert!(matches!(file.read(), StateRead::Damaged(_)), "{at}");
+            assert!(matches!(file.read(), StateFileReadResult::Damaged(_)), "{at}");
         }
     }
 
@@ -310,10 +310,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let file = file(dir.path(), "redis h:1/0", "a");
         fs::create_dir(file.path()).expect("a folder in its place");
-        assert!(matches!(file.read(), StateRead::Unreadable(_)));
+        assert!(matches!(file.read(), StateFileReadResult::Unreadable(_)));
         assert!(file.merge(&known("ab:5")).is_err() && file.path().is_dir());
         let other = self::file(dir.path(), "redis i:1/0", "a");
-        assert!(matches!(other.others(Some("ab"))[..], [StateRead::Unreadable(_)]), "it may be of any store");
+        assert!(matches!(other.others(Some("ab"))[..], [StateFileReadResult::Unreadable(_)]), "it may be of any store");
         fs::remove_dir(file.path()).expect("removed");
         file.merge(&known("ab:5")).expect("written");
     }
@@ -327,7 +327,7 @@ mod tests {
         }
         one.merge(&known("ab:5")).expect("written");
         let moved = file(dir.path(), "redis i:1/0", "a");
-        assert_eq!(moved.read(), StateRead::None);
+        assert_eq!(moved.read(), StateFileReadResult::None);
         assert_eq!(moved.others(Some("ab")).len(), 1);
         assert!(moved.others(Some("cd")).is_empty() && moved.others(None).is_empty());
         assert!(file(dir.path(), "redis i:1/0", "b").others(Some("ab")).is_empty());
@@ -344,7 +344,7 @@ mod tests {
                     for wrote in 1..=20 {
                         let writers = vec![WriterMark { name: [node; 16], wrote }];
                         let mark = format!("ab:{}", u64::from(node) * 100 + wrote).parse().expect("a mark");
-                        file.merge(&KnownStore { writers, ..KnownStore::at(mark) }).expect("written");
+                        file.merge(&LastKnownStore { writers, ..LastKnownStore::at(mark) }).expect("written");
                     }
                 });
             }

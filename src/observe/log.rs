@@ -11,7 +11,7 @@
 //! `age=1.1s`.
 
 use crate::decide::event::{DoneReason, Event, EventState};
-use crate::decide::field::{FieldValue, Fields};
+use crate::decide::field::{FieldValue, StoredFields};
 use crate::decide::time::Duration;
 use std::fmt::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -27,9 +27,9 @@ pub(super) const VALUE_CHARS_MAX: usize = 400;
 pub(super) const FIELDS: &str = "fields";
 
 /// An event's declared fields: a JSON object as `{:?}`, ` name=value` for each as `{:#?}`.
-struct EventFields<'a>(&'a Fields);
+struct LoggedFields<'a>(&'a StoredFields);
 
-impl fmt::Debug for EventFields<'_> {
+impl fmt::Debug for LoggedFields<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
             return f.write_str(&self.0.to_json());
@@ -115,7 +115,7 @@ pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
                 target: "hookonce",
                 event = %event.id,
                 source = &*event.source,
-                fields = begins.then(|| tracing::field::debug(EventFields(&event.fields))),
+                fields = begins.then(|| tracing::field::debug(LoggedFields(&event.fields))),
                 attempt = Some(event.attempt).filter(|attempt| *attempt > 0),
                 cause,
                 how,

@@ -411,12 +411,12 @@ pub struct SweepMetrics {
     events: AtomicU64,
     bodies: AtomicU64,
     failures: AtomicU64,
-    last: Mutex<LastSweeps>,
+    last: Mutex<LastSweepOutcomes>,
 }
 
-/// The results of a node's last sweeps.
+/// The node's last finished sweep, last sweep that deleted something, and last failed sweep.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct LastSweeps {
+pub struct LastSweepOutcomes {
     /// The last complete sweep: when, and how long it took.
     pub finished: Option<(Timestamp, Duration)>,
     /// The last sweep that deleted something: when, how many events, and how many bodies.
@@ -455,11 +455,11 @@ impl SweepMetrics {
     }
 
     /// The last sweeps.
-    pub fn last(&self) -> LastSweeps {
+    pub fn last(&self) -> LastSweepOutcomes {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, LastSweeps> {
+    fn lock(&self) -> MutexGuard<'_, LastSweepOutcomes> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@
 //! disconnects never leaves an event that no node runs.
 
 use super::{AdvanceResult, Store, StoreError, StoreFuture};
-use crate::decide::claim::{Claim, NewEvent};
+use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
 use crate::decide::limits;
@@ -36,7 +36,7 @@ const LOST_BATCHES_MAX: usize = 16;
 /// Batches the calls to a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Batcher {
-    claims: mpsc::Sender<BatchJob<Arc<NewEvent>, Claim>>,
+    claims: mpsc::Sender<BatchJob<Arc<NewEvent>, ClaimResult>>,
     advances: mpsc::Sender<BatchJob<Transition, AdvanceResult>>,
     last_write: LastWriteStatus,
 }
@@ -67,7 +67,7 @@ struct BatchJob<In, Out> {
 type BatchQueue<In, Out> = Arc<Mutex<mpsc::Receiver<BatchJob<In, Out>>>>;
 
 /// The callback for a new event, and the sender of the claim's result.
-type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<Claim, StoreError>>);
+type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<ClaimResult, StoreError>>);
 
 impl Batcher {
     /// Starts batching for this store, counting the calls in these metrics. It ends when the last clone is dropped.
@@ -98,7 +98,7 @@ impl Batcher {
 
     /// Claims one event. `then` is called with it if it is new, before this returns. Fails with [`StoreError::Down`] if
     /// too many claims are queued.
-    pub async fn claim(&self, new: Arc<NewEvent>, then: CommitCallback) -> Result<Claim, StoreError> {
+    pub async fn claim(&self, new: Arc<NewEvent>, then: CommitCallback) -> Result<ClaimResult, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = BatchJob { input: new, then: Some(then), reply };
         self.claims.try_send(job).map_err(|_| StoreError::Down("too many claims are waiting".into()))?;
@@ -120,7 +120,7 @@ fn gone() -> StoreError {
 
 async fn feed_claims(
     store: Arc<dyn Store>,
-    jobs: BatchQueue<Arc<NewEvent>, Claim>,
+    jobs: BatchQueue<Arc<NewEvent>, ClaimResult>,
     meter: Arc<Metrics>,
     last_write: LastWriteStatus,
     lost: Arc<Semaphore>,
@@ -135,7 +135,9 @@ async fn feed_claims(
             meter.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
             // A batch of duplicates wrote nothing, so it says nothing about writes.
             match &answers {
-                Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.record(true),
+                Ok(claims) if claims.iter().any(|claim| matches!(claim, ClaimResult::New { .. })) => {
+                    last_write.record(true);
+                }
                 Ok(_) => {}
                 Err(_) => last_write.record(false),
             }
@@ -247,7 +249,7 @@ async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, CommitCallbac
 fn settle(
     inputs: Vec<Arc<NewEvent>>,
     waiting: Vec<WaitingClaim>,
-    answers: Result<Vec<Claim>, StoreError>,
+    answers: Result<Vec<ClaimResult>, StoreError>,
 ) -> (Vec<Arc<NewEvent>>, Vec<WaitingClaim>) {
     let answers = match answers {
         Ok(answers) => answers,
@@ -261,17 +263,17 @@ fn settle(
     let (mut again, mut still_waiting) = (Vec::new(), Vec::new());
     for ((input, (mut then, reply)), claim) in inputs.into_iter().zip(waiting).zip(answers) {
         match &claim {
-            Claim::Undecided => {
+            ClaimResult::Undecided => {
                 again.push(input);
                 still_waiting.push((then, reply));
                 continue;
             }
-            Claim::New { event, .. } => {
+            ClaimResult::New { event, .. } => {
                 if let Some(then) = then.take() {
                     then(Event::clone(event));
                 }
             }
-            Claim::Duplicate { .. } | Claim::Imported { .. } | Claim::Stale { .. } => {}
+            ClaimResult::Duplicate { .. } | ClaimResult::Imported { .. } | ClaimResult::Stale { .. } => {}
         }
         drop(input); // the request then holds the only reference
         // The client may be gone; its event is not.

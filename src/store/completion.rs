@@ -128,7 +128,7 @@ async fn may_be_over(hints: &mut Option<Receiver<ChangeHint>>, id: EventId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::claim::Claim;
+    use crate::decide::claim::ClaimResult;
     use crate::decide::time::Timestamp;
     use crate::store::StoreBackend as _;
     use crate::store::clock::StoreClock;
@@ -139,7 +139,7 @@ mod tests {
     async fn claimed(store: &MemoryStore, delivery: &str) -> EventId {
         let new = making().delivery(delivery).made(store.now());
         match store.claim(vec![new.into()]).await.expect("memory answers").remove(0) {
-            Claim::New { event, .. } => event.id,
+            ClaimResult::New { event, .. } => event.id,
             other => panic!("{other:?}"),
         }
     }

@@ -2,8 +2,8 @@
 //! of an event filter is defined here once, for every store.
 
 use super::{DeclaredFields, EventDetails, ImportCounts, RemovalResult, SourceCount, Store, StoreError, StoreFuture};
-use crate::decide::claim::{Claim, NewEvent};
-use crate::decide::data_loss::{KnownStore, ObservedStore};
+use crate::decide::claim::{ClaimResult, NewEvent};
+use crate::decide::data_loss::{LastKnownStore, ObservedStore};
 #[cfg(feature = "durable-store")]
 use crate::decide::event::DeathCause;
 use crate::decide::event::{DoneReason, Event, EventState};
@@ -31,7 +31,7 @@ pub trait Administer: Store {
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts>;
 
     /// The result that each of these would get if it were claimed now, alone. Writes nothing.
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>>;
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<ClaimResult>>;
 
     /// Accepts the clock as it is, because an operator confirmed it: a pending jump counts from now on.
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
@@ -97,19 +97,19 @@ pub trait Inspect: Administer {
 
     /// What this process knows of the store's history, for its state file. It may write a mark to the store first.
     /// `None` if it has written nothing yet, or if the store needs no fence.
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<LastKnownStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Starts guarding against lost data: compares the store with what earlier processes knew of it, and writes a first
     /// mark. From then on a server that lacks any of this is not used.
-    fn begin_fence(&self, _: Vec<KnownStore>) -> StoreFuture<'_, ()> {
+    fn begin_fence(&self, _: Vec<LastKnownStore>) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     /// How much of what is known of the store it still holds; with nothing known, how far its history goes. `None` if
     /// the store needs no fence.
-    fn compare_history(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+    fn compare_history(&self, _: Option<LastKnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -9,11 +9,11 @@ use super::{
     SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreBackend, StoreError, StoreFuture,
     StoredValue, SweepError,
 };
-use crate::decide::claim::{Claim, NewEvent, Payload};
+use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger, parking};
+use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, SubjectRegister, SweepLedger, parking};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{AttemptRecord, Transition};
@@ -34,7 +34,7 @@ pub(super) struct MemoryTables {
     keys: HashMap<Key, KeyOwner>,
     keys_of: HashMap<EventId, Vec<Key>>,
     imported: HashSet<Key>,
-    registers: HashMap<Key, Register>,
+    registers: HashMap<Key, SubjectRegister>,
     slots: HashMap<Key, EventId>,
     parked: BTreeSet<(Key, QueueTurn, EventId)>,
     wakes: BTreeSet<(Timestamp, EventId)>,
@@ -132,7 +132,7 @@ impl StoreBackend for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>> {
         answer(self.with(|books, at| batch.iter().map(|new| ledger::claim(books, new, at)).collect()))
     }
 
@@ -187,7 +187,7 @@ impl Administer for MemoryStore {
         answer(self.with(|books, _| ledger::import(books, &keys)))
     }
 
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<ClaimResult>> {
         let books = self.books().clone();
         let at = self.clock.moment();
         let claims = new.iter().map(|one| ledger::claim(&mut books.clone(), one, at));
@@ -373,11 +373,11 @@ impl Ledger for MemoryTables {
         Ok(self.imported.insert(*key))
     }
 
-    fn register(&mut self, subject: &Key) -> Result<Option<Register>, Infallible> {
+    fn register(&mut self, subject: &Key) -> Result<Option<SubjectRegister>, Infallible> {
         Ok(self.registers.get(subject).copied())
     }
 
-    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Infallible> {
+    fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> Result<(), Infallible> {
         self.registers.insert(*subject, *register);
         Ok(())
     }

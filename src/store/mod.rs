@@ -51,8 +51,8 @@ pub use retention::{SweepError, SweepPace};
 pub use sql::{SqlPermit, SqlPermitFuture};
 pub use start_due::{StartDueRequest, StartDueResult};
 
-use crate::decide::claim::{Claim, MatchedBy, NewEvent, Payload};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::claim::{ClaimResult, MatchedBy, NewEvent, Payload};
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
 use crate::decide::expiry_clock::ExpiryStatus;
 use crate::decide::id::EventId;
@@ -143,7 +143,7 @@ pub trait StoreBackend: Send + Sync + 'static {
     }
 
     /// Holds the reason once the store has stopped for good. Most stores never do.
-    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorMessage>> {
         watch::Sender::new(None).subscribe()
     }
 
@@ -159,7 +159,7 @@ pub trait StoreBackend: Send + Sync + 'static {
 pub trait Store: StoreBackend {
     /// Claims these events as if one after another, each wholly or not at all. Durable when it returns, and idempotent
     /// by event id: after a lost response the same claim can be made again.
-    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>>;
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>>;
 
     /// Writes these transitions: each is a compare-and-swap of revision n-1 for n, and may lose.
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;
@@ -258,11 +258,11 @@ type StoreResult<T> = Result<T, StoreError>;
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was written; it may work later.
-    Down(ErrorReason),
+    Down(ErrorMessage),
     /// It may have been written. Making the same claim again, or reading the event, will tell.
-    Unsure(ErrorReason),
+    Unsure(ErrorMessage),
     /// Continuing would do harm.
-    Broken(ErrorReason),
+    Broken(ErrorMessage),
 }
 
 impl fmt::Display for StoreError {
@@ -285,17 +285,17 @@ impl std::error::Error for StoreError {
 
 impl StoreError {
     /// [`StoreError::Down`] for this reason.
-    pub fn down(why: impl Into<ErrorReason>) -> Self {
+    pub fn down(why: impl Into<ErrorMessage>) -> Self {
         Self::Down(why.into())
     }
 
     /// [`StoreError::Unsure`] for this reason.
-    pub fn unsure(why: impl Into<ErrorReason>) -> Self {
+    pub fn unsure(why: impl Into<ErrorMessage>) -> Self {
         Self::Unsure(why.into())
     }
 
     /// [`StoreError::Broken`] for this reason.
-    pub fn broken(why: impl Into<ErrorReason>) -> Self {
+    pub fn broken(why: impl Into<ErrorMessage>) -> Self {
         Self::Broken(why.into())
     }
 
@@ -315,9 +315,9 @@ impl StoreError {
 #[non_exhaustive]
 pub enum StoreOpenError {
     /// It may work later: the server does not respond, or is too busy.
-    Temporary(ErrorReason),
+    Temporary(ErrorMessage),
     /// An operator must do something first.
-    Permanent(ErrorReason),
+    Permanent(ErrorMessage),
 }
 
 impl fmt::Display for StoreOpenError {
@@ -338,12 +338,12 @@ impl std::error::Error for StoreOpenError {
 
 impl StoreOpenError {
     /// [`StoreOpenError::Temporary`] for this reason.
-    pub fn temporary(why: impl Into<ErrorReason>) -> Self {
+    pub fn temporary(why: impl Into<ErrorMessage>) -> Self {
         Self::Temporary(why.into())
     }
 
     /// [`StoreOpenError::Permanent`] for this reason.
-    pub fn permanent(why: impl Into<ErrorReason>) -> Self {
+    pub fn permanent(why: impl Into<ErrorMessage>) -> Self {
         Self::Permanent(why.into())
     }
 

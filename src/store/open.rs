@@ -9,7 +9,7 @@ use super::optimistic::VersionedBackend;
 use super::schema::Migration;
 use super::url::ServerUrl;
 use super::{Inspect, StoreOpenError};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::sql_template::SqlDialect;
 use crate::decide::time::Timestamp;
 use std::fmt;
@@ -187,7 +187,7 @@ pub async fn open_to_copy(address: &StoreUrl, side: CopySide) -> Result<Box<dyn 
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => {
             use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
-            let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(ErrorReason::of(error));
+            let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(ErrorMessage::of(error));
             if side == CopySide::Source {
                 drop(open_file(path, SqliteAccess::Read).map_err(cannot)?); // fail before a missing file or its lock is created
             }
@@ -220,10 +220,10 @@ async fn whole(
     address: &StoreUrl,
     to: OpenPurpose,
 ) -> Result<Arc<dyn Inspect>, StoreOpenError> {
-    use super::copy::{self, CopyLock};
+    use super::copy::{self, CopyRole};
     match copy::mark_of(&shelf).await {
         Ok(None) => Ok(Arc::new(shelf)),
-        Ok(Some(CopyLock::Source { .. } | CopyLock::Retired { .. })) if to == OpenPurpose::Look => Ok(Arc::new(shelf)),
+        Ok(Some(CopyRole::Source { .. } | CopyRole::Retired { .. })) if to == OpenPurpose::Look => Ok(Arc::new(shelf)),
         Ok(Some(mark)) => Err(StoreOpenError::permanent(mark.refusal(address))),
         Err(error) => Err(StoreOpenError::temporary(format!("{address}: {error}")).caused_by(error)),
     }
@@ -231,7 +231,7 @@ async fn whole(
 
 #[cfg(feature = "postgres")]
 async fn postgres(url: &ServerUrl, to: OpenPurpose) -> Result<super::postgres::PostgresStore, StoreOpenError> {
-    use super::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+    use super::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
     let schema = match to {
         OpenPurpose::Node(MigrationMode::Auto) | OpenPurpose::Copy(CopySide::Target) => SchemaMode::Auto,
         OpenPurpose::Node(MigrationMode::Manual) | OpenPurpose::Tool | OpenPurpose::Copy(CopySide::Source) => {
@@ -239,7 +239,7 @@ async fn postgres(url: &ServerUrl, to: OpenPurpose) -> Result<super::postgres::P
         }
         OpenPurpose::Look => SchemaMode::Read,
     };
-    let options = PostgresOptions { clock: StoreClock::server(), schema };
+    let options = PostgresOpenOptions { clock: StoreClock::server(), schema };
     match to {
         OpenPurpose::Copy(_) => PostgresStore::open_to_copy(url.expose(), options).await,
         OpenPurpose::Node(_) | OpenPurpose::Tool | OpenPurpose::Look => {
@@ -250,13 +250,13 @@ async fn postgres(url: &ServerUrl, to: OpenPurpose) -> Result<super::postgres::P
 
 #[cfg(feature = "redis")]
 async fn redis(url: &ServerUrl, to: OpenPurpose) -> Result<super::redis::RedisStore, StoreOpenError> {
-    use super::redis::{RedisAccess, RedisOptions, RedisStore};
+    use super::redis::{RedisAccess, RedisOpenOptions, RedisStore};
     let access = match to {
         OpenPurpose::Node(_) | OpenPurpose::Tool => RedisAccess::Node,
         OpenPurpose::Copy(_) => RedisAccess::Copy,
         OpenPurpose::Look => RedisAccess::Read,
     };
-    RedisStore::open(url.expose(), RedisOptions { clock: StoreClock::server(), access }).await
+    RedisStore::open(url.expose(), RedisOpenOptions { clock: StoreClock::server(), access }).await
 }
 
 /// The server and the store's name on it, independent of how a client connects. `None` for a store that needs no fence.
@@ -347,12 +347,12 @@ pub async fn open_for(address: &StoreUrl, to: OpenPurpose) -> Result<Arc<dyn Ins
 async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreOpenError> {
     use super::schema::{self, sqlite as migrations};
     use super::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore, open_file};
-    let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(ErrorReason::of(error));
+    let cannot = |error: SqliteOpenError| StoreOpenError::Permanent(ErrorMessage::of(error));
     if to == OpenPurpose::Node(MigrationMode::Manual) && path.exists() {
         let db = open_file(path, SqliteAccess::Read).map_err(cannot)?.db;
-        let applied = migrations::applied(&db).map_err(|error| StoreOpenError::Permanent(ErrorReason::of(error)))?;
+        let applied = migrations::applied(&db).map_err(|error| StoreOpenError::Permanent(ErrorMessage::of(error)))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
-        if !way.map_err(|refused| StoreOpenError::Permanent(ErrorReason::of(refused)))?.is_empty() {
+        if !way.map_err(|refused| StoreOpenError::Permanent(ErrorMessage::of(refused)))?.is_empty() {
             return Err(older(&format!("the schema of {}", path.display())));
         }
     }
@@ -366,7 +366,7 @@ async fn sqlite(path: &Path, to: OpenPurpose) -> Result<Arc<dyn Inspect>, StoreO
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path, access)).await;
     match opened {
         Ok(opened) => Ok(Arc::new(opened.map_err(cannot)?)),
-        Err(error) => Err(StoreOpenError::Temporary(ErrorReason::of(error))),
+        Err(error) => Err(StoreOpenError::Temporary(ErrorMessage::of(error))),
     }
 }
 

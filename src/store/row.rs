@@ -6,10 +6,10 @@
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{
-    DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks,
+    DeathCause, DoneReason, Event, EventState, QueueState, RetryOwner, SubjectChange, SucceededBlocks,
 };
-use crate::decide::field::Fields;
-use crate::decide::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
+use crate::decide::field::StoredFields;
+use crate::decide::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
 use crate::decide::ledger::EventRow;
@@ -281,11 +281,11 @@ impl<'a> StateColumns<'a> {
     }
 }
 
-/// `Retrier` as a number.
-fn retrier_cell(retrier: Retrier) -> i64 {
+/// `RetryOwner` as a number.
+fn retrier_cell(retrier: RetryOwner) -> i64 {
     match retrier {
-        Retrier::Sender => 0,
-        Retrier::Node => 1,
+        RetryOwner::Sender => 0,
+        RetryOwner::Node => 1,
     }
 }
 
@@ -331,7 +331,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let (source, route): (Arc<str>, Arc<str>) = (cells.text().into(), cells.text().into());
     let part = cells.number();
     let delivery_id = cells.maybe(CellReader::text).map(Arc::from);
-    let fields = Fields::from_json(cells.text());
+    let fields = StoredFields::from_json(cells.text());
     let word = cells.text();
     let cause = cells.maybe(CellReader::text);
     let superseded_by = cells.maybe(CellReader::bytes).map(EventId);
@@ -339,7 +339,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let received_at = Timestamp(cells.integer());
     let ended_at = cells.maybe(CellReader::integer).map(Timestamp);
     let keep_from = cells.maybe(CellReader::integer).map(Timestamp);
-    let node = cells.maybe(CellReader::text).map(|name| Node(name.into()));
+    let node = cells.maybe(CellReader::text).map(|name| NodeId(name.into()));
     let (life, attempt, doubts) = (cells.number(), cells.number(), cells.number());
     let blocks = SucceededBlocks(cells.integer().cast_unsigned());
     let passed = match cells.integer() {
@@ -355,8 +355,8 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let order = cells.maybe(CellReader::integer);
     let (body_digest, digest) = (Digest(cells.bytes()), Digest(cells.bytes()));
     let retrier = match cells.integer() {
-        0 => Some(Retrier::Sender),
-        1 => Some(Retrier::Node),
+        0 => Some(RetryOwner::Sender),
+        1 => Some(RetryOwner::Node),
         _ => None,
     };
     let again = cells.maybe(CellReader::text).map(published_again);
@@ -394,7 +394,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         doubts,
         blocks,
         queue_state: passed.unwrap_or(QueueState::Queued),
-        retrier: retrier.unwrap_or(Retrier::Sender),
+        retrier: retrier.unwrap_or(RetryOwner::Sender),
         group,
         turn,
         change,
@@ -420,7 +420,7 @@ fn state(
     superseded_by: Option<EventId>,
     wake_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
-    lease: Option<(Node, Option<ActionKind>)>,
+    lease: Option<(NodeId, Option<ActionKind>)>,
 ) -> Option<EventState> {
     match (word, cause, wake_at, ended_at) {
         ("waiting", None, due, None) => Some(EventState::Waiting { due }),

@@ -157,7 +157,7 @@ fn rough(later: Timestamp, earlier: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::id::{EventId, Node};
+    use crate::decide::id::{EventId, NodeId};
     use crate::decide::time::Duration;
     use crate::store::conformance::making;
 
@@ -220,7 +220,7 @@ mod tests {
         let by = EventId([0xab; 16]);
         let superseded = "done: superseded by abababab, which changed the same subject after it";
         check(done(DoneReason::Superseded { by }), &[], superseded);
-        let by = Node("n1".into());
+        let by = NodeId("n1".into());
         let running = |until| EventState::Running { until, by: by.clone(), action: None };
         check(running(NOW + Duration::from_secs(9)), &[(1, "failed", "")], "running: attempt 1, by node n1");
         let late = "running: attempt 0 lost its node 3m ago; the next node to check decides";

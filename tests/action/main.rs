@@ -11,17 +11,17 @@ mod sending;
 
 use bytes::Bytes;
 use hookonce::decide::claim::Payload;
-use hookonce::decide::event::{Event, EventState, Outcome, QueueState, Retrier, SucceededBlocks};
-use hookonce::decide::field::{FieldValue, Fields};
-use hookonce::decide::id::{Digest, EventId, Node, QueueTurn, Revision};
+use hookonce::decide::event::{Event, EventState, Outcome, QueueState, RetryOwner, SucceededBlocks};
+use hookonce::decide::field::{FieldValue, StoredFields};
+use hookonce::decide::id::{Digest, EventId, NodeId, QueueTurn, Revision};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::internals::action::DnsResolver;
 use hookonce::internals::action::plan::{
     ActionPlan, CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
 };
 use hookonce::internals::action::{
-    Action, ActionEnvironment, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, Lease, NodeEnvVars, OutputChunk,
-    boottime, build_action,
+    Action, ActionEnvironment, Attempt, AttemptOutput, GuardProgram, Lease, NodeEnvVars, OutputChunk,
+    SharedSucceededBlocks, boottime, build_action,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ struct Bench {
     event: Event,
     payload: Payload,
     lease: Lease,
-    blocks: CompletedBlocks,
+    blocks: SharedSucceededBlocks,
     output: AttemptOutput,
     live: broadcast::Receiver<OutputChunk>,
     at: Timestamp,
@@ -53,7 +53,7 @@ impl Bench {
             dir: tempfile::tempdir().unwrap(),
             payload: Payload::default(),
             lease: Lease::until(boottime() + PATIENCE * 4),
-            blocks: CompletedBlocks::new(SucceededBlocks::default()),
+            blocks: SharedSucceededBlocks::new(SucceededBlocks::default()),
             output: AttemptOutput::new(event.id, send),
             event,
             live,
@@ -122,16 +122,16 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         fields: fields
             .into_iter()
             .map(|(name, value)| (name.into(), FieldValue::Text(value.into())))
-            .collect::<Fields>(),
+            .collect::<StoredFields>(),
         received_at: Timestamp(0),
-        state: EventState::Running { until: Timestamp(0), by: Node("here".into()), action: None },
+        state: EventState::Running { until: Timestamp(0), by: NodeId("here".into()), action: None },
         life: 1,
         attempt: 1,
         doubts: 0,
         published_again: None,
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
-        retrier: Retrier::Sender,
+        retrier: RetryOwner::Sender,
         group: None,
         turn: QueueTurn(1),
         change: None,

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::delivery::{Delivery, borrow_headers};
 use hookonce::decide::field::FieldLocation;
 use hookonce::decide::github_kind;
@@ -100,7 +100,7 @@ fn events(mut source: Source) -> usize {
             Verdict::Events(new) => {
                 let new = new.into_iter().map(Arc::new).collect();
                 let claims = Builder::new_current_thread().build().unwrap().block_on(store.claim(new)).unwrap();
-                made += claims.iter().filter(|claim| matches!(claim, Claim::New { .. })).count();
+                made += claims.iter().filter(|claim| matches!(claim, ClaimResult::New { .. })).count();
             }
             Verdict::Refused(refusal) => assert_ne!(n, 0, "{}: {refusal:?}", source.name),
             Verdict::Ignored(why) => panic!("{}: {why}", source.name),

@@ -2,7 +2,7 @@
 //! be made to do at the right moment.
 
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, NewEvent, Payload};
+use hookonce::decide::claim::{ClaimResult, NewEvent, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
 use hookonce::decide::id::EventId;
 use hookonce::decide::retry::RetryPolicy;
@@ -153,11 +153,11 @@ impl StoreBackend for Flaky {
 }
 
 impl Store for Flaky {
-    fn claim(&self, new: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, new: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>> {
         Box::pin(async move {
             if matches!(self.claims.next.lock().unwrap().0.last(), Some(Mood::Again)) {
                 self.claims.take();
-                return Ok(new.iter().map(|_| Claim::Undecided).collect());
+                return Ok(new.iter().map(|_| ClaimResult::Undecided).collect());
             }
             self.claims.answer(async { self.memory.claim(new).await }).await
         })
@@ -301,7 +301,7 @@ impl Desk {
     }
 
     /// Claims an event for this node, as the gateway does: as running if there is a permit, unless under `hold`.
-    pub(crate) async fn claim(&self, one: TestEventBuilder) -> Result<Claim, StoreError> {
+    pub(crate) async fn claim(&self, one: TestEventBuilder) -> Result<ClaimResult, StoreError> {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
         let permit = match lane.route.in_doubt {
@@ -321,7 +321,7 @@ impl Desk {
         let one = making().delivery(delivery).carrying(delivery.to_owned());
         let id = one.id();
         let claim = self.claim(one).await.unwrap();
-        assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
+        assert!(matches!(claim, ClaimResult::New { .. }), "{claim:?}");
         id
     }
 

@@ -2,14 +2,14 @@
 
 use crate::flaky_store::{Desk, Does, Flaky, Mood, Stub, route};
 use crate::support::until;
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::event::{DeathCause, EventState};
 use hookonce::decide::limits;
 use hookonce::decide::source::InDoubtPolicy;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::{Inspect, Store, StoreBackend, StoreError};
+use hookonce::store::{Store, StoreBackend, StoreError};
 use std::sync::atomic::Ordering;
 
 const fn ms(millis: u64) -> Duration {
@@ -32,31 +32,6 @@ async fn renewals_keep_a_long_action_alone() {
     let event = one.ended(id).await;
     assert!(matches!(event.state, EventState::Done { .. }), "{event:?}");
     assert_eq!((stub.begun(), event.attempt, event.doubts), (1, 1, 0));
-}
-
-#[tokio::test]
-async fn the_late_result_of_a_paused_node_is_lost_and_the_second_nodes_result_stays() {
-    let store = Flaky::new();
-    // The first node has claimed, and its action does nothing for long: as if the node were stopped.
-    let slow = Stub::new(Does::Ignores(ms(1200)));
-    let one = Desk::new(&store, route(ms(300), InDoubtPolicy::Retry, 4), slow.clone());
-    let id = one.new_event("paused").await;
-    let fast = Stub::new(Does::Takes(ms(1)));
-    let other = Flaky { advances: Flaky::new().advances, ..store.clone() };
-    until("the first node acts", || slow.begun() == 1).await;
-    store.advances.all(Mood::Hangs);
-    let two = Desk::new(&other, route(ms(300), InDoubtPolicy::Retry, 4), fast.clone());
-    two.dispatcher.run();
-    let event = two.ended(id).await;
-    let done = event.revision;
-    assert_eq!((fast.begun(), event.attempt, event.doubts), (1, 2, 1), "{event:?}");
-    // Now the first node continues, with a result.
-    store.advances.all(Mood::Fine);
-    one.dispatcher.stop(ms(5_000)).await;
-    assert_eq!(two.stands(id).await.revision, done, "a stale node wrote");
-    let told = store.memory.details(id).await.unwrap().unwrap();
-    let outcomes: Vec<_> = told.attempts.iter().map(|tried| &*tried.outcome).collect();
-    assert_eq!(outcomes, ["unknown", "delivered"], "the lost attempt left its result: {told:?}");
 }
 
 async fn a_result_outlasts_an_outage(in_doubt: InDoubtPolicy, away: Duration) {
@@ -178,7 +153,7 @@ async fn an_unsure_response_to_a_claim_causes_no_loss_and_no_double_run() {
             let one = making().delivery("claim");
             let (id, what) = (one.id(), format!("{in_doubt:?} {moods:?}"));
             match desk.claim(one).await {
-                Ok(Claim::New { event, .. }) => assert_eq!(event.id, id, "{what}"),
+                Ok(ClaimResult::New { event, .. }) => assert_eq!(event.id, id, "{what}"),
                 Err(StoreError::Unsure(_)) => assert_eq!(moods.len(), 3, "{what}"),
                 other => panic!("{what}: {other:?}"),
             }
@@ -331,8 +306,8 @@ async fn claims_of_one_key_in_one_batch_have_one_winner() {
         tokio::time::sleep(ms(50)).await;
         desk.store.claims.all(Mood::Fine);
     });
-    let new = answers.iter().filter(|answer| matches!(answer, Ok(Claim::New { .. }))).count();
-    let same = answers.iter().filter(|answer| matches!(answer, Ok(Claim::Duplicate { .. }))).count();
+    let new = answers.iter().filter(|answer| matches!(answer, Ok(ClaimResult::New { .. }))).count();
+    let same = answers.iter().filter(|answer| matches!(answer, Ok(ClaimResult::Duplicate { .. }))).count();
     assert_eq!((new, same), (1, 199));
     until("it acts", || stub.begun() == 1).await;
 }

@@ -1,9 +1,13 @@
-//! A node that is stopped past its lease and continues, and a guard whose node is gone before it begins.
+//! A node that lost its lease: another took the event over, or it was stopped past the lease and continues; and a guard
+//! whose node is gone before it begins.
 
+use crate::flaky_store::{Desk, Does, Flaky, Mood, Stub, route};
 use crate::promises::processes_in;
 use crate::rounds;
 use crate::seed::{self, Random};
 use crate::support::{House, until};
+use hookonce::decide::source::InDoubtPolicy;
+use hookonce::store::Inspect;
 use rustix::process::Signal;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -22,6 +26,31 @@ fn config(in_doubt: &str) -> String {
 async fn send(house: &House, id: &str) -> u16 {
     let headers = [("x-id".to_owned(), id.to_owned()), ("content-type".to_owned(), "application/json".to_owned())];
     house.post("/a", &headers, b"{}").await.unwrap().status
+}
+
+#[tokio::test]
+async fn a_node_that_lost_its_lease_writes_nothing_and_the_second_nodes_result_stays() {
+    let store = Flaky::new();
+    // The first node has claimed, and its action does nothing for long: as if the node were stopped.
+    let slow = Stub::new(Does::Ignores(Duration::from_millis(1200)));
+    let one = Desk::new(&store, route(Duration::from_millis(300), InDoubtPolicy::Retry, 4), slow.clone());
+    let id = one.new_event("paused").await;
+    let fast = Stub::new(Does::Takes(Duration::from_millis(1)));
+    let other = Flaky { advances: Flaky::new().advances, ..store.clone() };
+    until("the first node acts", || slow.begun() == 1).await;
+    store.advances.all(Mood::Hangs);
+    let two = Desk::new(&other, route(Duration::from_millis(300), InDoubtPolicy::Retry, 4), fast.clone());
+    two.dispatcher.run();
+    let event = two.ended(id).await;
+    let done = event.revision;
+    assert_eq!((fast.begun(), event.attempt, event.doubts), (1, 2, 1), "{event:?}");
+    // Now the first node continues, with a result.
+    store.advances.all(Mood::Fine);
+    one.dispatcher.stop(Duration::from_secs(5)).await;
+    assert_eq!(two.stands(id).await.revision, done, "a stale node wrote");
+    let told = store.memory.details(id).await.unwrap().unwrap();
+    let outcomes: Vec<_> = told.attempts.iter().map(|tried| &*tried.outcome).collect();
+    assert_eq!(outcomes, ["unknown", "delivered"], "the lost attempt left its result: {told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

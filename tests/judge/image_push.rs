@@ -1,7 +1,7 @@
 //! One push of an image is many deliveries: which of them are wanted, and why the others are not.
 
 use crate::sources::{Request, github_package, now, payload, storm};
-use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::claim::{ClaimResult, MatchedBy};
 use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::event::EventState;
 use hookonce::decide::field::FieldValue;
@@ -59,8 +59,8 @@ fn a_burst_of_deliveries_is_one_event_in_the_store() {
             panic!("a memory store responds at once");
         };
         said.push(match claims.remove(0) {
-            Claim::New { .. } => "new".to_owned(),
-            Claim::Duplicate { event, same, .. } => format!("{} of {}", same.word(), event.id.0[0]),
+            ClaimResult::New { .. } => "new".to_owned(),
+            ClaimResult::Duplicate { event, same, .. } => format!("{} of {}", same.word(), event.id.0[0]),
             other => panic!("{other:?}"),
         });
     }

@@ -1,7 +1,7 @@
 //! What a repeat does to the event it repeats, where `redelivery` is `again`: the whole table.
 
 use crate::sources::{Request, github_package, now, storm};
-use hookonce::decide::claim::{MatchRelation, MatchedBy, NewEvent, RepeatEffect, repeat_effect};
+use hookonce::decide::claim::{DuplicateTarget, MatchedBy, NewEvent, RepeatEffect, repeat_effect};
 use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState};
 use hookonce::decide::id::{Digest, EventId};
 use hookonce::decide::limits;
@@ -33,7 +33,7 @@ fn check(
     event: &Event,
     new: &NewEvent,
     same: &MatchedBy,
-    stands: MatchRelation,
+    stands: DuplicateTarget,
     after: Duration,
     expected: RepeatEffect,
 ) {
@@ -44,13 +44,13 @@ fn check(
 #[test]
 fn only_the_same_delivery_of_a_current_event_is_published_again_and_not_too_soon() {
     let (new, done) = delivered(acted());
-    let (own, itself) = (MatchedBy::Delivery, MatchRelation::Direct);
+    let (own, itself) = (MatchedBy::Delivery, DuplicateTarget::Direct);
     check(&done, &new, &own, itself, AFTER, RepeatEffect::PublishesAgain);
     check(&done, &new, &own, itself, AFTER.saturating_sub(Duration::from_micros(1)), RepeatEffect::ReportOnly);
     for same in [MatchedBy::Message, MatchedBy::Body, MatchedBy::Fields("tag".into()), MatchedBy::Change] {
         check(&done, &new, &same, itself, AFTER, RepeatEffect::ReportOnly);
     }
-    for stands in [MatchRelation::DirectNotCurrent, MatchRelation::ViaSuccessor] {
+    for stands in [DuplicateTarget::DirectNotCurrent, DuplicateTarget::ViaSuccessor] {
         check(&done, &new, &own, stands, AFTER, RepeatEffect::ReportOnly);
     }
     for redelivery in
@@ -68,7 +68,7 @@ fn a_delivery_that_would_be_new_to_the_worker_is_not_published_as_the_old_one() 
     let other_bytes = Event { body_digest: Digest([9; 32]), ..done.clone() };
     let other_way = Event { route: "another".into(), ..done };
     for event in [alias, other_bytes, other_way] {
-        check(&event, &new, &MatchedBy::Delivery, MatchRelation::Direct, AFTER, RepeatEffect::ReportOnly);
+        check(&event, &new, &MatchedBy::Delivery, DuplicateTarget::Direct, AFTER, RepeatEffect::ReportOnly);
     }
 }
 
@@ -78,17 +78,17 @@ fn an_unpublished_event_is_rearmed_as_usual_and_a_published_one_counts_from_its_
     for cause in DeathCause::ALL {
         let (new, dead) = delivered(EventState::Dead { cause, at: now() });
         let rearms = if cause.rearmable() { RepeatEffect::Rearms } else { RepeatEffect::ReportOnly };
-        check(&dead, &new, &MatchedBy::Delivery, MatchRelation::Direct, limits::REDELIVERY_AFTER, rearms);
-        check(&dead, &new, &MatchedBy::Body, MatchRelation::Direct, AFTER, rearms);
+        check(&dead, &new, &MatchedBy::Delivery, DuplicateTarget::Direct, limits::REDELIVERY_AFTER, rearms);
+        check(&dead, &new, &MatchedBy::Body, DuplicateTarget::Direct, AFTER, rearms);
         let published = Event { published_again: Some(again), ..dead };
         let may = cause.rearmable() || cause == DeathCause::InDoubt;
         let expected = if may { RepeatEffect::PublishesAgain } else { RepeatEffect::ReportOnly };
-        check(&published, &new, &MatchedBy::Delivery, MatchRelation::Direct, AFTER, RepeatEffect::ReportOnly);
-        check(&published, &new, &MatchedBy::Delivery, MatchRelation::Direct, 2 * AFTER, expected);
-        check(&published, &new, &MatchedBy::Body, MatchRelation::Direct, 2 * AFTER, RepeatEffect::ReportOnly);
+        check(&published, &new, &MatchedBy::Delivery, DuplicateTarget::Direct, AFTER, RepeatEffect::ReportOnly);
+        check(&published, &new, &MatchedBy::Delivery, DuplicateTarget::Direct, 2 * AFTER, expected);
+        check(&published, &new, &MatchedBy::Body, DuplicateTarget::Direct, 2 * AFTER, RepeatEffect::ReportOnly);
     }
     for state in [EventState::Waiting { due: None }, EventState::Done { how: DoneReason::Recorded, at: now() }] {
         let (new, event) = delivered(state);
-        check(&event, &new, &MatchedBy::Delivery, MatchRelation::Direct, 2 * AFTER, RepeatEffect::ReportOnly);
+        check(&event, &new, &MatchedBy::Delivery, DuplicateTarget::Direct, 2 * AFTER, RepeatEffect::ReportOnly);
     }
 }

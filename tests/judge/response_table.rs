@@ -4,7 +4,7 @@ use crate::sources::{Request, now, source};
 use hookonce::decide::claim::MatchedBy;
 use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
-use hookonce::decide::id::{EventId, Node};
+use hookonce::decide::id::{EventId, NodeId};
 use hookonce::decide::limits;
 use hookonce::decide::response;
 use hookonce::decide::response::{HttpResponse, RepeatTiming};
@@ -23,7 +23,7 @@ fn waiting() -> Event {
 }
 
 fn running() -> Event {
-    event(EventState::Running { until: now(), by: Node("n1".into()), action: None })
+    event(EventState::Running { until: now(), by: NodeId("n1".into()), action: None })
 }
 
 fn done() -> Event {

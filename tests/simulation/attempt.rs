@@ -6,7 +6,7 @@ use crate::oracle::{Broken, Kind};
 use crate::plan::{LEASE, seconds};
 use crate::world::World;
 use hookonce::decide::event::{Event, EventState, EventStep, SucceededBlocks};
-use hookonce::decide::id::Node as Name;
+use hookonce::decide::id::NodeId as Name;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Timestamp;
 use hookonce::store::{AdvanceResult, StoreError};

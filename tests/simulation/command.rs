@@ -5,12 +5,12 @@ use crate::oracle::{Broken, broken, name};
 use crate::plan::{LEASE, seconds};
 use crate::world::World;
 use hookonce::decide::event::{Event, Outcome};
-use hookonce::decide::id::{EventId, Key, Node};
+use hookonce::decide::id::{EventId, Key, NodeId};
 use hookonce::decide::source::InDoubtPolicy;
 use hookonce::decide::time::Timestamp;
 
 pub(crate) struct Command {
-    pub(crate) node: Node,
+    pub(crate) node: NodeId,
     event: EventId,
     group: Option<Key>,
     subject: u8,
@@ -55,7 +55,7 @@ impl Command {
 
 impl World {
     /// Starts a command for an event that this node holds. `sent`: when the write that started it was first sent.
-    pub(crate) fn begin(&mut self, node: Node, event: &Event, sent: Timestamp) -> Result<usize, Broken> {
+    pub(crate) fn begin(&mut self, node: NodeId, event: &Event, sent: Timestamp) -> Result<usize, Broken> {
         let body = self.stored_body(event)?;
         let hold = self.plan.in_doubt == InDoubtPolicy::Hold;
         self.oracle.begins(event, body, hold)?;

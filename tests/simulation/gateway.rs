@@ -7,9 +7,9 @@ use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::{LEASE, WITHIN};
 use crate::store_tap::{Write, Wrote};
 use crate::world::World;
-use hookonce::decide::claim::{self, Claim, MatchRelation, MatchedBy, NewEvent, RepeatEffect};
+use hookonce::decide::claim::{self, ClaimResult, DuplicateTarget, MatchedBy, NewEvent, RepeatEffect};
 use hookonce::decide::delivery::{Delivery, borrow_headers};
-use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Retrier};
+use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, RetryOwner};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::response;
@@ -88,7 +88,7 @@ impl World {
         let first = *receive.first.get_or_insert(self.now());
         let write = Write::Claim(Box::new(receive.new.clone()), receive.sent);
         match self.write(write)? {
-            Ok(Wrote::Claim(Claim::New { event, .. })) => {
+            Ok(Wrote::Claim(ClaimResult::New { event, .. })) => {
                 self.answer("I1", event.id)?;
                 self.let_wait(node, receive.sent, event.id);
                 let ours = event.revision == Revision::FIRST && event.is_running_on(&self.nodes[node].name);
@@ -99,14 +99,14 @@ impl World {
                 let ours = ours && receive.permit;
                 Ok(ours.then(attempt).map(Task::Attempt))
             }
-            Ok(Wrote::Claim(Claim::Duplicate { event, same, relation: stands, now })) => {
+            Ok(Wrote::Claim(ClaimResult::Duplicate { event, same, target: stands, now })) => {
                 receive.permit = false;
                 let does = self.repeat(&event, &receive.new, &same, stands, now)?;
                 if does == RepeatEffect::ReportOnly {
                     self.answer("I10", event.id)?;
                     // Nothing is left to do for a superseded event: its sender gets 200, whatever its successor's
                     // state.
-                    if stands != MatchRelation::ViaSuccessor {
+                    if stands != DuplicateTarget::ViaSuccessor {
                         self.hears_again(receive.sent, &event, &same)?;
                     }
                     return Ok(None);
@@ -114,7 +114,7 @@ impl World {
                 receive.goes_on = Some((*event, does, now));
                 Ok(Some(Task::Receive(receive)))
             }
-            Ok(Wrote::Claim(Claim::Stale { of })) => self.answer("I10", of).map(|()| None),
+            Ok(Wrote::Claim(ClaimResult::Stale { of })) => self.answer("I10", of).map(|()| None),
             Ok(_) => panic!("a claim is answered with a claim"),
             Err(_) if self.bug == Some(Bug::AcknowledgedBeforeCommit) => {
                 self.answer("I1", receive.new.event.id).map(|()| None)
@@ -142,7 +142,7 @@ impl World {
         of: &Event,
         new: &NewEvent,
         same: &MatchedBy,
-        stands: MatchRelation,
+        stands: DuplicateTarget,
         now: Timestamp,
     ) -> Result<RepeatEffect, Broken> {
         let zero = Duration::ZERO;
@@ -159,18 +159,18 @@ impl World {
                     }
                 }
             }
-            (Some(Bug::RearmedByPredecessor), _) if stands == MatchRelation::ViaSuccessor => {
-                place = MatchRelation::Direct;
+            (Some(Bug::RearmedByPredecessor), _) if stands == DuplicateTarget::ViaSuccessor => {
+                place = DuplicateTarget::Direct;
             }
-            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == MatchRelation::DirectNotCurrent => {
-                place = MatchRelation::Direct;
+            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == DuplicateTarget::DirectNotCurrent => {
+                place = DuplicateTarget::Direct;
             }
             (Some(Bug::DoubtRearmed), EventState::Dead { cause, .. }) => *cause = DeathCause::Failed,
             _ => {}
         }
         let does = claim::repeat_effect(&event, new, same, place, &route, self.source().respond, now);
         let same_bytes = (&of.delivery_id, of.body_digest) == (&new.event.delivery_id, new.event.body_digest);
-        self.oracle.repeats(of, same_bytes, stands == MatchRelation::ViaSuccessor, does, now)?;
+        self.oracle.repeats(of, same_bytes, stands == DuplicateTarget::ViaSuccessor, does, now)?;
         Ok(does)
     }
 
@@ -233,7 +233,7 @@ impl World {
             return Ok(Some(wait));
         }
         let unwritten = self.bug == Some(Bug::AcceptedAndNotWritten);
-        if event.retrier == Retrier::Sender && !unwritten {
+        if event.retrier == RetryOwner::Sender && !unwritten {
             let route = self.plan.route(&event.route);
             match self.advance_by(&event, EventStep::Accept, &route, Kind::Accept)? {
                 Some(Ok(AdvanceResult::Written { .. })) => {}

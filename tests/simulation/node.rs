@@ -9,7 +9,7 @@ use crate::store_tap::{Write, Wrote};
 use crate::world::{World, ready};
 use hookonce::decide::claim::{NewEvent, RepeatEffect};
 use hookonce::decide::event::{Event, EventState, EventStep, QueueState};
-use hookonce::decide::id::{EventId, Node as Name};
+use hookonce::decide::id::{EventId, NodeId as Name};
 use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;

@@ -17,7 +17,7 @@
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
 use crate::tally::Tally;
-use hookonce::decide::claim::{Claim, MatchRelation, RepeatEffect};
+use hookonce::decide::claim::{ClaimResult, DuplicateTarget, RepeatEffect};
 use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::source::{InDoubtPolicy, Keep, RedeliveryPolicy};
@@ -231,27 +231,27 @@ impl Oracle {
         &mut self,
         sent: &Sent,
         expect: &Expect,
-        claim: &Claim,
+        claim: &ClaimResult,
         now: Timestamp,
     ) -> Result<(), Broken> {
         match (expect, claim) {
-            (Expect::Again, Claim::New { .. }) => Ok(()),
-            (Expect::New, Claim::New { event, .. }) => {
+            (Expect::Again, ClaimResult::New { .. }) => Ok(()),
+            (Expect::New, ClaimResult::New { event, .. }) => {
                 self.is_new(sent, event, now);
                 Ok(())
             }
-            (Expect::Duplicate { of, instead }, Claim::Duplicate { event, relation: stands, .. }) => {
+            (Expect::Duplicate { of, instead }, ClaimResult::Duplicate { event, target: stands, .. }) => {
                 self.tally.duplicates += 1;
                 if !self.events.contains_key(&event.id) {
                     return broken("I10", format!("a duplicate of {}, which does not exist", name(event.id)));
                 }
-                if (event.id, *stands == MatchRelation::ViaSuccessor) != (*of, *instead) {
+                if (event.id, *stands == DuplicateTarget::ViaSuccessor) != (*of, *instead) {
                     return broken("I10", format!("a duplicate of {}, not of {}", name(event.id), name(*of)));
                 }
                 self.is_repeat(sent, *of);
                 Ok(())
             }
-            (Expect::Stale, Claim::Stale { of }) => {
+            (Expect::Stale, ClaimResult::Stale { of }) => {
                 self.tally.stale += 1;
                 if self.events.contains_key(of) {
                     Ok(())
@@ -259,13 +259,13 @@ impl Oracle {
                     broken("I10", "stale by an event that does not exist")
                 }
             }
-            (Expect::Duplicate { of, .. }, Claim::New { event, .. }) => {
+            (Expect::Duplicate { of, .. }, ClaimResult::New { event, .. }) => {
                 broken("I13", format!("{} is new, and {} has its delivery", name(event.id), name(*of)))
             }
-            (Expect::New, Claim::Duplicate { event, same, .. }) => {
+            (Expect::New, ClaimResult::Duplicate { event, same, .. }) => {
                 broken("I7", format!("suppressed by {} through {same:?}", name(event.id)))
             }
-            (Expect::Duplicate { of, .. }, Claim::Stale { .. }) => {
+            (Expect::Duplicate { of, .. }, ClaimResult::Stale { .. }) => {
                 broken("I13", format!("stale, and {} has its delivery", name(*of)))
             }
             (expect, claim) => broken("I5", format!("expected {expect:?}, got {claim:?}")),

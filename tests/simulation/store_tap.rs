@@ -4,11 +4,11 @@ use crate::bug::Bug;
 use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::seconds;
 use crate::world::{World, ready};
-use hookonce::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
+use hookonce::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy, NewEvent};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
 use hookonce::decide::source::Keep;
-use hookonce::decide::transition::{ReceiptUpdate, TransientHeaders, Transition};
+use hookonce::decide::transition::{ReceiptUpdate, TransientHeadersUpdate, Transition};
 use hookonce::store::{
     AdvanceResult, DuplicateLookup, KnownDuplicate, RetentionPolicies, StartDueRequest, Store, StoreBackend,
     StoreError, StoredValue,
@@ -26,7 +26,7 @@ pub(crate) enum Write {
 
 /// The response of the store.
 pub(crate) enum Wrote {
-    Claim(Claim),
+    Claim(ClaimResult),
     Advance(AdvanceResult),
     Forgot,
 }
@@ -117,14 +117,14 @@ impl World {
         Ok(events)
     }
 
-    fn claim(&mut self, mut new: NewEvent) -> Claim {
+    fn claim(&mut self, mut new: NewEvent) -> ClaimResult {
         let stands = self.get(new.event.id);
         if let (Some(Bug::RepeatedClaimWritesAnew), Some(stands)) = (self.bug, &stands) {
             let event = Event { revision: stands.revision.next(), turn: stands.turn, ..new.event };
             let mut change = event_as_it_is(event);
             change.now = change.event.received_at;
             return match self.advance(change) {
-                AdvanceResult::Written { event, now } => Claim::New { event, now },
+                AdvanceResult::Written { event, now } => ClaimResult::New { event, now },
                 AdvanceResult::Lost => panic!("there is no other writer"),
             };
         }
@@ -137,16 +137,16 @@ impl World {
             ready(self.store.find_duplicate(&new, DuplicateLookup::Standing)).expect("a memory store responds");
         let mut claims = ready(self.store.claim(vec![new.into()])).expect("a memory store claims");
         let claim = claims.pop().expect("one result per claim");
-        if let Some(KnownDuplicate { event, same, stands, now, .. }) = recalled {
+        if let Some(KnownDuplicate { event, same, target: stands, now, .. }) = recalled {
             assert_eq!(
                 claim,
-                Claim::Duplicate { event, same, relation: stands, now },
+                ClaimResult::Duplicate { event, same, target: stands, now },
                 "the lookup and the claim agree"
             );
         }
         match claim {
-            Claim::Duplicate { event, same, relation: stands, now } => {
-                Claim::Duplicate { event, same: MatchedBy::parse(same.word()), relation: stands, now }
+            ClaimResult::Duplicate { event, same, target: stands, now } => {
+                ClaimResult::Duplicate { event, same: MatchedBy::parse(same.word()), target: stands, now }
             }
             claim => claim,
         }
@@ -213,7 +213,7 @@ impl World {
 
 fn event_as_it_is(event: Event) -> Transition {
     let now = event.received_at;
-    let place = hookonce::decide::transition::QueueUpdate::Unchanged;
+    let place = hookonce::decide::transition::QueuePositionUpdate::Unchanged;
     Transition {
         event,
         now,
@@ -222,20 +222,20 @@ fn event_as_it_is(event: Event) -> Transition {
         attempt: None,
         receipt: ReceiptUpdate::Unchanged,
         payload: None,
-        passed: TransientHeaders::Drop,
+        passed: TransientHeadersUpdate::Drop,
     }
 }
 
-fn claim_words(claim: &Claim) -> String {
+fn claim_words(claim: &ClaimResult) -> String {
     match claim {
-        Claim::New { event, .. } => format!("new, r{} {:?}", event.revision.0, event.state.word()),
-        Claim::Duplicate { event, same, relation: stands, .. } => {
-            let stand_in = if *stands == MatchRelation::ViaSuccessor { " instead" } else { "" };
+        ClaimResult::New { event, .. } => format!("new, r{} {:?}", event.revision.0, event.state.word()),
+        ClaimResult::Duplicate { event, same, target: stands, .. } => {
+            let stand_in = if *stands == DuplicateTarget::ViaSuccessor { " instead" } else { "" };
             format!("duplicate of {} ({}){stand_in}, through {}", name(event.id), event.state.word(), same.word())
         }
-        Claim::Imported { same } => format!("imported, through {}", same.word()),
-        Claim::Stale { of } => format!("stale by {}", name(*of)),
-        Claim::Undecided => "again".into(),
+        ClaimResult::Imported { same } => format!("imported, through {}", same.word()),
+        ClaimResult::Stale { of } => format!("stale by {}", name(*of)),
+        ClaimResult::Undecided => "again".into(),
     }
 }
 

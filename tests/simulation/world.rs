@@ -8,7 +8,7 @@ use crate::plan::{Per, Plan, seconds};
 use crate::rng::Rng;
 use crate::sender::Sender;
 use crate::tally::Tally;
-use hookonce::decide::claim::{Claim, IdentityKey, MatchedBy, NewEvent, Payload};
+use hookonce::decide::claim::{ClaimResult, IdentityKey, MatchedBy, NewEvent, Payload};
 use hookonce::decide::event::{DoneReason, Event, EventState, QueueState};
 use hookonce::decide::id::EventId;
 use hookonce::decide::source::{Keep, Retention, Route, Source};
@@ -284,7 +284,7 @@ impl World {
             NewEvent { event, keys, former_keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
         let mut claims = ready(self.store.claim(vec![new.into()])).expect("a memory store claims");
         match claims.pop() {
-            Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),
+            Some(ClaimResult::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),
             _ => {
                 taken.push(id);
                 None

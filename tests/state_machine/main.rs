@@ -1,17 +1,17 @@
 //! The states of an event: each rule, case by case; and in `transitions.rs`, any sequence of steps.
 
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{self, MatchRelation, MatchedBy, NewEvent, Payload, RepeatEffect};
+use hookonce::decide::claim::{self, DuplicateTarget, MatchedBy, NewEvent, Payload, RepeatEffect};
 use hookonce::decide::event::{
-    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, Receipt, Retrier,
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, Receipt, RetryOwner,
     SubjectChange, SucceededBlocks,
 };
-use hookonce::decide::field::{FieldValue, Fields};
-use hookonce::decide::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
+use hookonce::decide::field::{FieldValue, StoredFields};
+use hookonce::decide::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
 use hookonce::decide::retry::{Jitter, RetryPolicy};
 use hookonce::decide::source::{InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, TimeoutAccounting};
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::decide::transition::{QueueUpdate, ReceiptUpdate};
+use hookonce::decide::transition::{QueuePositionUpdate, ReceiptUpdate};
 
 mod republish;
 #[path = "../support/seed.rs"]
@@ -37,7 +37,7 @@ fn event() -> Event {
         doubts: 0,
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
-        retrier: Retrier::Sender,
+        retrier: RetryOwner::Sender,
         group: Some(Key([1; 32])),
         turn: QueueTurn(1),
         published_again: None,
@@ -60,7 +60,7 @@ fn route(attempts: u32, in_doubt: InDoubtPolicy) -> Route {
 }
 
 fn start() -> EventStep {
-    EventStep::Start { lasts: LEASE, by: Node("n1".into()), action: ActionKind::Run }
+    EventStep::Start { lasts: LEASE, by: NodeId("n1".into()), action: ActionKind::Run }
 }
 
 fn settle(outcome: Outcome) -> EventStep {
@@ -267,7 +267,7 @@ fn after_a_202_a_node_tries_an_event_as_often_as_its_route_allows() {
         ("waiting", parked().after(EventStep::Accept, &route, NOW)),
     ] {
         let accepted = accepted.expect("it is not over");
-        assert_eq!((accepted.state.word(), accepted.retrier), (state, Retrier::Node));
+        assert_eq!((accepted.state.word(), accepted.retrier), (state, RetryOwner::Node));
         assert_eq!(accepted.after(EventStep::Accept, &route, NOW), Err(InvalidStepError), "once is enough");
     }
     let accepted = running.after(EventStep::Accept, &route, NOW).expect("it runs");
@@ -294,7 +294,7 @@ fn after_a_202_a_node_tries_an_event_as_often_as_its_route_allows() {
         Err(InvalidStepError),
         "it has ended: the response is its end"
     );
-    let written = Event { retrier: Retrier::Node, ..event() };
+    let written = Event { retrier: RetryOwner::Node, ..event() };
     assert_eq!(tried(written, [failed()], &one).state, died.state, "a configured `attempts` holds after a 202, too");
 }
 
@@ -322,7 +322,7 @@ fn a_repeat_resumes_an_event_in_doubt_only_if_its_sender_waits_and_the_route_ret
         let route = Route { redelivery, ..route(1, in_doubt) };
         for cause in DeathCause::ALL {
             let dead = Event { state: EventState::Dead { cause, at: NOW }, ..event() };
-            let stands = if instead { MatchRelation::ViaSuccessor } else { MatchRelation::Direct };
+            let stands = if instead { DuplicateTarget::ViaSuccessor } else { DuplicateTarget::Direct };
             let does = claim::repeat_effect(&dead, &arriving, &MatchedBy::Body, stands, &route, respond, NOW);
             let expected = match cause {
                 DeathCause::InDoubt => expected,
@@ -371,12 +371,12 @@ fn a_parked_event_counts_no_attempt_and_is_due_once_it_gets_the_slot() {
 fn an_event_started_by_its_claim_equals_one_started_right_after() {
     let route = route(1, InDoubtPolicy::Retry);
     let mut at_once = event();
-    at_once.start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
+    at_once.start_at_claim(LEASE, NodeId("n1".into()), ActionKind::Run);
     let started = event().after(start(), &route, NOW).expect("it is due");
     assert_eq!(at_once, Event { revision: Revision::FIRST, ..started });
     let recorded = Event { state: EventState::Done { how: DoneReason::Recorded, at: NOW }, ..event() };
     let mut still = recorded.clone();
-    still.start_at_claim(LEASE, Node("n1".into()), ActionKind::Run);
+    still.start_at_claim(LEASE, NodeId("n1".into()), ActionKind::Run);
     assert_eq!(still, recorded);
 }
 
@@ -426,9 +426,9 @@ fn receivers_get_another_idempotency_key_for_each_life() {
 fn the_digest_covers_what_never_changes_and_nothing_else() {
     let other = SubjectChange { subject: Key([9; 32]), ..event().change.expect("it is a change") };
     let another = SubjectChange { value: Digest([9; 32]), ..other };
-    let fields: Fields = [("tag".into(), FieldValue::Text("main".into()))].into_iter().collect();
-    let typed: Fields = [("tag".into(), FieldValue::Number("1".into()))].into_iter().collect();
-    let texted: Fields = [("tag".into(), FieldValue::Text("1".into()))].into_iter().collect();
+    let fields: StoredFields = [("tag".into(), FieldValue::Text("main".into()))].into_iter().collect();
+    let typed: StoredFields = [("tag".into(), FieldValue::Number("1".into()))].into_iter().collect();
+    let texted: StoredFields = [("tag".into(), FieldValue::Text("1".into()))].into_iter().collect();
     let sealed = [
         Event { id: EventId([8; 16]), ..event() },
         Event { source: "other".into(), ..event() },
@@ -437,7 +437,7 @@ fn the_digest_covers_what_never_changes_and_nothing_else() {
         Event { fields, ..event() },
         Event { fields: typed, ..event() },
         Event { fields: texted, ..event() },
-        Event { fields: Fields::default(), ..event() },
+        Event { fields: StoredFields::default(), ..event() },
         Event { received_at: NOW + LEASE, ..event() },
         Event { group: Some(Key([9; 32])), ..event() },
         Event { group: None, ..event() },
@@ -456,7 +456,7 @@ fn the_digest_covers_what_never_changes_and_nothing_else() {
         Event { revision: Revision(9), ..event() },
         Event { state: EventState::Dead { cause: DeathCause::Failed, at: NOW }, ..event() },
         Event { life: 9, attempt: 9, doubts: 9, blocks: SucceededBlocks(9), ..event() },
-        Event { queue_state: QueueState::Requeued, turn: QueueTurn(9), retrier: Retrier::Node, ..event() },
+        Event { queue_state: QueueState::Requeued, turn: QueueTurn(9), retrier: RetryOwner::Node, ..event() },
         Event { change: Some(moved_forward), ..event() },
     ];
     assert!(free.iter().all(|event| event.immutable_digest() == event.digest));
@@ -496,7 +496,7 @@ fn a_transition_is_written_by_the_stores_clock_and_names_the_successor() {
     let current = change.resolve(Some(waiting.id), theirs);
     assert_eq!(
         current.state,
-        EventState::Running { until: theirs + LEASE, by: Node("n1".into()), action: Some(ActionKind::Run) }
+        EventState::Running { until: theirs + LEASE, by: NodeId("n1".into()), action: Some(ActionKind::Run) }
     );
     assert_eq!(change.resolve(None, theirs), current);
     let overtaken = change.resolve(Some(by), theirs);
@@ -509,12 +509,12 @@ fn only_steps_that_bring_an_event_back_change_its_queue_position() {
     let route = route(1, InDoubtPolicy::Retry);
     let dead = tried(event(), [failed()], &route);
     let place = |event: &Event, step| event.transition(step, &route, NOW).expect("it is possible").place;
-    assert_eq!(place(&dead, EventStep::Rearm), QueueUpdate::MoveToEnd);
-    assert_eq!(place(&dead, EventStep::Resume), QueueUpdate::MoveToEnd);
-    assert_eq!(place(&dead, EventStep::Replay), QueueUpdate::BecomeCurrent);
-    assert_eq!(place(&event(), start()), QueueUpdate::Unchanged);
-    assert_eq!(place(&event(), EventStep::Cancel), QueueUpdate::Unchanged);
-    assert_eq!(place(&event(), EventStep::Accept), QueueUpdate::Unchanged);
+    assert_eq!(place(&dead, EventStep::Rearm), QueuePositionUpdate::MoveToEnd);
+    assert_eq!(place(&dead, EventStep::Resume), QueuePositionUpdate::MoveToEnd);
+    assert_eq!(place(&dead, EventStep::Replay), QueuePositionUpdate::BecomeCurrent);
+    assert_eq!(place(&event(), start()), QueuePositionUpdate::Unchanged);
+    assert_eq!(place(&event(), EventStep::Cancel), QueuePositionUpdate::Unchanged);
+    assert_eq!(place(&event(), EventStep::Accept), QueuePositionUpdate::Unchanged);
 }
 
 #[test]
@@ -544,7 +544,7 @@ fn the_lease_of_an_orphan_ends_at_once_only_if_its_action_ended_with_its_node() 
     let route = route(3, InDoubtPolicy::Retry);
     let later = NOW + LEASE / 3;
     for action in ActionKind::ALL {
-        let begin = EventStep::Start { lasts: LEASE, by: Node("n1".into()), action };
+        let begin = EventStep::Start { lasts: LEASE, by: NodeId("n1".into()), action };
         let running = event().after(begin, &route, NOW).expect("it is due");
         let orphan = running.after(EventStep::Orphan, &route, later);
         if !action.ends_with_its_node() {
@@ -552,14 +552,14 @@ fn the_lease_of_an_orphan_ends_at_once_only_if_its_action_ended_with_its_node() 
             continue;
         }
         let orphan = orphan.expect("it ended with its node");
-        let state = EventState::Running { until: later, by: Node("n1".into()), action: Some(action) };
+        let state = EventState::Running { until: later, by: NodeId("n1".into()), action: Some(action) };
         assert_eq!((&orphan.state, orphan.attempt, orphan.doubts), (&state, 1, 0));
         assert_eq!(orphan.after(EventStep::Orphan, &route, later), Err(InvalidStepError), "its lease is over");
         let expired = orphan.after(EventStep::Expire { jitter: Jitter(0) }, &route, later).expect("its lease is over");
         assert_eq!((expired.state.word(), expired.doubts), ("waiting", 1));
     }
     let mut old = event().after(start(), &route, NOW).expect("it is due");
-    old.state = EventState::Running { until: NOW + LEASE, by: Node("n1".into()), action: None };
+    old.state = EventState::Running { until: NOW + LEASE, by: NodeId("n1".into()), action: None };
     assert_eq!(
         old.after(EventStep::Orphan, &route, later),
         Err(InvalidStepError),

@@ -8,7 +8,7 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
 use hookonce::decide::source::{InDoubtPolicy, Route};
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::decide::transition::QueueUpdate;
+use hookonce::decide::transition::QueuePositionUpdate;
 
 const HOUR: Duration = Duration::from_hours(1);
 const LATER: Timestamp = Timestamp(NOW.0 + 3_600_000_000);
@@ -128,7 +128,7 @@ fn it_must_be_current_and_keeps_its_queue_position() {
     let route = route(1, InDoubtPolicy::Retry);
     let done = Event { queue_state: QueueState::Requeued, ..tried(event(), [Outcome::Delivered(None)], &route) };
     let change = done.transition(EventStep::PublishAgain, &route, LATER).expect("it was published");
-    assert_eq!((change.place, change.if_superseded.is_some()), (QueueUpdate::RequireCurrent, false));
+    assert_eq!((change.place, change.if_superseded.is_some()), (QueuePositionUpdate::RequireCurrent, false));
     assert_eq!(change.event.queue_state, QueueState::Queued);
     // The first end stays as the store wrote it, however far a node's clock is off.
     let theirs = LATER + LEASE;

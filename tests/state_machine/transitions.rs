@@ -2,7 +2,7 @@
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
 use hookonce::decide::event::{
-    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, Retrier,
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, RetryOwner,
     SucceededBlocks,
 };
 use hookonce::decide::id::EventId;
@@ -151,14 +151,14 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
         _ => (was.attempt, was.doubts + u32::from(doubted)),
     };
     assert_eq!((is.attempt, is.doubts), counted, "{name}");
-    let accepted = if *name == "accept" { Retrier::Node } else { was.retrier };
+    let accepted = if *name == "accept" { RetryOwner::Node } else { was.retrier };
     assert_eq!(is.retrier, accepted, "{name}");
     if *name == "accept" {
-        assert_eq!((&is.state, was.retrier), (&was.state, Retrier::Sender));
+        assert_eq!((&is.state, was.retrier), (&was.state, RetryOwner::Sender));
     }
     let attempts = match was.retrier {
-        Retrier::Sender => route.retry.attempts,
-        Retrier::Node => route.attempts_once_accepted.unwrap_or(route.retry.attempts),
+        RetryOwner::Sender => route.retry.attempts,
+        RetryOwner::Node => route.attempts_once_accepted.unwrap_or(route.retry.attempts),
     };
     let doubts_max = if route.in_doubt == InDoubtPolicy::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
     let dead = if let EventState::Dead { cause, .. } = is.state { Some(cause) } else { None };

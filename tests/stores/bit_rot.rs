@@ -7,7 +7,7 @@ use crate::sqlite::{claim, claim_kind, new, node};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Payload;
 use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Outcome, QueueState, SucceededBlocks};
-use hookonce::decide::id::{Digest, EventId, Node};
+use hookonce::decide::id::{Digest, EventId, NodeId};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
@@ -343,7 +343,7 @@ async fn live(store: &SqliteStore) -> Result<Fate, StoreError> {
                 }
                 let start = EventStep::Start {
                     lasts: Duration::from_mins(1),
-                    by: Node("node".into()),
+                    by: NodeId("node".into()),
                     action: ActionKind::Run,
                 };
                 let end = EventStep::Settle {

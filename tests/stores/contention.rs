@@ -6,15 +6,15 @@ use crate::postgres::open;
 use crate::postgres_server::Server;
 use crate::seed::{self, Random};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
+use hookonce::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy, NewEvent};
 use hookonce::decide::event::{EventStep, Outcome, SucceededBlocks};
-use hookonce::decide::id::{EventId, Key, Node};
+use hookonce::decide::id::{EventId, Key, NodeId};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::{AdvanceResult, Inspect, RetentionPolicies, Store, StoreBackend, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,19 +38,19 @@ impl Told {
         self.made.insert(new.event.id, (keys, new.event.change.map(|change| change.subject)));
     }
 
-    fn hear(&mut self, id: EventId, claim: Claim) {
+    fn hear(&mut self, id: EventId, claim: ClaimResult) {
         self.claims += 1;
         match claim {
-            Claim::New { event, .. } => {
+            ClaimResult::New { event, .. } => {
                 assert_eq!(event.id, id);
                 self.new.insert(id);
             }
-            Claim::Duplicate { event, same, relation: stands, .. } => {
-                self.duplicates.push((id, event.id, same, stands == MatchRelation::ViaSuccessor));
+            ClaimResult::Duplicate { event, same, target: stands, .. } => {
+                self.duplicates.push((id, event.id, same, stands == DuplicateTarget::ViaSuccessor));
             }
-            Claim::Stale { .. } => self.stale += 1,
-            Claim::Undecided => self.again += 1,
-            Claim::Imported { .. } => panic!("nothing was imported"),
+            ClaimResult::Stale { .. } => self.stale += 1,
+            ClaimResult::Undecided => self.again += 1,
+            ClaimResult::Imported { .. } => panic!("nothing was imported"),
         }
     }
 
@@ -164,7 +164,7 @@ async fn mover(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Random
             };
             let step = match dice.index(8) {
                 0..3 => {
-                    EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run }
+                    EventStep::Start { lasts: Duration::from_mins(1), by: NodeId("n".into()), action: ActionKind::Run }
                 }
                 3..6 => EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(0) },
                 6 => EventStep::Replay,
@@ -243,7 +243,7 @@ async fn a_commit_whose_response_is_lost_is_claimed_again_as_the_same_event() {
     let database = server.database().await;
     let proxy = Cutter::before(server.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
-    let options = PostgresOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
+    let options = PostgresOpenOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
     let store = PostgresStore::open(&url, options).await.unwrap();
     for n in 0..rounds {
         let mut made = making().delivery(&format!("d{n}")).body(format!("b{n}"));
@@ -255,7 +255,7 @@ async fn a_commit_whose_response_is_lost_is_claimed_again_as_the_same_event() {
         let lost = store.claim(vec![new.clone().into()]).await;
         assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
         let again = store.claim(vec![new.clone().into()]).await.unwrap().remove(0);
-        assert!(matches!(&again, Claim::New { event, .. } if event.id == new.event.id), "{again:?}");
+        assert!(matches!(&again, ClaimResult::New { event, .. } if event.id == new.event.id), "{again:?}");
     }
     assert_eq!(proxy.cuts.load(Ordering::SeqCst), rounds);
     let db = server.client(&database).await;
@@ -286,7 +286,7 @@ async fn a_claim_dropped_half_way_poisons_no_connection() {
             let own = making().delivery(&format!("own{n}"));
             let id = own.id();
             let claim = store.claim(vec![own.made(store.now()).into()]).await.unwrap().remove(0);
-            assert!(matches!(&claim, Claim::New { event, .. } if event.id == id), "{claim:?}");
+            assert!(matches!(&claim, ClaimResult::New { event, .. } if event.id == id), "{claim:?}");
             assert_eq!(store.get(id).await.unwrap().unwrap().id, id);
         }
     }

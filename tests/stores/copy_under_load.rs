@@ -2,11 +2,11 @@
 
 use crate::{postgres_server, redis_server};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::claim::{ClaimResult, MatchedBy};
 use hookonce::decide::event::EventStep;
-use hookonce::decide::id::{Digest, EventId, Key, Node, QueueTurn};
+use hookonce::decide::id::{Digest, EventId, Key, NodeId, QueueTurn};
 use hookonce::decide::identity::recipe::IdentityRecipe;
-use hookonce::decide::ledger::Register;
+use hookonce::decide::ledger::SubjectRegister;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::conformance::making;
@@ -86,11 +86,11 @@ impl CopyStore for Unnoticing {
         self.0.fill(entries, notes)
     }
 
-    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
         self.0.noted(key)
     }
 
-    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
+    fn clear_recipes(&self, mark: SubjectRegister) -> StoreFuture<'_, bool> {
         self.0.clear_recipes(mark)
     }
 
@@ -152,7 +152,7 @@ async fn check_writes_nothing(node: &dyn Inspect) {
     let claimed = node.claim(vec![making().delivery("refused").made(node.now()).into()]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
     let waits = node.list(EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().remove(0);
-    let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
+    let start = EventStep::Start { lasts: Duration::from_mins(1), by: NodeId("node".into()), action: ActionKind::Run };
     let start = waits.transition(start, &Route::default(), node.now()).unwrap();
     let started = node.advance(vec![start]).await;
     assert!(is_under_way(&started), "{started:?}");
@@ -171,10 +171,10 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     // The node continues by itself.
     let new = making().delivery("new").made(node.now());
     let claims = node.claim(vec![new.into(), making().delivery(ODD).made(node.now()).into()]).await.unwrap();
-    assert!(matches!(claims[..], [Claim::New { .. }, Claim::Duplicate { .. }]), "{claims:?}");
+    assert!(matches!(claims[..], [ClaimResult::New { .. }, ClaimResult::Duplicate { .. }]), "{claims:?}");
     for (id, told) in [("d2", MatchedBy::Delivery), ("x", MatchedBy::Body)] {
         let claims = node.claim(vec![making().unsigned(id, "b2").made(node.now()).into()]).await.unwrap();
-        assert!(matches!(&claims[..], [Claim::Duplicate { same, .. }] if *same == told), "{id}: {claims:?}");
+        assert!(matches!(&claims[..], [ClaimResult::Duplicate { same, .. }] if *same == told), "{id}: {claims:?}");
     }
     copy::reopen(&from).await.unwrap();
     assert!(matches!(copy(&from, &to, |_| {}).await, Err(CopyError::NotEmpty)));
@@ -185,7 +185,7 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     check_writes_nothing(&*node).await;
     copy::reopen(&to).await.unwrap();
     let claims = node.claim(vec![making().delivery("later").made(node.now()).into()]).await.unwrap();
-    assert!(matches!(claims[..], [Claim::New { .. }]), "{claims:?}");
+    assert!(matches!(claims[..], [ClaimResult::New { .. }]), "{claims:?}");
 }
 
 /// Whether the node's claim came before the copy.
@@ -242,8 +242,8 @@ const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
 /// The register with the position up to which a target was filled.
 const PLACE: Key = Key(*b"hookonce: the place of a copy   ");
 
-fn own(value: Digest) -> Register {
-    Register { value, order: None, strict: false, event: EventId([0; 16]) }
+fn own(value: Digest) -> SubjectRegister {
+    SubjectRegister { value, order: None, strict: false, event: EventId([0; 16]) }
 }
 
 async fn entries(store: &dyn CopyStore) -> Vec<CopyEntry> {

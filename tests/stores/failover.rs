@@ -2,11 +2,11 @@
 
 use crate::postgres_server::Server;
 use futures_util::future::join_all;
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::id::EventId;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::{Inspect, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -58,7 +58,7 @@ async fn claim(store: &dyn Store, name: &str) -> EventId {
     let patience = Instant::now() + PATIENCE;
     loop {
         match store.claim(vec![new.clone().into()]).await.map(|mut claims| claims.remove(0)) {
-            Ok(Claim::New { event, .. } | Claim::Duplicate { event, .. }) => return event.id,
+            Ok(ClaimResult::New { event, .. } | ClaimResult::Duplicate { event, .. }) => return event.id,
             Err(StoreError::Down(_) | StoreError::Unsure(_)) => {}
             other => panic!("{other:?}"),
         }
@@ -74,7 +74,7 @@ async fn after_a_failover_no_write_to_the_old_primary_counts() {
     let new = old.replica().await;
     let switch = Switch::to(old.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", switch.port);
-    let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+    let options = PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
     let store = PostgresStore::open(&url, options).await.unwrap();
     let before = claim(&store, "before").await;
     store.known().await.unwrap(); // its mark is written

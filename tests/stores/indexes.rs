@@ -2,9 +2,9 @@
 
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::event::EventStep;
-use hookonce::decide::id::Node;
+use hookonce::decide::id::NodeId;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
 use hookonce::internals::cli::migrate::{self, MigrationSettings};
@@ -12,7 +12,7 @@ use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::open::MigrationMode;
 use hookonce::store::open::StoreUrl;
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::url::ServerUrl;
 use hookonce::store::{DeclaredFields, DueQuery, EventQuery, Inspect, StartDueRequest, Store, StoreBackend};
@@ -51,7 +51,7 @@ async fn open(server: &Server, database: &str) -> PostgresStore {
 }
 
 async fn open_as(url: &str, schema: SchemaMode) -> PostgresStore {
-    PostgresStore::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await.unwrap()
+    PostgresStore::open(url, PostgresOpenOptions { clock: StoreClock::server(), schema }).await.unwrap()
 }
 
 fn address(url: &str) -> ServerUrl {
@@ -129,7 +129,7 @@ async fn no_claim_waits_while_a_large_store_is_upgraded_and_its_indexes_are_buil
     println!("declared after {:?}", asked.elapsed());
     // The node is up before its indexes exist.
     let claim = store.claim(vec![making().delivery("new").made(store.now()).into()]).await.unwrap().remove(0);
-    assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
+    assert!(matches!(claim, ClaimResult::New { .. }), "{claim:?}");
     built(&db).await;
     println!("built after {:?}", asked.elapsed());
     stop.store(true, Ordering::SeqCst);
@@ -261,7 +261,7 @@ async fn a_node_that_starts_during_a_migration_down_waits_and_then_sees_the_rema
         migrate::postgres::down(&url, FIRST, migrate::DataLossConsent::Given, &mut Vec::new()).await
     });
     waits_for(&db, 1).await;
-    let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Manual };
+    let options = PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Manual };
     let url = server.url(&database);
     let node = tokio::spawn(async move { PostgresStore::open(&url, options).await.err() });
     let waits = waits_for(&db, 2);
@@ -321,7 +321,7 @@ async fn the_backlog_of_one_receiver_is_not_read_to_find_due_events_of_another()
     // Otherwise opening the store looks for the newest event.
     filling.batch_execute("insert into hookonce.last_seen values (1, 1)").await.unwrap();
     drop(filling);
-    let step = EventStep::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
+    let step = EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("node".into()), action: ActionKind::Run };
     let look = |route: &str, parts| DueQuery::Receiver("source".into(), route.into(), parts);
     for analyze in ["", "analyze hookonce.events"] {
         server.client(&database).await.batch_execute(analyze).await.unwrap();

@@ -4,19 +4,19 @@ use crate::START;
 use crate::failing_pooler::{FAULTS, FailingPooler, Fails, Fault};
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::event::{Event, EventStep};
-use hookonce::decide::id::Node;
+use hookonce::decide::id::NodeId;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::{AdvanceResult, Store, StoreBackend, StoreError};
 use std::sync::{Arc, Mutex};
 
 fn start(event: &Event, store: &dyn Store) -> hookonce::decide::transition::Transition {
-    let step = EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run };
+    let step = EventStep::Start { lasts: Duration::from_mins(1), by: NodeId("n".into()), action: ActionKind::Run };
     event.transition(step, &Route::default(), store.now()).unwrap()
 }
 
@@ -28,7 +28,7 @@ async fn a_commit_that_a_pooler_answers_with_an_error_is_unsure_and_repeating_it
     let arm = next.clone();
     let pooler = FailingPooler::before(server.port, move || next.lock().unwrap().take()).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", pooler.port);
-    let options = PostgresOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
+    let options = PostgresOpenOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
     let store = PostgresStore::open(&url, options).await.unwrap();
     let arm = |fails: Fails| *arm.lock().unwrap() = Some(fails);
     let mut events = 0;
@@ -45,7 +45,7 @@ async fn a_commit_that_a_pooler_answers_with_an_error_is_unsure_and_repeating_it
         let there = store.get(new.event.id).await.unwrap().is_some();
         assert_eq!(there, fails.0 == Fault::After, "{fails:?}");
         let again = store.claim(vec![new.clone().into()]).await.unwrap().remove(0);
-        let Claim::New { event, .. } = again else { panic!("{again:?}") };
+        let ClaimResult::New { event, .. } = again else { panic!("{again:?}") };
         assert_eq!(event.id, new.event.id);
         if locks {
             continue; // parked, waiting for the first of its group

@@ -3,7 +3,7 @@
 use crate::postgres_server::{Server, as_owner, write_as_owner};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::{ChangeHint, Store, StoreBackend, StoreOpenError};
 use std::fmt::Display;
@@ -56,7 +56,7 @@ impl PgBouncer {
 
     async fn open(&self, database: &str, parameters: &str) -> Result<PostgresStore, StoreOpenError> {
         let url = format!("{}{parameters}", self.url(database));
-        PostgresStore::open(&url, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto }).await
+        PostgresStore::open(&url, PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Auto }).await
     }
 
     /// A connection of the application, which shares the pool.
@@ -155,10 +155,10 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     let pool = PgBouncer::before(server, &lines).await;
     let url = pool.url(&database);
     for schema in [SchemaMode::Auto, SchemaMode::Manual, SchemaMode::Read] {
-        let opened = PostgresStore::open(&url, PostgresOptions { clock: StoreClock::server(), schema }).await;
+        let opened = PostgresStore::open(&url, PostgresOpenOptions { clock: StoreClock::server(), schema }).await;
         check_refused(&format!("{schema:?}"), opened);
     }
-    let options = || PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+    let options = || PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
     check_refused("copy", PostgresStore::open_to_copy(&url, options()).await);
     check_refused("behind", PostgresStore::behind(&url).await);
     let name = SchemaName::parse("other").unwrap();
@@ -251,7 +251,7 @@ async fn no_second_store_is_created_where_a_pooler_drops_the_search_path_of_the_
     drop(again.open(&database, "").await.unwrap());
     let direct = format!("{}{PATH}", server.url(&database));
     drop(
-        PostgresStore::open(&direct, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto })
+        PostgresStore::open(&direct, PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Auto })
             .await
             .unwrap(),
     );

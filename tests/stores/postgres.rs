@@ -3,9 +3,9 @@
 use crate::START;
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::claim::{ClaimResult, MatchedBy};
 use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
-use hookonce::decide::id::{EventId, Node};
+use hookonce::decide::id::{EventId, NodeId};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
@@ -13,7 +13,7 @@ use hookonce::decide::transition::AttemptRecord;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance;
 use hookonce::store::conformance::{StoreUnderTest, TestEventBuilder, making};
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::{
     AdvanceResult, ChangeHint, DuplicateNote, DuplicateSighting, Inspect, Store, StoreBackend, StoreError, StoredValue,
 };
@@ -21,7 +21,7 @@ use tokio::sync::broadcast::Receiver;
 
 /// A store in this database, with this clock.
 pub(crate) async fn open(server: &Server, database: &str, clock: StoreClock) -> PostgresStore {
-    let options = PostgresOptions { clock, schema: SchemaMode::Auto };
+    let options = PostgresOpenOptions { clock, schema: SchemaMode::Auto };
     PostgresStore::open(&server.url(database), options).await.unwrap()
 }
 
@@ -36,7 +36,7 @@ async fn postgres_passes_the_conformance_suite() {
         // The statements of the suite are a user's, which look into the store's tables.
         let url = format!("{}?schema={schema}&options=-c%20search_path%3D{schema}", server.url(&database));
         let clock = StoreClock::manual(START);
-        let options = PostgresOptions { clock: clock.clone(), schema: SchemaMode::Auto };
+        let options = PostgresOpenOptions { clock: clock.clone(), schema: SchemaMode::Auto };
         let store = PostgresStore::open(&url, options).await.unwrap();
         let database_url = server.url(&database);
         let spoil = move |id: EventId| {
@@ -52,7 +52,7 @@ async fn postgres_passes_the_conformance_suite() {
 
 async fn new(store: &dyn Store, one: TestEventBuilder) -> Event {
     match store.claim(vec![one.made(store.now()).into()]).await.unwrap().remove(0) {
-        Claim::New { event, .. } => *event,
+        ClaimResult::New { event, .. } => *event,
         other => panic!("{other:?}"),
     }
 }
@@ -159,7 +159,7 @@ async fn text_with_a_zero_byte_can_be_written() {
     let running = step(
         &store,
         &made,
-        EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run },
+        EventStep::Start { lasts: Duration::from_mins(1), by: NodeId("n".into()), action: ActionKind::Run },
     )
     .await;
     let outcome = Outcome::Rejected { why: "a\0b".into(), receipt: None };

@@ -6,14 +6,14 @@ use crate::postgres::open;
 use crate::postgres_server::Server;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
-use hookonce::store::postgres::{PostgresOptions, PostgresStore, SchemaMode};
+use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::{DeclaredFields, Inspect, Store, StoreBackend, StoreOpenError};
 use std::process::Command;
 use tokio_postgres::Client;
 
 async fn try_open(url: &str, schema: SchemaMode) -> Result<PostgresStore, StoreOpenError> {
-    PostgresStore::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await
+    PostgresStore::open(url, PostgresOpenOptions { clock: StoreClock::server(), schema }).await
 }
 
 /// Checks that it cannot be opened, with these words about what to do.
@@ -258,7 +258,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     assert_eq!(store.declare(declared.clone()).await.unwrap(), ["state"], "the second time there is nothing to do");
     let with = |fields: &str| {
         let mut new = making().source(source).made(START);
-        new.event.fields = hookonce::decide::field::Fields::from_json(fields).unwrap();
+        new.event.fields = hookonce::decide::field::StoredFields::from_json(fields).unwrap();
         new.event.digest = new.event.immutable_digest();
         new
     };

@@ -4,9 +4,9 @@
 use super::due;
 use crate::seed::{self, Random};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, ImportedKeyValidity, MatchRelation, MatchedBy, NewEvent};
+use hookonce::decide::claim::{ClaimResult, DuplicateTarget, ImportedKeyValidity, MatchedBy, NewEvent};
 use hookonce::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
-use hookonce::decide::id::{EventId, Node, QueueTurn};
+use hookonce::decide::id::{EventId, NodeId, QueueTurn};
 use hookonce::decide::retry::{Jitter, RetryPolicy};
 use hookonce::decide::source::{InDoubtPolicy, Keep, Retention, Route};
 use hookonce::decide::time::Duration;
@@ -44,7 +44,7 @@ fn plain_events(events: Vec<Event>, turns: Turns) -> Vec<Event> {
     events.into_iter().map(|event| plain_event(event, turns)).collect()
 }
 
-fn plain_claim(claim: Claim, turns: Turns) -> Claim {
+fn plain_claim(claim: ClaimResult, turns: Turns) -> ClaimResult {
     if turns == Turns::InOrder { without_turn(claim) } else { claim }
 }
 
@@ -84,8 +84,8 @@ struct All {
 }
 
 /// Only a claim that is written has a turn.
-fn without_turn(mut claim: Claim) -> Claim {
-    if let Claim::New { event, .. } | Claim::Duplicate { event, .. } = &mut claim {
+fn without_turn(mut claim: ClaimResult) -> ClaimResult {
+    if let ClaimResult::New { event, .. } | ClaimResult::Duplicate { event, .. } = &mut claim {
         event.turn = QueueTurn(0);
     }
     claim
@@ -174,16 +174,17 @@ impl All {
         let batch: Vec<_> = batch.into_iter().map(Arc::new).collect();
         let ours = self.memory.claim(batch.clone()).await.unwrap();
         assert_eq!(foreseen.into_iter().map(without_turn).next(), ours.first().cloned().map(without_turn));
-        let plain = |claims: Vec<Claim>, turns| claims.into_iter().map(|claim| plain_claim(claim, turns)).collect();
+        let plain =
+            |claims: Vec<ClaimResult>, turns| claims.into_iter().map(|claim| plain_claim(claim, turns)).collect();
         self.ask_all(ours.clone(), async |store| store.claim(batch.clone()).await.unwrap(), plain).await;
         for claim in ours {
             let (word, event) = match claim {
-                Claim::New { event, .. } => ("new", Some(event)),
-                Claim::Duplicate { relation: MatchRelation::ViaSuccessor, event, .. } => ("instead", Some(event)),
-                Claim::Duplicate { event, .. } => ("duplicate", Some(event)),
-                Claim::Imported { .. } => ("imported", None),
-                Claim::Stale { .. } => ("stale", None),
-                Claim::Undecided => ("again", None),
+                ClaimResult::New { event, .. } => ("new", Some(event)),
+                ClaimResult::Duplicate { target: DuplicateTarget::ViaSuccessor, event, .. } => ("instead", Some(event)),
+                ClaimResult::Duplicate { event, .. } => ("duplicate", Some(event)),
+                ClaimResult::Imported { .. } => ("imported", None),
+                ClaimResult::Stale { .. } => ("stale", None),
+                ClaimResult::Undecided => ("again", None),
             };
             self.count(word);
             if let Some(event) = event {
@@ -205,7 +206,9 @@ impl All {
             _ => Outcome::Unknown { why: "who knows".into() },
         };
         match dice.index(16) {
-            0..5 => EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
+            0..5 => {
+                EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("n".into()), action: ActionKind::Run }
+            }
             5..9 => EventStep::Settle { outcome, blocks, jitter },
             9 => EventStep::Renew { lasts: Duration::from_secs(30), blocks },
             10 => EventStep::HandBack,
@@ -270,7 +273,7 @@ impl All {
             source: self.dice.one(&["a", "b"]).into(),
             route: Arc::default(),
             part: 0,
-            step: EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
+            step: EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("n".into()), action: ActionKind::Run },
             limit: 1 + self.dice.index(5),
         };
         let ours = self.memory.start_due(starts.clone()).await.unwrap().events;

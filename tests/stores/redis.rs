@@ -3,16 +3,16 @@
 use crate::START;
 use crate::redis_server::{self as server, Server};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
-use hookonce::decide::id::{EventId, Node};
+use hookonce::decide::id::{EventId, NodeId};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance;
 use hookonce::store::conformance::{StoreUnderTest, TestEventBuilder, making};
-use hookonce::store::redis::{RedisAccess, RedisOptions, RedisStore};
+use hookonce::store::redis::{RedisAccess, RedisOpenOptions, RedisStore};
 use hookonce::store::{
     AdvanceResult, ChangeHint, DueQuery, ForgetCounts, Inspect, RetentionPolicies, Store, StoreBackend, StoreError,
     StoreOpenError,
@@ -23,24 +23,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) async fn open(url: &str) -> Result<RedisStore, StoreOpenError> {
-    RedisStore::open(url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node }).await
+    RedisStore::open(url, RedisOpenOptions { clock: StoreClock::server(), access: RedisAccess::Node }).await
 }
 
-pub(crate) async fn claim(store: &impl Store, one: TestEventBuilder) -> Claim {
+pub(crate) async fn claim(store: &impl Store, one: TestEventBuilder) -> ClaimResult {
     let new = one.made(store.now());
     store.claim(vec![new.into()]).await.unwrap().remove(0)
 }
 
 pub(crate) async fn new(store: &impl Store, one: TestEventBuilder) -> Event {
     match claim(store, one).await {
-        Claim::New { event, .. } => *event,
+        ClaimResult::New { event, .. } => *event,
         other => panic!("{other:?}"),
     }
 }
 
 /// Starts an event and ends it successfully.
 pub(crate) async fn act(store: &impl Store, event: &Event) {
-    let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
+    let start = EventStep::Start { lasts: Duration::from_mins(1), by: NodeId("node".into()), action: ActionKind::Run };
     let end = EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) };
     let mut event = event.clone();
     for step in [start, end] {
@@ -58,7 +58,7 @@ async fn keeps_the_contract(program: &Path) {
     conformance::run(async || {
         let prefix = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
         let clock = StoreClock::manual(START);
-        let options = RedisOptions { clock: clock.clone(), access: RedisAccess::Node };
+        let options = RedisOpenOptions { clock: clock.clone(), access: RedisAccess::Node };
         let store = RedisStore::open(&server.url(&prefix), options).await.unwrap();
         let server = server.clone();
         let spoil = move |id: EventId| {
@@ -94,7 +94,7 @@ async fn the_same_history_gives_the_same_results_in_redis() {
     let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::random_history::SEEDS } else { 12 };
     let answers = crate::random_history::live_all(1..=seeds, async |clock| {
         let url = server.url(&format!("history{}", count.fetch_add(1, Ordering::Relaxed)));
-        let store = RedisStore::open(&url, RedisOptions { clock, access: RedisAccess::Node }).await.unwrap();
+        let store = RedisStore::open(&url, RedisOpenOptions { clock, access: RedisAccess::Node }).await.unwrap();
         let store: Box<dyn Inspect> = Box::new(store);
         vec![store]
     })
@@ -182,11 +182,12 @@ async fn what_a_user_may_not_query_must_be_stated_in_the_url() {
 #[tokio::test]
 async fn a_reader_creates_no_store_and_writes_nothing() {
     let server = Server::start();
-    let read = || RedisStore::open("", RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read });
+    let read = || RedisStore::open("", RedisOpenOptions { clock: StoreClock::server(), access: RedisAccess::Read });
     assert!(read().await.is_err());
     let url = server.url("a");
-    let read =
-        async || RedisStore::open(&url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read }).await;
+    let read = async || {
+        RedisStore::open(&url, RedisOpenOptions { clock: StoreClock::server(), access: RedisAccess::Read }).await
+    };
     let why = read().await.unwrap_err().to_string();
     assert!(why.contains("holds no store under the prefix `a`"), "{why}");
     let store = open(&url).await.unwrap();
@@ -195,7 +196,7 @@ async fn a_reader_creates_no_store_and_writes_nothing() {
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event));
     let claimed = reader.claim(vec![making().delivery("d2").made(store.now()).into()]).await;
     assert!(matches!(claimed, Err(StoreError::Down(_))), "{claimed:?}");
-    assert!(matches!(claim(&reader, making().delivery("d1")).await, Claim::Duplicate { .. }));
+    assert!(matches!(claim(&reader, making().delivery("d1")).await, ClaimResult::Duplicate { .. }));
 }
 
 #[tokio::test]
@@ -218,7 +219,7 @@ async fn a_cluster_node_can_be_a_store_and_the_right_one_is_found() {
         let store = open(&first.url(prefix)).await.unwrap();
         let event = new(&store, making().delivery("d1").group("g").change("s", "v", None)).await;
         act(&store, &event).await;
-        assert!(matches!(claim(&store, making().delivery("d1")).await, Claim::Duplicate { .. }));
+        assert!(matches!(claim(&store, making().delivery("d1")).await, ClaimResult::Duplicate { .. }));
         let keys = format!("{:?}", second.order(&["KEYS", &format!("{{{prefix}}}:all")]));
         there += usize::from(keys.contains(":all"));
     }
@@ -303,7 +304,7 @@ async fn names_of_removed_sources_and_routes_are_dropped_and_come_back_with_thei
     };
     let running = step(
         &runs,
-        EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run },
+        EventStep::Start { lasts: Duration::from_mins(1), by: NodeId("node".into()), action: ActionKind::Run },
     )
     .await;
     assert_eq!((set("routes"), set("sources")), (51, 50));

@@ -2,7 +2,7 @@
 
 use crate::redis::{act, claim, new, open};
 use crate::redis_server::Server;
-use hookonce::decide::claim::Claim;
+use hookonce::decide::claim::ClaimResult;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
@@ -35,7 +35,10 @@ async fn nothing_that_was_confirmed_is_lost_when_the_server_is_killed_under_load
                     loop {
                         match store.claim(vec![one.clone().into()]).await {
                             Ok(claims) => {
-                                assert!(matches!(&claims[0], Claim::New { event, .. } if event.id == id), "{claims:?}");
+                                assert!(
+                                    matches!(&claims[0], ClaimResult::New { event, .. } if event.id == id),
+                                    "{claims:?}"
+                                );
                                 acked.push((id, Instant::now()));
                                 break;
                             }
@@ -131,8 +134,8 @@ async fn a_node_whose_store_was_set_back_stops_with_a_reason() {
     assert!(matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten writes")), "{again:?}");
     // A node that starts now cannot know, and continues with what is there.
     let restarted = open(&server.url("a")).await.unwrap();
-    assert!(matches!(claim(&restarted, making().delivery("d1")).await, Claim::Duplicate { .. }));
-    assert!(matches!(claim(&restarted, making().delivery("later1")).await, Claim::New { .. }));
+    assert!(matches!(claim(&restarted, making().delivery("d1")).await, ClaimResult::Duplicate { .. }));
+    assert!(matches!(claim(&restarted, making().delivery("later1")).await, ClaimResult::New { .. }));
 }
 
 #[tokio::test]
@@ -168,7 +171,10 @@ async fn full_memory_counts_as_down_and_leaves_nothing_half_written() {
     assert!(matches!(&claimed, Err(StoreError::Down(why)) if why.contains("memory is full")), "{claimed:?}");
     let all = EventQuery { limit: 100, ..EventQuery::default() };
     assert_eq!(store.list(all).await.unwrap().len(), 1);
-    assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "it can still be read");
+    assert!(
+        matches!(claim(&store, making().delivery("d0")).await, ClaimResult::Duplicate { .. }),
+        "it can still be read"
+    );
     server.order(&["CONFIG", "SET", "maxmemory", "0"]);
     act(&store, &first).await;
     new(&store, making().delivery("d1")).await;
@@ -218,7 +224,7 @@ async fn with_full_memory_events_end_and_expire_and_then_more_are_accepted() {
     assert_eq!(store.forget(keeps, 1_000_000).await.unwrap().bodies, taken + 1, "the one that waited had a body, too");
     new(&store, making().delivery("more")).await;
     assert!(
-        matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }),
+        matches!(claim(&store, making().delivery("d0")).await, ClaimResult::Duplicate { .. }),
         "only bodies were removed"
     );
 }
@@ -261,7 +267,7 @@ async fn a_claim_whose_future_is_dropped_does_no_harm() {
             () = patience => dropped += 1,
         }
         let again = store.claim(vec![one.into()]).await.unwrap();
-        made += u32::from(matches!(again[0], Claim::New { .. }));
+        made += u32::from(matches!(again[0], ClaimResult::New { .. }));
     }
     assert_eq!(made, 200);
     println!("{dropped} of 200 claims were dropped half-way");
@@ -321,7 +327,7 @@ async fn a_lost_response_is_unsure_and_the_same_claim_again_is_new_and_one_event
         let lost = store.claim(vec![one.clone().into()]).await;
         assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
         let again = store.claim(vec![one.clone().into()]).await.unwrap();
-        assert!(matches!(&again[0], Claim::New { event, .. } if event.id == one.event.id), "{again:?}");
+        assert!(matches!(&again[0], ClaimResult::New { event, .. } if event.id == one.event.id), "{again:?}");
         assert_eq!(store.find_by_name(format!("d{n}"), 5).await.unwrap().len(), 1);
     }
     println!("{times} responses cut");
@@ -370,5 +376,5 @@ async fn a_server_that_starts_to_evict_keys_is_not_written_to_until_it_stops() {
     assert!(why.contains("maxmemory-policy allkeys-lru") && why.contains("noeviction"), "{why}");
     server.order(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     until(true).await;
-    assert!(matches!(claim(&store, making().delivery("before")).await, Claim::Duplicate { .. }));
+    assert!(matches!(claim(&store, making().delivery("before")).await, ClaimResult::Duplicate { .. }));
 }

@@ -5,9 +5,9 @@ use crate::redis::open;
 use crate::redis_server::Server;
 use crate::seed::{self, Random};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, MatchRelation, NewEvent};
+use hookonce::decide::claim::{ClaimResult, DuplicateTarget, NewEvent};
 use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
-use hookonce::decide::id::{EventId, Key, Node};
+use hookonce::decide::id::{EventId, Key, NodeId};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
@@ -67,18 +67,20 @@ async fn claims(store: &RedisStore, dice: &mut Random, keys: usize, size: usize,
     for (new, claim) in batch.into_iter().zip(claims) {
         let keys: Vec<_> = new.keys.iter().map(|identity| identity.key).collect();
         match claim {
-            Claim::New { event, .. } => {
+            ClaimResult::New { event, .. } => {
                 assert_eq!(event.id, new.event.id);
                 seen.new.insert(event.id, keys);
                 live.push(*event);
             }
-            Claim::Duplicate { event, relation: stands, .. } => {
-                let instead = stands == MatchRelation::ViaSuccessor;
+            ClaimResult::Duplicate { event, target: stands, .. } => {
+                let instead = stands == DuplicateTarget::ViaSuccessor;
                 let changes = new.event.change.is_some();
                 seen.duplicates.push(Duplicate { of: event.id, keys, changes, instead });
             }
-            Claim::Undecided => seen.again += 1,
-            Claim::Stale { .. } | Claim::Imported { .. } => panic!("there is no order here, and nothing was imported"),
+            ClaimResult::Undecided => seen.again += 1,
+            ClaimResult::Stale { .. } | ClaimResult::Imported { .. } => {
+                panic!("there is no order here, and nothing was imported")
+            }
         }
     }
     live
@@ -87,7 +89,7 @@ async fn claims(store: &RedisStore, dice: &mut Random, keys: usize, size: usize,
 /// One random step of an event.
 async fn live(store: &RedisStore, dice: &mut Random, event: Event, seen: &mut Seen) -> Option<Event> {
     let step = match dice.index(6) {
-        0..2 => EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
+        0..2 => EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("n".into()), action: ActionKind::Run },
         2..4 => EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) },
         4 => EventStep::Replay,
         _ => EventStep::Cancel,

@@ -2,7 +2,7 @@
 
 use crate::redis::open;
 use crate::redis_server::Server;
-use hookonce::decide::claim::{Claim, NewEvent};
+use hookonce::decide::claim::{ClaimResult, NewEvent};
 use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::{Duration, Timestamp};
@@ -33,7 +33,7 @@ async fn claims(
     let mut claimed = 0;
     while !enough.load(Ordering::Relaxed) {
         let answers = store.claim(batch(source, next.fetch_add(BATCH, Ordering::Relaxed), store.now())).await.unwrap();
-        claimed += answers.iter().filter(|claim| matches!(claim, Claim::New { .. })).count();
+        claimed += answers.iter().filter(|claim| matches!(claim, ClaimResult::New { .. })).count();
     }
     claimed
 }

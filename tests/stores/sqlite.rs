@@ -3,9 +3,9 @@
 use crate::disk::Disk;
 use crate::random_history::folder;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::claim::{ClaimResult, MatchedBy};
 use hookonce::decide::event::{Event, EventStep};
-use hookonce::decide::id::Node;
+use hookonce::decide::id::NodeId;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::internals::cli::migrate::{self, DataLossConsent};
@@ -23,14 +23,14 @@ pub(crate) fn node(path: &Path) -> SqliteStore {
     SqliteStore::open(path, SqliteAccess::Node).unwrap()
 }
 
-pub(crate) async fn claim(store: &SqliteStore, one: TestEventBuilder) -> Claim {
+pub(crate) async fn claim(store: &SqliteStore, one: TestEventBuilder) -> ClaimResult {
     let new = one.made(store.now());
     store.claim(vec![new.into()]).await.unwrap().remove(0)
 }
 
 pub(crate) async fn new(store: &SqliteStore, one: TestEventBuilder) -> Event {
     match claim(store, one).await {
-        Claim::New { event, .. } => *event,
+        ClaimResult::New { event, .. } => *event,
         other => panic!("{other:?}"),
     }
 }
@@ -40,18 +40,18 @@ pub(crate) async fn start(store: &SqliteStore, event: &Event) {
 }
 
 async fn start_as(store: &SqliteStore, event: &Event, action: ActionKind) {
-    let step = EventStep::Start { lasts: Duration::from_hours(1), by: Node("node".into()), action };
+    let step = EventStep::Start { lasts: Duration::from_hours(1), by: NodeId("node".into()), action };
     let change = event.transition(step, &Route::default(), store.now()).unwrap();
     store.advance(vec![change]).await.unwrap();
 }
 
-pub(crate) fn claim_kind(claim: &Claim) -> &'static str {
+pub(crate) fn claim_kind(claim: &ClaimResult) -> &'static str {
     match claim {
-        Claim::New { .. } => "new",
-        Claim::Duplicate { .. } => "duplicate",
-        Claim::Imported { .. } => "imported",
-        Claim::Stale { .. } => "stale",
-        Claim::Undecided => "again",
+        ClaimResult::New { .. } => "new",
+        ClaimResult::Duplicate { .. } => "duplicate",
+        ClaimResult::Imported { .. } => "imported",
+        ClaimResult::Stale { .. } => "stale",
+        ClaimResult::Undecided => "again",
     }
 }
 
@@ -100,7 +100,7 @@ async fn concurrent_claims_share_a_commit_and_duplicates_need_none() {
     let answers: Vec<_> =
         (0..200).map(|n| store.claim(vec![making().delivery(&format!("d{n}")).made(store.now()).into()])).collect();
     for answer in answers {
-        assert!(matches!(answer.await.unwrap()[0], Claim::New { .. }));
+        assert!(matches!(answer.await.unwrap()[0], ClaimResult::New { .. }));
     }
     let commits = store.commits() - 1;
     assert!(commits < 100, "{commits} commits for 200 claims that were there at once");
@@ -109,7 +109,7 @@ async fn concurrent_claims_share_a_commit_and_duplicates_need_none() {
     let version = || watcher.pragma_query_value(None, "data_version", |row| row.get::<_, i64>(0)).unwrap();
     let (before, commits) = (version(), store.commits());
     for n in 0..50 {
-        assert!(matches!(claim(&store, making().delivery(&format!("d{n}"))).await, Claim::Duplicate { .. }));
+        assert!(matches!(claim(&store, making().delivery(&format!("d{n}"))).await, ClaimResult::Duplicate { .. }));
     }
     assert_eq!((version(), store.commits()), (before, commits));
 }

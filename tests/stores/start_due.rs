@@ -5,7 +5,7 @@ use crate::postgres::open;
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::EventStep;
-use hookonce::decide::id::Node;
+use hookonce::decide::id::NodeId;
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 
 /// A request for this many due events of the conformance suite's route.
 fn starts(limit: usize) -> StartDueRequest {
-    let step = EventStep::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
+    let step = EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("node".into()), action: ActionKind::Run };
     StartDueRequest { source: "source".into(), route: Arc::default(), part: 0, step, limit }
 }
 

@@ -20,7 +20,7 @@ pub(crate) mod request;
 pub(crate) mod url_template;
 
 use super::plan::{ReceiverPlan, UNKNOWN_URL};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use ip_filter::{DnsResolver, ForbiddenAddressError};
 
 use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check};
@@ -73,7 +73,7 @@ struct ForwardResult {
 impl ForwardAction {
     pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
         let to = |receiver: ReceiverPlan| {
-            let cannot = |why: String| ErrorReason::from(format!("cannot forward by HTTP: {why}"));
+            let cannot = |why: String| ErrorMessage::from(format!("cannot forward by HTTP: {why}"));
             let client = request::client(&receiver, resolver);
             let client = client.map_err(|error| ActionError(cannot(root_cause(&error)).caused_by(error)))?;
             let signs = receiver.sign.as_ref().map(request::signing).transpose();

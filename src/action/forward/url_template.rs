@@ -2,7 +2,7 @@
 //! value; never the scheme, port or user, or more than one of these.
 
 use crate::action::plan::{FieldTemplate, FieldTemplateError, FieldTemplatePart};
-use crate::decide::field::Fields;
+use crate::decide::field::StoredFields;
 use reqwest::Url;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl UrlComponent {
 }
 
 /// Fills the template with these fields. Does not check the address.
-pub(super) fn fill(template: &FieldTemplate, fields: &Fields) -> Result<Url, FieldTemplateError> {
+pub(super) fn fill(template: &FieldTemplate, fields: &StoredFields) -> Result<Url, FieldTemplateError> {
     let mut url = String::new();
     for (i, piece) in template.0.iter().enumerate() {
         let text = piece.text(fields)?;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn check(url: &str, value: &str, expected: Option<&str>) {
-        let fields = Fields::from_json(&serde_json::json!({ "f": value, "g": "." }).to_string()).unwrap();
+        let fields = StoredFields::from_json(&serde_json::json!({ "f": value, "g": "." }).to_string()).unwrap();
         let filled = fill(&template(url), &fields).ok().map(String::from);
         assert_eq!(filled.as_deref(), expected, "{url} with {value:?}");
     }

@@ -8,7 +8,7 @@ use crate::action::plan::{
     CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplateError, FieldTemplatePart, WorkingDir,
 };
 use crate::decide::event::Event;
-use crate::decide::field::{FieldValue, Fields};
+use crate::decide::field::{FieldValue, StoredFields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -97,7 +97,7 @@ pub(super) fn prepare(
     }
 }
 
-fn arguments(argv: &[FieldTemplate], fields: &Fields) -> Result<Vec<String>, StepPreparationError> {
+fn arguments(argv: &[FieldTemplate], fields: &StoredFields) -> Result<Vec<String>, StepPreparationError> {
     let mut out = Vec::with_capacity(argv.len());
     let mut options_ended = false;
     for (i, template) in argv.iter().enumerate() {
@@ -116,7 +116,7 @@ fn arguments(argv: &[FieldTemplate], fields: &Fields) -> Result<Vec<String>, Ste
     Ok(out)
 }
 
-fn folder(dir: &WorkingDir, fields: &Fields) -> Result<String, StepPreparationError> {
+fn folder(dir: &WorkingDir, fields: &StoredFields) -> Result<String, StepPreparationError> {
     let dir = dir.fill(fields).map_err(StepPreparationError::Field)?;
     dir.into_os_string().into_string().map_err(|_| StepPreparationError::Folder)
 }

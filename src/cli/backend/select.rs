@@ -3,7 +3,7 @@
 use super::{AdminClient, EventBackend, LocalBackend};
 use crate::cli::error::CommandError;
 use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::store::open::{OpenPurpose, StoreUrlError, open_for, server_addresses};
 use crate::store::retention::NodeTopology;
 use crate::store::{Inspect, RetentionPolicies};
@@ -138,7 +138,7 @@ impl BackendArgs {
             StoreAddress::Sqlite(path) => open_sqlite(path, purpose, no_node)?,
             _ => {
                 let to = if purpose == BackendAccess::Read { OpenPurpose::Look } else { OpenPurpose::Tool };
-                open_for(address, to).await.map_err(|cannot| CommandError::unknown(ErrorReason::of(cannot)))?
+                open_for(address, to).await.map_err(|cannot| CommandError::unknown(ErrorMessage::of(cannot)))?
             }
         };
         Ok(LocalBackend { store, keeps, nodes: NodeTopology::of(address) })
@@ -165,7 +165,7 @@ fn open_sqlite(
             path.display()
         );
         let why = if error.is_in_use() { running } else { error.to_string() };
-        CommandError::unknown(ErrorReason::from(why).caused_by(error))
+        CommandError::unknown(ErrorMessage::from(why).caused_by(error))
     };
     // Read first: a missing file must not be created, and a foreign one must not get a lock file beside it.
     let reading = SqliteStore::open(path, SqliteAccess::Read).map_err(cannot)?;

@@ -9,12 +9,12 @@ use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
 #[cfg(feature = "nats")]
 use crate::config::{StreamPlan, UNKNOWN_URL};
 use crate::decide::data_loss;
-use crate::decide::data_loss::{KnownStore, ObservedStore};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::data_loss::{LastKnownStore, ObservedStore};
+use crate::decide::error_message::ErrorMessage;
 #[cfg(feature = "nats")]
 use crate::ingress::nats::check_consumer;
 use crate::node::state_file;
-use crate::node::state_file::{StateFile, StateRead, StateRecord, UNREADABLE_HINT};
+use crate::node::state_file::{StateFile, StateFileContent, StateFileReadResult, UNREADABLE_HINT};
 use crate::store::StoreOpenError;
 use crate::store::open::{MigrationMode, OpenPurpose, StoreContents, contents, identity, is_empty, open_for};
 use crate::store::schema::Migration;
@@ -225,13 +225,13 @@ fn lost_data(config: &Config) -> Option<LiveCheck> {
     let tried = |path: PathBuf, words| Some(LiveCheck::new("state", path.display().to_string(), words));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let own = match file.read() {
-        StateRead::None => None,
-        StateRead::Record(record) => Some(record),
-        StateRead::Damaged(why) => {
+        StateFileReadResult::None => None,
+        StateFileReadResult::Record(record) => Some(record),
+        StateFileReadResult::Damaged(why) => {
             let hint = "what this machine knew of its store is lost; a node writes it again when it starts";
             return tried(file.path(), failed_check(why, hint));
         }
-        StateRead::Unreadable(why) => return tried(file.path(), failed_check(why, UNREADABLE_HINT)),
+        StateFileReadResult::Unreadable(why) => return tried(file.path(), failed_check(why, UNREADABLE_HINT)),
     };
     // A store that cannot be opened is reported by the store's own check.
     let StoreComparison { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
@@ -248,11 +248,15 @@ struct StoreComparison {
     /// The store's own mark.
     has: ObservedStore,
     /// What each state file says, and what the store still has of it.
-    compared: Vec<(StateRecord, ObservedStore)>,
+    compared: Vec<(StateFileContent, ObservedStore)>,
 }
 
 /// Compares the store with its state file and with those of the same store at other addresses, as a node does at start.
-async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Result<StoreComparison, StoreOpenError> {
+async fn look(
+    config: &Config,
+    file: &StateFile,
+    own: Option<StateFileContent>,
+) -> Result<StoreComparison, StoreOpenError> {
     if is_empty(&config.store).await? {
         let compared = own.into_iter().map(|record| (record, ObservedStore::gone())).collect();
         return Ok(StoreComparison { has: ObservedStore::gone(), compared });
@@ -260,13 +264,13 @@ async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Re
     let store = open_for(&config.store, OpenPurpose::Look).await?;
     let found = async |known| match store.compare_history(known).await {
         Ok(found) => Ok(found.unwrap_or_else(ObservedStore::gone)),
-        Err(error) => Err(StoreOpenError::Temporary(ErrorReason::of(error))),
+        Err(error) => Err(StoreOpenError::Temporary(ErrorMessage::of(error))),
     };
     let has = found(None).await?;
     let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());
     let others = file.others(epoch).into_iter().filter_map(|read| match read {
-        StateRead::Record(record) => Some(record),
-        StateRead::None | StateRead::Damaged(_) | StateRead::Unreadable(_) => None,
+        StateFileReadResult::Record(record) => Some(record),
+        StateFileReadResult::None | StateFileReadResult::Damaged(_) | StateFileReadResult::Unreadable(_) => None,
     });
     let mut compared = Vec::new();
     for record in own.into_iter().chain(others) {
@@ -276,7 +280,7 @@ async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Re
     Ok(StoreComparison { has, compared })
 }
 
-fn both(known: Option<&KnownStore>, found: &ObservedStore) -> String {
+fn both(known: Option<&LastKnownStore>, found: &ObservedStore) -> String {
     let known = known.map_or("nothing yet".to_owned(), |known| known.mark.to_string());
     let has = match &found.mark {
         None => "nothing yet".to_owned(),

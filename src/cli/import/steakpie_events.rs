@@ -5,7 +5,7 @@
 //! newer   delivery_id, tag, version_id, sha, timestamp, repository        and what was deployed
 //! ```
 
-use crate::decide::field::{FieldValue, Fields};
+use crate::decide::field::{FieldValue, StoredFields};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt;
@@ -43,7 +43,7 @@ pub(crate) struct SteakpieEvent {
     /// GitHub's id of the delivery.
     pub delivery_id: String,
     /// What was deployed, by the names of our fields; empty in the older schema.
-    pub change: Fields,
+    pub change: StoredFields,
 }
 
 /// Why a database could not be read.

@@ -4,9 +4,9 @@
 use crate::cli::error::CommandError;
 use crate::cli::terminal::confirm;
 use crate::config::EnvLookup;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::store::copy::{
-    self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,
+    self, CopyError, CopyProgress, CopyReport, CopyRole, CopySide, CopyStage, CopyStore, CopyTotals,
 };
 use crate::store::open::{StoreUrl, StoreUrlError, durable_addresses, open_to_copy};
 use std::io::{self, IsTerminal, Write};
@@ -45,11 +45,11 @@ pub async fn reopen(address: &StoreUrl, yes: bool, out: &mut impl Write) -> Resu
             writeln!(out, "{address} can be used: it is not part of a copy")?;
             return Ok(0);
         }
-        Some(mark @ CopyLock::Target { .. }) => return Err(CommandError::no(mark.refusal(address))),
-        Some(CopyLock::Source { .. }) => {
+        Some(mark @ CopyRole::Target { .. }) => return Err(CommandError::no(mark.refusal(address))),
+        Some(CopyRole::Source { .. }) => {
             "this aborts its copy, which must then start again with an empty target.".to_owned()
         }
-        Some(CopyLock::Retired { at, .. }) => {
+        Some(CopyRole::Retired { at, .. }) => {
             format!("it was copied on {at}; everything the other store has done since will be done again.")
         }
     };
@@ -80,16 +80,16 @@ pub fn address(given: &str, env: EnvLookup<'_>, side: CopySide) -> Result<StoreU
 }
 
 async fn open(address: &StoreUrl, side: CopySide) -> Result<Box<dyn CopyStore>, CommandError> {
-    open_to_copy(address, side).await.map_err(|cannot| CommandError::unknown(ErrorReason::of(cannot)))
+    open_to_copy(address, side).await.map_err(|cannot| CommandError::unknown(ErrorMessage::of(cannot)))
 }
 
 /// An unreachable server means unknown; every other failure is a definite no.
 fn trouble(error: CopyError) -> CommandError {
     match error {
         CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => {
-            CommandError::unknown(ErrorReason::of(error))
+            CommandError::unknown(ErrorMessage::of(error))
         }
-        refused => CommandError::no(ErrorReason::of(refused)),
+        refused => CommandError::no(ErrorMessage::of(refused)),
     }
 }
 

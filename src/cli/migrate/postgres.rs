@@ -2,7 +2,7 @@
 //! is reverted, because it removes what they rely on.
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};
 use crate::store::postgres::{PostgresStore, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
@@ -63,7 +63,7 @@ async fn build(
         let hint = "the versions are applied; nodes work without the index, but slower. Fix the cause and run \
                     `hookonce migrate up` again";
         let text = format!("{url}: an index was not built: {why}; {hint}");
-        MigrateError::Server(ErrorReason::from(text).caused_by(why))
+        MigrateError::Server(ErrorMessage::from(text).caused_by(why))
     })
 }
 
@@ -73,7 +73,7 @@ async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Cli
         return Err(MigrateError::server(format!("`{}` is not a valid schema name", name.escape_debug())));
     };
     let done = PostgresStore::relocate(url.expose(), &there).await;
-    let (db, from) = done.map_err(|cannot| MigrateError::Server(ErrorReason::of(cannot)))?;
+    let (db, from) = done.map_err(|cannot| MigrateError::Server(ErrorMessage::of(cannot)))?;
     if let Some(from) = from {
         writeln!(out, "moved from schema {from} to schema {there}")?;
     }
@@ -105,9 +105,9 @@ pub async fn down(
 }
 
 async fn connect(url: &ServerUrl) -> Result<(Client, SchemaName), MigrateError> {
-    PostgresStore::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(ErrorReason::of(cannot)))
+    PostgresStore::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(ErrorMessage::of(cannot)))
 }
 
 fn left(url: &ServerUrl, problem: schema::PgMigrationError) -> MigrateError {
-    MigrateError::Server(ErrorReason::from(format!("{url}: {problem}")).caused_by(problem))
+    MigrateError::Server(ErrorMessage::from(format!("{url}: {problem}")).caused_by(problem))
 }

@@ -4,7 +4,7 @@ use super::references;
 use crate::action::forward::ip_filter::{IpRange, check_address};
 use crate::action::forward::url_template;
 use crate::action::plan::{FieldTemplate, FieldTemplatePart, Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
-use crate::config::fields::FieldScope;
+use crate::config::fields::SourceFieldScope;
 use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::config::raw::{ConfigEntry, ConfigNode, ConfigSpan};
 use crate::config::resolve::ConfigResolver;
@@ -116,7 +116,7 @@ impl ConfigResolver<'_> {
     pub(crate) fn forward(
         &mut self,
         route: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<Vec<ReceiverPlan>> {
         let sections = route.sections("forward");
@@ -158,7 +158,12 @@ impl ConfigResolver<'_> {
     }
 
     /// The URL, and how to show it.
-    fn url(&mut self, node: &ConfigNode, allow: &[IpRange], names: &FieldScope<'_>) -> Option<(FieldTemplate, String)> {
+    fn url(
+        &mut self,
+        node: &ConfigNode,
+        allow: &[IpRange],
+        names: &SourceFieldScope<'_>,
+    ) -> Option<(FieldTemplate, String)> {
         let open = self.text_or_external("url", node)?;
         // An external value is used verbatim: it is a secret and may contain braces.
         let written = open.shown.is_none();
@@ -281,7 +286,7 @@ impl ConfigResolver<'_> {
     fn set(
         &mut self,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         signs: bool,
     ) -> Vec<(String, ReceiverHeaderValue)> {
         let entries = section.node("set").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
@@ -303,7 +308,12 @@ impl ConfigResolver<'_> {
         set
     }
 
-    fn header_text(&mut self, entry: &ConfigEntry, name: &str, names: &FieldScope<'_>) -> Option<ReceiverHeaderValue> {
+    fn header_text(
+        &mut self,
+        entry: &ConfigEntry,
+        name: &str,
+        names: &SourceFieldScope<'_>,
+    ) -> Option<ReceiverHeaderValue> {
         let node = &entry.node;
         let open = self.text_or_external(name, node)?;
         if open.text.chars().any(char::is_control) {

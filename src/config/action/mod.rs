@@ -7,7 +7,7 @@ mod sql;
 
 use super::describe::{LabelledTexts, labelled};
 use super::diagnostic;
-use super::fields::FieldScope;
+use super::fields::SourceFieldScope;
 use super::keys::{ConfigKey, ConfigValueType, key};
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
@@ -37,7 +37,7 @@ impl ConfigResolver<'_> {
     pub(in crate::config) fn plan(
         &mut self,
         route: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<ActionPlan> {
         let actions: Vec<_> = ACTIONS.into_iter().filter(|key| route.has(key)).collect();
@@ -104,7 +104,7 @@ impl ConfigResolver<'_> {
         None
     }
 
-    pub(crate) fn pieces(&mut self, node: &ConfigNode, names: &FieldScope<'_>) -> Vec<FieldTemplatePart> {
+    pub(crate) fn pieces(&mut self, node: &ConfigNode, names: &SourceFieldScope<'_>) -> Vec<FieldTemplatePart> {
         let text = node.text().unwrap_or_default();
         let mut pieces = Vec::new();
         let mut done = 0;

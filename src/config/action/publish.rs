@@ -4,13 +4,13 @@ use crate::action::plan::{
     FieldTemplate, FieldTemplatePart, NatsCredentials, NatsServer, PublishMode, PublishPlan, is_token,
 };
 use crate::config::external_value::UNKNOWN_URL;
-use crate::config::fields::FieldScope;
+use crate::config::fields::SourceFieldScope;
 use crate::config::keys::{ConfigKey, ConfigValueType, SectionKeys, key};
 use crate::config::raw::{ConfigNode, ConfigValue};
 use crate::config::resolve::ConfigResolver;
 use crate::config::section::ConfigSection;
 use crate::decide::envelope::{self, EnvelopeFormat};
-use crate::decide::event::Retrier;
+use crate::decide::event::RetryOwner;
 use crate::decide::field::FieldLocation;
 use crate::decide::retry;
 use crate::decide::source::{ResponseMode, Route};
@@ -86,7 +86,7 @@ fn wrong(urls: &str) -> Option<String> {
 
 /// How long after the first attempt of a life the last one may be. Failed and in-doubt attempts are counted separately.
 pub(super) fn horizon(route: &Route, timeout: Duration) -> Duration {
-    let ours = Retrier::Node;
+    let ours = RetryOwner::Node;
     let attempts = route.attempts(ours).saturating_add(route.doubts_max(ours));
     retry::horizon(&route.retry, attempts - 1, timeout + route.lease)
 }
@@ -208,7 +208,7 @@ impl ConfigResolver<'_> {
     pub(crate) fn publish(
         &mut self,
         section: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<PublishPlan> {
         let server = self.nats_server(section);
@@ -247,7 +247,7 @@ impl ConfigResolver<'_> {
         })
     }
 
-    fn subject(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<FieldTemplate> {
+    fn subject(&mut self, section: &ConfigSection<'_>, names: &SourceFieldScope<'_>) -> Option<FieldTemplate> {
         let Some(node) = section.node("subject") else {
             self.diagnostics
                 .error("`publish` has no `subject`")
@@ -274,7 +274,7 @@ impl ConfigResolver<'_> {
 }
 
 /// The header with the event kind.
-fn kind_header(names: &FieldScope<'_>) -> Option<String> {
+fn kind_header(names: &SourceFieldScope<'_>) -> Option<String> {
     let field = names.fields.ix("kind").and_then(|ix| match &names.fields.get(ix).at {
         FieldLocation::Header(name) => Some(name.clone()),
         _ => None,

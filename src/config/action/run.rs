@@ -4,7 +4,7 @@ use super::references;
 use crate::action::plan::{
     CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
 };
-use crate::config::fields::{FieldScope, variable};
+use crate::config::fields::{SourceFieldScope, variable};
 use crate::config::injection;
 use crate::config::injection::{ArgumentTemplate, InjectionKind};
 use crate::config::keys::{ConfigValueType, SectionKeys, key};
@@ -52,7 +52,7 @@ impl ConfigResolver<'_> {
     pub(super) fn run(
         &mut self,
         route: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<Vec<CommandBlock>> {
         let sections = route.sections("run");
@@ -76,7 +76,7 @@ impl ConfigResolver<'_> {
         Some(blocks)
     }
 
-    fn steps(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Vec<CommandLine> {
+    fn steps(&mut self, section: &ConfigSection<'_>, names: &SourceFieldScope<'_>) -> Vec<CommandLine> {
         let shell: Vec<String> = match section.node("shell").and_then(ConfigNode::list) {
             Some(list) => list.iter().filter_map(ConfigNode::text).map(str::to_owned).collect(),
             None => vec!["sh".to_owned(), "-c".to_owned()],
@@ -101,7 +101,7 @@ impl ConfigResolver<'_> {
         list.iter().filter_map(|step| self.step(step, &shell, names)).collect()
     }
 
-    fn step(&mut self, node: &ConfigNode, shell: &[String], names: &FieldScope<'_>) -> Option<CommandLine> {
+    fn step(&mut self, node: &ConfigNode, shell: &[String], names: &SourceFieldScope<'_>) -> Option<CommandLine> {
         let empty = match &node.value {
             ConfigValue::Text(text) => text.trim().is_empty(),
             ConfigValue::List(words) => words.first().and_then(ConfigNode::text).is_none_or(str::is_empty),
@@ -124,7 +124,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Reports fields in a shell's text: the shell would run whatever the sender put in them.
-    fn no_fields_in_the_shell(&mut self, at: ConfigSpan, text: &str, names: &FieldScope<'_>) {
+    fn no_fields_in_the_shell(&mut self, at: ConfigSpan, text: &str, names: &SourceFieldScope<'_>) {
         for (range, name) in references(text) {
             let shells_own = text[..range.start].ends_with('$');
             if names.fields.ix(name).is_some() && !shells_own {
@@ -138,7 +138,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Reports fields that choose the program or are part of the text that a program runs.
-    fn no_fields_as_programs(&mut self, words: &[ConfigNode], names: &FieldScope<'_>) {
+    fn no_fields_as_programs(&mut self, words: &[ConfigNode], names: &SourceFieldScope<'_>) {
         let declared = |text| {
             let all = references(text).into_iter().filter(|(_, name)| names.fields.ix(name).is_some());
             all.collect::<Vec<_>>()
@@ -166,7 +166,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn dir(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> WorkingDir {
+    fn dir(&mut self, section: &ConfigSection<'_>, names: &SourceFieldScope<'_>) -> WorkingDir {
         let Some(node) = section.node("dir") else { return WorkingDir::Fixed(self.base.to_owned()) };
         let text = node.text().unwrap_or_default();
         let pieces = self.pieces(node, names);

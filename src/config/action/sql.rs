@@ -1,7 +1,7 @@
 //! `sql`: the statement of a route, the names bound to it, and its timeout.
 
 use crate::config::diagnostic;
-use crate::config::fields::FieldScope;
+use crate::config::fields::SourceFieldScope;
 use crate::config::keys::{ConfigValueType, SectionKeys, key};
 use crate::config::raw::ConfigNode;
 use crate::config::resolve::ConfigResolver;
@@ -27,7 +27,7 @@ impl ConfigResolver<'_> {
     pub(crate) fn sql(
         &mut self,
         route: &ConfigSection<'_>,
-        names: &FieldScope<'_>,
+        names: &SourceFieldScope<'_>,
         respond: ResponseMode,
     ) -> Option<Arc<SqlTemplate>> {
         let (node, timeout) = match route.section("sql") {
@@ -74,7 +74,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Checks that every `:name` is a built-in name or a declared field.
-    fn names_of(&mut self, statement: &SqlTemplate, node: &ConfigNode, names: &FieldScope<'_>) {
+    fn names_of(&mut self, statement: &SqlTemplate, node: &ConfigNode, names: &SourceFieldScope<'_>) {
         for named in &statement.names {
             let SqlParamSource::Field(name) = &named.what else { continue };
             let at = self.inside(node.at, &named.at);

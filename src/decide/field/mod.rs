@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use location::FieldLocation;
-pub use stored_fields::Fields;
+pub use stored_fields::StoredFields;
 
 /// The index of a declared field in its source's list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -239,7 +239,7 @@ impl ExtractedFields {
     }
 
     /// The fields to store with the event: all that have a value.
-    pub fn keep(&self, set: &FieldSet) -> Fields {
+    pub fn keep(&self, set: &FieldSet) -> StoredFields {
         let values = self.slots.iter().map(ExtractedField::value);
         let both = set.fields.iter().zip(values);
         both.filter_map(|(field, value)| Some((field.name.clone(), value?.clone()))).collect()

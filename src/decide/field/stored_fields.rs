@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 /// The declared fields that were present, by name, in the order of their declaration.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Fields(Arc<[(Arc<str>, FieldValue)]>);
+pub struct StoredFields(Arc<[(Arc<str>, FieldValue)]>);
 
-impl FromIterator<(Arc<str>, FieldValue)> for Fields {
+impl FromIterator<(Arc<str>, FieldValue)> for StoredFields {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, FieldValue)>>(fields: I) -> Self {
         Self(fields.into_iter().collect())
     }
 }
 
-impl Fields {
+impl StoredFields {
     /// The value of the field with this name.
     pub fn get(&self, name: &str) -> Option<&FieldValue> {
         self.0.iter().find(|(n, _)| &**n == name).map(|(_, value)| value)
@@ -64,7 +64,7 @@ fn quoted(text: &str) -> String {
 struct FieldsVisitor;
 
 impl<'j> Visitor<'j> for FieldsVisitor {
-    type Value = Option<Fields>;
+    type Value = Option<StoredFields>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -97,7 +97,7 @@ mod tests {
 
     fn check(text: &str, expected: Option<&[(&str, FieldValue)]>) {
         let expected = expected.map(|fields| fields.iter().map(|(n, v)| ((*n).into(), v.clone())).collect());
-        assert_eq!(Fields::from_json(text), expected, "{text}");
+        assert_eq!(StoredFields::from_json(text), expected, "{text}");
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_field_is_found_by_its_name() {
-        let fields = Fields::from_json(r#"{"a":1,"b":true}"#).expect("an object");
+        let fields = StoredFields::from_json(r#"{"a":1,"b":true}"#).expect("an object");
         assert_eq!(fields.get("b"), Some(&FieldValue::Bool(true)));
         assert_eq!(fields.get("c"), None);
         assert_eq!(fields.to_json(), r#"{"a":1,"b":true}"#);
@@ -142,8 +142,8 @@ mod tests {
 
         #[test]
         fn what_is_kept_comes_back_exactly(fields in prop::collection::btree_map(any::<String>(), values(), 0..8)) {
-            let kept: Fields = fields.into_iter().map(|(name, value)| (name.into(), value)).collect();
-            prop_assert_eq!(Fields::from_json(&kept.to_json()), Some(kept));
+            let kept: StoredFields = fields.into_iter().map(|(name, value)| (name.into(), value)).collect();
+            prop_assert_eq!(StoredFields::from_json(&kept.to_json()), Some(kept));
         }
     }
 }

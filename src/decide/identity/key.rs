@@ -5,7 +5,7 @@
 
 use crate::decide::delivery::Delivery;
 use crate::decide::event::Event;
-use crate::decide::field::{FieldValue, Fields};
+use crate::decide::field::{FieldValue, StoredFields};
 use crate::decide::id::{Digest, Key};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::sync::Arc;
@@ -127,7 +127,7 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
 }
 
 /// The parts of these fields, or the first name that is missing.
-pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<KeyPart<'a>>, &'a str> {
+pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a StoredFields) -> Result<Vec<KeyPart<'a>>, &'a str> {
     names.map(|name| fields.get(name).map(|value| KeyPart::field(name, value)).ok_or(name)).collect()
 }
 

@@ -1,12 +1,12 @@
 //! Writes one transition of one event over the revision that it was computed for, together with its consequences for
 //! the event's register and its group's slot.
 
-use super::{EventRow, Ledger, Register, current_of};
+use super::{EventRow, Ledger, SubjectRegister, current_of};
 use crate::decide::event::{Event, EventState, EventStep, QueueState};
 use crate::decide::id::{EventId, Key, QueueTurn};
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
-use crate::decide::transition::{QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
+use crate::decide::transition::{QueuePositionUpdate, ReceiptUpdate, TransientHeadersUpdate, Transition};
 
 /// The result of writing a transition.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,7 +29,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         return Ok(AdvanceResult::Lost);
     }
     let current = current_of(ledger, &row.event)?;
-    if change.place == QueueUpdate::RequireCurrent && current.is_some_and(|current| current != row.event.id) {
+    if change.place == QueuePositionUpdate::RequireCurrent && current.is_some_and(|current| current != row.event.id) {
         return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
@@ -37,10 +37,10 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         event = event.with_order(was.order);
     }
     if event.state.ended().is_none() {
-        if matches!(change.place, QueueUpdate::MoveToEnd | QueueUpdate::BecomeCurrent) {
+        if matches!(change.place, QueuePositionUpdate::MoveToEnd | QueuePositionUpdate::BecomeCurrent) {
             event.turn = ledger.next_turn();
         }
-        if change.place == QueueUpdate::BecomeCurrent {
+        if change.place == QueuePositionUpdate::BecomeCurrent {
             make_current(ledger, &event, now)?;
         }
         if let Some(payload) = &change.payload {
@@ -54,7 +54,10 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         ledger.set_receipt(event.id, receipt.as_ref())?;
     }
     let event = write(ledger, &row, event, now)?;
-    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == TransientHeaders::Drop {
+    if event.state.ended().is_some()
+        && row.event.state.ended().is_none()
+        && change.passed == TransientHeadersUpdate::Drop
+    {
         ledger.drop_transient_headers(event.id)?;
     }
     Ok(AdvanceResult::Written { event: Box::new(event), now })
@@ -65,7 +68,7 @@ fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Res
     let Some(change) = event.change else { return Ok(()) };
     let was = ledger.register(&change.subject)?;
     let order = was.and_then(|r| r.order).max(change.order);
-    let register = Register { value: change.value, order, strict: order.is_some(), event: event.id };
+    let register = SubjectRegister { value: change.value, order, strict: order.is_some(), event: event.id };
     ledger.set_register(&change.subject, &register)?;
     match was {
         Some(was) if was.event != event.id => replace(ledger, was.event, event.id, now),

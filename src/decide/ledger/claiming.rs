@@ -2,14 +2,16 @@
 
 use super::advancing::{replace, take_slot_or_park};
 use super::forgetting::has_expired;
-use super::{EventRow, KeyOwner, Ledger, Register};
-use crate::decide::claim::{Claim, IdentityKey, ImportedKey, ImportedKeyValidity, MatchRelation, MatchedBy, NewEvent};
+use super::{EventRow, KeyOwner, Ledger, SubjectRegister};
+use crate::decide::claim::{
+    ClaimResult, DuplicateTarget, IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent,
+};
 use crate::decide::event::{DoneReason, Event, EventState, Receipt, SubjectChange};
 use crate::decide::expiry_clock::{ClockSnapshot, ExpiryTime};
 use crate::decide::id::Key;
 use crate::decide::time::{Duration, Timestamp};
 
-/// A duplicate that was found without a claim: what [`Claim::Duplicate`] has, and the receipt.
+/// A duplicate that was found without a claim: what [`ClaimResult::Duplicate`] has, and the receipt.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnownDuplicate {
     /// The event; it is not dead, unless it is the successor of the one that matched.
@@ -17,7 +19,7 @@ pub struct KnownDuplicate {
     /// Which identity matched.
     pub same: MatchedBy,
     /// Whether that event is the one that matched, and whether it is still its subject's current one.
-    pub stands: MatchRelation,
+    pub target: DuplicateTarget,
     /// Its receipt, where that is needed and there is one.
     pub receipt: Option<Receipt>,
     /// The store's clock.
@@ -71,18 +73,18 @@ fn matched_by(identity: &IdentityKey, held: &KeyOwner, row: &EventRow, new: &New
 }
 
 /// Claims one event: all its keys or none.
-pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Result<Claim, L::Error> {
+pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Result<ClaimResult, L::Error> {
     let now = at.now;
     if let Some(row) = ledger.row(new.event.id)? {
-        return Ok(Claim::New { event: Box::new(row.event), now });
+        return Ok(ClaimResult::New { event: Box::new(row.event), now });
     }
     if let Some((row, same)) = find_match(ledger, new, at.expiry)? {
         let same = same_delivery(ledger, new, &row, same)?;
         let (event, relation) = event_for_duplicate(ledger, row)?;
-        return Ok(Claim::Duplicate { event, same, relation, now });
+        return Ok(ClaimResult::Duplicate { event, same, target: relation, now });
     }
     if let Some(same) = find_imported(ledger, new)? {
-        return Ok(Claim::Imported { same });
+        return Ok(ClaimResult::Imported { same });
     }
     if let Some(change) = new.event.change {
         let was = ledger.register(&change.subject)?;
@@ -93,10 +95,10 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Re
                 return repeat_change(ledger, new, &change, register, current, now);
             }
             if is_stale(&register, change.order) {
-                return Ok(Claim::Stale { of: register.event });
+                return Ok(ClaimResult::Stale { of: register.event });
             }
         }
-        let register = Register { value: change.value, order: change.order, strict: false, event: new.event.id };
+        let register = SubjectRegister { value: change.value, order: change.order, strict: false, event: new.event.id };
         ledger.set_register(&change.subject, &register)?;
         if let Some(was) = was {
             replace(ledger, was.event, new.event.id, now)?;
@@ -148,7 +150,7 @@ pub fn find_duplicate<L: Ledger>(
         }
         let same = same_delivery(ledger, new, &row, matched_by(identity, &held, &row, new))?;
         let (event, stands) = event_for_duplicate(ledger, row)?;
-        return Ok(Some(KnownDuplicate { event, same, stands, receipt: None, now: at.now }));
+        return Ok(Some(KnownDuplicate { event, same, target: stands, receipt: None, now: at.now }));
     }
     Ok(None)
 }
@@ -206,17 +208,17 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L
 
 /// The event that a duplicate is answered with, and how it is related to the owner of the key: the owner itself, or
 /// where that was superseded, its subject's current event.
-fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, MatchRelation), L::Error> {
-    let itself = |event: Event| (Box::new(event), MatchRelation::Direct);
+fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, DuplicateTarget), L::Error> {
+    let itself = |event: Event| (Box::new(event), DuplicateTarget::Direct);
     let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
     let Some(register) = ledger.register(&change.subject)?.filter(|register| register.event != row.event.id) else {
         return Ok(itself(row.event));
     };
     if !matches!(row.event.state, EventState::Done { how: DoneReason::Superseded { .. }, .. }) {
-        return Ok((Box::new(row.event), MatchRelation::DirectNotCurrent));
+        return Ok((Box::new(row.event), DuplicateTarget::DirectNotCurrent));
     }
     match ledger.row(register.event)? {
-        Some(current) => Ok((Box::new(current.event), MatchRelation::ViaSuccessor)),
+        Some(current) => Ok((Box::new(current.event), DuplicateTarget::ViaSuccessor)),
         None => Ok(itself(row.event)),
     }
 }
@@ -228,10 +230,10 @@ fn repeat_change<L: Ledger>(
     ledger: &mut L,
     new: &NewEvent,
     change: &SubjectChange,
-    mut register: Register,
+    mut register: SubjectRegister,
     current: EventRow,
     now: Timestamp,
-) -> Result<Claim, L::Error> {
+) -> Result<ClaimResult, L::Error> {
     for identity in new.keys.iter().filter(|k| k.matched_by.aliased()) {
         ledger.set_key_owner(&identity.key, &KeyOwner { alias: true, ..KeyOwner::of(register.event, identity) })?;
     }
@@ -242,10 +244,10 @@ fn repeat_change<L: Ledger>(
         event = event.with_order(change.order);
         ledger.update(&EventRow { event: event.clone(), ..current })?;
     }
-    Ok(Claim::Duplicate { event: Box::new(event), same: MatchedBy::Change, relation: MatchRelation::Direct, now })
+    Ok(ClaimResult::Duplicate { event: Box::new(event), same: MatchedBy::Change, target: DuplicateTarget::Direct, now })
 }
 
-fn is_stale(register: &Register, order: Option<i64>) -> bool {
+fn is_stale(register: &SubjectRegister, order: Option<i64>) -> bool {
     match (register.order, order) {
         (Some(seen), Some(arriving)) => arriving < seen || (register.strict && arriving == seen),
         _ => false,
@@ -253,7 +255,7 @@ fn is_stale(register: &Register, order: Option<i64>) -> bool {
 }
 
 /// Writes a new event with its keys, in its group's slot or parked behind it.
-fn write_new<L: Ledger>(ledger: &mut L, new: &NewEvent, now: Timestamp) -> Result<Claim, L::Error> {
+fn write_new<L: Ledger>(ledger: &mut L, new: &NewEvent, now: Timestamp) -> Result<ClaimResult, L::Error> {
     let event = new.event.clone().at_claim(ledger.next_turn(), now);
     let event = take_slot_or_park(ledger, event, now)?;
     for identity in &new.keys {
@@ -264,5 +266,5 @@ fn write_new<L: Ledger>(ledger: &mut L, new: &NewEvent, now: Timestamp) -> Resul
     let body_is_kept = ended.is_none() || new.kept.body > Duration::ZERO;
     let row = EventRow { event, keep_from };
     ledger.insert(&row, body_is_kept.then_some(&new.payload))?;
-    Ok(Claim::New { event: Box::new(row.event), now })
+    Ok(ClaimResult::New { event: Box::new(row.event), now })
 }

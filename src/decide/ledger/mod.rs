@@ -58,7 +58,7 @@ impl KeyOwner {
 
 /// The last change of a subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Register {
+pub struct SubjectRegister {
     /// The digest of what it was changed to.
     pub value: Digest,
     /// The highest order seen.
@@ -91,9 +91,9 @@ pub trait Ledger {
     /// Writes an imported key, for ever. Returns whether it is new.
     fn set_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
     /// The register of this subject.
-    fn register(&mut self, subject: &Key) -> Result<Option<Register>, Self::Error>;
+    fn register(&mut self, subject: &Key) -> Result<Option<SubjectRegister>, Self::Error>;
     /// Sets the register of this subject.
-    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Self::Error>;
+    fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> Result<(), Self::Error>;
     /// Removes the register, as if the subject was never changed.
     fn remove_register(&mut self, subject: &Key) -> Result<(), Self::Error>;
     /// The event that holds this group's slot.

@@ -8,7 +8,7 @@
 use super::{
     AttemptPermit, Dispatcher, DispatcherState, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause,
 };
-use crate::action::{Attempt, AttemptOutput, CompletedBlocks, Lease, LeaseSignal, boottime};
+use crate::action::{Attempt, AttemptOutput, Lease, LeaseSignal, SharedSucceededBlocks, boottime};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventStep, Outcome};
 use crate::decide::id::{EventId, Revision};
@@ -16,10 +16,10 @@ use crate::decide::source::Route;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context::TraceContext;
-use crate::decide::transition::{AttemptRecord, TransientHeaders, Transition};
+use crate::decide::transition::{AttemptRecord, TransientHeadersUpdate, Transition};
 use crate::decide::{limits, response};
 use crate::lease::deadline;
-use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, LeaseRenewal, LeaseRenewer, LeasedWork};
+use crate::lease::renewal::{self, ASK_AGAIN, AtLeaseEnd, LeaseRenewal, LeaseRenewer, LeasedWorkResult};
 use crate::observe::metrics::StoreOp;
 use crate::observe::trace_span::TraceSpan;
 use crate::store::{AdvanceResult, SqlOutcome, SqlPermit, StoreError, StoredValue};
@@ -78,7 +78,7 @@ impl Dispatcher {
         let started_at = self.0.store.now();
         let writing = OutputGuard::begin(self, event.id);
         let output = &*writing.output;
-        let blocks = CompletedBlocks::new(event.blocks);
+        let blocks = SharedSucceededBlocks::new(event.blocks);
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context };
@@ -94,9 +94,9 @@ impl Dispatcher {
             }
         };
         let passed = if payload.transient_header_names().next().is_none() {
-            TransientHeaders::None
+            TransientHeadersUpdate::None
         } else {
-            TransientHeaders::Drop
+            TransientHeadersUpdate::Drop
         };
         let tried = AttemptRecord {
             life: event.life,
@@ -171,9 +171,9 @@ impl Dispatcher {
         let mut event = attempt.event.clone();
         let renewer = self.renewer(lane, attempt.lease, attempt.blocks);
         match renewer.act(&mut event, act.as_mut(), AtLeaseEnd::Wait(LEFT_AFTER)).await {
-            LeasedWork::Done(outcome) => Some((event, Some(outcome))),
-            LeasedWork::PastLease => Some((event, None)),
-            LeasedWork::Lost { ended } => {
+            LeasedWorkResult::Done(outcome) => Some((event, Some(outcome))),
+            LeasedWorkResult::PastLease => Some((event, None)),
+            LeasedWorkResult::Lost { ended } => {
                 self.lost(&event);
                 attempt.lease.extend(boottime());
                 attempt.lease.cancel();
@@ -186,7 +186,7 @@ impl Dispatcher {
         }
     }
 
-    fn renewer<'a>(&'a self, lane: &'a Lane, lease: &'a Lease, blocks: &'a CompletedBlocks) -> LeaseRenewer<'a> {
+    fn renewer<'a>(&'a self, lane: &'a Lane, lease: &'a Lease, blocks: &'a SharedSucceededBlocks) -> LeaseRenewer<'a> {
         let DispatcherState { store, batch, node, .. } = &*self.0;
         LeaseRenewer { store: &**store, batch, node, route: &lane.route, lease, blocks }
     }
@@ -267,7 +267,7 @@ impl Dispatcher {
 pub(super) struct AttemptEnd {
     step: EventStep,
     pub(super) tried: AttemptRecord,
-    passed: TransientHeaders,
+    passed: TransientHeadersUpdate,
 }
 
 impl AttemptEnd {

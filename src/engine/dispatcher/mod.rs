@@ -17,7 +17,7 @@ pub use lane::Lane;
 use crate::action::{AttemptOutput, BootInstant, Lease, OutputChunk, boottime};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventState, EventStep, QueueState};
-use crate::decide::id::{EventId, Node, Revision};
+use crate::decide::id::{EventId, NodeId, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
 use crate::decide::source::{InDoubtPolicy, Route};
@@ -55,7 +55,7 @@ struct DispatcherState {
     store: Arc<dyn Store>,
     batch: Batcher,
     metrics: Arc<Metrics>,
-    node: Node,
+    node: NodeId,
     /// By source, then by route: looked up for every delivery, without allocating a pair of names.
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
     keeps: Arc<RetentionPolicies>,
@@ -125,7 +125,7 @@ impl Dispatcher {
 
     /// A dispatcher for these lanes, with a new node name.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>, metrics: Arc<Metrics>) -> Self {
-        let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
+        let node = NodeId(uuid::Uuid::now_v7().simple().to_string()[20..].into());
         let keeps = Arc::new(RetentionPolicies::of_sources(lanes.iter().map(|lane| &*lane.source)));
         let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
         for lane in lanes {
@@ -169,7 +169,7 @@ impl Dispatcher {
     }
 
     /// This node's name.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &NodeId {
         &self.0.node
     }
 

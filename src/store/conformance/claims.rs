@@ -3,7 +3,7 @@
 use super::{DAY, KEPT, MINUTE, SECOND, StoreUnderTest, delivered, making, rejected, route, start};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::ImportedKeyValidity::{Always, WhileRegisterEmpty};
-use crate::decide::claim::{Claim, MatchedBy};
+use crate::decide::claim::{ClaimResult, MatchedBy};
 use crate::decide::event::{EventState, EventStep};
 use crate::decide::id::Revision;
 use crate::decide::time::Timestamp;
@@ -97,14 +97,14 @@ pub(super) async fn a_batch_with_two_deliveries_of_one_event_answers_new_and_dup
     let first = making().delivery("d1").body("b1");
     let batch = [first.clone(), making().delivery("d2").body("b1"), making().delivery("d2").body("b2"), first.clone()];
     let claims = fresh.claim_all(batch.into_iter().map(|one| one.made(now)).collect()).await;
-    assert!(matches!(&claims[0], Claim::New { event, .. } if event.id == first.id()), "{claims:?}");
+    assert!(matches!(&claims[0], ClaimResult::New { event, .. } if event.id == first.id()), "{claims:?}");
     let (id, same) = match &claims[1] {
-        Claim::Duplicate { event, same, .. } => (event.id, same.clone()),
+        ClaimResult::Duplicate { event, same, .. } => (event.id, same.clone()),
         other => panic!("{other:?}"),
     };
     assert_eq!((id, same), (first.id(), MatchedBy::Body));
-    assert!(matches!(&claims[2], Claim::New { .. }), "a duplicate leaves no key in its batch either");
-    assert!(matches!(&claims[3], Claim::New { event, .. } if event.id == first.id()));
+    assert!(matches!(&claims[2], ClaimResult::New { .. }), "a duplicate leaves no key in its batch either");
+    assert!(matches!(&claims[3], ClaimResult::New { event, .. } if event.id == first.id()));
 }
 
 pub(super) async fn a_write_that_names_another_revision_is_lost(fresh: StoreUnderTest) {
@@ -122,7 +122,8 @@ pub(super) async fn a_write_that_names_another_revision_is_lost(fresh: StoreUnde
 pub(super) async fn times_are_written_by_the_stores_clock(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await;
     let theirs = Timestamp(1_000); // a node whose clock stopped long ago
-    let step = EventStep::Start { lasts: MINUTE, by: crate::decide::id::Node("node".into()), action: ActionKind::Run };
+    let step =
+        EventStep::Start { lasts: MINUTE, by: crate::decide::id::NodeId("node".into()), action: ActionKind::Run };
     let change = event.transition(step, &route(), theirs).expect("it may start");
     let AdvanceResult::Written { event, now } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
     else {

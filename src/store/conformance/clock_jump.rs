@@ -1,7 +1,7 @@
 //! A wrong clock forgets nothing: not in a claim, a lookup, a preview, or the sweep.
 
 use super::{DAY, KEPT, MINUTE, SECOND, StoreUnderTest, delivered, making};
-use crate::decide::claim::Claim;
+use crate::decide::claim::ClaimResult;
 use crate::decide::time::Duration;
 use crate::store::{DuplicateLookup, ForgetCounts, RetentionPolicies};
 use std::sync::Arc;
@@ -33,17 +33,17 @@ impl StoreUnderTest {
     }
 
     /// The claim of `d1`, previewed and looked up.
-    async fn foreseen(&self) -> Claim {
+    async fn foreseen(&self) -> ClaimResult {
         let new = making().delivery("d1").made(self.store.now());
         let told = self.store.find_duplicate(&new, DuplicateLookup::Standing).await.expect("the store reads");
         let claim = self.store.preview_claim(vec![new]).await.expect("the store reads").remove(0);
-        assert!(told.is_none() || matches!(claim, Claim::Duplicate { .. }), "{told:?} {claim:?}");
+        assert!(told.is_none() || matches!(claim, ClaimResult::Duplicate { .. }), "{told:?} {claim:?}");
         claim
     }
 
     /// `d1` is still a duplicate, by every way of asking.
     async fn check_kept(&self, why: &str) {
-        assert!(matches!(self.foreseen().await, Claim::Duplicate { .. }), "previewed: {why}");
+        assert!(matches!(self.foreseen().await, ClaimResult::Duplicate { .. }), "previewed: {why}");
         assert_eq!(self.sweep().await, ForgetCounts::default(), "{why}");
         self.duplicate(making().delivery("d1")).await;
     }
@@ -65,7 +65,7 @@ pub(super) async fn a_clock_jump_forgets_nothing_before_it_has_lasted_ten_minute
     fresh.check_kept("just before it has lasted").await;
     fresh.wait(SECOND);
     assert_eq!(fresh.store.expiry().waiting, None);
-    assert!(matches!(fresh.foreseen().await, Claim::New { .. }));
+    assert!(matches!(fresh.foreseen().await, ClaimResult::New { .. }));
     assert_eq!(fresh.sweep().await, ForgetCounts { events: 1, bodies: 1 });
     fresh.claimed(making().delivery("d1")).await;
 }
@@ -87,7 +87,7 @@ pub(super) async fn a_clock_that_is_corrected_forgets_nothing_and_proves_nothing
     assert!(fresh.store.expiry().waiting.is_some(), "an event of that time proves nothing");
     fresh.jump_back(31 * DAY);
     fresh.wait(30 * DAY);
-    assert!(matches!(fresh.foreseen().await, Claim::New { .. }), "time that really passed counts");
+    assert!(matches!(fresh.foreseen().await, ClaimResult::New { .. }), "time that really passed counts");
     fresh.claimed(making().delivery("d1")).await;
 }
 

@@ -2,8 +2,8 @@
 
 use super::KEPT;
 use crate::decide::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent, Payload};
-use crate::decide::event::{DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
-use crate::decide::field::Fields;
+use crate::decide::event::{DoneReason, Event, EventState, QueueState, RetryOwner, SubjectChange, SucceededBlocks};
+use crate::decide::field::StoredFields;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
@@ -37,7 +37,7 @@ pub fn making() -> TestEventBuilder {
         route: "1".into(),
         part: 0,
         delivery_id: None,
-        fields: Fields::from_json(r#"{"tag":"latest","size":9007199254740993,"draft":false}"#).expect("fields"),
+        fields: StoredFields::from_json(r#"{"tag":"latest","size":9007199254740993,"draft":false}"#).expect("fields"),
         received_at: Timestamp(0),
         state: EventState::Waiting { due: Some(Timestamp(0)) },
         life: 1,
@@ -45,7 +45,7 @@ pub fn making() -> TestEventBuilder {
         doubts: 0,
         blocks: SucceededBlocks(0),
         queue_state: QueueState::Queued,
-        retrier: Retrier::Sender,
+        retrier: RetryOwner::Sender,
         group: None,
         turn: QueueTurn(0),
         change: None,
@@ -178,7 +178,7 @@ impl TestEventBuilder {
     /// With these fields.
     #[must_use]
     pub fn fields(mut self, json: &str) -> Self {
-        self.event.fields = Fields::from_json(json).expect("fields");
+        self.event.fields = StoredFields::from_json(json).expect("fields");
         self
     }
 

@@ -26,9 +26,9 @@ pub use event_builder::{TestEventBuilder, imported, making};
 use super::clock::StoreClock;
 use super::{AdvanceResult, DueQuery, ImportCounts, Inspect};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
+use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy, NewEvent};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep, Outcome, SucceededBlocks};
-use crate::decide::id::{EventId, Key, Node};
+use crate::decide::id::{EventId, Key, NodeId};
 use crate::decide::retry::{Jitter, RetryPolicy};
 use crate::decide::source::{Keep, Retention, Route};
 use crate::decide::sql_template::SqlDialect;
@@ -232,26 +232,29 @@ impl StoreUnderTest {
         }
     }
 
-    async fn claim(&self, one: TestEventBuilder) -> Claim {
+    async fn claim(&self, one: TestEventBuilder) -> ClaimResult {
         let new = one.made(self.store.now());
         self.claim_all(vec![new]).await.remove(0)
     }
 
-    async fn claim_all(&self, new: Vec<NewEvent>) -> Vec<Claim> {
+    async fn claim_all(&self, new: Vec<NewEvent>) -> Vec<ClaimResult> {
         self.store.claim(new.into_iter().map(Arc::new).collect()).await.expect("the store claims")
     }
 
     async fn claimed(&self, one: TestEventBuilder) -> Event {
         match self.claim(one).await {
-            Claim::New { event, .. } => *event,
+            ClaimResult::New { event, .. } => *event,
             other => panic!("not new: {other:?}"),
         }
     }
 
     async fn duplicate(&self, one: TestEventBuilder) -> (EventId, MatchedBy) {
         match self.claim(one).await {
-            Claim::Duplicate {
-                event, same, relation: MatchRelation::Direct | MatchRelation::DirectNotCurrent, ..
+            ClaimResult::Duplicate {
+                event,
+                same,
+                target: DuplicateTarget::Direct | DuplicateTarget::DirectNotCurrent,
+                ..
             } => (event.id, same),
             other => panic!("not a duplicate: {other:?}"),
         }
@@ -259,14 +262,14 @@ impl StoreUnderTest {
 
     async fn stale(&self, one: TestEventBuilder) -> EventId {
         match self.claim(one).await {
-            Claim::Stale { of } => of,
+            ClaimResult::Stale { of } => of,
             other => panic!("not stale: {other:?}"),
         }
     }
 
     async fn known(&self, one: TestEventBuilder) -> MatchedBy {
         match self.claim(one).await {
-            Claim::Imported { same } => same,
+            ClaimResult::Imported { same } => same,
             other => panic!("not imported: {other:?}"),
         }
     }
@@ -329,7 +332,7 @@ fn route() -> Route {
 }
 
 fn start() -> EventStep {
-    EventStep::Start { lasts: 30 * SECOND, by: Node("node".into()), action: ActionKind::Run }
+    EventStep::Start { lasts: 30 * SECOND, by: NodeId("node".into()), action: ActionKind::Run }
 }
 
 fn delivered() -> Outcome {

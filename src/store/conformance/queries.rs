@@ -2,9 +2,9 @@
 
 use super::{MINUTE, SECOND, StoreUnderTest, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, MatchedBy};
-use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, Retrier, SucceededBlocks};
-use crate::decide::id::{EventId, Node};
+use crate::decide::claim::{ClaimResult, MatchedBy};
+use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, RetryOwner, SucceededBlocks};
+use crate::decide::id::{EventId, NodeId};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
@@ -155,9 +155,9 @@ pub(super) async fn an_attempt_without_a_response_removes_the_earlier_one(fresh:
 pub(super) async fn the_retrier_is_stored_and_the_running_attempt_continues(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
     let running = fresh.start(event).await;
-    assert_eq!(running.retrier, Retrier::Sender);
+    assert_eq!(running.retrier, RetryOwner::Sender);
     let accepted = fresh.step(event, EventStep::Accept).await;
-    assert_eq!((accepted.retrier, accepted.state.word()), (Retrier::Node, "running"));
+    assert_eq!((accepted.retrier, accepted.state.word()), (RetryOwner::Node, "running"));
     assert_eq!(fresh.get(event).await, accepted);
     assert!(running.was_only_accepted(&accepted));
     let settle = |event: &Event| {
@@ -169,7 +169,7 @@ pub(super) async fn the_retrier_is_stored_and_the_running_attempt_continues(fres
     assert_eq!(advances, [AdvanceResult::Lost], "the revision is the fencing token");
     fresh.store.advance(vec![settle(&accepted)]).await.expect("it writes");
     let done = fresh.get(event).await;
-    assert_eq!((done.retrier, done.state.word()), (Retrier::Node, "done"));
+    assert_eq!((done.retrier, done.state.word()), (RetryOwner::Node, "done"));
 }
 
 pub(super) async fn the_kind_of_action_is_stored_as_long_as_the_lease(fresh: StoreUnderTest) {
@@ -177,7 +177,7 @@ pub(super) async fn the_kind_of_action_is_stored_as_long_as_the_lease(fresh: Sto
         EventState::Running { action, .. } => action,
         state => panic!("{state:?}"),
     };
-    let by = || Node("node".into());
+    let by = || NodeId("node".into());
     for action in ActionKind::ALL {
         let made = making().delivery(action.word()).made(fresh.store.now());
         let event = made.event.id;
@@ -205,8 +205,8 @@ pub(super) async fn a_duplicate_lookup_returns_what_a_claim_would(fresh: StoreUn
     let told = async |receipt: Option<&Receipt>| {
         let Some(found) = recalled().await else { return };
         let mut claims = fresh.store.claim(vec![made().into()]).await.expect("it claims");
-        let KnownDuplicate { event, same, stands, receipt: kept, now } = found;
-        assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, relation: stands, now }));
+        let KnownDuplicate { event, same, target: stands, receipt: kept, now } = found;
+        assert_eq!(claims.pop(), Some(ClaimResult::Duplicate { event, same, target: stands, now }));
         assert_eq!(kept.as_ref(), receipt);
     };
     assert_eq!(recalled().await, None, "nothing was claimed");

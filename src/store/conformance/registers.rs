@@ -3,7 +3,7 @@
 use super::{
     DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, rejected, route, start, superseded_by,
 };
-use crate::decide::claim::{Claim, MatchRelation, MatchedBy};
+use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy};
 use crate::decide::event::{DeathCause, Event, EventState, EventStep};
 use crate::decide::retry::Jitter;
 use crate::store::{AdvanceResult, StoredValue};
@@ -141,7 +141,7 @@ pub(super) async fn duplicates_of_a_superseded_event_return_the_current_one(fres
     fresh.attempt(first, failed()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
     match fresh.claim(making().delivery("d1").change("app", "A", None)).await {
-        Claim::Duplicate { event, same: MatchedBy::Delivery, relation: MatchRelation::ViaSuccessor, .. } => {
+        ClaimResult::Duplicate { event, same: MatchedBy::Delivery, target: DuplicateTarget::ViaSuccessor, .. } => {
             assert_eq!(event.id, second);
         }
         other => panic!("{other:?}"),
@@ -216,7 +216,9 @@ pub(super) async fn an_event_that_is_no_longer_current_is_not_published_again(fr
     assert_eq!(fresh.store.advance(vec![meanwhile]).await.expect("it reads").remove(0), AdvanceResult::Lost);
     assert_eq!(fresh.get(first.id).await, done, "nothing was written");
     match fresh.claim(sent()).await {
-        Claim::Duplicate { event, same: MatchedBy::Delivery, relation: MatchRelation::DirectNotCurrent, .. } => {
+        ClaimResult::Duplicate {
+            event, same: MatchedBy::Delivery, target: DuplicateTarget::DirectNotCurrent, ..
+        } => {
             assert_eq!((event.id, event.state), (first.id, done.state.clone()));
         }
         other => panic!("{other:?}"),

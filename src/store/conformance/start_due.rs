@@ -3,7 +3,7 @@
 use super::{MINUTE, SECOND, StoreUnderTest, failed, making, route, start};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::{Event, EventState, EventStep};
-use crate::decide::id::Node;
+use crate::decide::id::NodeId;
 use crate::store::{StartDueRequest, StartDueResult};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) async fn a_batch_start_writes_what_each_step_would_have_written(fresh
     for event in &mut events {
         let EventState::Running { until, by, action } = &event.state else { panic!("{event:?}") };
         assert!(
-            *until >= now + 30 * SECOND && *by == Node("node".into()) && *action == Some(ActionKind::Run),
+            *until >= now + 30 * SECOND && *by == NodeId("node".into()) && *action == Some(ActionKind::Run),
             "{event:?}"
         );
         event.state = EventState::Waiting { due: None };

@@ -5,7 +5,7 @@
 //! while `MARK` is set, and do not start.
 
 use crate::decide::id::{Digest, EventId, Key};
-use crate::decide::ledger::Register;
+use crate::decide::ledger::SubjectRegister;
 use crate::decide::time::Timestamp;
 use crate::store::StoreError;
 use std::fmt;
@@ -38,7 +38,7 @@ pub(in crate::store) fn under_way() -> StoreError {
 
 /// The role of a store in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CopyLock {
+pub enum CopyRole {
     /// It is being filled from the store with this id.
     Target {
         /// The source.
@@ -58,8 +58,8 @@ pub enum CopyLock {
     },
 }
 
-impl CopyLock {
-    pub(super) fn register(self) -> Register {
+impl CopyRole {
+    pub(super) fn register(self) -> SubjectRegister {
         let (value, order) = match self {
             Self::Target { from } => (from, None), // as the first release writes it
             Self::Source { to } => (to, Some(0)),
@@ -69,7 +69,7 @@ impl CopyLock {
     }
 
     /// Decodes a mark.
-    pub fn of(register: &Register) -> Self {
+    pub fn of(register: &SubjectRegister) -> Self {
         match register.order {
             None => Self::Target { from: register.value },
             Some(0) => Self::Source { to: register.value },
@@ -99,8 +99,8 @@ impl CopyLock {
 }
 
 /// A register that belongs to the copy itself.
-pub(super) fn own(value: Digest, order: Option<i64>) -> Register {
-    Register { value, order, strict: false, event: EventId([0; 16]) }
+pub(super) fn own(value: Digest, order: Option<i64>) -> SubjectRegister {
+    SubjectRegister { value, order, strict: false, event: EventId([0; 16]) }
 }
 
 #[cfg(test)]
@@ -111,11 +111,11 @@ mod tests {
     fn every_mark_survives_its_register_and_its_keys_are_reserved() {
         let id = Digest::of(b"a");
         for mark in [
-            CopyLock::Target { from: id },
-            CopyLock::Source { to: id },
-            CopyLock::Retired { to: id, at: Timestamp(1_750_000_000_000_000) },
+            CopyRole::Target { from: id },
+            CopyRole::Source { to: id },
+            CopyRole::Retired { to: id, at: Timestamp(1_750_000_000_000_000) },
         ] {
-            assert_eq!(CopyLock::of(&mark.register()), mark);
+            assert_eq!(CopyRole::of(&mark.register()), mark);
         }
         assert!([MARK, PLACE, STORE_ID].iter().all(is_own) && !is_own(&Key([0; 32])));
     }

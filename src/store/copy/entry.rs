@@ -7,7 +7,7 @@ use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::{EventRow, KeyOwner, Register};
+use crate::decide::ledger::{EventRow, KeyOwner, SubjectRegister};
 use crate::decide::transition::AttemptRecord;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::{DuplicateSighting, SourceRetention};
@@ -19,7 +19,7 @@ pub enum CopyEntry {
     /// An event.
     Event(Box<CompleteEvent>),
     /// What a subject was last changed to.
-    Register(Key, Register),
+    Register(Key, SubjectRegister),
     /// The holder of a group's slot.
     Slot(Key, EventId),
     /// A key that was imported.
@@ -97,7 +97,7 @@ impl CopyCursor {
     }
 
     /// Encodes the position of a copy as a register; `None` means that everything is copied.
-    pub(super) fn register(cursor: Option<Self>) -> Register {
+    pub(super) fn register(cursor: Option<Self>) -> SubjectRegister {
         let (kind, id, key) = match cursor {
             Some(Self::Events(id)) => (0, id, None),
             Some(Self::Registers(key)) => (1, None, key),
@@ -108,7 +108,7 @@ impl CopyCursor {
             None => (6, None, None),
             Some(Self::Retention) => (7, None, None),
         };
-        Register {
+        SubjectRegister {
             value: Digest(key.map_or([0; 32], |key| key.0)),
             order: Some(kind),
             strict: id.is_some() || key.is_some(),
@@ -117,8 +117,8 @@ impl CopyCursor {
     }
 
     /// Decodes the position of a copy. An unreadable one starts over, which is harmless.
-    pub(super) fn of(register: &Register) -> Option<Self> {
-        let Register { value, order, strict, event } = *register;
+    pub(super) fn of(register: &SubjectRegister) -> Option<Self> {
+        let SubjectRegister { value, order, strict, event } = *register;
         let key = strict.then_some(Key(value.0));
         match order {
             Some(1) => Some(Self::Registers(key)),

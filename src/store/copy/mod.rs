@@ -19,14 +19,14 @@ mod tests;
 pub(super) use copy_lock::MARK;
 #[cfg(feature = "shared-store")]
 pub(super) use copy_lock::under_way;
-pub use copy_lock::{CopyLock, CopyLockCheck};
+pub use copy_lock::{CopyLockCheck, CopyRole};
 pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};
-pub use optimistic::{CopySideData, ExportBackend, mark_of};
+pub use optimistic::{ExportBackend, UnversionedCopyData, mark_of};
 
 use super::optimistic::txn;
 use super::{StoreError, StoreFuture};
 use crate::decide::id::{Digest, Key, QueueTurn};
-use crate::decide::ledger::Register;
+use crate::decide::ledger::SubjectRegister;
 use crate::decide::limits;
 use crate::decide::time::approximate_duration;
 use crate::decide::time::{Duration, Timestamp};
@@ -66,11 +66,11 @@ pub trait CopyStore: ExportStore {
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool>;
 
     /// One of the copy's own registers.
-    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>>;
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>>;
 
     /// Removes all recipes and retention rows: what a node leaves in an otherwise empty store. Only if this is still
     /// its mark; returns whether it was.
-    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool>;
+    fn clear_recipes(&self, mark: SubjectRegister) -> StoreFuture<'_, bool>;
 
     /// Makes the next turn higher than this one.
     fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()>;
@@ -100,9 +100,9 @@ pub struct CopyRegisterUpdate {
     /// The register.
     pub key: Key,
     /// The expected value.
-    pub was: Option<Register>,
+    pub was: Option<SubjectRegister>,
     /// The new value.
-    pub is: Option<Register>,
+    pub is: Option<SubjectRegister>,
 }
 
 /// The result of a copy.
@@ -166,11 +166,11 @@ pub enum CopyError {
     /// A node uses it, or may; the text says how that was noticed.
     InUse(CopySide, String),
     /// The source is itself part of another copy.
-    Source(CopyLock),
+    Source(CopyRole),
     /// The target holds something other than an unfinished copy.
     NotEmpty,
     /// The target is part of another copy.
-    Target(CopyLock),
+    Target(CopyRole),
     /// Events of the source wait for a time that is far away by the target's clock.
     ClockBehind {
         /// What the source's clock shows.
@@ -200,7 +200,7 @@ impl fmt::Display for CopyError {
                 "the target already holds events or keys; a store is copied only into an empty one: name a new \
                  file, another database, or another `prefix`",
             ),
-            Self::Target(CopyLock::Target { .. }) => f.write_str(
+            Self::Target(CopyRole::Target { .. }) => f.write_str(
                 "the target holds an unfinished copy of another store; finish that one, or start with an empty target",
             ),
             Self::Target(mark) => f.write_str(&mark.refusal(&"the target")),
@@ -276,13 +276,13 @@ pub async fn copy(
     };
     if earlier != EarlierCopy::Retired {
         // From here on the source is unusable; only then may the target become usable.
-        let retired = CopyLock::Retired { to: target.id, at: from.now() };
-        if !source.set(Some(CopyLock::Source { to: target.id }), Some(retired)).await? {
+        let retired = CopyRole::Retired { to: target.id, at: from.now() };
+        if !source.set(Some(CopyRole::Source { to: target.id }), Some(retired)).await? {
             return Err(CopyError::Overtaken);
         }
     }
     let place = noted(to, CopySide::Target, PLACE).await?;
-    let mark = CopyLock::Target { from: source.id }.register();
+    let mark = CopyRole::Target { from: source.id }.register();
     let notes = vec![
         CopyRegisterUpdate { key: MARK, was: Some(mark), is: None },
         CopyRegisterUpdate { key: PLACE, was: place, is: None },
@@ -299,23 +299,23 @@ async fn give_up(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>, error: Co
     if matches!(error, CopyError::Overtaken) {
         return error; // the mark also belongs to the other copy
     }
-    let ours = Some(CopyLock::Target { from: source.id });
+    let ours = Some(CopyRole::Target { from: source.id });
     match mark_of_side(target.store, CopySide::Target).await {
         // Another copy has finished: nodes use the target, and the differences are what they have done since.
         Ok(mark) if mark != ours => CopyError::Overtaken,
         _ => {
-            source.set(Some(CopyLock::Source { to: target.id }), None).await.unwrap_or_default();
+            source.set(Some(CopyRole::Source { to: target.id }), None).await.unwrap_or_default();
             error
         }
     }
 }
 
 /// Makes a store usable again that was copied, or whose copy was given up. Returns its former mark.
-pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
+pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyRole>> {
     check_unused(store, CopySide::Source).await?;
     let Some(register) = noted(store, CopySide::Source, MARK).await? else { return Ok(None) };
-    let mark = CopyLock::of(&register);
-    if let CopyLock::Target { .. } = mark {
+    let mark = CopyRole::of(&register);
+    if let CopyRole::Target { .. } = mark {
         return Err(CopyError::Source(mark));
     }
     let notes = vec![CopyRegisterUpdate { key: MARK, was: Some(register), is: None }];
@@ -323,12 +323,12 @@ pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
 }
 
 /// A store's mark, if it has one.
-pub async fn mark_on(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
+pub async fn mark_on(store: &dyn CopyStore) -> CopyResult<Option<CopyRole>> {
     mark_of_side(store, CopySide::Source).await
 }
 
-async fn mark_of_side(store: &dyn CopyStore, side: CopySide) -> CopyResult<Option<CopyLock>> {
-    Ok(noted(store, side, MARK).await?.map(|register| CopyLock::of(&register)))
+async fn mark_of_side(store: &dyn CopyStore, side: CopySide) -> CopyResult<Option<CopyRole>> {
+    Ok(noted(store, side, MARK).await?.map(|register| CopyRole::of(&register)))
 }
 
 /// A store with its id and mark as they were read.
@@ -338,7 +338,7 @@ struct CopyEndpoint<'s> {
     id: Digest,
     /// The id is not written yet.
     is_new: bool,
-    mark: Option<CopyLock>,
+    mark: Option<CopyRole>,
 }
 
 impl<'s> CopyEndpoint<'s> {
@@ -349,8 +349,8 @@ impl<'s> CopyEndpoint<'s> {
     }
 
     /// Sets the mark, and the id if there was none; returns whether the mark was still as expected.
-    async fn set(&self, was: Option<CopyLock>, is: Option<CopyLock>) -> CopyResult<bool> {
-        let mark = CopyRegisterUpdate { key: MARK, was: was.map(CopyLock::register), is: is.map(CopyLock::register) };
+    async fn set(&self, was: Option<CopyRole>, is: Option<CopyRole>) -> CopyResult<bool> {
+        let mark = CopyRegisterUpdate { key: MARK, was: was.map(CopyRole::register), is: is.map(CopyRole::register) };
         fill(self.store, self.side, Vec::new(), vec![mark]).await
     }
 
@@ -368,7 +368,7 @@ fn new_id() -> Digest {
     Digest::of(&random)
 }
 
-async fn noted(store: &dyn CopyStore, side: CopySide, key: Key) -> CopyResult<Option<Register>> {
+async fn noted(store: &dyn CopyStore, side: CopySide, key: Key) -> CopyResult<Option<SubjectRegister>> {
     store.noted(key).await.map_err(|error| CopyError::Store(side, error))
 }
 
@@ -416,13 +416,13 @@ fn check_marks(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResu
         return Err(CopyError::Same);
     }
     let earlier = match target.mark {
-        Some(CopyLock::Target { from }) if from == source.id => EarlierCopy::Unfinished,
+        Some(CopyRole::Target { from }) if from == source.id => EarlierCopy::Unfinished,
         Some(other) => return Err(CopyError::Target(other)),
         None => EarlierCopy::None,
     };
     match source.mark {
-        None | Some(CopyLock::Source { .. }) => Ok(earlier),
-        Some(CopyLock::Retired { to, .. }) if earlier == EarlierCopy::Unfinished && to == target.id => {
+        None | Some(CopyRole::Source { .. }) => Ok(earlier),
+        Some(CopyRole::Retired { to, .. }) if earlier == EarlierCopy::Unfinished && to == target.id => {
             Ok(EarlierCopy::Retired)
         }
         Some(other) => Err(CopyError::Source(other)),
@@ -448,7 +448,7 @@ async fn mark_target(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> Co
         return Err(CopyError::NotEmpty);
     }
     target.write_id().await?;
-    let mark = CopyLock::Target { from: source.id };
+    let mark = CopyRole::Target { from: source.id };
     if !target.set(None, Some(mark)).await? {
         return Err(CopyError::Overtaken);
     }
@@ -466,7 +466,7 @@ async fn mark_target(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> Co
 /// Marks the source: from here on no node writes to it, and no node was running an attempt while it still could.
 async fn mark_source(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResult<()> {
     let failed = |error| CopyError::Store(CopySide::Source, error);
-    let mark = CopyLock::Source { to: target.id };
+    let mark = CopyRole::Source { to: target.id };
     if !source.set(source.mark, Some(mark)).await? {
         return Err(CopyError::Overtaken);
     }
@@ -499,7 +499,7 @@ async fn copy_and_compare(
     to: &dyn CopyStore,
     tell: &mut impl FnMut(CopyProgress),
 ) -> CopyResult<(CopyTotals, CopyTotals)> {
-    let (from, mark) = (source.store, Some(CopyLock::Target { from: source.id }.register()));
+    let (from, mark) = (source.store, Some(CopyRole::Target { from: source.id }.register()));
     let of = from.entries().await.map_err(|error| CopyError::Store(CopySide::Source, error))?;
     let mut place = noted(to, CopySide::Target, PLACE).await?;
     let mut cursor = place.map_or(Some(CopyCursor::START), |place| CopyCursor::of(&place));

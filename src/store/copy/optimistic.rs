@@ -1,10 +1,10 @@
 //! Copying a shared store: entries are written as conditional writes.
 
 use super::copy_lock::MARK;
-use super::{CompleteEvent, CopyEntry, CopyLock, CopyRegisterUpdate, CopyStore, ExportStore, under_a_lease};
+use super::{CompleteEvent, CopyEntry, CopyRegisterUpdate, CopyRole, CopyStore, ExportStore, under_a_lease};
 use crate::decide::id::{Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::Register;
+use crate::decide::ledger::SubjectRegister;
 use crate::decide::time::Timestamp;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::optimistic::{
@@ -19,12 +19,12 @@ pub trait ExportBackend: VersionedBackend + ExportStore + Inspect {
     fn connected(&self) -> StoreFuture<'_, Option<String>>;
     /// Writes what is not a versioned record, atomically, if the copy's mark still has this version. Returns whether it
     /// had.
-    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool>;
+    fn fill_beside(&self, beside: UnversionedCopyData, mark: RecordVersion) -> StoreFuture<'_, bool>;
 }
 
 /// The data of a copy besides versioned records.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct CopySideData {
+pub struct UnversionedCopyData {
     /// Recipes, replacing all that are there.
     pub recipes: Option<Vec<IdentityRecipe>>,
     /// Retention, replacing all that is there.
@@ -33,7 +33,7 @@ pub struct CopySideData {
     pub quarantined: Vec<QuarantinedMessage>,
 }
 
-impl CopySideData {
+impl UnversionedCopyData {
     /// Splits it into writes of limited size: a message may have several kilobytes.
     fn pieces(self) -> impl Iterator<Item = Self> {
         let Self { recipes, retention, quarantined } = self;
@@ -65,16 +65,16 @@ impl<S: ExportBackend> CopyStore for S {
         })
     }
 
-    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
         Box::pin(async move { Ok(register(self, key).await?.0) })
     }
 
-    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
+    fn clear_recipes(&self, mark: SubjectRegister) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             let (register, seen) = register(self, MARK).await?;
             let ExpectedVersion::Version(version) = seen else { return Ok(false) };
             let nothing =
-                CopySideData { recipes: Some(Vec::new()), retention: Some(Vec::new()), quarantined: Vec::new() };
+                UnversionedCopyData { recipes: Some(Vec::new()), retention: Some(Vec::new()), quarantined: Vec::new() };
             Ok(register == Some(mark) && self.fill_beside(nothing, version).await?)
         })
     }
@@ -138,14 +138,14 @@ impl<S: ExportBackend> CopyStore for S {
 }
 
 /// The store's mark, if it is part of a copy.
-pub async fn mark_of(shelf: &dyn VersionedBackend) -> Result<Option<CopyLock>, StoreError> {
-    Ok(register(shelf, MARK).await?.0.map(|register| CopyLock::of(&register)))
+pub async fn mark_of(shelf: &dyn VersionedBackend) -> Result<Option<CopyRole>, StoreError> {
+    Ok(register(shelf, MARK).await?.0.map(|register| CopyRole::of(&register)))
 }
 
 async fn register(
     shelf: &(impl VersionedBackend + ?Sized),
     key: Key,
-) -> Result<(Option<Register>, ExpectedVersion), StoreError> {
+) -> Result<(Option<SubjectRegister>, ExpectedVersion), StoreError> {
     let cells = shelf.read(vec![RecordId::Register(key)], 0).await?.cells;
     let found = cells.into_iter().find(|(cell, _)| *cell == RecordId::Register(key)).map(|(_, found)| found);
     Ok(match found {
@@ -187,8 +187,8 @@ fn mark_in(swap: &ConditionalWrite) -> Option<RecordVersion> {
 
 /// The writes of one page: its entries, each if it is not there, and its register updates last. No entry is written
 /// unless the registers are as expected: another copy may have finished, and nodes may use the store.
-fn written(entries: Vec<CopyEntry>, note: ConditionalWrite) -> (Vec<ConditionalWrite>, CopySideData) {
-    let (mut swaps, mut beside) = (Vec::new(), CopySideData::default());
+fn written(entries: Vec<CopyEntry>, note: ConditionalWrite) -> (Vec<ConditionalWrite>, UnversionedCopyData) {
+    let (mut swaps, mut beside) = (Vec::new(), UnversionedCopyData::default());
     for entry in entries {
         let (cell, ops) = match entry {
             CopyEntry::Event(whole) => (Some(RecordId::Event(whole.row.event.id)), event(*whole)),
@@ -247,7 +247,7 @@ mod tests {
         let (group, key) = (Key([2; 32]), Key([3; 32]));
         let entries = vec![CopyEntry::Slot(group, EventId([4; 16])), CopyEntry::Imported(key)];
         let (swaps, beside) = written(entries, note);
-        assert_eq!((swaps.len(), beside), (3, CopySideData::default()));
+        assert_eq!((swaps.len(), beside), (3, UnversionedCopyData::default()));
         for swap in &swaps {
             assert!(swap.seen.ends_with(&seen), "{swap:?}");
             assert_eq!(mark_in(swap), Some(RecordVersion(7)));

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, MatchedBy};
+use crate::decide::claim::{ClaimResult, MatchedBy};
 use crate::decide::event::{EventStep, Outcome, Receipt, SucceededBlocks};
-use crate::decide::id::Node;
+use crate::decide::id::NodeId;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
@@ -48,7 +48,8 @@ async fn fill_file(path: &Path) {
         .expect("it claims");
     let due = store.due(DueQuery::Orphans(Arc::new([])), 50).await.expect("it reads").events;
     for event in due {
-        let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
+        let start =
+            EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("n".into()), action: ActionKind::Run };
         let change = event.transition(start, &Route::default(), START).expect("it starts");
         let AdvanceResult::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0)
         else {
@@ -157,11 +158,11 @@ impl CopyStore for FaultyCopyStore<'_> {
         })
     }
 
-    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
         self.store.noted(key)
     }
 
-    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
+    fn clear_recipes(&self, mark: SubjectRegister) -> StoreFuture<'_, bool> {
         self.store.clear_recipes(mark)
     }
 
@@ -241,14 +242,15 @@ async fn every_row_of_every_table_is_copied_and_the_source_is_retired() {
     assert!(open(&a, SqliteAccess::Read).is_ok(), "it may be read");
     let there = open(&b, SqliteAccess::Node).expect("a node starts on the target");
     let before = there.list(crate::store::EventQuery { limit: 10_000, ..Default::default() }).await.expect("it reads");
-    let Claim::New { event, .. } = there.claim(vec![making().made(START).into()]).await.expect("it claims").remove(0)
+    let ClaimResult::New { event, .. } =
+        there.claim(vec![making().made(START).into()]).await.expect("it claims").remove(0)
     else {
         panic!("it is new")
     };
     assert!(before.iter().all(|one| one.turn < event.turn || one.state.ended().is_some()), "turns go on");
     drop(there);
     let again = copy(&to_copy(&a), &to_copy(&b), |_| {}).await;
-    assert!(matches!(again, Err(CopyError::Source(CopyLock::Retired { .. }))), "{again:?}");
+    assert!(matches!(again, Err(CopyError::Source(CopyRole::Retired { .. }))), "{again:?}");
     let other = tempfile::tempdir().expect("a folder");
     let c = other.path().join("c.db");
     fill_file(&c).await;
@@ -296,7 +298,7 @@ async fn a_copy_killed_at_its_last_write_leaves_neither_store_usable_and_can_be_
     loop {
         let cut = copy(&from, &FaultyCopyStore::after(fills, &to), |_| {}).await;
         assert!(matches!(cut, Err(CopyError::Store(CopySide::Target, _))), "{cut:?}");
-        if matches!(mark_on(&from).await.expect("it reads"), Some(CopyLock::Retired { .. })) {
+        if matches!(mark_on(&from).await.expect("it reads"), Some(CopyRole::Retired { .. })) {
             break;
         }
         fills = if fills == 3 { 1 } else { fills };
@@ -319,11 +321,11 @@ async fn an_unfinished_copy_accepts_only_its_own_source() {
     assert!(matches!(cut, Err(CopyError::Store(..))), "{cut:?}");
     assert!(open(&a, SqliteAccess::Node).is_ok(), "a failed copy leaves its source unchanged");
     let other = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
-    assert!(matches!(other, Err(CopyError::Target(CopyLock::Target { .. }))), "{other:?}");
+    assert!(matches!(other, Err(CopyError::Target(CopyRole::Target { .. }))), "{other:?}");
     let from_it = copy(&to_copy(&b), &to_copy(&dir.path().join("d.db")), |_| {}).await;
-    assert!(matches!(from_it, Err(CopyError::Source(CopyLock::Target { .. }))), "{from_it:?}");
+    assert!(matches!(from_it, Err(CopyError::Source(CopyRole::Target { .. }))), "{from_it:?}");
     let given_up = reopen(&to_copy(&b)).await;
-    assert!(matches!(given_up, Err(CopyError::Source(CopyLock::Target { .. }))), "{given_up:?}");
+    assert!(matches!(given_up, Err(CopyError::Source(CopyRole::Target { .. }))), "{given_up:?}");
     let same = to_copy(&a);
     assert!(matches!(copy(&same, &same, |_| {}).await, Err(CopyError::Same)));
 }
@@ -378,7 +380,7 @@ async fn a_copied_store_is_usable_again_only_after_reopen() {
     copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is copied");
     check_refused(&a, SqliteAccess::Node, "was copied");
     let mark = reopen(&to_copy(&a)).await.expect("it is reopened");
-    assert!(matches!(mark, Some(CopyLock::Retired { .. })), "{mark:?}");
+    assert!(matches!(mark, Some(CopyRole::Retired { .. })), "{mark:?}");
     assert!(matches!(reopen(&to_copy(&a)).await, Ok(None)));
     assert!(open(&a, SqliteAccess::Node).is_ok());
 }
@@ -439,7 +441,7 @@ async fn a_second_copy_does_not_reopen_a_source_whose_target_is_in_use() {
     let first = copy(&from, &FaultyCopyStore::before_its_end(&to, second), |_| {}).await;
     assert!(matches!(first, Err(CopyError::Overtaken)), "the other copy made its last write: {first:?}");
     let mark = mark_on(&from).await.expect("it reads");
-    assert!(matches!(mark, Some(CopyLock::Retired { .. })), "{mark:?}");
+    assert!(matches!(mark, Some(CopyRole::Retired { .. })), "{mark:?}");
     drop((from, to));
     check_refused(&a, SqliteAccess::Node, "was copied into another store");
     assert!(open(&b, SqliteAccess::Node).is_ok());

@@ -20,7 +20,7 @@ pub(crate) mod tests;
 pub mod txn;
 pub(crate) mod versioned_backend;
 
-pub use record::{ExpectedVersion, PARKED_READ, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
+pub use record::{ExpectedVersion, GroupSlot, PARKED_READ, Record, RecordId, RecordVersion, TURNS_AT_ONCE};
 pub use sql::SqlWriteOutcome;
 #[cfg(feature = "shared-store")]
 pub(super) use sweep::{ClockAccess, begin};
@@ -30,7 +30,7 @@ use super::{
     Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, ForgetCounts, ImportCounts, RemovalResult,
     RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, SweepError,
 };
-use crate::decide::claim::{Claim, NewEvent};
+use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::{self, Ledger as _};
@@ -193,14 +193,14 @@ fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
 }
 
 impl<B: VersionedBackend> Store for B {
-    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>> {
         Box::pin(async move {
             let rules = OptimisticRunner(self);
             let claims = rules
                 .run(&batch, |one| cells_to_claim(one), |draft, one, now| ledger::claim(draft, one, rules.at(now)))
                 .await?;
             rules.agree_on_clock().await;
-            Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Undecided)).collect())
+            Ok(claims.into_iter().map(|claim| claim.unwrap_or(ClaimResult::Undecided)).collect())
         })
     }
 
@@ -300,7 +300,7 @@ impl<B: VersionedBackend> Administer for B {
         })
     }
 
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<ClaimResult>> {
         Box::pin(async move {
             let (rules, mut claims) = (OptimisticRunner(self), Vec::new());
             for one in new {
@@ -309,7 +309,7 @@ impl<B: VersionedBackend> Administer for B {
                     |draft: &mut OptimisticTxn<'_>, one: &NewEvent, now| ledger::claim(draft, one, rules.at(now));
                 let drafts = rules.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();
-                claims.push(drafted.map_or(Claim::Undecided, |drafted| drafted.answer));
+                claims.push(drafted.map_or(ClaimResult::Undecided, |drafted| drafted.answer));
             }
             Ok(claims)
         })

@@ -1,7 +1,7 @@
 //! The versioned records of a store: their ids, contents, and expected versions.
 
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::ledger::{EventRow, KeyOwner, Register};
+use crate::decide::ledger::{EventRow, KeyOwner, SubjectRegister};
 
 /// The id of a record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -32,16 +32,16 @@ pub enum Record {
     /// The key was imported.
     Imported,
     /// A register.
-    Register(Register, RecordVersion),
+    Register(SubjectRegister, RecordVersion),
     /// A slot.
-    Slot(Slot, RecordVersion),
+    Slot(GroupSlot, RecordVersion),
     /// An event.
     Event(Box<EventRow>, RecordVersion),
 }
 
 /// A group's slot and the head of its queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Slot {
+pub struct GroupSlot {
     /// The event that holds it.
     pub holder: EventId,
     /// The first events parked behind it, in the order of their turns.

@@ -3,13 +3,13 @@
 pub(crate) mod queue;
 
 use super::{
-    ConditionalWrite, ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, RecordWrite, Slot,
+    ConditionalWrite, ExpectedVersion, GroupSlot, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, RecordWrite,
     VersionedBackend,
 };
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, NewEvent, Payload};
+use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, SucceededBlocks};
-use crate::decide::id::{EventId, Node};
+use crate::decide::id::{EventId, NodeId};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::ledger::{Ledger, SweepLedger};
 use crate::decide::retry::Jitter;
@@ -62,7 +62,7 @@ impl MemoryBackend {
             RecordId::Slot(group) => books.slot(&group).map(|holder| {
                 let queue = books.queue(&group);
                 let (parked, more) = (queue.iter().take(PARKED_READ).copied().collect(), queue.len() > PARKED_READ);
-                holder.map(|holder| Record::Slot(Slot { holder, parked, more }, version))
+                holder.map(|holder| Record::Slot(GroupSlot { holder, parked, more }, version))
             }),
             RecordId::Event(id) => books.row(id).map(|row| row.map(|row| Record::Event(Box::new(row), version))),
         };
@@ -259,7 +259,7 @@ async fn an_optimistic_store_passes_the_conformance_suite() {
 }
 
 /// Claims and acts as one of many nodes; everything conflicts with everything.
-async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, Claim)> {
+async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, ClaimResult)> {
     let mut roll = |sides: u64| {
         seed ^= seed << 13;
         seed ^= seed >> 7;
@@ -284,9 +284,12 @@ async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, C
         while !open.is_empty() {
             let answers = store.claim(open.clone()).await.expect("it claims");
             let answered: Vec<_> = open.into_iter().zip(answers).collect();
-            open =
-                answered.iter().filter(|(_, claim)| *claim == Claim::Undecided).map(|(new, _)| new.clone()).collect();
-            claims.extend(answered.into_iter().filter(|(_, claim)| *claim != Claim::Undecided));
+            open = answered
+                .iter()
+                .filter(|(_, claim)| *claim == ClaimResult::Undecided)
+                .map(|(new, _)| new.clone())
+                .collect();
+            claims.extend(answered.into_iter().filter(|(_, claim)| *claim != ClaimResult::Undecided));
         }
         act(&store).await;
     }
@@ -305,7 +308,7 @@ async fn act(store: &MemoryBackend) {
     let due = store.due(DueQuery::Orphans(Arc::new([])), 20).await.expect("it reads").events;
     for event in due {
         let lasts = Duration::from_secs(30);
-        let started = step(&event, EventStep::Start { lasts, by: Node("n".into()), action: ActionKind::Run }).await;
+        let started = step(&event, EventStep::Start { lasts, by: NodeId("n".into()), action: ActionKind::Run }).await;
         if let Some(event) = started.filter(|event| matches!(event.state, EventState::Running { .. })) {
             let outcome = Outcome::Delivered(None);
             step(&event, EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(0) })
@@ -336,14 +339,14 @@ async fn concurrent_nodes_share_no_key_strand_no_event_and_return_events_that_ex
         let mut holders = HashMap::new();
         for (new, claim) in &claims {
             match claim {
-                Claim::New { event, .. } => {
+                ClaimResult::New { event, .. } => {
                     assert!(ids.contains(&event.id));
                     for identity in &new.keys {
                         let other = holders.insert(identity.key, event.id);
                         assert_eq!(other, None, "seed {seed}: two events hold one key");
                     }
                 }
-                Claim::Duplicate { event, .. } => {
+                ClaimResult::Duplicate { event, .. } => {
                     assert!(ids.contains(&event.id), "seed {seed}: a duplicate of no event");
                 }
                 other => panic!("{other:?}"),

@@ -3,11 +3,11 @@
 //! Inputs are processed one after another. Each sees what those before it would write, and the versions it read are
 //! noted, so that it is written only if they still hold.
 
-use super::{ConditionalWrite, ExpectedVersion, ReadBatch, Record, RecordId, RecordVersion, RecordWrite, Slot};
+use super::{ConditionalWrite, ExpectedVersion, GroupSlot, ReadBatch, Record, RecordId, RecordVersion, RecordWrite};
 use crate::decide::claim::Payload;
 use crate::decide::event::{DeathCause, Event, EventState, Receipt};
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, Register};
+use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, SubjectRegister};
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -222,14 +222,14 @@ impl Ledger for OptimisticTxn<'_> {
         Ok(new)
     }
 
-    fn register(&mut self, subject: &Key) -> TxnResult<Option<Register>> {
+    fn register(&mut self, subject: &Key) -> TxnResult<Option<SubjectRegister>> {
         Ok(match self.look(RecordId::Register(*subject))? {
             Record::Register(register, _) => Some(register),
             _ => None,
         })
     }
 
-    fn set_register(&mut self, subject: &Key, register: &Register) -> TxnResult<()> {
+    fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> TxnResult<()> {
         let version = new_version();
         let op = RecordWrite::SetRegister(*subject, *register, version);
         self.write(RecordId::Register(*subject), Record::Register(*register, version), op);
@@ -259,7 +259,7 @@ impl Ledger for OptimisticTxn<'_> {
             _ => (Vec::new(), false),
         };
         let version = new_version();
-        let found = Record::Slot(Slot { holder, parked, more }, version);
+        let found = Record::Slot(GroupSlot { holder, parked, more }, version);
         self.write(RecordId::Slot(*group), found, RecordWrite::SetSlot(*group, holder, version));
         Ok(())
     }
@@ -267,7 +267,9 @@ impl Ledger for OptimisticTxn<'_> {
     /// A row may be newer than the queue that names it: an event that has left since, or is gone, is skipped. One that
     /// cannot be read counts as parked, as the queue says: it gets its turn, and is ended then.
     fn parked(&mut self, group: &Key) -> TxnResult<Option<EventRow>> {
-        let Record::Slot(Slot { parked, more, .. }, _) = self.look(RecordId::Slot(*group))? else { return Ok(None) };
+        let Record::Slot(GroupSlot { parked, more, .. }, _) = self.look(RecordId::Slot(*group))? else {
+            return Ok(None);
+        };
         for (turn, id) in parked {
             let Some(mut row) = self.row(id)? else { continue };
             if let EventState::Dead { cause: DeathCause::Damaged, .. } = row.event.state {

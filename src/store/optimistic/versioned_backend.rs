@@ -4,7 +4,7 @@ use super::{ExpectedVersion, Record, RecordId, RecordVersion, SqlWriteOutcome, s
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::ledger::{EventRow, KeyOwner, Register};
+use crate::decide::ledger::{EventRow, KeyOwner, SubjectRegister};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
@@ -41,7 +41,7 @@ pub enum RecordWrite {
     /// Adds an imported key.
     SetImported(Key),
     /// Sets a register.
-    SetRegister(Key, Register, RecordVersion),
+    SetRegister(Key, SubjectRegister, RecordVersion),
     /// Removes a register.
     RemoveRegister(Key),
     /// Gives a slot to an event; or rewrites it for its holder because its queue has changed.

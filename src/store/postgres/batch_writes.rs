@@ -4,7 +4,7 @@
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{EventId, Key};
-use crate::decide::ledger::{EventRow, KeyOwner, Register};
+use crate::decide::ledger::{EventRow, KeyOwner, SubjectRegister};
 use crate::decide::transition::AttemptRecord;
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
 use crate::store::{ChangeHint, DuplicateSighting};
@@ -82,7 +82,7 @@ pub(super) struct EventWrites<'s> {
 pub(super) struct BatchWrites<'s> {
     pub(super) events: BTreeMap<EventId, EventWrites<'s>>,
     pub(super) keys: BTreeMap<Key, &'s KeyOwner>,
-    pub(super) registers: BTreeMap<Key, Option<(&'s Register, RecordVersion)>>,
+    pub(super) registers: BTreeMap<Key, Option<(&'s SubjectRegister, RecordVersion)>>,
     pub(super) slots: BTreeMap<Key, Option<(EventId, RecordVersion)>>,
     pub(super) imported: BTreeSet<Key>,
 }

@@ -23,9 +23,9 @@ use super::rows::PgUuid;
 use super::url::PostgresUrl;
 use crate::decide::data_loss;
 use crate::decide::data_loss::{
-    KnownStore, ObservedStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
+    LastKnownStore, ObservedStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
 };
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
@@ -76,14 +76,14 @@ pub(super) const REPLACED: &str = "this connection leads to the former primary; 
 pub(super) struct PgDataLossDetector {
     name: [u8; 16],
     state: Mutex<PgDataLossState>,
-    failed: watch::Sender<Option<ErrorReason>>,
+    failed: watch::Sender<Option<ErrorMessage>>,
 }
 
 #[derive(Default)]
 struct PgDataLossState {
     tells: PgServerIdentity,
     /// As of the last mark.
-    known: Option<KnownStore>,
+    known: Option<LastKnownStore>,
     /// Confirmed after it; the newest last.
     unmarked: VecDeque<PgUnmarkedWrite>,
     /// How many commits were confirmed.
@@ -155,7 +155,7 @@ impl PgDataLossDetector {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
+    pub(super) fn failed(&self) -> watch::Receiver<Option<ErrorMessage>> {
         self.failed.subscribe()
     }
 
@@ -222,13 +222,13 @@ impl PgDataLossDetector {
     }
 
     /// What is known now.
-    fn known(&self) -> Option<KnownStore> {
+    fn known(&self) -> Option<LastKnownStore> {
         let state = self.state();
         if state.known.is_none() && state.unmarked.is_empty() {
             return None;
         }
-        let known = state.known.clone().unwrap_or_else(|| KnownStore::at(state.tells.beginning()));
-        Some(KnownStore { unmarked: state.unmarked.iter().map(|unmarked| unmarked.write).collect(), ..known })
+        let known = state.known.clone().unwrap_or_else(|| LastKnownStore::at(state.tells.beginning()));
+        Some(LastKnownStore { unmarked: state.unmarked.iter().map(|unmarked| unmarked.write).collect(), ..known })
     }
 
     /// Whether there are unmarked commits, and the last mark is at least this old.
@@ -239,7 +239,7 @@ impl PgDataLossDetector {
 
     /// Compares the store with what earlier processes of this machine knew, and writes a first mark, both over one
     /// connection: a server with the mark has what was compared. From then on a server that lacks it is not used.
-    pub(super) async fn begin(&self, pool: &PgPool, known: Vec<KnownStore>) -> Result<(), StoreError> {
+    pub(super) async fn begin(&self, pool: &PgPool, known: Vec<LastKnownStore>) -> Result<(), StoreError> {
         let mut lent = pool.lend(PgConnPurpose::Look).await?;
         let begun = async {
             for known in known {
@@ -276,7 +276,7 @@ impl PgDataLossDetector {
             }
             let mark = StoreMark { counter: counter.unwrap_or(state.tells.beginning().counter), epoch: tells.system };
             let writers = vec![WriterMark { name: self.name, wrote }];
-            state.known = Some(KnownStore { mark, writers, unmarked: Vec::new() });
+            state.known = Some(LastKnownStore { mark, writers, unmarked: Vec::new() });
             state.marked = commits;
             state.marked_at = Some(Instant::now());
             state.unmarked.retain(|unmarked| unmarked.commit > commits);
@@ -309,7 +309,7 @@ impl PgDataLossDetector {
     }
 
     /// What is known, after writing a mark.
-    pub(super) async fn marked(&self, pool: &PgPool) -> Option<KnownStore> {
+    pub(super) async fn marked(&self, pool: &PgPool) -> Option<LastKnownStore> {
         let is_marked = self.mark_if_due(pool, Duration::ZERO).await;
         let known = self.known();
         if !is_marked {
@@ -317,7 +317,7 @@ impl PgDataLossDetector {
         }
         // What was confirmed meanwhile is left to the next mark. It is remembered only if no mark can be written: an
         // event looked for much later may have been forgotten rightly.
-        known.map(|known| KnownStore { unmarked: Vec::new(), ..known })
+        known.map(|known| LastKnownStore { unmarked: Vec::new(), ..known })
     }
 
     /// Compares a server, on a new connection, with what is known.
@@ -339,7 +339,7 @@ impl PgDataLossDetector {
             let (known, found) = match known {
                 // Without a known mark, only an older server can be noticed.
                 None => (
-                    KnownStore::at(tells.beginning()),
+                    LastKnownStore::at(tells.beginning()),
                     ObservedStore { mark: Some(mark.clone()), ..ObservedStore::gone() },
                 ),
                 Some(mut known) => {
@@ -372,10 +372,14 @@ impl PgDataLossDetector {
     }
 
     /// How much of this the server holds.
-    pub(super) async fn found(&self, link: &mut PgConn, known: Option<KnownStore>) -> Result<ObservedStore, PgError> {
+    pub(super) async fn found(
+        &self,
+        link: &mut PgConn,
+        known: Option<LastKnownStore>,
+    ) -> Result<ObservedStore, PgError> {
         let tells = self.state().tells.clone();
         let mark = current(link, &tells).await?;
-        let known = known.unwrap_or_else(|| KnownStore::at(mark.clone()));
+        let known = known.unwrap_or_else(|| LastKnownStore::at(mark.clone()));
         find(link, &known, mark).await
     }
 
@@ -444,7 +448,7 @@ async fn current(link: &mut PgConn, tells: &PgServerIdentity) -> Result<StoreMar
     Ok(StoreMark { epoch, counter: counter.unwrap_or(StoreCounter::Writes(0)) })
 }
 
-async fn find(link: &mut PgConn, known: &KnownStore, mut mark: StoreMark) -> Result<ObservedStore, PgError> {
+async fn find(link: &mut PgConn, known: &LastKnownStore, mut mark: StoreMark) -> Result<ObservedStore, PgError> {
     let names: Vec<&[u8]> = known.writers.iter().map(|writer| &writer.name[..]).collect();
     let row = one(link, ask!(WRITERS, names, MARKS_VERSION)).await?;
     let wrote = |wrote: i64| u64::try_from(wrote).unwrap_or_default();

@@ -7,7 +7,7 @@ use super::retention;
 use super::rows::{self, PgRawCell, PgUuid};
 use crate::decide::claim::MatchedBy;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key};
-use crate::decide::ledger::{KeyOwner, Register};
+use crate::decide::ledger::{KeyOwner, SubjectRegister};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::copy::copy_lock::is_own;
@@ -105,8 +105,8 @@ fn key(row: &Row, place: usize) -> PgResult<Key> {
     Ok(row.try_get::<_, PgRawCell<'_>>(place).map(|raw| Key(raw.array()))?)
 }
 
-fn register(row: &Row) -> PgResult<Register> {
-    Ok(Register {
+fn register(row: &Row) -> PgResult<SubjectRegister> {
+    Ok(SubjectRegister {
         value: Digest(row.try_get::<_, PgRawCell<'_>>(1)?.array()),
         order: row.try_get(2)?,
         strict: row.try_get(3)?,

@@ -37,13 +37,13 @@ pub(crate) mod url;
 mod write;
 
 use super::clock::StoreClock;
-use super::copy::{CopyCursor, CopyLockCheck, CopySideData, ExportBackend, ExportPage, ExportStore};
+use super::copy::{CopyCursor, CopyLockCheck, ExportBackend, ExportPage, ExportStore, UnversionedCopyData};
 use super::inspect::QuarantinedMessage;
 use super::optimistic;
 use super::optimistic::{
     ClockAccess, ConditionalWrite, ReadBatch, RecordId, RecordVersion, SqlWriteOutcome, VersionedBackend,
 };
-use super::schema::postgres::{SchemaConflictError, SchemaLocation, SchemaName};
+use super::schema::postgres::{SchemaLocation, SchemaName, StoreSchemaError};
 use super::schema::{self, postgres as migrations};
 use super::{
     ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
@@ -51,8 +51,8 @@ use super::{
     StoreFuture, StoreOpenError, StoredValue, WriteProbe,
 };
 use crate::decide::claim::Payload;
-use crate::decide::data_loss::{KnownStore, ObservedStore};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::data_loss::{LastKnownStore, ObservedStore};
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -75,9 +75,9 @@ use url::{DurabilityCheck, PostgresUrl};
 /// The oldest supported server: 13.
 const SERVER_MIN: i32 = 130_000;
 
-/// How a store is opened.
+/// The options for opening a PostgreSQL store, besides its URL.
 #[derive(Clone, Debug)]
-pub struct PostgresOptions {
+pub struct PostgresOpenOptions {
     /// The store's clock; [`StoreClock::server`] outside of tests.
     pub clock: StoreClock,
     /// How the schema is treated.
@@ -110,7 +110,7 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Opens the database that this URL names: `postgres://user:password@host:5432/database?sslmode=…`.
-    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreOpenError> {
+    pub async fn open(url: &str, options: PostgresOpenOptions) -> Result<Self, StoreOpenError> {
         let session = match options.schema {
             SchemaMode::Auto | SchemaMode::Manual => PgSessionMode::Writes,
             SchemaMode::Read => PgSessionMode::Reads,
@@ -119,11 +119,11 @@ impl PostgresStore {
     }
 
     /// Opens it as the source or target of a copy.
-    pub async fn open_to_copy(url: &str, options: PostgresOptions) -> Result<Self, StoreOpenError> {
+    pub async fn open_to_copy(url: &str, options: PostgresOpenOptions) -> Result<Self, StoreOpenError> {
         Self::open_as(url, options, PgSessionMode::Copies).await
     }
 
-    async fn open_as(url: &str, options: PostgresOptions, session: PgSessionMode) -> Result<Self, StoreOpenError> {
+    async fn open_as(url: &str, options: PostgresOpenOptions, session: PgSessionMode) -> Result<Self, StoreOpenError> {
         let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let pool = Arc::new(PgPool::new(address, session));
         let mut link = pool.open().await?;
@@ -185,7 +185,7 @@ impl PostgresStore {
         let from = match migrations::locate(&client, pool.address.schema.as_ref()).await {
             Ok(located) => located.schema,
             // A URL that already names the new schema means the store that is to be moved there.
-            Err(migrations::PgMigrationError::Conflict(SchemaConflictError::Elsewhere { named, found }))
+            Err(migrations::PgMigrationError::Conflict(StoreSchemaError::Elsewhere { named, found }))
                 if named == *to =>
             {
                 found
@@ -379,7 +379,7 @@ impl StoreBackend for PostgresStore {
         }
     }
 
-    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorMessage>> {
         self.pool.fence.failed()
     }
 
@@ -516,15 +516,15 @@ impl Inspect for PostgresStore {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| columns::declare(link, &sources).await))
     }
 
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<LastKnownStore>> {
         Box::pin(async move { Ok(self.pool.fence.marked(&self.pool).await) })
     }
 
-    fn begin_fence(&self, known: Vec<KnownStore>) -> StoreFuture<'_, ()> {
+    fn begin_fence(&self, known: Vec<LastKnownStore>) -> StoreFuture<'_, ()> {
         Box::pin(self.pool.fence.begin(&self.pool, known))
     }
 
-    fn compare_history(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+    fn compare_history(&self, known: Option<LastKnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
             Ok(Some(self.pool.fence.found(link, known).await?))
         }))
@@ -557,7 +557,7 @@ impl ExportBackend for PostgresStore {
         }))
     }
 
-    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
+    fn fill_beside(&self, beside: UnversionedCopyData, mark: RecordVersion) -> StoreFuture<'_, bool> {
         Box::pin(
             self.look(PgConnPurpose::Write, async move |link: &mut PgConn| {
                 write::fill_beside(link, &beside, mark).await

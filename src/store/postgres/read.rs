@@ -5,12 +5,12 @@ use super::pool::{PgConn, PgError, PgQuery, ask};
 use super::rows::{self, PgBytes32, PgRawCell, PgUuid};
 use crate::decide::claim::MatchedBy;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
-use crate::decide::ledger::{KeyOwner, Register};
-use crate::decide::store_clock::{AgreedClock, HeldLeases};
+use crate::decide::ledger::{KeyOwner, SubjectRegister};
+use crate::decide::store_clock::{AgreedClock, LeaseExtension};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
 use crate::store::clock::{ClockRequestTime, StoreClock};
-use crate::store::optimistic::{PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
+use crate::store::optimistic::{GroupSlot, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, TURNS_AT_ONCE};
 use crate::store::row::columns;
 use std::collections::HashSet;
 use tokio_postgres::{Error, Row};
@@ -139,7 +139,7 @@ pub(super) fn told(clock: &StoreClock, asked: ClockRequestTime, row: &Row) -> Re
     let length = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or_default());
     let held = match (number(3)?, number(4)?, number(5)?) {
         (Some(last), Some(by), Some(until)) => {
-            Some(HeldLeases { last: Timestamp(last), by: length(by), until: Timestamp(until) })
+            Some(LeaseExtension { last: Timestamp(last), by: length(by), until: Timestamp(until) })
         }
         _ => None,
     };
@@ -167,7 +167,7 @@ fn hear(tells: ReadRowKind, row: &Row, reading: &mut ReadBatch) -> Result<(), Er
         ReadRowKind::Registers => {
             let PgUuid(event) = row.try_get(5)?;
             let value = Digest(row.try_get::<_, PgRawCell<'_>>(2)?.array());
-            let register = Register { value, order: row.try_get(3)?, strict: row.try_get(4)?, event };
+            let register = SubjectRegister { value, order: row.try_get(3)?, strict: row.try_get(4)?, event };
             (Some((RecordId::Register(key()?), Record::Register(register, version(row)?))), 6)
         }
         ReadRowKind::Slots => (Some((RecordId::Slot(key()?), Record::Slot(slot(row)?, version(row)?))), 5),
@@ -186,12 +186,12 @@ fn version(row: &Row) -> Result<RecordVersion, Error> {
     row.try_get::<_, i64>(1).map(|number| RecordVersion(number.cast_unsigned()))
 }
 
-fn slot(row: &Row) -> Result<Slot, Error> {
+fn slot(row: &Row) -> Result<GroupSlot, Error> {
     let PgUuid(holder) = row.try_get(2)?;
     let (turns, ids): (Vec<i64>, Vec<PgUuid>) = (row.try_get(3)?, row.try_get(4)?);
     let mut parked: Vec<(QueueTurn, EventId)> =
         turns.into_iter().zip(ids).map(|(turn, PgUuid(id))| (QueueTurn(turn.unsigned_abs()), id)).collect();
     let more = parked.len() > PARKED_READ;
     parked.truncate(PARKED_READ);
-    Ok(Slot { holder, parked, more })
+    Ok(GroupSlot { holder, parked, more })
 }

@@ -6,7 +6,7 @@
 
 use super::sessions::{NodeSession, NodeSessionList, exclude_nodes};
 use crate::store::schema::postgres::{
-    self as migrations, LOCK, PgMigrationError, SchemaConflictError, SchemaName, TAKE_TIME, UNLOCK,
+    self as migrations, LOCK, PgMigrationError, SchemaName, StoreSchemaError, TAKE_TIME, UNLOCK,
 };
 use std::fmt;
 use tokio_postgres::{Client, Error};
@@ -74,7 +74,7 @@ const VIEWS: &str = "select c.relname::text from pg_class c join pg_namespace n 
 
 async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
     match migrations::locate(db, Some(to)).await {
-        Err(conflict @ PgMigrationError::Conflict(SchemaConflictError::Foreign(_))) => return Err(conflict.into()),
+        Err(conflict @ PgMigrationError::Conflict(StoreSchemaError::Foreign(_))) => return Err(conflict.into()),
         // A store was here before, and may come back: its leftover log is removed.
         Err(PgMigrationError::Conflict(_)) => {}
         Err(problem) => return Err(problem.into()),

@@ -3,7 +3,7 @@
 //! The URL holds the password, so only the server's address and the database's name are ever printed.
 
 use super::sessions;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Duration;
 use crate::store::schema::postgres::SchemaName;
 use rustls::client::WebPkiServerVerifier;
@@ -70,7 +70,7 @@ impl fmt::Display for PostgresUrl {
 
 impl PostgresUrl {
     /// Parses a URL. Errors do not repeat it.
-    pub(super) fn parse(url: &str) -> Result<Self, ErrorReason> {
+    pub(super) fn parse(url: &str) -> Result<Self, ErrorMessage> {
         let (rest, asked) = PostgresUrlParams::split(url)?;
         let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -238,14 +238,14 @@ fn setting(options: &str, name: &str) -> Option<String> {
     value
 }
 
-fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, ErrorReason> {
+fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, ErrorMessage> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
         (PgSslMode::VerifyFull, Some(path)) => trusting(path, provider.clone())?,
         (PgSslMode::VerifyFull, None) => {
             Arc::new(rustls_platform_verifier::Verifier::new(provider.clone()).map_err(|error| {
                 let why = format!("the certificates that this machine trusts cannot be read: {error}");
-                ErrorReason::from(why).caused_by(error)
+                ErrorMessage::from(why).caused_by(error)
             })?)
         }
         (PgSslMode::Disable | PgSslMode::Prefer | PgSslMode::Require, _) => {
@@ -254,7 +254,7 @@ fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, ErrorR
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| ErrorReason::from(format!("TLS cannot be used: {error}")).caused_by(error))?
+        .map_err(|error| ErrorMessage::from(format!("TLS cannot be used: {error}")).caused_by(error))?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -262,8 +262,8 @@ fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, ErrorR
 }
 
 /// Trusts the certificates in this file.
-fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, ErrorReason> {
-    let cannot = |why: &dyn fmt::Display| ErrorReason::from(format!("`sslrootcert` {path} cannot be used: {why}"));
+fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, ErrorMessage> {
+    let cannot = |why: &dyn fmt::Display| ErrorMessage::from(format!("`sslrootcert` {path} cannot be used: {why}"));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| cannot(&error).caused_by(error))? {
         let certificate = certificate.map_err(|error| cannot(&error).caused_by(error))?;

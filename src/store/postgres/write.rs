@@ -18,7 +18,7 @@ use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::KeyOwner;
 use crate::decide::transition::AttemptRecord;
-use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
+use crate::store::copy::{CopyLockCheck, MARK, UnversionedCopyData};
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
 use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -512,7 +512,7 @@ pub(super) fn refused(failed: &PgError) -> Option<StoreError> {
 /// Writes what is not a versioned record, if the mark still has this version. Returns whether it had.
 pub(super) async fn fill_beside(
     link: &mut PgConn,
-    beside: &CopySideData,
+    beside: &UnversionedCopyData,
     mark: RecordVersion,
 ) -> Result<bool, PgError> {
     let mut asks = vec![ask!("begin"), ask!(HOLD, PgBytes32(MARK.0), counter(mark.0))];

@@ -8,7 +8,7 @@ use super::server_check;
 use super::server_check::{RedisReplyError, RedisServerCheck};
 use super::url::RedisUrl;
 use super::{RedisAccess, WRITE, WRITE_ON};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Duration;
 use crate::store::{StoreError, StoreOpenError};
 use ::redis::aio::MultiplexedConnection;
@@ -68,7 +68,7 @@ enum RedisCallError {
     /// It was not sent.
     NotAsked(StoreOpenError),
     /// It may have been executed.
-    Lost(ErrorReason),
+    Lost(ErrorMessage),
     /// It was not executed.
     Refused(RedisReplyError),
 }
@@ -105,7 +105,7 @@ impl RedisClient {
             answers = self.ask_once(questions).await;
         }
         answers.map_err(|none| match none {
-            RedisCallError::NotAsked(why) => StoreError::Down(ErrorReason::of(why)),
+            RedisCallError::NotAsked(why) => StoreError::Down(ErrorMessage::of(why)),
             RedisCallError::Lost(why) => StoreError::Down(why),
             RedisCallError::Refused(refusal) if refusal.code() == "WRONGTYPE" => {
                 let why = format!("{}: another program has overwritten one of hookonce's keys", self.address);
@@ -124,7 +124,7 @@ impl RedisClient {
             answer = self.write_once(script).await;
         }
         answer.map_err(|none| match none {
-            RedisCallError::NotAsked(why) => StoreError::Down(ErrorReason::of(why)),
+            RedisCallError::NotAsked(why) => StoreError::Down(ErrorMessage::of(why)),
             RedisCallError::Lost(why) => StoreError::Unsure(why),
             RedisCallError::Refused(refusal) if refusal.is_inside_a_script() => {
                 let why = format!("{}: a write stopped half-way: {refusal}", self.address);
@@ -135,8 +135,8 @@ impl RedisClient {
         })
     }
 
-    fn refusal(&self, refusal: RedisReplyError) -> ErrorReason {
-        ErrorReason::from(format!("{}: {refusal}", self.address)).caused_by(refusal.into_cause())
+    fn refusal(&self, refusal: RedisReplyError) -> ErrorMessage {
+        ErrorMessage::from(format!("{}: {refusal}", self.address)).caused_by(refusal.into_cause())
     }
 
     async fn load(&self) -> Result<(), StoreError> {
@@ -183,7 +183,7 @@ impl RedisClient {
                     "{}: it does not wait for replicas (`wait={replicas}` in the URL): {refusal}",
                     self.address
                 );
-                Err(RedisCallError::Lost(ErrorReason::from(why).caused_by(refusal.into_cause())))
+                Err(RedisCallError::Lost(ErrorMessage::from(why).caused_by(refusal.into_cause())))
             }
             _ => Ok((answer, Some(0))),
         }
@@ -202,7 +202,7 @@ impl RedisClient {
         }
         self.disconnect(live).await;
         let why = if error.is_timeout() { format!("no response within {ANSWER_TIME:?}") } else { error.to_string() };
-        Err(RedisCallError::Lost(ErrorReason::from(format!("{}: {why}", self.address)).caused_by(error)))
+        Err(RedisCallError::Lost(ErrorMessage::from(format!("{}: {why}", self.address)).caused_by(error)))
     }
 
     async fn refused(&self, live: &RedisConn, answer: &Value) -> Result<(), RedisCallError> {

@@ -4,8 +4,8 @@ use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::Receipt;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::{EventRow, KeyOwner, Register};
-use crate::decide::store_clock::{AgreedClock, HeldLeases};
+use crate::decide::ledger::{EventRow, KeyOwner, SubjectRegister};
+use crate::decide::store_clock::{AgreedClock, LeaseExtension};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::AttemptRecord;
 use crate::store::compression;
@@ -266,7 +266,7 @@ pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
         cells.maybe(CellDecoder::number::<u64>)?,
         cells.maybe(CellDecoder::number)?,
     );
-    let held = last.zip(by).zip(until).map(|((last, by), until)| HeldLeases {
+    let held = last.zip(by).zip(until).map(|((last, by), until)| LeaseExtension {
         last: Timestamp(last),
         by: Duration::from_micros(by),
         until: Timestamp(until),
@@ -275,7 +275,7 @@ pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
 }
 
 /// Encodes a register.
-pub(super) fn register(register: &Register, version: RecordVersion) -> Vec<u8> {
+pub(super) fn register(register: &SubjectRegister, version: RecordVersion) -> Vec<u8> {
     let mut out = CellEncoder::begun(version);
     out.bytes(&register.value.0);
     out.maybe(register.order, CellEncoder::number);
@@ -285,10 +285,10 @@ pub(super) fn register(register: &Register, version: RecordVersion) -> Vec<u8> {
 }
 
 /// Decodes a register.
-pub(super) fn read_register(bytes: &[u8]) -> Option<(Register, RecordVersion)> {
+pub(super) fn read_register(bytes: &[u8]) -> Option<(SubjectRegister, RecordVersion)> {
     let (version, rest) = bytes.split_first_chunk::<8>()?;
     let mut cells = CellDecoder(rest);
-    let register = Register {
+    let register = SubjectRegister {
         value: Digest(cells.bytes()?.try_into().ok()?),
         order: cells.maybe(CellDecoder::number)?,
         strict: cells.number::<u8>()? == 1,

@@ -7,8 +7,10 @@ use super::key_names::RedisKeyNames;
 use super::script_args::ScriptArgs;
 use super::url::RedisUrl;
 use super::{RedisAccess, RedisInner, RedisStore, odd_answer, read};
-use crate::decide::data_loss::{KnownStore, LossKind, ObservedStore, StoreCounter, StoreLoss, StoreMark, WriterMark};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::data_loss::{
+    LastKnownStore, LossKind, ObservedStore, StoreCounter, StoreLoss, StoreMark, WriterMark,
+};
+use crate::decide::error_message::ErrorMessage;
 use crate::store::{StoreError, StoreOpenError};
 use ::redis::{Pipeline, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +54,7 @@ pub(super) async fn begin(
     names: &RedisKeyNames,
     access: RedisAccess,
 ) -> Result<(Vec<u8>, u64), StoreOpenError> {
-    let yet = |error: StoreError| StoreOpenError::Temporary(ErrorReason::of(error));
+    let yet = |error: StoreError| StoreOpenError::Temporary(ErrorMessage::of(error));
     let address = &link.address;
     let mut questions = Pipeline::new();
     questions.cmd("MGET").arg(&[names.epoch(), names.count()]);
@@ -98,15 +100,15 @@ fn mark(epoch: &[u8], count: u64) -> StoreMark {
 
 impl RedisInner {
     /// What this process knows of the store.
-    pub(super) fn known(&self) -> KnownStore {
+    pub(super) fn known(&self) -> LastKnownStore {
         let mark = mark(&self.epoch, self.count.load(Ordering::SeqCst));
         let own = WriterMark { name: self.writer.name, wrote: self.writer.wrote() };
         let writers = if own.wrote > 0 { vec![own] } else { Vec::new() };
-        KnownStore { mark, writers, unmarked: Vec::new() }
+        LastKnownStore { mark, writers, unmarked: Vec::new() }
     }
 
     /// How much of this the store holds.
-    pub(super) async fn found(&self, known: Option<&KnownStore>) -> Result<ObservedStore, StoreError> {
+    pub(super) async fn found(&self, known: Option<&LastKnownStore>) -> Result<ObservedStore, StoreError> {
         let writers = known.map_or(&[][..], |known| &known.writers);
         let mut questions = Pipeline::new();
         questions.cmd("MGET").arg(&[self.names.epoch(), self.names.count()]);
@@ -188,7 +190,7 @@ impl RedisStore {
         link.reach().await?;
         let mut questions = Pipeline::new();
         questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
-        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Temporary(ErrorReason::of(error)))?;
+        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Temporary(ErrorMessage::of(error)))?;
         Ok(answers.first().and_then(read::number) == Some(0))
     }
 }

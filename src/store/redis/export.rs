@@ -15,7 +15,7 @@ use crate::decide::limits;
 use crate::store::StoreResult;
 use crate::store::copy::copy_lock::is_own;
 use crate::store::copy::{
-    CompleteEvent, CopyCursor, CopyEntry, CopySideData, ExportBackend, ExportPage, ExportStore, PageContinuation,
+    CompleteEvent, CopyCursor, CopyEntry, ExportBackend, ExportPage, ExportStore, PageContinuation, UnversionedCopyData,
 };
 use crate::store::optimistic::RecordVersion;
 use crate::store::row::DecodedRow;
@@ -94,7 +94,7 @@ impl ExportStore for RedisStore {
 }
 
 impl ExportBackend for RedisStore {
-    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
+    fn fill_beside(&self, beside: UnversionedCopyData, mark: RecordVersion) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             let mut words = ScriptArgs::new(&self.core.names);
             words.beside(&beside, mark);

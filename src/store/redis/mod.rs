@@ -47,8 +47,8 @@ use super::{
     StoreOpenError, StoredValue, SweepPace, WriteProbe,
 };
 use crate::decide::claim::Payload;
-use crate::decide::data_loss::{KnownStore, ObservedStore};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::data_loss::{LastKnownStore, ObservedStore};
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -95,9 +95,9 @@ pub enum RedisAccess {
     Read,
 }
 
-/// How to open a store.
+/// The options for opening a Redis store, besides its URL.
 #[derive(Clone, Debug)]
-pub struct RedisOptions {
+pub struct RedisOpenOptions {
     /// The clock: [`StoreClock::server`], except in tests.
     pub clock: StoreClock,
     /// The purpose.
@@ -124,7 +124,7 @@ pub(super) struct RedisInner {
     /// replicas have confirmed, because nothing after it was reported to a caller.
     count: AtomicU64,
     writer: RedisWriterId,
-    failed: watch::Sender<Option<ErrorReason>>,
+    failed: watch::Sender<Option<ErrorMessage>>,
     hints: broadcast::Sender<ChangeHint>,
     notes: Mutex<Vec<DuplicateNote>>,
     /// The hashes of both scripts: the one for writes that add something, and the one for those that do not.
@@ -148,10 +148,10 @@ struct ReplyStamp {
 impl RedisStore {
     /// Opens the store at this URL: `redis://`, `rediss://`, `valkey://`, `valkeys://` or `redis+unix://`, with the
     /// parameters `prefix`, `roots` (a file of certificates to trust), `durable=no` and `evicts=yes`.
-    pub async fn open(url: &str, options: RedisOptions) -> Result<Self, StoreOpenError> {
+    pub async fn open(url: &str, options: RedisOpenOptions) -> Result<Self, StoreOpenError> {
         let address = RedisUrl::parse(url)?;
         let names = RedisKeyNames::new(&address.prefix);
-        let RedisOptions { clock, access } = options;
+        let RedisOpenOptions { clock, access } = options;
         let link = Arc::new(RedisClient::new(address, names.clone(), access));
         link.reach().await?;
         let (epoch, seen) = data_loss::begin(&link, &names, access).await?;
@@ -169,7 +169,7 @@ impl RedisStore {
             notes: Mutex::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
-        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(ErrorReason::of(error)))?; // reads the time
+        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(ErrorMessage::of(error)))?; // reads the time
         let mut tasks = Vec::new();
         if core.may_write() {
             let mut words = ScriptArgs::new(&core.names);
@@ -184,7 +184,7 @@ impl RedisStore {
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
         let begins = if access == RedisAccess::Node { ClockAccess::Writing } else { ClockAccess::Looking };
-        optimistic::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(ErrorReason::of(error)))?;
+        optimistic::begin(&opened, begins).await.map_err(|error| StoreOpenError::Temporary(ErrorMessage::of(error)))?;
         Ok(opened)
     }
 }
@@ -332,7 +332,7 @@ impl RedisInner {
                 .into(),
             )
             .caused_by(error),
-            other => StoreOpenError::Temporary(ErrorReason::of(other)),
+            other => StoreOpenError::Temporary(ErrorMessage::of(other)),
         }
     }
 
@@ -425,7 +425,7 @@ impl StoreBackend for RedisStore {
         })
     }
 
-    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorMessage>> {
         self.core.failed.subscribe()
     }
 
@@ -551,11 +551,11 @@ impl Inspect for RedisStore {
         Box::pin(self.core.laid(limit))
     }
 
-    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<LastKnownStore>> {
         Box::pin(std::future::ready(Ok(Some(self.core.known()))))
     }
 
-    fn compare_history(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+    fn compare_history(&self, known: Option<LastKnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(async move { self.core.found(known.as_ref()).await.map(Some) })
     }
 }

@@ -11,7 +11,7 @@ use crate::decide::ledger::EventRow;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::inspect::QuarantinedMessage;
-use crate::store::optimistic::{ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot};
+use crate::store::optimistic::{ExpectedVersion, GroupSlot, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion};
 use crate::store::redis::read;
 use crate::store::{DueEvents, DueQuery, SourceCount, SourceRetention, StoreError, StoreResult, StoredValue, row};
 use redis::{Pipeline, Value};
@@ -348,7 +348,7 @@ fn found(cell: &RecordId, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i6
             let queue = queues.iter().find(|(of, _)| of == group).map_or(&[][..], |(_, queue)| queue);
             let turn = |at: i64| QueueTurn(u64::try_from(at).unwrap_or_default());
             let parked = queue.iter().take(PARKED_READ).map(|(id, at)| (turn(*at), *id)).collect();
-            Ok(Record::Slot(Slot { holder, parked, more: queue.len() > PARKED_READ }, version))
+            Ok(Record::Slot(GroupSlot { holder, parked, more: queue.len() > PARKED_READ }, version))
         }
         RecordId::Event(id) => {
             let (row::DecodedRow::Whole(row) | row::DecodedRow::Damaged(row, _), version) = codec::read_row(*id, value);

@@ -17,7 +17,7 @@ use crate::decide::time::Timestamp;
 use crate::store::ChangeHint;
 use crate::store::DuplicateNote;
 use crate::store::SourceRetention;
-use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
+use crate::store::copy::{CopyLockCheck, MARK, UnversionedCopyData};
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
 use std::collections::BTreeMap;
@@ -271,7 +271,7 @@ impl<'n> ScriptArgs<'n> {
     /// Adds what a copy writes besides versioned records, if the copy's mark still has this version.
     pub(super) fn beside(
         &mut self,
-        CopySideData { recipes, retention, quarantined }: &CopySideData,
+        UnversionedCopyData { recipes, retention, quarantined }: &UnversionedCopyData,
         mark: RecordVersion,
     ) {
         let mut part = ConditionalWriteArgs::default();

@@ -2,7 +2,7 @@
 //! whenever a connection is made, and periodically while it lasts.
 
 use super::url::RedisUrl;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use ::redis::{AsyncConnectionConfig, Client, Value, cmd};
@@ -16,7 +16,7 @@ const SENTINEL_TIME: Duration = Duration::from_secs(1);
 enum SentinelReply {
     Primary(String),
     UnknownName,
-    Nothing(ErrorReason),
+    Nothing(ErrorMessage),
 }
 
 /// The servers that the sentinels name as the primary. A sentinel that was cut off may still name the former one.
@@ -27,7 +27,7 @@ pub(super) struct SentinelVotes {
     /// How many do not know the primary's name.
     unknown: usize,
     /// The error of one that named no server.
-    why: Option<ErrorReason>,
+    why: Option<ErrorMessage>,
     /// Each server that was named, as `host:port`, and by how many; most first.
     named: Vec<(String, usize)>,
 }
@@ -94,7 +94,7 @@ pub(super) async fn votes(address: &RedisUrl) -> SentinelVotes {
         let asked = async { ask(client?, &sentinels.name).await };
         let said =
             timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(SentinelReply::Nothing("no response".into())));
-        said.unwrap_or_else(|error| SentinelReply::Nothing(ErrorReason::of(error)))
+        said.unwrap_or_else(|error| SentinelReply::Nothing(ErrorMessage::of(error)))
     }));
     SentinelVotes::count(said.await)
 }

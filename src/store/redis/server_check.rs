@@ -5,7 +5,7 @@
 use super::key_names::RedisKeyNames;
 use super::url::{DurabilityWaivers, RedisTransport, RedisUrl};
 use super::{RedisAccess, WRITE, WRITE_ON};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Duration;
 use crate::store::StoreOpenError;
 use ::redis::aio::MultiplexedConnection;
@@ -321,7 +321,7 @@ fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, Sto
 
 /// Why the server does not respond: the given reason, unless there is a TLS mismatch, where only one of the two
 /// sides uses TLS. Detected by a few harmless bytes, sent only after a connection failed.
-pub(super) async fn explained(address: &RedisUrl, why: ErrorReason) -> StoreOpenError {
+pub(super) async fn explained(address: &RedisUrl, why: ErrorMessage) -> StoreOpenError {
     let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Temporary(why) };
     let (says, first) = match speech {
         RedisTransport::Plain => (HELLO, TLS_SAYS),

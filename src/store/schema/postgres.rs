@@ -6,7 +6,7 @@
 mod locate;
 mod schema_name;
 
-pub use locate::{SchemaConflictError, SchemaLocation, locate};
+pub use locate::{SchemaLocation, StoreSchemaError, locate};
 pub use schema_name::SchemaName;
 
 use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
@@ -115,7 +115,7 @@ pub enum PgMigrationError {
     /// The schema must not be changed.
     Refused(MigrationRejection),
     /// It is unclear which schema of the database is ours.
-    Conflict(SchemaConflictError),
+    Conflict(StoreSchemaError),
     /// A PostgreSQL error.
     Postgres(Error),
 }

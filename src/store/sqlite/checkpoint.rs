@@ -7,7 +7,7 @@
 
 use super::open::{SqliteOpenError, SqliteOpenErrorKind};
 use super::writer::{FailureSignal, leave_log, stop};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn hear(moved: Result<(), rusqlite::Error>, failed: &FailureSignal) {
     let Err(error) = moved else { return };
     let rotten = [ErrorCode::SystemIoFailure, ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
     if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
-        let why = ErrorReason::from(format!("the WAL checkpoint failed: {error}"));
+        let why = ErrorMessage::from(format!("the WAL checkpoint failed: {error}"));
         stop(failed, &why.caused_by(error));
     } else {
         warn!(target: "hookonce", why = format!("the WAL checkpoint failed; the WAL keeps growing: {error}"), "log");

@@ -43,7 +43,7 @@ pub(super) struct DuplicateTally {
 
 /// The other content of the transaction that takes notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TxnContent {
+pub(super) enum TransactionWrites {
     /// It writes.
     Writes,
     /// Nothing that would be written.
@@ -106,10 +106,12 @@ impl DuplicateNotes {
     }
 
     /// Takes the notes for this transaction, in the order of their events.
-    pub(super) fn take(&self, besides: TxnContent) -> Vec<(EventId, DuplicateTally)> {
+    pub(super) fn take(&self, besides: TransactionWrites) -> Vec<(EventId, DuplicateTally)> {
         let mut held = self.held();
         let due = held.due_in() == Some(Duration::ZERO);
-        if held.ripe.is_empty() && (due || besides == TxnContent::Writes && held.may_go_along()) && held.since.is_some()
+        if held.ripe.is_empty()
+            && (due || besides == TransactionWrites::Writes && held.may_go_along())
+            && held.since.is_some()
         {
             (held.since, held.ripe_at) = (None, Some(Instant::now()));
             held.ripe = held.of.drain().collect();
@@ -141,16 +143,16 @@ mod tests {
     #[test]
     fn notes_go_along_with_a_write_once_a_second_a_few_at_a_time_and_none_is_lost() {
         let notes = DuplicateNotes::default();
-        assert!(notes.take(TxnContent::Writes).is_empty() && notes.due_in().is_none());
+        assert!(notes.take(TransactionWrites::Writes).is_empty() && notes.due_in().is_none());
         assert!(notes.add(vec![note(1)]), "the first wakes the writer");
-        assert!(notes.take(TxnContent::Nothing).is_empty(), "it is buffered");
-        assert_eq!(notes.take(TxnContent::Writes).len(), 1, "it is written along");
+        assert!(notes.take(TransactionWrites::Nothing).is_empty(), "it is buffered");
+        assert_eq!(notes.take(TransactionWrites::Writes).len(), 1, "it is written along");
         notes.add((0..1_000).chain(0..1_000).map(note).collect());
-        assert!(notes.take(TxnContent::Writes).is_empty(), "others were written just now");
+        assert!(notes.take(TransactionWrites::Writes).is_empty(), "others were written just now");
         notes.close();
         let mut all = Vec::new();
         while notes.are_due() {
-            let taken = notes.take(TxnContent::Nothing);
+            let taken = notes.take(TransactionWrites::Nothing);
             assert!((1..=ROWS_MAX).contains(&taken.iter().map(|(_, seen)| seen.first.len()).sum()));
             all.extend(taken.into_iter().map(|(event, seen)| (event, seen.count)));
         }

@@ -2,10 +2,10 @@
 
 use super::last_write::LastWriteMark;
 use super::rows::{PARKED, SqliteLedger};
-use crate::decide::claim::{Claim, IdentityKey, NewEvent, Payload};
+use crate::decide::claim::{ClaimResult, IdentityKey, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, Register};
+use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, SubjectRegister};
 use crate::decide::transition::AttemptRecord;
 use crate::store::row;
 use crate::store::row::{DecodedRow, columns};
@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Claims each of these as if it were alone, in one snapshot, and writes nothing.
-pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: ClockSnapshot) -> Result<Vec<Claim>> {
+pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: ClockSnapshot) -> Result<Vec<ClaimResult>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
         let claim = |one: &NewEvent| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
@@ -88,7 +88,7 @@ impl Ledger for ReadOnlyLedger<'_> {
         Ok(true)
     }
 
-    fn register(&mut self, subject: &Key) -> Result<Option<Register>> {
+    fn register(&mut self, subject: &Key) -> Result<Option<SubjectRegister>> {
         self.rows.register(subject)
     }
 
@@ -125,7 +125,7 @@ impl Ledger for ReadOnlyLedger<'_> {
         Ok(())
     }
 
-    fn set_register(&mut self, _: &Key, _: &Register) -> Result<()> {
+    fn set_register(&mut self, _: &Key, _: &SubjectRegister) -> Result<()> {
         Ok(())
     }
 

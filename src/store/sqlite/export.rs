@@ -9,12 +9,12 @@ use crate::decide::claim::MatchedBy;
 use crate::decide::event::EventStep;
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::{EventRow, KeyOwner, Ledger as _, Register};
+use crate::decide::ledger::{EventRow, KeyOwner, Ledger as _, SubjectRegister};
 use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::store::copy::copy_lock;
-use crate::store::copy::copy_lock::{CopyLock, MARK};
+use crate::store::copy::copy_lock::{CopyRole, MARK};
 use crate::store::copy::{
     self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, ExportStore,
     PageContinuation,
@@ -47,11 +47,11 @@ impl CopyStore for SqliteStore {
         self.ask(entries.len(), entries.iter().map(bytes).sum(), move |rows| fill(rows, entries, &notes))
     }
 
-    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
         self.read(move |db| noted(db, key))
     }
 
-    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
+    fn clear_recipes(&self, mark: SubjectRegister) -> StoreFuture<'_, bool> {
         self.ask(1, 0, move |rows| {
             if noted(rows.db, MARK)? != Some(mark) {
                 return Ok(false);
@@ -112,21 +112,21 @@ fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
 }
 
 /// The copy mark, if this file is part of a copy. A file without our tables has none.
-pub(super) fn mark_in(db: &Connection) -> Result<Option<CopyLock>> {
+pub(super) fn mark_in(db: &Connection) -> Result<Option<CopyRole>> {
     let ours = "select 1 from sqlite_schema where type = 'table' and name = 'registers'";
     match db.query_row(ours, [], |_| Ok(())).optional()? {
-        Some(()) => Ok(noted(db, MARK)?.map(|register| CopyLock::of(&register))),
+        Some(()) => Ok(noted(db, MARK)?.map(|register| CopyRole::of(&register))),
         None => Ok(None),
     }
 }
 
-fn noted(db: &Connection, key: Key) -> Result<Option<Register>> {
+fn noted(db: &Connection, key: Key) -> Result<Option<SubjectRegister>> {
     let sql = "select value, ord, strict, event from registers where key = ?1";
     db.prepare_cached(sql)?.query_row([key.0], |row| register(row, 0)).optional()
 }
 
-fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<Register> {
-    Ok(Register {
+fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<SubjectRegister> {
+    Ok(SubjectRegister {
         value: Digest(row.get(from)?),
         order: row.get(from + 1)?,
         strict: row.get(from + 2)?,

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// Maximum number of waiting and running events that are counted.
 const OPEN_COUNTED_MAX: i64 = 100_000;
 
-/// A query: the indexed conditions, the filters, and all their values in this order.
+/// A SQL query that lists events: its indexed conditions, its other filters, and their values.
 pub(super) struct SqliteListQuery {
     lead: Vec<String>,
     aside: Vec<String>,

@@ -42,8 +42,8 @@ use super::{
     RetentionPolicies, SourceCount, SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest,
     StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, WriteProbe,
 };
-use crate::decide::claim::{Claim, NewEvent, Payload};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::claim::{ClaimResult, NewEvent, Payload};
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -303,14 +303,14 @@ impl StoreBackend for SqliteStore {
             if probe == WriteProbe::Write {
                 let path = self.path.clone();
                 let written = tokio::task::spawn_blocking(move || open::write_beside(&path)).await;
-                written.map_err(|error| StoreError::Down(ErrorReason::of(error)))??;
+                written.map_err(|error| StoreError::Down(ErrorMessage::of(error)))??;
                 self.ask(1, 0, |_| Ok(())).await?;
             }
             Ok(())
         })
     }
 
-    fn failed(&self) -> watch::Receiver<Option<ErrorReason>> {
+    fn failed(&self) -> watch::Receiver<Option<ErrorMessage>> {
         self.failed.subscribe()
     }
 
@@ -324,7 +324,7 @@ impl StoreBackend for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<Claim>> {
+    fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>> {
         for new in &batch {
             self.recent.put(&new.keys);
         }
@@ -405,7 +405,7 @@ impl Administer for SqliteStore {
         self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
     }
 
-    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
+    fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<ClaimResult>> {
         let at = self.clock.moment();
         self.read(move |db| duplicates::foresee(db, &new, at))
     }

@@ -6,7 +6,7 @@ use super::integrity::IntegrityScope;
 use super::lock::{DatabaseLock, LockFileGuard};
 use super::{definitions, integrity, lock};
 use crate::store::StoreError;
-use crate::store::copy::CopyLock;
+use crate::store::copy::CopyRole;
 use crate::store::schema::MigrationRejection;
 use crate::store::schema::sqlite::SqliteMigrationError;
 use rusqlite::config::DbConfig;
@@ -68,7 +68,7 @@ pub(super) enum SqliteOpenErrorKind {
     Foreign,
     NoWal(String),
     Schema(MigrationRejection),
-    Copied(CopyLock),
+    Copied(CopyRole),
     TooOld(String),
     Other(String),
 }
@@ -294,7 +294,7 @@ pub(super) fn not_copied(path: &Path, db: &Connection, access: SqliteAccess) -> 
     };
     match mark {
         None => Ok(()),
-        Some(CopyLock::Source { .. } | CopyLock::Retired { .. }) if access == SqliteAccess::Read => Ok(()),
+        Some(CopyRole::Source { .. } | CopyRole::Retired { .. }) if access == SqliteAccess::Read => Ok(()),
         Some(mark) => Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Copied(mark))),
     }
 }

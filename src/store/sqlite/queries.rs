@@ -4,7 +4,7 @@ use super::lock::DatabaseLock;
 use super::open;
 use super::writer::{SqliteCommitStage, classify};
 use crate::decide::claim::{MatchedBy, Payload};
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::identity::recipe::IdentityRecipe;
@@ -53,7 +53,7 @@ impl ReaderPool {
         let looked = tokio::task::spawn_blocking(move || {
             let db = match readers.idle().pop() {
                 Some(db) => db,
-                None => open::reader(&readers.path).map_err(|error| StoreError::Down(ErrorReason::of(error)))?,
+                None => open::reader(&readers.path).map_err(|error| StoreError::Down(ErrorMessage::of(error)))?,
             };
             let found = look(&db).map_err(|error| classify(error, SqliteCommitStage::Before));
             readers.give_back(db);
@@ -74,7 +74,7 @@ impl ReaderPool {
         let idle = self.idle().pop();
         let db = match idle.map_or_else(|| open::reader(&self.path), Ok) {
             Ok(db) => db,
-            Err(error) => return Some(Err(StoreError::Down(ErrorReason::of(error)))),
+            Err(error) => return Some(Err(StoreError::Down(ErrorMessage::of(error)))),
         };
         let found = look(&db).map_err(|error| classify(error, SqliteCommitStage::Before));
         self.give_back(db);

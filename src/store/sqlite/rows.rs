@@ -6,7 +6,7 @@ use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Receipt};
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::ledger;
-use crate::decide::ledger::{EventRow, KeyOwner, Ledger, Register, SweepLedger};
+use crate::decide::ledger::{EventRow, KeyOwner, Ledger, SubjectRegister, SweepLedger};
 use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
@@ -245,9 +245,9 @@ impl Ledger for SqliteLedger<'_> {
         Ok(self.execute("insert into imported (key) values (?1) on conflict do nothing", [key.0])? > 0)
     }
 
-    fn register(&mut self, subject: &Key) -> Result<Option<Register>> {
+    fn register(&mut self, subject: &Key) -> Result<Option<SubjectRegister>> {
         self.find("select value, ord, strict, event from registers where key = ?1", [subject.0], |row| {
-            Ok(Register {
+            Ok(SubjectRegister {
                 value: Digest(row.get(0)?),
                 order: row.get(1)?,
                 strict: row.get(2)?,
@@ -256,7 +256,7 @@ impl Ledger for SqliteLedger<'_> {
         })
     }
 
-    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<()> {
+    fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> Result<()> {
         self.execute(
             "insert or replace into registers (key, value, ord, strict, event) values (?1, ?2, ?3, ?4, ?5)",
             params![subject.0, register.value.0, register.order, register.strict, register.event.0],

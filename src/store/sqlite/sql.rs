@@ -29,7 +29,7 @@ pub(super) struct SqlWriteJob {
 }
 
 /// How far the transaction got.
-enum SqlRunResult {
+enum SqlTransactionResult {
     /// To the commit.
     Ready(AdvanceResult),
     /// Up to the statement, which failed.
@@ -57,8 +57,8 @@ impl SqliteWriter {
     fn write_and_run(&mut self, change: &Transition, statement: &BoundStatement) -> Result<SqlOutcome, StoreError> {
         let came = match self.up_to_commit(change, statement) {
             Err(error) => Err(classify(error, SqliteCommitStage::Before)),
-            Ok(SqlRunResult::Refused(outcome)) => Ok(SqlOutcome::Refused(outcome)),
-            Ok(SqlRunResult::Ready(advance)) => match self.execute("commit") {
+            Ok(SqlTransactionResult::Refused(outcome)) => Ok(SqlOutcome::Refused(outcome)),
+            Ok(SqlTransactionResult::Ready(advance)) => match self.execute("commit") {
                 Ok(()) => {
                     self.mark.committed();
                     self.commits.fetch_add(1, Ordering::Relaxed);
@@ -82,22 +82,22 @@ impl SqliteWriter {
         &mut self,
         change: &Transition,
         statement: &BoundStatement,
-    ) -> Result<SqlRunResult, rusqlite::Error> {
+    ) -> Result<SqlTransactionResult, rusqlite::Error> {
         self.execute("begin immediate")?;
         let at = self.clock.moment();
         let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
         let advance = ledger::advance(&mut rows, change, at.now)?;
         if advance == AdvanceResult::Lost {
-            return Ok(SqlRunResult::Ready(advance));
+            return Ok(SqlTransactionResult::Ready(advance));
         }
         let until = Instant::now() + statement.statement.timeout;
         self.db.progress_handler(STEPS, Some(move || Instant::now() >= until))?;
         let ran = self.run_theirs(statement);
         self.db.progress_handler(0, None::<fn() -> bool>)?;
         Ok(match ran {
-            Ok(()) => SqlRunResult::Ready(advance),
+            Ok(()) => SqlTransactionResult::Ready(advance),
             Err(error) if is_ours(&error) => return Err(error),
-            Err(error) => SqlRunResult::Refused(refused(&error, statement)),
+            Err(error) => SqlTransactionResult::Refused(refused(&error, statement)),
         })
     }
 

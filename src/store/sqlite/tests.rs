@@ -3,7 +3,7 @@
 use super::queries::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
-use crate::decide::claim::{MatchRelation, MatchedBy};
+use crate::decide::claim::{DuplicateTarget, MatchedBy};
 use crate::store::conformance::making;
 use crate::store::{DuplicateLookup, Store, StoreBackend, StoreError, StoredValue};
 use rusqlite::Connection;
@@ -136,7 +136,7 @@ async fn a_duplicate_is_answered_while_the_writer_is_busy() {
     let told =
         store.find_duplicate(&making().delivery("d1").made(store.now()), DuplicateLookup::Standing).await.unwrap();
     let told = told.expect("the lookup does not wait for the writer");
-    assert_eq!((told.event.id, told.same, told.stands), (first.event.id, MatchedBy::Delivery, MatchRelation::Direct));
+    assert_eq!((told.event.id, told.same, told.target), (first.event.id, MatchedBy::Delivery, DuplicateTarget::Direct));
     assert_eq!(
         store.find_duplicate(&first, DuplicateLookup::Standing).await.unwrap(),
         None,

@@ -10,13 +10,13 @@
 //! ```
 
 use super::checkpoint::WalCheckpointer;
-use super::duplicate_notes::{DuplicateNotes, TxnContent};
+use super::duplicate_notes::{DuplicateNotes, TransactionWrites};
 use super::last_write::LastWriteMark;
 use super::open::SqliteAccess;
 use super::queries;
 use super::rows::SqliteLedger;
 use super::sql::SqlWriteJob;
-use crate::decide::error_reason::ErrorReason;
+use crate::decide::error_message::ErrorMessage;
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
@@ -79,7 +79,7 @@ impl<T: Send, F: FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + S
 type WriterBatch = (Vec<Box<dyn WriteTask>>, Vec<SqlWriteJob>);
 
 /// Why the store stopped, if it did. Never reset.
-pub(super) type FailureSignal = watch::Sender<Option<ErrorReason>>;
+pub(super) type FailureSignal = watch::Sender<Option<ErrorMessage>>;
 
 /// The state of the writer thread.
 pub(super) struct SqliteWriter {
@@ -199,7 +199,8 @@ impl SqliteWriter {
         for task in batch {
             task.run(&mut rows)?;
         }
-        let besides = if self.db.total_changes() == before { TxnContent::Nothing } else { TxnContent::Writes };
+        let besides =
+            if self.db.total_changes() == before { TransactionWrites::Nothing } else { TransactionWrites::Writes };
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
         }
@@ -219,7 +220,7 @@ impl SqliteWriter {
 }
 
 /// Stops the store: nothing is written from here on.
-pub(super) fn stop(failed: &FailureSignal, why: &ErrorReason) {
+pub(super) fn stop(failed: &FailureSignal, why: &ErrorMessage) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
@@ -260,7 +261,7 @@ pub(super) enum SqliteCommitStage {
 
 /// The store error for an SQLite error.
 pub(super) fn classify(error: rusqlite::Error, stage: SqliteCommitStage) -> StoreError {
-    let why = || ErrorReason::from(error.to_string());
+    let why = || ErrorMessage::from(error.to_string());
     let meaning = match (error.sqlite_error_code(), stage) {
         // SQLite rejects a statement of ours: the schema has changed
         _ if matches!(error, rusqlite::Error::SqlInputError { .. }) => StoreError::Broken(why()),

@@ -16,7 +16,7 @@ enum QueueExit {
 async fn claimed(store: &MemoryBackend) -> Event {
     let new = making().group("g").made(store.now());
     match store.claim(vec![new.into()]).await.expect("it claims").remove(0) {
-        Claim::New { event, .. } => *event,
+        ClaimResult::New { event, .. } => *event,
         other => panic!("not new: {other:?}"),
     }
 }
@@ -40,7 +40,7 @@ async fn pass(moments: usize) {
 async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
     let store = MemoryBackend::new(StoreClock::manual(START), 10);
     let (first, second, third) = (claimed(&store).await, claimed(&store).await, claimed(&store).await);
-    let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
+    let start = EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("n".into()), action: ActionKind::Run };
     let first = write(&store, &first, start).await.expect("it starts");
     let settle = EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) };
     let ends = async {

@@ -22,9 +22,9 @@ pub struct SchemaLocation {
     pub others: Vec<SchemaName>,
 }
 
-/// Why no schema of a database can be used.
+/// The error that no PostgreSQL schema (namespace) of the database can hold this store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SchemaConflictError {
+pub enum StoreSchemaError {
     /// The schema holds another program's `schema_migrations`.
     Foreign(SchemaName),
     /// The store was moved to another schema than the URL names.
@@ -43,7 +43,7 @@ pub enum SchemaConflictError {
     },
 }
 
-impl fmt::Display for SchemaConflictError {
+impl fmt::Display for StoreSchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign(schema) => write!(
@@ -67,7 +67,7 @@ impl fmt::Display for SchemaConflictError {
     }
 }
 
-impl std::error::Error for SchemaConflictError {}
+impl std::error::Error for StoreSchemaError {}
 
 /// The content of a schema's table `schema_migrations`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,7 +127,7 @@ fn choose(
     wanted: SchemaName,
     here: MigrationLog,
     on_path: Vec<(SchemaName, MigrationLog)>,
-) -> Result<SchemaLocation, SchemaConflictError> {
+) -> Result<SchemaLocation, StoreSchemaError> {
     let stores = || on_path.iter().filter(|(_, log)| *log == MigrationLog::Ours).map(|(schema, _)| schema.clone());
     match here {
         MigrationLog::Ours => {
@@ -136,21 +136,21 @@ fn choose(
             return Ok(SchemaLocation { schema: wanted, others });
         }
         MigrationLog::Foreign if named.is_some() || stores().next().is_none() => {
-            return Err(SchemaConflictError::Foreign(wanted));
+            return Err(StoreSchemaError::Foreign(wanted));
         }
-        MigrationLog::MovedTo(to) => return Err(SchemaConflictError::Moved { from: wanted, to }),
+        MigrationLog::MovedTo(to) => return Err(StoreSchemaError::Moved { from: wanted, to }),
         MigrationLog::Foreign | MigrationLog::Empty => {}
     }
     match (stores().next(), named) {
         (Some(found), None) => return Ok(SchemaLocation { schema: found, others: stores().skip(1).collect() }),
-        (Some(found), Some(_)) => return Err(SchemaConflictError::Elsewhere { named: wanted, found }),
+        (Some(found), Some(_)) => return Err(StoreSchemaError::Elsewhere { named: wanted, found }),
         (None, Some(_)) => {}
         (None, None) => {
             for (from, log) in on_path {
                 if let MigrationLog::MovedTo(to) = log
                     && to != wanted
                 {
-                    return Err(SchemaConflictError::Moved { from, to });
+                    return Err(StoreSchemaError::Moved { from, to });
                 }
             }
         }
@@ -170,7 +170,7 @@ mod tests {
         named: Option<&str>,
         here: MigrationLog,
         path: &[(&str, MigrationLog)],
-        expected: Result<&str, SchemaConflictError>,
+        expected: Result<&str, StoreSchemaError>,
     ) {
         let named = named.map(name);
         let path = path.iter().map(|(schema, log)| (name(schema), log.clone())).collect();
@@ -197,18 +197,18 @@ mod tests {
     fn no_empty_store_is_created_beside_an_existing_one() {
         let moved = |to: &str| MigrationLog::MovedTo(name(to));
         check(None, MigrationLog::Empty, &[("public", moved("hookonce"))], Ok("hookonce"));
-        let away = SchemaConflictError::Moved { from: name("public"), to: name("two") };
+        let away = StoreSchemaError::Moved { from: name("public"), to: name("two") };
         check(None, MigrationLog::Empty, &[("public", moved("two"))], Err(away.clone()));
         check(Some("public"), moved("two"), &[], Err(away));
-        let elsewhere = SchemaConflictError::Elsewhere { named: name("two"), found: name("public") };
+        let elsewhere = StoreSchemaError::Elsewhere { named: name("two"), found: name("public") };
         check(Some("two"), MigrationLog::Empty, &[("public", MigrationLog::Ours)], Err(elsewhere));
         check(None, MigrationLog::Foreign, &[("public", MigrationLog::Ours)], Ok("public"));
-        check(None, MigrationLog::Foreign, &[], Err(SchemaConflictError::Foreign(name("hookonce"))));
+        check(None, MigrationLog::Foreign, &[], Err(StoreSchemaError::Foreign(name("hookonce"))));
         check(
             Some("two"),
             MigrationLog::Foreign,
             &[("public", MigrationLog::Ours)],
-            Err(SchemaConflictError::Foreign(name("two"))),
+            Err(StoreSchemaError::Foreign(name("two"))),
         );
     }
 }

@@ -15,8 +15,8 @@ use crate::decide::response;
 use crate::decide::source::{Route, Source};
 use std::sync::Arc;
 
-/// The trace of a delivery.
-pub(crate) struct WalkTrace {
+/// The record of how a delivery was evaluated without the store, for `explain`: signature, fields, filters, verdict.
+pub(crate) struct DeliveryTrace {
     /// Its name.
     pub from: String,
     /// How many bytes its body has.
@@ -80,7 +80,7 @@ impl FilterResult {
     }
 }
 
-impl WalkTrace {
+impl DeliveryTrace {
     /// The identities of an event in words, each with its key. A delivery id that is stored with the body has its key.
     pub(crate) fn identities(&self, new: &NewEvent) -> impl Iterator<Item = (String, Key)> {
         let key = |word: &str| {

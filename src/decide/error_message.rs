@@ -1,21 +1,20 @@
-//! The reason of a failure: what people read, and the error behind it.
+//! The message of an error: what people read, and the error that caused it.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The reason of a failure: a sentence that people read, and the error that caused it, which programs find in the
-/// `source()` of the error that holds this reason. The sentence already says of the cause what people need to know: it
-/// is printed alone, never with the errors behind it.
+/// The message of an error, for people, and the error that caused it, which programs find through `source()`. The message
+/// already says of the cause what people need to know: it is printed alone, never with the errors behind it.
 #[derive(Clone, Debug)]
-pub struct ErrorReason {
+pub struct ErrorMessage {
     text: String,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-impl ErrorReason {
-    /// The reason that this error is, in its own words.
+impl ErrorMessage {
+    /// The message of this error, in its own words.
     pub fn of(cause: impl Error + Send + Sync + 'static) -> Self {
         Self::from(cause.to_string()).caused_by(cause)
     }
@@ -38,19 +37,19 @@ impl ErrorReason {
     }
 }
 
-impl From<String> for ErrorReason {
+impl From<String> for ErrorMessage {
     fn from(text: String) -> Self {
         Self { text, cause: None }
     }
 }
 
-impl From<&str> for ErrorReason {
+impl From<&str> for ErrorMessage {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
 }
 
-impl Deref for ErrorReason {
+impl Deref for ErrorMessage {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -58,7 +57,7 @@ impl Deref for ErrorReason {
     }
 }
 
-impl fmt::Display for ErrorReason {
+impl fmt::Display for ErrorMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
