@@ -175,8 +175,12 @@ async fn query_nodes(
         let mut query = vec![("local", "1".to_owned()), ("limit", limit.to_string())];
         query.extend(source.clone().map(|name| ("source", name)));
         query.extend(text.clone().map(|part| ("text", part)));
-        query.extend((wanted.len() < WITHOUT_EVENT.len()).then(|| ("verdict", wanted.join(","))));
-        let asked = state.admin.peers.iter().map(|peer| ask(&state.peers, &state.admin, peer, &query));
+        // Nodes of 0.1.0 take one verdict, and have a path of its own for these two.
+        let is_turned_away = wanted.len() == 2 && TURNED_AWAY.iter().all(|verdict| wanted.contains(&verdict.word()));
+        let path = if is_turned_away { "turned-away" } else { "deliveries" };
+        let is_part = !is_turned_away && wanted.len() < WITHOUT_EVENT.len();
+        query.extend(is_part.then(|| ("verdict", wanted.join(","))));
+        let asked = state.admin.peers.iter().map(|peer| ask(&state.peers, &state.admin, peer, path, &query));
         for (peer, answer) in state.admin.peers.iter().zip(join_all(asked).await) {
             let (node, why) = match answer {
                 Ok((name, theirs)) => {
@@ -199,9 +203,10 @@ async fn ask(
     client: &Client,
     admin: &AdminConfig,
     peer: &str,
+    path: &str,
     query: &[(&str, String)],
 ) -> Result<(String, Vec<DeliveryRecord>), String> {
-    let mut url = Url::parse(&format!("{peer}/api/deliveries")).map_err(|_| "its address cannot be read".to_owned())?;
+    let mut url = Url::parse(&format!("{peer}/api/{path}")).map_err(|_| "its address cannot be read".to_owned())?;
     url.query_pairs_mut().extend_pairs(query);
     let mut request = client.get(url).timeout(limits::PEER_TIME);
     if let Some(token) = &admin.peer_token {
@@ -229,7 +234,8 @@ async fn ask(
 fn parse_answer(body: &[u8]) -> Option<(String, Vec<DeliveryRecord>)> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let name = answer["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
-    let records = answer["deliveries"].as_array()?.iter().map(parse_record).collect::<Option<Vec<_>>>()?;
+    let records = answer.get("deliveries").or_else(|| answer.get("turned_away"))?;
+    let records = records.as_array()?.iter().map(parse_record).collect::<Option<Vec<_>>>()?;
     Some((name.to_owned(), records))
 }
 

@@ -416,7 +416,8 @@ impl EventStream {
 
     /// `more`: there is something to load again. Later writes cause another one.
     fn more(&mut self) -> sse::Event {
-        self.peers = PeerChanges { hints: self.state.store.hints(), due: None, sent: Some(Instant::now()) };
+        let hints = if self.mode == SseMode::Page { self.state.store.hints() } else { None };
+        self.peers = PeerChanges { hints, due: None, sent: Some(Instant::now()) };
         self.message("more", &json!({}))
     }
 

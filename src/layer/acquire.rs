@@ -218,7 +218,14 @@ impl OnceEngine {
             }
             if self.next_look(&event).is_some() {
                 joined = true;
-                let waited = self.ends.wait(&*self.store, event.id, until, |event| self.next_look(event)).await?;
+                let waited = self.ends.wait(&*self.store, event.id, until, |event| self.next_look(event)).await;
+                let waited = match waited {
+                    // It goes on here, whether the store responds or not.
+                    Err(StoreError::Down(_) | StoreError::Unsure(_)) if self.is_running_here(event.id) => {
+                        return Ok(Some(KeyAcquisition::Busy(event)));
+                    }
+                    waited => waited?,
+                };
                 event = match waited {
                     Completion::Told(ended) => match KeyAcquisition::of(ended) {
                         Some(taken) => return Ok(Some(taken)),

@@ -32,7 +32,7 @@ struct LoggedFields<'a>(&'a StoredFields);
 impl fmt::Debug for LoggedFields<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
-            return f.write_str(&self.0.to_json());
+            return self.write_json(f);
         }
         self.0.iter().try_for_each(|(name, value)| {
             let value = match value {
@@ -43,6 +43,24 @@ impl fmt::Debug for LoggedFields<'_> {
             f.write_char(' ')?;
             write_field(f, name, value, VALUE_CHARS_MAX)
         })
+    }
+}
+
+impl LoggedFields<'_> {
+    /// Writes a JSON object whose values are truncated if they are too long: a number then becomes a text.
+    fn write_json(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |text: &str| serde_json::Value::from(cut(text, VALUE_CHARS_MAX)).to_string();
+        f.write_char('{')?;
+        for (at, (name, value)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{}:", serde_json::Value::from(name))?;
+            match value {
+                FieldValue::Number(raw) if raw.len() <= VALUE_CHARS_MAX => f.write_str(raw)?,
+                FieldValue::Text(text) | FieldValue::Number(text) => f.write_str(&quoted(text))?,
+                FieldValue::Bool(value) => write!(f, "{value}")?,
+            }
+        }
+        f.write_char('}')
     }
 }
 

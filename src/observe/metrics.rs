@@ -341,8 +341,9 @@ impl Metrics {
         match event.state {
             EventState::Done { at, .. } => {
                 source.add(SourceCounter::Done);
-                // A replay's duration would include the time until the operator requested it.
-                if event.life == 1 {
+                // A replay's duration would include the time until the operator requested it; one that was published
+                // again has ended before.
+                if event.life == 1 && event.published_again.is_none() {
                     source.done.add_time(at.since(event.received_at));
                 }
             }

@@ -31,13 +31,15 @@ mod on {
         SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
     };
     use opentelemetry::{Context, KeyValue};
-    use opentelemetry_otlp::{Protocol, WithExportConfig as _};
+    use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
     use opentelemetry_sdk::Resource;
     use opentelemetry_sdk::error::OTelSdkResult;
     use opentelemetry_sdk::trace::{
         BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter,
         SpanProcessor,
     };
+    use reqwest::Url;
+    use reqwest::header::AUTHORIZATION;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     use tracing::Subscriber;
@@ -62,16 +64,15 @@ mod on {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
         let url = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(base)?;
-        let exporter = opentelemetry_otlp::SpanExporter::builder()
-            .with_http()
-            .with_endpoint(&url)
-            .with_protocol(Protocol::HttpBinary)
-            .with_timeout(SEND_TIME)
-            .build();
-        let exporter = match exporter {
-            Ok(exporter) => CountingExporter(exporter),
-            Err(error) => return Some(Err(format!("cannot send traces to {}: {error}", shown(&url)))),
+        let Some(collector) = Collector::parse(&url) else {
+            return Some(Err("cannot send traces: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as \
+                             http://localhost:4318"
+                .into()));
         };
+        let Some(exporter) = collector.exporter() else {
+            return Some(Err(format!("cannot send traces to {}: no client could be made for it", collector.shown())));
+        };
+        let exporter = CountingExporter(exporter);
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(SPANS_WAITING_MAX + BATCH)
             .with_max_export_batch_size(BATCH)
@@ -87,16 +88,50 @@ mod on {
             SdkTracerProvider::builder().with_span_processor(BoundedProcessor(batches)).with_resource(resource).build();
         // Only the first provider counts: there is one subscriber.
         PROVIDER.set(provider).unwrap_or_default();
-        Some(Ok(shown(&url)))
+        Some(Ok(collector.shown()))
     }
 
-    /// An address without user name and password.
-    fn shown(url: &str) -> String {
-        let Ok(mut url) = reqwest::Url::parse(url) else { return "an invalid address".into() };
-        // An address that cannot have credentials has none to remove.
-        url.set_password(None).unwrap_or_default();
-        url.set_username("").unwrap_or_default();
-        url.to_string()
+    /// The address of a collector. It may hold a user name, a password, and a key in its query.
+    struct Collector(Url);
+
+    impl Collector {
+        fn parse(text: &str) -> Option<Self> {
+            Url::parse(text).ok().filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https")).map(Self)
+        }
+
+        /// The address for the log.
+        fn shown(&self) -> String {
+            let mut url = self.bare();
+            url.set_query(None);
+            url.to_string()
+        }
+
+        /// The address without user name and password.
+        fn bare(&self) -> Url {
+            let mut url = self.0.clone();
+            url.set_password(None).and_then(|()| url.set_username("")).expect("a URL with a host can have credentials");
+            url
+        }
+
+        /// An exporter whose client uses no proxy, as none of our clients does.
+        fn exporter(&self) -> Option<opentelemetry_otlp::SpanExporter> {
+            let make = || reqwest::blocking::Client::builder().no_proxy().timeout(SEND_TIME).build();
+            // A blocking client cannot be made on a thread of the async runtime.
+            let client = std::thread::scope(|scope| scope.spawn(make).join()).ok()?.ok()?;
+            // The exporter does not use the credentials of a URL; a request that the client builds has them as a header.
+            let probe = client.post(self.0.clone()).build().ok()?;
+            let credentials = probe.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let headers = credentials.map(|value| (AUTHORIZATION.to_string(), value.to_owned()));
+            opentelemetry_otlp::SpanExporter::builder()
+                .with_http()
+                .with_http_client(client)
+                .with_endpoint(self.bare())
+                .with_headers(headers.into_iter().collect())
+                .with_protocol(Protocol::HttpBinary)
+                .with_timeout(SEND_TIME)
+                .build()
+                .ok()
+        }
     }
 
     /// The layer that records spans, if [`start`] found a collector.

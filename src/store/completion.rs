@@ -15,6 +15,9 @@ use tokio::time::Instant;
 /// How often the store is asked for an event that another process may end.
 pub(crate) const JOIN_LOOK: Duration = Duration::from_millis(250);
 
+/// How long a look at the store may take at least, also where the time is up.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+
 /// The waits of this process, by event. `T` is what is told of an end.
 pub(crate) struct CompletionWaiters<T>(Mutex<WaitersByEvent<T>>);
 
@@ -53,7 +56,7 @@ impl<T: Clone> CompletionWaiters<T> {
     }
 
     /// Waits for an event to end, until a time. `next_look` says after what time the store is asked again; `None`: an
-    /// event like this is not waited for.
+    /// event like this is not waited for. A store that is down meanwhile is asked again: this process may be told of the end.
     pub(crate) async fn wait(
         &self,
         store: &dyn Store,
@@ -65,14 +68,26 @@ impl<T: Clone> CompletionWaiters<T> {
         loop {
             // Before the store is asked: an end after that is told.
             let mut waiter = self.register(id);
-            let event = store.get(id).await?;
-            let Some(look) = event.as_ref().and_then(&next_look) else {
-                return Ok(Completion::Stored(event.map(Box::new)));
+            let looked = tokio::select! {
+                told = waiter.told() => match told {
+                    Some(end) => return Ok(Completion::Told(end)),
+                    None => continue,
+                },
+                looked = store.get(id) => looked,
+                () = tokio::time::sleep_until(until.max(Instant::now() + LOOK_TIME)) => {
+                    Err(StoreError::down("it did not respond in time"))
+                }
             };
             let now = Instant::now();
-            if now >= until {
-                return Ok(Completion::Stored(event.map(Box::new)));
-            }
+            let look = match looked {
+                Err(error @ StoreError::Broken(_)) => return Err(error),
+                Err(error) if now >= until => return Err(error),
+                Err(_) => JOIN_LOOK,
+                Ok(event) => match event.as_ref().and_then(&next_look) {
+                    Some(look) if now < until => look,
+                    _ => return Ok(Completion::Stored(event.map(Box::new))),
+                },
+            };
             tokio::select! {
                 told = waiter.told() => if let Some(end) = told { return Ok(Completion::Told(end)) },
                 () = may_be_over(&mut hints, id) => {}
@@ -83,7 +98,7 @@ impl<T: Clone> CompletionWaiters<T> {
 
     fn register(&self, id: EventId) -> CompletionWaiter<'_, T> {
         let told = self.all().entry(id).or_insert_with(|| watch::Sender::new(None)).subscribe();
-        CompletionWaiter { waiters: self, id, told }
+        CompletionWaiter { waiters: self, id, told: Some(told) }
     }
 }
 
@@ -91,22 +106,23 @@ impl<T: Clone> CompletionWaiters<T> {
 struct CompletionWaiter<'a, T: Clone> {
     waiters: &'a CompletionWaiters<T>,
     id: EventId,
-    told: watch::Receiver<Option<T>>,
+    /// `None` only while it is dropped.
+    told: Option<watch::Receiver<Option<T>>>,
 }
 
 impl<T: Clone> CompletionWaiter<'_, T> {
     /// The end; `None`: this process will not end the event.
     async fn told(&mut self) -> Option<T> {
-        self.told.wait_for(Option::is_some).await.ok()?.clone()
+        self.told.as_mut()?.wait_for(Option::is_some).await.ok()?.clone()
     }
 }
 
 impl<T: Clone> Drop for CompletionWaiter<'_, T> {
     fn drop(&mut self) {
+        // Under the lock: of several that are dropped at once, one is the last.
         let mut all = self.waiters.all();
-        let is_last =
-            |waiting: &watch::Sender<_>| waiting.receiver_count() <= 1 && waiting.subscribe().same_channel(&self.told);
-        if all.get(&self.id).is_some_and(is_last) {
+        self.told = None;
+        if all.get(&self.id).is_some_and(|waiting| waiting.receiver_count() == 0) {
             all.remove(&self.id);
         }
     }

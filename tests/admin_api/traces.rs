@@ -86,6 +86,10 @@ async fn collector() -> (String, Arc<Mutex<Vec<Value>>>) {
                         let length: usize = length.trim().parse().unwrap();
                         if bytes.len() >= head + 4 + length {
                             assert!(text.starts_with("post /v1/traces http/1.1"), "{text}");
+                            assert!(
+                                text.contains("\r\nauthorization: basic dtpwxnc=\r\n"),
+                                "u:p^w, in lower case: {text}"
+                            );
                             for all in each(&bytes[head + 4..head + 4 + length], 1) {
                                 let resource = attributes(each(all, 1).next().unwrap(), 1);
                                 assert_eq!(resource["service.name"], "hookonce", "{resource}");
@@ -116,7 +120,8 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     let (url, spans) = collector().await;
     let mut house = House::empty(&numbers("").replace("echo out of", "echo within $TRACEPARENT; echo out of"));
     let mut serve = house.command(&["serve"]);
-    serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+    serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", url.replace("//", "//u:p^w@"));
+    serve.env("HTTP_PROXY", "http://127.0.0.1:9").env("http_proxy", "http://127.0.0.1:9");
     house.try_start_by(serve).unwrap();
     let (trace, parent) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
     let sent = number("d1", 1, "a").with("traceparent", &format!("00-{trace}-{parent}-01"));
@@ -126,6 +131,8 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     house.quiet().await;
     let shown = house.ask("GET", &format!("/api/events/{event}")).await.json().to_string();
     house.stop();
+    let log = house.log();
+    assert!(log.contains("/v1/traces") && !log.contains("p^w") && !log.contains("p%5Ew"), "{log}");
     let start = std::time::Instant::now();
     while spans.lock().unwrap().iter().filter(|span| span["name"] == "attempt").count() < 2 {
         assert!(start.elapsed() < PATIENCE);
@@ -153,4 +160,17 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
         all.iter().all(|span| span["traceId"] != *"1".repeat(32)),
         "a trace that the sender does not sample is not recorded"
     );
+}
+
+#[tokio::test]
+async fn an_address_that_is_no_url_is_named_without_its_password() {
+    for address in ["u:canary@localhost:4318", "http://u:canary@", "canary"] {
+        let mut house = House::empty(&numbers(""));
+        let mut serve = house.command(&["serve"]);
+        serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", address);
+        house.try_start_by(serve).unwrap();
+        house.stop();
+        let log = house.log();
+        assert!(log.contains("cannot send traces") && !log.contains("canary"), "{log}");
+    }
 }

@@ -36,6 +36,25 @@ async fn with_json_every_line_is_an_object_with_whole_ids_and_numbers() {
 }
 
 #[tokio::test]
+async fn a_long_field_is_cut_in_the_json_log_as_it_is_in_text() {
+    let config = "log = \"json\"\n[source.a]\npath = \"/a\"\nverify = \"none\"\nfields = { n = \"body.n\", long = \"body.long\" }\n\
+                  [[source.a.route]]\nrun = { steps = [\"true\"] }\n";
+    let mut house = House::empty(config);
+    let serve = house.command(&["serve"]);
+    house.start_with_json_log(serve);
+    let (digits, letters) = ("7".repeat(1_000), "x\\n".repeat(1_000));
+    let body = format!("{{\"n\":{digits},\"long\":\"{letters}\"}}");
+    let headers = [("content-type".to_owned(), "application/json".to_owned())];
+    assert_eq!(house.post("/a", &headers, body.as_bytes()).await.unwrap().status, 202);
+    until("the end in the log", || house.log().contains("\"done\"")).await;
+    house.signal(Signal::TERM);
+    let lines = objects(&house.wait().1);
+    let running = lines.iter().find(|line| line["message"] == "running").unwrap();
+    let chars = |name: &str| running["fields"][name].as_str().unwrap().chars().count();
+    assert!((300..500).contains(&chars("n")) && (300..500).contains(&chars("long")), "{running}");
+}
+
+#[tokio::test]
 async fn the_command_line_overrides_the_environment_and_that_overrides_the_config() {
     let mut house = House::empty(&config());
     let mut serve = house.command(&["serve"]);

@@ -164,6 +164,49 @@ async fn while_the_store_is_down_the_service_is_not_called_and_later_it_acts_onc
     assert_eq!(service.calls(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_that_waits_here_needs_no_store_meanwhile() {
+    for mood in [Mood::Down, Mood::Hangs] {
+        let store = Flaky::new();
+        let service = Service::slow();
+        let client = behind(&service, Once::new(store.clone()).wait(PATIENCE)).await;
+        let post = || {
+            let client = client.clone();
+            tokio::spawn(async move { client.post("k", "b").await })
+        };
+        let first = post();
+        service.entered(1).await;
+        store.reads.all(mood);
+        let asked = store.reads.asked.load(Ordering::SeqCst);
+        let second = post();
+        super::support::until("the store is asked", || store.reads.asked.load(Ordering::SeqCst) > asked).await;
+        service.let_go();
+        assert_eq!(first.await.unwrap().status, 200);
+        let second = second.await.unwrap();
+        assert!(second.status == 200 && second.replayed(), "{mood:?}: {second:?}");
+        assert_eq!(service.calls(), 1, "{mood:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_that_waited_here_long_enough_is_told_so_also_if_the_store_is_down() {
+    for mood in [Mood::Down, Mood::Hangs] {
+        let store = Flaky::new();
+        let service = Service::slow();
+        let client = behind(&service, Once::new(store.clone()).wait(Duration::from_millis(50))).await;
+        let first = tokio::spawn({
+            let client = client.clone();
+            async move { client.post("k", "b").await }
+        });
+        service.entered(1).await;
+        store.reads.all(mood);
+        let said = client.post("k", "b").await;
+        assert_eq!((said.status, &*said.problem()), (409, "running"), "{mood:?}");
+        service.let_go();
+        assert_eq!(first.await.unwrap().status, 200);
+    }
+}
+
 /// A subscriber of the service's own. It keeps the target, the message and the fields of each event, and of each span that
 /// has ended the names of the spans around it and its fields.
 #[derive(Clone, Default)]

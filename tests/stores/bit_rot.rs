@@ -32,6 +32,7 @@ async fn an_event_whose_row_is_unreadable_is_dead_of_damaged_and_hands_its_slot_
         "subject = x'00'",
         "passed = 9",
         "ended_at = 7",
+        "source = cast(x'ff' as text), state = 'odd'",
     ]
     .into_iter()
     .zip(1..)
@@ -63,6 +64,7 @@ async fn an_event_whose_row_is_unreadable_is_dead_of_damaged_and_hands_its_slot_
         let dead = EventQuery { state: Some("dead".into()), limit: 10, ..EventQuery::default() };
         assert_eq!(store.list(dead).await.unwrap().len(), 1, "{broken}");
         assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate", "{broken}");
+        assert_eq!(store.counts().await.unwrap().dead, 1, "{broken}");
     }
 }
 
@@ -226,14 +228,18 @@ async fn a_copy_beside_the_wal_of_another_database_is_refused_and_left_as_it_is(
     let copy = std::fs::read(&path).unwrap();
     let store = many(&path);
     let wal = dir.path().join("a.db-wal");
-    // The WAL starts again once it was moved into the database: only then does it lack what came before.
-    let (mut later, mut rounds) = (0, Vec::new());
-    while later < 400 || rounds.len() < 2 {
+    // The WAL starts again once it was moved into the database: only then does it lack what came before. Just after that
+    // it has hardly a page that the copy lacks.
+    let (mut later, mut rounds, mut in_round) = (0, Vec::new(), 0);
+    while later < 400 || rounds.len() < 2 || in_round < 20 {
         new(&store, making().delivery(&format!("later {later}")).carrying(vec![b'y'; 9_000])).await;
         let mut head = [0; 16];
         std::fs::File::open(&wal).unwrap().read_exact(&mut head).unwrap();
-        rounds.push(head[12..].to_vec());
-        rounds.dedup();
+        if rounds.last().is_none_or(|last| *last != head[12..]) {
+            rounds.push(head[12..].to_vec());
+            in_round = 0;
+        }
+        in_round += 1;
         later += 1;
         assert!(later < 20_000, "the WAL was never restarted");
     }

@@ -20,6 +20,7 @@ mod deliveries;
 mod downgrade;
 mod fill;
 mod fixtures;
+mod mixed_versions;
 mod node;
 mod schema_move;
 mod server;

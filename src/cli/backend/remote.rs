@@ -160,7 +160,11 @@ impl AdminClient {
     pub(crate) async fn tail(&self) -> Result<SseReader, CommandError> {
         let mut url = self.url(&["api", "live"]);
         url.query_pairs_mut().append_pair("tail", "1");
-        let response = self.client.get(url).send().await.map_err(|error| self.unreachable(&error))?;
+        let get = async |url| self.client.get(url).send().await.map_err(|error| self.unreachable(&error));
+        let mut response = get(url).await?;
+        if response.status() == StatusCode::BAD_REQUEST {
+            response = get(self.url(&["api", "tail"])).await?; // a node of 0.1.0
+        }
         if response.status() != StatusCode::OK {
             return Err(self.error_for(&read(response).await));
         }

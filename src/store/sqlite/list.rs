@@ -241,14 +241,18 @@ pub(super) fn census(db: &Connection) -> Result<EventCounts> {
         "select source, state, count(*) from (select source, state from events where ended_at is null \
          limit {OPEN_COUNTED_MAX}) group by source, state"
     );
+    // A damaged cell is counted as an empty text: one bad row must not end the counting.
+    fn text<'r>(row: &'r rusqlite::Row<'_>, place: usize) -> Result<&'r str> {
+        Ok(row.get_ref(place)?.as_str().unwrap_or_default())
+    }
     let mut rows = snapshot.prepare_cached(&open)?;
     let mut rows = rows.query([])?;
     let (mut census, mut open) = (EventCounts { by_source: Some(BTreeMap::new()), ..EventCounts::default() }, 0);
     while let Some(row) = rows.next()? {
-        let (source, state, many) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?);
+        let (source, state, many) = (text(row, 0)?, text(row, 1)?, row.get::<_, i64>(2)?);
         open += many;
-        census.add_to_source(&source, &state, many.unsigned_abs());
-        match state.as_str() {
+        census.add_to_source(source, state, many.unsigned_abs());
+        match state {
             "running" => census.running += many.unsigned_abs(),
             _ => census.waiting += many.unsigned_abs(),
         }
@@ -261,7 +265,7 @@ pub(super) fn census(db: &Connection) -> Result<EventCounts> {
     let mut rows = snapshot.prepare_cached(&dead)?;
     let mut rows = rows.query([])?;
     while let Some(row) = rows.next()? {
-        census.add_to_source(&row.get::<_, String>(0)?, "dead", row.get::<_, i64>(1)?.unsigned_abs());
+        census.add_to_source(text(row, 0)?, "dead", row.get::<_, i64>(1)?.unsigned_abs());
     }
     let dead = count(COUNT_DEAD)?;
     census.dead = dead.unsigned_abs();
