@@ -233,6 +233,11 @@ pub(super) const COUNT_DEAD: &str = "select count(*) from events where state = '
 pub(super) const OLDEST_OPEN: &str =
     concat!("select ", columns!(), " from events where ended_at is null and +state = 'waiting' order by id limit 1");
 
+/// A text; empty where the cell is damaged: one bad row must not end the counting.
+fn text<'r>(row: &'r rusqlite::Row<'_>, place: usize) -> Result<&'r str> {
+    Ok(row.get_ref(place)?.as_str().unwrap_or_default())
+}
+
 /// The counts: open events are counted, ended ones computed from the indexes.
 pub(super) fn census(db: &Connection) -> Result<EventCounts> {
     let snapshot = db.unchecked_transaction()?;
@@ -241,10 +246,6 @@ pub(super) fn census(db: &Connection) -> Result<EventCounts> {
         "select source, state, count(*) from (select source, state from events where ended_at is null \
          limit {OPEN_COUNTED_MAX}) group by source, state"
     );
-    // A damaged cell is counted as an empty text: one bad row must not end the counting.
-    fn text<'r>(row: &'r rusqlite::Row<'_>, place: usize) -> Result<&'r str> {
-        Ok(row.get_ref(place)?.as_str().unwrap_or_default())
-    }
     let mut rows = snapshot.prepare_cached(&open)?;
     let mut rows = rows.query([])?;
     let (mut census, mut open) = (EventCounts { by_source: Some(BTreeMap::new()), ..EventCounts::default() }, 0);
