@@ -249,7 +249,8 @@ struct StoreView {
     claim_p99: Option<f64>,
 }
 
-/// The clock by which events expire.
+/// How far the store's clock is from this machine's, the time by which events expire, and the jump that expiry waits
+/// for.
 #[derive(Serialize, ToSchema)]
 struct ClockView {
     /// Seconds by which the store's clock is ahead of this machine's; negative: behind.

@@ -186,7 +186,7 @@ async fn open(state: AdminState, headers: &HeaderMap, query: SseQuery) -> Result
     Ok((unbuffered, Sse::new(messages(stream)).keep_alive(KeepAlive::default())).into_response())
 }
 
-/// The filter of a client.
+/// Which events, deliveries and output one client of the live stream is sent.
 struct LiveFilter {
     source: Option<String>,
     event: Option<EventId>,

@@ -1,6 +1,6 @@
 //! `hookonce cancel`: ends a waiting or running event. A running command is killed; its effects are not undone.
 
-use super::backend::{BackendAccess, BackendArgs, CommandOutcome, short, text};
+use super::backend::{BackendArgs, BackendPurpose, CommandOutcome, short, text};
 use super::error::CommandError;
 use super::terminal::{OutputFormat, Terminal};
 use crate::config::EnvLookup;
@@ -23,7 +23,7 @@ pub(crate) struct CancelArgs {
 
 /// Cancels one event.
 pub(crate) async fn cancel(asked: &CancelArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let backend = asked.at.open(BackendAccess::Write, env).await?;
+    let backend = asked.at.open(BackendPurpose::Write, env).await?;
     let event = backend.show(&asked.event).await?;
     match backend.cancel(text(&event, "event")).await? {
         CommandOutcome::Done(now) if Terminal::stdout(asked.json).form == OutputFormat::Json => {

@@ -1,6 +1,6 @@
 //! `hookonce forget`: deletes expired events, or one event, or all events of a source that no node has, keys included.
 
-use super::backend::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
+use super::backend::{BackendArgs, BackendPurpose, ClockConfirmation, CommandOutcome, EventBackend, short, text};
 use super::error::CommandError;
 use super::terminal::{OutputFormat, Terminal, confirm, one_line};
 use crate::config::EnvLookup;
@@ -35,7 +35,7 @@ pub(crate) struct ForgetArgs {
 
 pub(crate) async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let named = asked.event.is_some() || asked.source.is_some();
-    let backend = asked.at.open(if named { BackendAccess::Write } else { BackendAccess::Sweep }, env).await?;
+    let backend = asked.at.open(if named { BackendPurpose::Write } else { BackendPurpose::Sweep }, env).await?;
     let (document, said) = match (&asked.event, &asked.source) {
         (Some(name), _) => one(&backend, name, asked.yes).await?,
         (None, Some(source)) => all_of(&backend, source, asked.yes).await?,

@@ -1,6 +1,6 @@
 //! `hookonce list`: events, newest first.
 
-use super::backend::{BackendAccess, BackendArgs, short, text};
+use super::backend::{BackendArgs, BackendPurpose, short, text};
 use super::error::{CommandError, print_error};
 use super::terminal::{OutputFormat, Terminal, one_line, one_line_json};
 use super::text_table::{TextTable, TextTableCell};
@@ -46,7 +46,7 @@ pub(crate) struct ListArgs {
 
 /// Lists events.
 pub(crate) async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let backend = asked.at.open(BackendAccess::Read, env).await?;
+    let backend = asked.at.open(BackendPurpose::Read, env).await?;
     if asked.quarantine {
         return quarantined(backend.quarantined().await?, asked, out);
     }

@@ -155,6 +155,7 @@ struct ConfigArgs {
     config: Option<PathBuf>,
 }
 
+/// The value of `--log`.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum LogFormatArg {
     /// Human-readable lines

@@ -1,6 +1,6 @@
 //! `hookonce replay`: runs events again, with their original bodies.
 
-use super::backend::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
+use super::backend::{BackendArgs, BackendPurpose, CommandOutcome, EventBackend, short, text};
 use super::error::{CommandError, print_error};
 use super::terminal::{OutputFormat, Terminal, confirm};
 use crate::config::EnvLookup;
@@ -40,7 +40,7 @@ pub(crate) struct ReplayArgs {
 
 /// Replays events, oldest first, so that of several changes of one subject the newest wins again.
 pub(crate) async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let backend = asked.at.open(BackendAccess::Write, env).await?;
+    let backend = asked.at.open(BackendPurpose::Write, env).await?;
     let mut events = chosen(asked, &backend).await?;
     events.sort_by(|a, b| text(a, "event").cmp(text(b, "event")));
     events.dedup_by(|a, b| a["event"] == b["event"]);

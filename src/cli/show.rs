@@ -1,6 +1,6 @@
 //! `hookonce show`: one event with its deliveries, attempts and output, and why it is in its state.
 
-use super::backend::{BackendAccess, BackendArgs, text};
+use super::backend::{BackendArgs, BackendPurpose, text};
 use super::error::CommandError;
 use super::list::{state, times, value};
 use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
@@ -43,7 +43,7 @@ pub(super) enum OutputExtent {
 
 /// Shows one event.
 pub(crate) async fn show(asked: &ShowArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let backend = asked.at.open(BackendAccess::Read, env).await?;
+    let backend = asked.at.open(BackendPurpose::Read, env).await?;
     let story = backend.show(&asked.event).await?;
     let terminal = Terminal::stdout(asked.json);
     match terminal.form {

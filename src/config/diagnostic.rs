@@ -1,7 +1,7 @@
 //! Errors and warnings about a config: where, what is wrong in the user's words, and what to do.
 
 use super::raw::{ConfigOrigin, ConfigSpan};
-pub use super::snippet::ConfigSnippet;
+pub use super::snippet::DiagnosticSnippet;
 use super::snippet::show;
 use crate::decide::suggest::nearest;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct ConfigDiagnostic {
     /// What is wrong.
     pub title: String,
     /// Where in the config it is.
-    pub place: Option<Box<ConfigSnippet>>,
+    pub place: Option<Box<DiagnosticSnippet>>,
     /// What to do.
     pub hint: Option<String>,
 }

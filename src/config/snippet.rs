@@ -7,9 +7,9 @@ use std::ops::Range;
 /// Maximum columns shown of a line.
 const LINE_COLUMNS_MAX: usize = 160;
 
-/// A place in a file, ready to print.
+/// The line of the config file that an error is about, with its underline and label.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConfigSnippet {
+pub struct DiagnosticSnippet {
     /// The file.
     pub file: String,
     /// The line number, counted from 1.
@@ -26,7 +26,7 @@ pub struct ConfigSnippet {
     pub label: String,
 }
 
-impl ConfigSnippet {
+impl DiagnosticSnippet {
     pub(super) fn render(&self, out: &mut String, ink: ColorChoice, code: &str, followed: bool) {
         let number = self.line.to_string();
         let pad = " ".repeat(number.len());
@@ -51,7 +51,7 @@ pub(super) fn show(
     bytes: Range<usize>,
     hidden: &[Range<usize>],
     label: String,
-) -> ConfigSnippet {
+) -> DiagnosticSnippet {
     let start = floor(text, bytes.start);
     let from = text[..start].rfind('\n').map_or(0, |i| i + 1);
     let until = text[start..].find('\n').map_or(text.len(), |i| start + i);
@@ -89,7 +89,7 @@ pub(super) fn show(
     let indent = indent.unwrap_or(columns);
     let width = stop.unwrap_or(columns).saturating_sub(indent);
     let (text, indent) = clip(shown, indent);
-    ConfigSnippet { file, line, column, text, indent, width: width.clamp(1, LINE_COLUMNS_MAX), label }
+    DiagnosticSnippet { file, line, column, text, indent, width: width.clamp(1, LINE_COLUMNS_MAX), label }
 }
 
 /// The nearest character boundary at or before this byte.

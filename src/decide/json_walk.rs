@@ -163,7 +163,7 @@ impl<'j> Visitor<'j> for TrieVisitor<'_, '_, 'j> {
     }
 
     fn visit_map<A: MapAccess<'j>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(branch) = map.next_key_seed(BranchSeed(self.node()))? {
+        while let Some(branch) = map.next_key_seed(TrieKeySeed(self.node()))? {
             match branch {
                 Some(branch) if self.seen[branch.to] != JsonMatch::Nowhere => {
                     return Err(A::Error::custom(format_args!("the name {:?} occurs twice", branch.name)));
@@ -215,10 +215,10 @@ impl<'j> Visitor<'j> for TrieVisitor<'_, '_, 'j> {
     }
 }
 
-/// Finds the branch of a name without keeping the name.
-struct BranchSeed<'p>(&'p TrieNode);
+/// Deserializes a member's name to the branch of the trie that it leads to, if any, without keeping the name.
+struct TrieKeySeed<'p>(&'p TrieNode);
 
-impl<'j, 'p> DeserializeSeed<'j> for BranchSeed<'p> {
+impl<'j, 'p> DeserializeSeed<'j> for TrieKeySeed<'p> {
     type Value = Option<&'p TrieBranch>;
 
     fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -226,7 +226,7 @@ impl<'j, 'p> DeserializeSeed<'j> for BranchSeed<'p> {
     }
 }
 
-impl<'p> Visitor<'_> for BranchSeed<'p> {
+impl<'p> Visitor<'_> for TrieKeySeed<'p> {
     type Value = Option<&'p TrieBranch>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

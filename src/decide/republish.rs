@@ -12,8 +12,7 @@ use super::source::Route;
 use super::time::Timestamp;
 use super::transition::Transition;
 
-/// The further messages of an event that was published again because the sender redelivered it. Counted separately in
-/// each life.
+/// How often and when an event was published again in this life. Counted separately in each life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RepublishState {
     /// The number of further messages in this life: the number of the last one.

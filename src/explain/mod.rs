@@ -17,7 +17,7 @@ use prediction::{DeliveryPrediction, ExplainHistory};
 use saved_delivery::SavedDelivery;
 use std::sync::Arc;
 
-/// The result; its number is the exit code.
+/// The exit code of `hookonce explain`: whether the delivery would act.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum ExplainExit {

@@ -52,7 +52,7 @@ struct ChosenSource {
 #[derive(Serialize, ToSchema)]
 struct SignatureReport {
     by: String,
-    is: SignatureView,
+    is: SignatureCheckView,
     #[schema(required)]
     why: Option<String>,
 }
@@ -60,7 +60,7 @@ struct SignatureReport {
 /// Whether a signature is right.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum SignatureView {
+enum SignatureCheckView {
     None,
     Unchecked,
     Right,
@@ -101,11 +101,11 @@ pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction) -> Exp
 
 fn signature(told: &DeliveryTrace) -> SignatureReport {
     let (is, why) = match &told.signature {
-        SignatureCheck::None => (SignatureView::None, None),
-        SignatureCheck::Unchecked(why) => (SignatureView::Unchecked, Some(why.clone())),
-        SignatureCheck::Right => (SignatureView::Right, None),
-        SignatureCheck::Old => (SignatureView::Old, None),
-        SignatureCheck::Wrong => (SignatureView::Wrong, None),
+        SignatureCheck::None => (SignatureCheckView::None, None),
+        SignatureCheck::Unchecked(why) => (SignatureCheckView::Unchecked, Some(why.clone())),
+        SignatureCheck::Right => (SignatureCheckView::Right, None),
+        SignatureCheck::Old => (SignatureCheckView::Old, None),
+        SignatureCheck::Wrong => (SignatureCheckView::Wrong, None),
     };
     SignatureReport { by: told.source.verify.words(), is, why }
 }

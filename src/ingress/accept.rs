@@ -5,7 +5,7 @@
 //! timeout never fires.
 
 use super::conn_limit::ConnectionLimiter;
-use super::conn_timeout::{ConnDeadline, ConnTimeouts, InFlightRequest, TimedStream};
+use super::conn_timeout::{ConnDeadline, ConnTimeoutTracker, InFlightRequest, TimedStream};
 use crate::decide::limits;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -106,7 +106,7 @@ where
                 // Responses are small and written at once: waiting to fill a packet only delays them. A socket for
                 // which this fails is already reset, which shows at its first byte.
                 let _ = stream.set_nodelay(true);
-                let watch = ConnTimeouts::new(limits, places.port_state());
+                let watch = ConnTimeoutTracker::new(limits, places.port_state());
                 let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
                 let socket = TimedStream::new(stream, watch.clone());
                 let connection = serve_connection(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
@@ -137,7 +137,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 /// One connection, from its first byte to its last. While no request is in progress it has no hyper buffers.
 async fn serve_connection<H, F, B>(
     mut socket: TimedStream,
-    watch: ConnTimeouts,
+    watch: ConnTimeoutTracker,
     peer: IpAddr,
     handler: H,
     limits: ConnectionLimits,
@@ -166,7 +166,7 @@ async fn serve_connection<H, F, B>(
 /// Requests and responses, until the connection ends, or has been quiet for a while: then its socket is returned.
 async fn serve_requests<H, F, B>(
     socket: TimedStream,
-    watch: &ConnTimeouts,
+    watch: &ConnTimeoutTracker,
     peer: IpAddr,
     handler: H,
     limits: ConnectionLimits,
@@ -227,7 +227,7 @@ fn builder(limits: ConnectionLimits) -> http1::Builder {
         .max_header_size(limits.header_bytes)
         // Nothing larger than the headers has to fit at once; hyper would take 400 KB per connection.
         .max_buf_size(limits.header_bytes.max(BUFFER_BYTES_MIN))
-        // hyper counts this time from the end of the last response, so it would be the idle time too: `ConnTimeouts`
+        // hyper counts this time from the end of the last response, so it would be the idle time too: `ConnTimeoutTracker`
         // has both.
         .header_read_timeout(None);
     builder

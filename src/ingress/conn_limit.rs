@@ -4,7 +4,7 @@
 //! complete request so far; if there is none either, one whose client has yet to read its response. A connection with a
 //! request in progress is never closed.
 
-use super::conn_timeout::{ConnTimeouts, IdleKind, IdleSince};
+use super::conn_timeout::{ConnTimeoutTracker, IdleKind, IdleSince};
 use crate::decide::limits;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub(super) struct ConnectionLimiter {
 
 #[derive(Default)]
 struct OpenConnections {
-    all: HashMap<u64, ConnTimeouts>,
+    all: HashMap<u64, ConnTimeoutTracker>,
     next: u64,
     /// Connections that were found idle, the longest first.
     found: VecDeque<(u64, IdleSince)>,
@@ -93,7 +93,7 @@ impl ConnectionLimiter {
     }
 
     /// A permit for this connection. At the limit another one is closed for it; if none is idle, it waits.
-    pub(super) async fn take(self: &Arc<Self>, watch: &ConnTimeouts) -> ConnectionPermit {
+    pub(super) async fn take(self: &Arc<Self>, watch: &ConnTimeoutTracker) -> ConnectionPermit {
         loop {
             if let Some(place) = self.try_take(watch) {
                 return place;
@@ -111,7 +111,7 @@ impl ConnectionLimiter {
         }
     }
 
-    fn try_take(self: &Arc<Self>, watch: &ConnTimeouts) -> Option<ConnectionPermit> {
+    fn try_take(self: &Arc<Self>, watch: &ConnTimeoutTracker) -> Option<ConnectionPermit> {
         let mut open = self.open();
         if open.all.len() >= self.max && !open.close_one() {
             return None;
@@ -125,7 +125,7 @@ impl ConnectionLimiter {
     /// Closes the connection that has been idle between two requests longest; returns whether there was one.
     pub(super) fn close_idle(&self) -> bool {
         let mut open = self.open();
-        let idle = open.all.values().filter_map(ConnTimeouts::idle).any(|idle| idle.kind.is_between_requests());
+        let idle = open.all.values().filter_map(ConnTimeoutTracker::idle).any(|idle| idle.kind.is_between_requests());
         idle && open.close_one()
     }
 }

@@ -1,8 +1,8 @@
 //! The deadlines of one connection: how long it may take for what it is doing. Closes nothing itself: the task that
-//! drives the connection drops it when [`ConnTimeouts::overdue`] returns.
+//! drives the connection drops it when [`ConnTimeoutTracker::overdue`] returns.
 //!
 //! ```text
-//! New ─first byte─▶ Head ─request─▶ Busy ─answer─▶ Quiet ─first byte─▶ Head
+//! New ─first byte─▶ Head ─request─▶ Busy ─answer─▶ Idle ──first byte─▶ Head
 //!                    │               └─ closed before the request was read ─▶ Lingering
 //!                    └─ malformed, answered by hyper ────────────────────────▶ Lingering
 //! ```
@@ -124,10 +124,10 @@ impl ConnTimeoutState {
     }
 }
 
-/// The deadlines of one connection. Shared by its socket, its requests and its driver, which are one task: the lock is
-/// never contended.
+/// Tracks what one connection is doing, and when it must be closed for it. Shared by its socket, its requests and its
+/// driver, which are one task: the lock is never contended.
 #[derive(Clone)]
-pub(super) struct ConnTimeouts(Arc<ConnTimeoutsInner>);
+pub(super) struct ConnTimeoutTracker(Arc<ConnTimeoutsInner>);
 
 struct ConnTimeoutsInner {
     state: Mutex<ConnTimeoutState>,
@@ -136,7 +136,7 @@ struct ConnTimeoutsInner {
     closed: Notify,
 }
 
-impl ConnTimeouts {
+impl ConnTimeoutTracker {
     pub(super) fn new(limits: ConnectionLimits, port: Arc<PortState>) -> Self {
         let phase = ConnPhase::New { since: Instant::now() };
         let state = Mutex::new(ConnTimeoutState { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
@@ -152,7 +152,7 @@ impl ConnTimeouts {
         self.state().idle()
     }
 
-    /// Closes the connection, if it has been idle in this way all the time.
+    /// Marks the connection as closed and wakes its driver, if it has been idle in this way all the time.
     pub(super) fn close_if(&self, idle: IdleSince) -> bool {
         let mut state = self.state();
         let same = state.idle() == Some(idle);
@@ -311,7 +311,7 @@ impl ConnTimeouts {
 }
 
 /// A request in progress: from its headers until hyper has its response.
-pub(super) struct InFlightRequest(ConnTimeouts);
+pub(super) struct InFlightRequest(ConnTimeoutTracker);
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
@@ -325,10 +325,11 @@ pub(super) struct TimedStream {
     stream: TcpStream,
     /// Bytes of the next request that hyper has not read yet.
     unread: Bytes,
-    watch: ConnTimeouts,
+    watch: ConnTimeoutTracker,
     closing: LingerState,
 }
 
+/// Whether a socket that is shut down still reads and discards what its peer sends.
 #[derive(Clone, Copy)]
 enum LingerState {
     NotYet,
@@ -336,7 +337,7 @@ enum LingerState {
 }
 
 impl TimedStream {
-    pub(super) fn new(stream: TcpStream, watch: ConnTimeouts) -> Self {
+    pub(super) fn new(stream: TcpStream, watch: ConnTimeoutTracker) -> Self {
         Self { stream, unread: Bytes::new(), watch, closing: LingerState::NotYet }
     }
 

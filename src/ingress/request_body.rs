@@ -46,7 +46,7 @@ impl Default for BodyLimits {
     }
 }
 
-/// Why there is no body. Its connection cannot be used any more.
+/// Why the body of a request could not be read. Its connection cannot be used any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyError {
     /// It is, or announces that it is, larger than allowed.

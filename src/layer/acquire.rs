@@ -10,7 +10,7 @@
 //!                       dead, or left waiting ───────▶ revive ─▶ start ─▶ ours
 //! ```
 
-use super::leased_attempt::{EndedEvent, LeasedAttempt};
+use super::leased_attempt::{EndedEventWithReceipt, LeasedAttempt};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{ClaimResult, MatchedBy, NewEvent};
 use crate::decide::event::{Event, EventState, EventStep, Outcome, QueueState, Receipt};
@@ -49,7 +49,7 @@ pub(super) struct OnceEngine {
     /// The attempts of this process, by event and the revision they were started at: a new attempt may start before the
     /// previous one has been settled.
     running: Mutex<BTreeSet<(EventId, Revision)>>,
-    pub(super) ends: CompletionWaiters<Arc<EndedEvent>>,
+    pub(super) ends: CompletionWaiters<Arc<EndedEventWithReceipt>>,
     scopes: Mutex<HashMap<Arc<str>, Retention>>,
 }
 
@@ -68,9 +68,9 @@ pub(super) enum KeyAcquisition {
     /// The caller makes this attempt.
     Ours(LeasedAttempt),
     /// It has ended.
-    Over(Arc<EndedEvent>),
+    Over(Arc<EndedEventWithReceipt>),
     /// It ended with a failure while the caller waited for it.
-    Failed(Arc<EndedEvent>),
+    Failed(Arc<EndedEventWithReceipt>),
     /// It is still running, and the wait timed out.
     Busy(Event),
     /// It was claimed with another body.
@@ -202,7 +202,7 @@ impl OnceEngine {
             }
             if matches!(event.state, EventState::Done { .. }) {
                 let receipt = self.store.receipt(event.id).await?;
-                return Ok(Some(KeyAcquisition::Over(Arc::new(EndedEvent { event, receipt }))));
+                return Ok(Some(KeyAcquisition::Over(Arc::new(EndedEventWithReceipt { event, receipt }))));
             }
             if joined && event.state.ended().is_some() {
                 let receipt = self.store.receipt(event.id).await?;
@@ -212,7 +212,7 @@ impl OnceEngine {
                     event = stands;
                     continue;
                 }
-                if let Some(taken) = KeyAcquisition::of(Arc::new(EndedEvent { event: stands, receipt })) {
+                if let Some(taken) = KeyAcquisition::of(Arc::new(EndedEventWithReceipt { event: stands, receipt })) {
                     return Ok(Some(taken));
                 }
             }
@@ -354,7 +354,7 @@ impl OnceEngine {
 impl KeyAcquisition {
     /// The result of an ended event for the caller; `None` if it ended without a response, by a panic or with its
     /// lease: the caller then tries itself.
-    fn of(ended: Arc<EndedEvent>) -> Option<Self> {
+    fn of(ended: Arc<EndedEventWithReceipt>) -> Option<Self> {
         match (&ended.event.state, &ended.receipt) {
             (EventState::Done { .. }, _) => Some(Self::Over(ended)),
             (_, Some(_)) => Some(Self::Failed(ended)),

@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// How long writing a result is retried while the store is unavailable.
 const OFFER_MAX: Duration = Duration::from_hours(1);
 
-/// An ended event and its kept response.
+/// An event that has ended, and its receipt.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct EndedEvent {
+pub(super) struct EndedEventWithReceipt {
     pub(super) event: Event,
     pub(super) receipt: Option<Receipt>,
 }
@@ -79,7 +79,7 @@ impl LeasedAttempt {
 
     /// Writes the outcome. Retries while the lease lasts; after that it continues in the background, and the caller
     /// gets an error. `Ok(None)`: another process was first.
-    pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
+    pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<EndedEventWithReceipt>>, StoreError> {
         let mut attempt = self.0.take().expect("an attempt is settled once");
         if let Some(span) = &mut attempt.span {
             span.settled(&outcome);
@@ -128,7 +128,11 @@ impl LeasedAttemptState {
     }
 
     /// Writes the result once; notifies local waiters.
-    async fn offer(&self, change: &Transition, outcome: &Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
+    async fn offer(
+        &self,
+        change: &Transition,
+        outcome: &Outcome,
+    ) -> Result<Option<Arc<EndedEventWithReceipt>>, StoreError> {
         let written = match self.engine.batch().advance(change.clone()).await {
             Ok(AdvanceResult::Written { event, .. }) => *event,
             Ok(AdvanceResult::Lost) => {
@@ -145,7 +149,7 @@ impl LeasedAttemptState {
                 return Err(error);
             }
         };
-        let ended = Arc::new(EndedEvent { event: written, receipt: outcome.receipt().cloned() });
+        let ended = Arc::new(EndedEventWithReceipt { event: written, receipt: outcome.receipt().cloned() });
         self.engine.ends.tell(self.event.id, || ended.clone());
         Ok(Some(ended))
     }

@@ -1,6 +1,6 @@
 //! Responses of the layer itself: a kept response, or a problem. gRPC clients get gRPC statuses.
 
-use super::leased_attempt::EndedEvent;
+use super::leased_attempt::EndedEventWithReceipt;
 use super::once_body::OnceBody;
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::{Event, Receipt};
@@ -171,7 +171,7 @@ pub(super) fn stamp(headers: &mut HeaderMap, event: &Event) {
 }
 
 /// The kept response.
-pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
+pub(super) fn replayed<B: Body>(ended: &EndedEventWithReceipt, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
         Some(receipt) if !receipt.truncated => {
             let mut response = given(receipt, &ended.event);
@@ -184,7 +184,7 @@ pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> 
 }
 
 /// The failure of the attempt that was waited for.
-pub(super) fn joined<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
+pub(super) fn joined<B: Body>(ended: &EndedEventWithReceipt, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
         Some(receipt) if !receipt.truncated => given(receipt, &ended.event),
         _ => OnceRejection::Failed(ended.event.clone()).response(speaks),

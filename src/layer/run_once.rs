@@ -2,7 +2,7 @@
 
 use super::Once;
 use super::acquire::{KeyAcquisition, failed};
-use super::leased_attempt::EndedEvent;
+use super::leased_attempt::EndedEventWithReceipt;
 use super::request_identity;
 use crate::decide::claim::{IdentityKey, MatchedBy};
 use crate::decide::event::{Outcome, Receipt};
@@ -176,7 +176,7 @@ impl Once {
     }
 }
 
-fn kept<E>(ended: &EndedEvent) -> Result<Bytes, OnceError<E>> {
+fn kept<E>(ended: &EndedEventWithReceipt) -> Result<Bytes, OnceError<E>> {
     match &ended.receipt {
         Some(receipt) if !receipt.truncated => Ok(Bytes::copy_from_slice(&receipt.body)),
         _ => Err(OnceError::NotKept),

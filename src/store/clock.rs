@@ -20,12 +20,13 @@ use std::time::Instant;
 /// The clock of a store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct StoreClock {
-    kind: ClockKind,
+    kind: StoreClockSource,
     expiry: Arc<Mutex<ExpiryClockState>>,
 }
 
+/// Where a store's clock gets its time: a server, this machine, or a test.
 #[derive(Clone, Debug)]
-enum ClockKind {
+enum StoreClockSource {
     Server(Arc<Mutex<ServerClockState>>),
     Wall(Arc<Mutex<WallClockState>>),
     Manual(Arc<Mutex<ManualClockState>>),
@@ -86,7 +87,7 @@ impl ExpiryClockState {
 }
 
 impl StoreClock {
-    fn of(kind: ClockKind) -> Self {
+    fn of(kind: StoreClockSource) -> Self {
         Self { kind, expiry: Arc::default() }
     }
 
@@ -94,7 +95,7 @@ impl StoreClock {
     /// uptime. The wall clock of this machine does not count.
     pub fn server() -> Self {
         let said = ClockReading { wall: Timestamp::default(), uptime: uptime() };
-        Self::of(ClockKind::Server(Arc::new(Mutex::new(ServerClockState {
+        Self::of(StoreClockSource::Server(Arc::new(Mutex::new(ServerClockState {
             clock: NodeStoreClock::default(),
             said,
             proposed: None,
@@ -114,7 +115,7 @@ impl StoreClock {
         time: Timestamp,
         agreed: AgreedClock,
     ) -> Timestamp {
-        let ClockKind::Server(told) = &self.kind else { return self.now() };
+        let StoreClockSource::Server(told) = &self.kind else { return self.now() };
         let said = ServerTime { time, asked, answered: uptime() };
         let (now, reading) = {
             let mut told = lock(told);
@@ -134,14 +135,14 @@ impl StoreClock {
     /// When a lease written to end at `until` really ends: later for a while after a server's clock was set forward.
     pub fn lease_end(&self, until: Timestamp) -> Timestamp {
         match &self.kind {
-            ClockKind::Server(told) => lock(told).clock.lease_end(until, uptime()),
-            ClockKind::Wall(_) | ClockKind::Manual(_) => until,
+            StoreClockSource::Server(told) => lock(told).clock.lease_end(until, uptime()),
+            StoreClockSource::Wall(_) | StoreClockSource::Manual(_) => until,
         }
     }
 
     /// The agreement to replace and the one to propose, at most once per interval.
     pub fn to_agree(&self) -> Option<(AgreedClock, AgreedClock)> {
-        let ClockKind::Server(told) = &self.kind else { return None };
+        let StoreClockSource::Server(told) = &self.kind else { return None };
         let (mut told, uptime) = (lock(told), uptime());
         let due = told.proposed.is_none_or(|at| uptime.saturating_sub(at) >= limits::CLOCK_LOOK);
         let agree = told.clock.to_agree(uptime).filter(|_| due)?;
@@ -151,18 +152,18 @@ impl StoreClock {
 
     /// Is the agreement of the nodes plausible to a node that has just started?
     pub fn is_settled(&self) -> bool {
-        !matches!(&self.kind, ClockKind::Server(told) if !lock(told).clock.is_settled())
+        !matches!(&self.kind, StoreClockSource::Server(told) if !lock(told).clock.is_settled())
     }
 
     /// Has the server reported no time for this long?
     pub fn is_silent(&self, length: Duration) -> bool {
-        let ClockKind::Server(told) = &self.kind else { return false };
+        let StoreClockSource::Server(told) = &self.kind else { return false };
         lock(told).clock.silent_for(uptime()).is_none_or(|silent| silent >= length)
     }
 
     /// The wall clock, starting at `floor` at least: the latest time in the store.
     pub fn wall(floor: Timestamp) -> Self {
-        Self::of(ClockKind::Wall(Arc::new(Mutex::new(WallClockState { shown: floor, at: Instant::now() }))))
+        Self::of(StoreClockSource::Wall(Arc::new(Mutex::new(WallClockState { shown: floor, at: Instant::now() }))))
     }
 
     /// A clock that moves only by [`StoreClock::advance`] and [`StoreClock::set`], and counts as right.
@@ -177,40 +178,40 @@ impl StoreClock {
 
     fn by_hand(start: Timestamp, trust: ManualClockTrust) -> Self {
         let reading = ClockReading { wall: start, uptime: Duration::ZERO };
-        Self::of(ClockKind::Manual(Arc::new(Mutex::new(ManualClockState { shown: start, reading, trust }))))
+        Self::of(StoreClockSource::Manual(Arc::new(Mutex::new(ManualClockState { shown: start, reading, trust }))))
     }
 
     /// The store's time. It never runs backwards.
     pub fn now(&self) -> Timestamp {
         match &self.kind {
-            ClockKind::Server(told) => lock(told).clock.now(uptime()),
-            ClockKind::Wall(reading) => {
+            StoreClockSource::Server(told) => lock(told).clock.now(uptime()),
+            StoreClockSource::Wall(reading) => {
                 let mut last = lock(reading);
                 let at = Instant::now();
                 *last = read(*last, at, wall());
                 last.shown
             }
-            ClockKind::Manual(hand) => lock(hand).shown,
+            StoreClockSource::Manual(hand) => lock(hand).shown,
         }
     }
 
     /// This machine's wall clock, which may be set at any time.
     pub fn wall_time(&self) -> Timestamp {
         match &self.kind {
-            ClockKind::Server(_) | ClockKind::Wall(_) => wall(),
-            ClockKind::Manual(hand) => lock(hand).reading.wall,
+            StoreClockSource::Server(_) | StoreClockSource::Wall(_) => wall(),
+            StoreClockSource::Manual(hand) => lock(hand).reading.wall,
         }
     }
 
     /// The wall clock or server's clock that expiry follows, with the uptime, which cannot be set.
     fn reading(&self) -> ClockReading {
         match &self.kind {
-            ClockKind::Server(told) => {
+            StoreClockSource::Server(told) => {
                 let (said, uptime) = (lock(told).said, uptime());
                 ClockReading { wall: said.wall + uptime.saturating_sub(said.uptime), uptime }
             }
-            ClockKind::Wall(_) => ClockReading { wall: wall(), uptime: uptime() },
-            ClockKind::Manual(hand) => lock(hand).reading,
+            StoreClockSource::Wall(_) => ClockReading { wall: wall(), uptime: uptime() },
+            StoreClockSource::Manual(hand) => lock(hand).reading,
         }
     }
 
@@ -219,7 +220,7 @@ impl StoreClock {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
         kept.written = seen;
-        let right = matches!(&self.kind, ClockKind::Manual(hand) if lock(hand).trust == ManualClockTrust::Right);
+        let right = matches!(&self.kind, StoreClockSource::Manual(hand) if lock(hand).trust == ManualClockTrust::Right);
         if !right {
             kept.clock = Some(ExpiryClock::begin(seen.or(newest).unwrap_or(reading.wall), reading));
         }
@@ -287,7 +288,7 @@ impl StoreClock {
 
     /// Advances a manual clock; the wall clock advances on its own.
     pub fn advance(&self, by: Duration) {
-        if let ClockKind::Manual(hand) = &self.kind {
+        if let StoreClockSource::Manual(hand) = &self.kind {
             self.expiry(); // so that a later `set` counts as a jump
             let mut hand = lock(hand);
             let reading = ClockReading { wall: hand.reading.wall + by, uptime: hand.reading.uptime + by };
@@ -297,7 +298,7 @@ impl StoreClock {
 
     /// Sets a manual clock without any uptime passing.
     pub fn set(&self, wall: Timestamp) {
-        if let ClockKind::Manual(hand) = &self.kind {
+        if let StoreClockSource::Manual(hand) = &self.kind {
             self.expiry();
             let mut hand = lock(hand);
             *hand = ManualClockState {

@@ -82,7 +82,7 @@ impl ExportStore for Unnoticing {
 }
 
 impl CopyStore for Unnoticing {
-    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<copy::CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<copy::CopyRegisterCas>) -> StoreFuture<'_, bool> {
         self.0.fill(entries, notes)
     }
 
@@ -275,12 +275,12 @@ async fn check_a_late_page_writes_nothing(url: &str) {
         CopyEntry::Quarantined(Box::new(QuarantinedMessage { source, message, subject, at, why, bytes: 4, head })),
     ];
     let (mark, place) = (own(Digest([6; 32])), own(Digest([7; 32])));
-    let marked = copy::CopyRegisterUpdate { key: MARK, was: Some(mark), is: Some(mark) };
-    let notes = vec![marked, copy::CopyRegisterUpdate { key: PLACE, was: None, is: Some(place) }];
+    let marked = copy::CopyRegisterCas { key: MARK, was: Some(mark), is: Some(mark) };
+    let notes = vec![marked, copy::CopyRegisterCas { key: PLACE, was: None, is: Some(place) }];
     assert!(!store.fill(page.clone(), notes.clone()).await.unwrap(), "{url}");
     assert_eq!(entries(&store).await, [], "{url}");
     assert!(!store.clear_recipes(mark).await.unwrap(), "{url}");
-    assert!(store.fill(Vec::new(), vec![copy::CopyRegisterUpdate { was: None, ..marked }]).await.unwrap(), "{url}");
+    assert!(store.fill(Vec::new(), vec![copy::CopyRegisterCas { was: None, ..marked }]).await.unwrap(), "{url}");
     assert!(store.fill(page.clone(), notes).await.unwrap(), "{url}");
     assert_eq!(entries(&store).await, page, "{url}");
     assert!(store.clear_recipes(mark).await.unwrap(), "{url}");

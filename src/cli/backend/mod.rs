@@ -8,7 +8,7 @@ pub(crate) use local::LocalBackend;
 pub(super) use remote::root_cause;
 pub(crate) use remote::{AdminClient, SseReader};
 pub(super) use select::connect_address;
-pub(crate) use select::{BackendAccess, BackendArgs};
+pub(crate) use select::{BackendArgs, BackendPurpose};
 
 use super::error::CommandError;
 use super::terminal::one_line;
@@ -35,7 +35,7 @@ impl EventBackend {
     /// Events, newest first.
     pub(crate) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.list(listing).await,
+            Self::Store(store) => store.list(listing).await,
             Self::Admin(port) => port.list(listing).await,
         }
     }
@@ -43,7 +43,7 @@ impl EventBackend {
     /// Quarantined stream messages, newest first.
     pub(crate) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.quarantined().await,
+            Self::Store(store) => store.quarantined().await,
             Self::Admin(port) => port.quarantined().await,
         }
     }
@@ -51,7 +51,7 @@ impl EventBackend {
     /// The details of the one event with this name.
     pub(crate) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.show(name).await,
+            Self::Store(store) => store.show(name).await,
             Self::Admin(port) => port.show(name).await,
         }
     }
@@ -59,7 +59,7 @@ impl EventBackend {
     /// Replays an event: a new life.
     pub(crate) async fn replay(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.replay(id).await,
+            Self::Store(store) => store.replay(id).await,
             Self::Admin(port) => port.replay(id).await,
         }
     }
@@ -67,7 +67,7 @@ impl EventBackend {
     /// Cancels an event.
     pub(crate) async fn cancel(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.cancel(id).await,
+            Self::Store(store) => store.cancel(id).await,
             Self::Admin(port) => port.cancel(id).await,
         }
     }
@@ -75,7 +75,7 @@ impl EventBackend {
     /// Forgets one event with its keys.
     pub(crate) async fn remove(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.remove(id).await,
+            Self::Store(store) => store.remove(id).await,
             Self::Admin(port) => port.remove(id).await,
         }
     }
@@ -83,7 +83,7 @@ impl EventBackend {
     /// Cancels and forgets all events of a source that no node is configured with.
     pub(crate) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.forget_source(source).await,
+            Self::Store(store) => store.forget_source(source).await,
             Self::Admin(port) => port.forget_source(source).await,
         }
     }
@@ -91,7 +91,7 @@ impl EventBackend {
     /// Deletes expired events and bodies; returns `{"forgotten": …, "bodies": …}`.
     pub(crate) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         match self {
-            Self::Store(cabinet) => cabinet.forget(says).await,
+            Self::Store(store) => store.forget(says).await,
             Self::Admin(port) => port.forget(says).await,
         }
     }
@@ -100,7 +100,7 @@ impl EventBackend {
 /// Whether the operator vouches for the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClockConfirmation {
-    /// Nothing.
+    /// The operator said nothing about the clock.
     NotGiven,
     /// The clock is right, however far it jumped.
     ClockIsRight,

@@ -35,7 +35,7 @@ pub(crate) struct BackendArgs {
 
 /// What a backend is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BackendAccess {
+pub(crate) enum BackendPurpose {
     /// To read.
     Read,
     /// To change an event.
@@ -46,7 +46,7 @@ pub(crate) enum BackendAccess {
 
 impl BackendArgs {
     /// Opens the backend.
-    pub(crate) async fn open(&self, purpose: BackendAccess, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
+    pub(crate) async fn open(&self, purpose: BackendPurpose, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
         if let Some(address) = &self.admin {
             return AdminClient::new(address, self.token(env)?.as_deref()).map(EventBackend::Admin);
         }
@@ -77,13 +77,13 @@ impl BackendArgs {
             ));
         }
         if self.admin.is_some() {
-            return match self.open(BackendAccess::Read, env).await? {
+            return match self.open(BackendPurpose::Read, env).await? {
                 EventBackend::Admin(port) => Ok(port),
                 EventBackend::Store(_) => unreachable!("an address leads to a port"),
             };
         }
         let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
-        match self.running_node(&addresses, BackendAccess::Write, env).await? {
+        match self.running_node(&addresses, BackendPurpose::Write, env).await? {
             Some(port) => Ok(port),
             None => Err(CommandError::unknown(format!(
                 "no node responds at {}; start one with `hookonce serve`, or name its address with --admin",
@@ -96,7 +96,7 @@ impl BackendArgs {
     async fn running_node(
         &self,
         found: &NodeAddresses,
-        purpose: BackendAccess,
+        purpose: BackendPurpose,
         env: EnvLookup<'_>,
     ) -> Result<Option<AdminClient>, CommandError> {
         if found.admin.port() == 0 {
@@ -109,7 +109,7 @@ impl BackendArgs {
         Ok(match port.probe().await {
             None => None,
             Some(StatusCode::OK) => Some(port),
-            Some(_) if purpose == BackendAccess::Read && !in_memory => None,
+            Some(_) if purpose == BackendPurpose::Read && !in_memory => None,
             Some(_) => Some(port), // the response to the command itself will say what is wrong
         })
     }
@@ -127,17 +127,20 @@ impl BackendArgs {
     async fn open_local(
         &self,
         address: &StoreAddress,
-        purpose: BackendAccess,
+        purpose: BackendPurpose,
         env: EnvLookup<'_>,
         no_node: &str,
     ) -> Result<LocalBackend, CommandError> {
-        let keeps =
-            Arc::new(if purpose == BackendAccess::Sweep { self.retention(env)? } else { RetentionPolicies::default() });
+        let keeps = Arc::new(if purpose == BackendPurpose::Sweep {
+            self.retention(env)?
+        } else {
+            RetentionPolicies::default()
+        });
         let store = match address {
             #[cfg(feature = "sqlite")]
             StoreAddress::Sqlite(path) => open_sqlite(path, purpose, no_node)?,
             _ => {
-                let to = if purpose == BackendAccess::Read { OpenPurpose::Look } else { OpenPurpose::Tool };
+                let to = if purpose == BackendPurpose::Read { OpenPurpose::Look } else { OpenPurpose::Tool };
                 open_for(address, to).await.map_err(|cannot| CommandError::unknown(ErrorMessage::of(cannot)))?
             }
         };
@@ -155,7 +158,7 @@ impl BackendArgs {
 #[cfg(feature = "sqlite")]
 fn open_sqlite(
     path: &std::path::Path,
-    purpose: BackendAccess,
+    purpose: BackendPurpose,
     no_node: &str,
 ) -> Result<Arc<dyn Inspect>, CommandError> {
     use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
@@ -170,8 +173,8 @@ fn open_sqlite(
     // Read first: a missing file must not be created, and a foreign one must not get a lock file beside it.
     let reading = SqliteStore::open(path, SqliteAccess::Read).map_err(cannot)?;
     let store = match purpose {
-        BackendAccess::Read => reading,
-        BackendAccess::Write | BackendAccess::Sweep => {
+        BackendPurpose::Read => reading,
+        BackendPurpose::Write | BackendPurpose::Sweep => {
             drop(reading);
             SqliteStore::open(path, SqliteAccess::Tool).map_err(cannot)?
         }

@@ -53,6 +53,7 @@ pub(crate) struct SteakpieReadError {
     why: SteakpieReadErrorKind,
 }
 
+/// The kind of a [`SteakpieReadError`].
 #[derive(Debug)]
 enum SteakpieReadErrorKind {
     Missing,

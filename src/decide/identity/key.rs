@@ -25,7 +25,7 @@ pub struct KeyPart<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The type of a part.
+/// The type of one part of a key, as it enters the digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum KeyPartType {

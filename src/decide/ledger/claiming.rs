@@ -26,7 +26,7 @@ pub struct KnownDuplicate {
     pub now: Timestamp,
 }
 
-/// How many keys were imported.
+/// How many keys of an import were new, and how many the store already had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ImportCounts {
     /// Keys that did not exist.

@@ -43,7 +43,7 @@ use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Runs events. Cheap to clone.
+/// Starts this node's due events, within the limits of each receiver's queue, and runs their attempts. Cheap to clone.
 #[derive(Clone)]
 pub struct Dispatcher(Arc<DispatcherState>);
 

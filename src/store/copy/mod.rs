@@ -63,7 +63,7 @@ pub trait ExportStore: Send + Sync {
 pub trait CopyStore: ExportStore {
     /// If all of these registers still match, writes the entries that are missing, then the register updates. Returns
     /// whether they matched; if not, nothing was written. Durable when it returns.
-    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool>;
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterCas>) -> StoreFuture<'_, bool>;
 
     /// One of the copy's own registers.
     fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>>;
@@ -94,9 +94,9 @@ pub trait CopyStore: ExportStore {
     fn open_events(&self) -> StoreFuture<'_, u64>;
 }
 
-/// An update of one of the copy's own registers, or the condition that it is unchanged.
+/// A compare-and-swap of one of a copy's own registers: its mark or its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CopyRegisterUpdate {
+pub struct CopyRegisterCas {
     /// The register.
     pub key: Key,
     /// The expected value.
@@ -284,8 +284,8 @@ pub async fn copy(
     let place = noted(to, CopySide::Target, PLACE).await?;
     let mark = CopyRole::Target { from: source.id }.register();
     let notes = vec![
-        CopyRegisterUpdate { key: MARK, was: Some(mark), is: None },
-        CopyRegisterUpdate { key: PLACE, was: place, is: None },
+        CopyRegisterCas { key: MARK, was: Some(mark), is: None },
+        CopyRegisterCas { key: PLACE, was: place, is: None },
     ];
     if !fill(to, CopySide::Target, Vec::new(), notes).await? {
         return Err(CopyError::Overtaken);
@@ -318,7 +318,7 @@ pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyRole>> {
     if let CopyRole::Target { .. } = mark {
         return Err(CopyError::Source(mark));
     }
-    let notes = vec![CopyRegisterUpdate { key: MARK, was: Some(register), is: None }];
+    let notes = vec![CopyRegisterCas { key: MARK, was: Some(register), is: None }];
     if fill(store, CopySide::Source, Vec::new(), notes).await? { Ok(Some(mark)) } else { Err(CopyError::Overtaken) }
 }
 
@@ -350,12 +350,12 @@ impl<'s> CopyEndpoint<'s> {
 
     /// Sets the mark, and the id if there was none; returns whether the mark was still as expected.
     async fn set(&self, was: Option<CopyRole>, is: Option<CopyRole>) -> CopyResult<bool> {
-        let mark = CopyRegisterUpdate { key: MARK, was: was.map(CopyRole::register), is: is.map(CopyRole::register) };
+        let mark = CopyRegisterCas { key: MARK, was: was.map(CopyRole::register), is: is.map(CopyRole::register) };
         fill(self.store, self.side, Vec::new(), vec![mark]).await
     }
 
     async fn write_id(&self) -> CopyResult<()> {
-        let note = CopyRegisterUpdate { key: STORE_ID, was: None, is: Some(own(self.id, None)) };
+        let note = CopyRegisterCas { key: STORE_ID, was: None, is: Some(own(self.id, None)) };
         if self.is_new && !fill(self.store, self.side, Vec::new(), vec![note]).await? {
             return Err(CopyError::Overtaken);
         }
@@ -376,7 +376,7 @@ async fn fill(
     store: &dyn CopyStore,
     side: CopySide,
     entries: Vec<CopyEntry>,
-    notes: Vec<CopyRegisterUpdate>,
+    notes: Vec<CopyRegisterCas>,
 ) -> CopyResult<bool> {
     store.fill(entries, notes).await.map_err(|error| CopyError::Store(side, error))
 }
@@ -514,10 +514,8 @@ async fn copy_and_compare(
         done += entries.len() as u64;
         let was = place.replace(CopyCursor::register(next));
         // A delayed copy writes nothing once another one has finished: nodes use the target then.
-        let notes = vec![
-            CopyRegisterUpdate { key: MARK, was: mark, is: mark },
-            CopyRegisterUpdate { key: PLACE, was, is: place },
-        ];
+        let notes =
+            vec![CopyRegisterCas { key: MARK, was: mark, is: mark }, CopyRegisterCas { key: PLACE, was, is: place }];
         if !fill(to, CopySide::Target, entries, notes).await? {
             return Err(CopyError::Overtaken);
         }

@@ -1,7 +1,7 @@
 //! Copying a shared store: entries are written as conditional writes.
 
 use super::copy_lock::MARK;
-use super::{CompleteEvent, CopyEntry, CopyRegisterUpdate, CopyRole, CopyStore, ExportStore, under_a_lease};
+use super::{CompleteEvent, CopyEntry, CopyRegisterCas, CopyRole, CopyStore, ExportStore, under_a_lease};
 use crate::decide::id::{Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::ledger::SubjectRegister;
@@ -50,7 +50,7 @@ const QUARANTINED_AT_ONCE: usize = 64;
 const LEASES_READ: usize = 10_000;
 
 impl<S: ExportBackend> CopyStore for S {
-    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterCas>) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             let Some(note) = note(self, notes).await? else { return Ok(false) };
             let (swaps, beside) = written(entries, note);
@@ -157,10 +157,10 @@ async fn register(
 /// All of these register updates as one conditional write; `None` if one of them no longer matches.
 async fn note(
     shelf: &impl VersionedBackend,
-    notes: Vec<CopyRegisterUpdate>,
+    notes: Vec<CopyRegisterCas>,
 ) -> Result<Option<ConditionalWrite>, StoreError> {
     let mut swap = ConditionalWrite::default();
-    for CopyRegisterUpdate { key, was, is } in notes {
+    for CopyRegisterCas { key, was, is } in notes {
         let (register, seen) = register(shelf, key).await?;
         if register != was {
             return Ok(None);

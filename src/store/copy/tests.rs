@@ -145,7 +145,7 @@ impl ExportStore for FaultyCopyStore<'_> {
 }
 
 impl CopyStore for FaultyCopyStore<'_> {
-    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterCas>) -> StoreFuture<'_, bool> {
         if self.fills.fetch_sub(1, Ordering::Relaxed) == 0 {
             return Box::pin(std::future::ready(Err(StoreError::Down("told to fail".into()))));
         }
@@ -428,8 +428,8 @@ async fn a_second_copy_does_not_reopen_a_source_whose_target_is_in_use() {
         let place = to.noted(PLACE).await.expect("it reads");
         let mark = to.noted(MARK).await.expect("it reads");
         let notes = vec![
-            CopyRegisterUpdate { key: MARK, was: mark, is: None },
-            CopyRegisterUpdate { key: PLACE, was: place, is: None },
+            CopyRegisterCas { key: MARK, was: mark, is: None },
+            CopyRegisterCas { key: PLACE, was: place, is: None },
         ];
         assert!(to.fill(Vec::new(), notes).await.expect("it writes"));
         to.claim(vec![making().delivery("new").made(START).into()]).await.expect("it claims");

@@ -43,7 +43,7 @@ pub enum NotReadError {
     QueueUnread,
 }
 
-/// The rules' view of the copies.
+/// An optimistic transaction: a [`Ledger`] over copies of records that collects what was read and what to write.
 pub struct OptimisticTxn<'c> {
     copies: &'c ReadSet,
     /// What the inputs before this one would write.

@@ -75,12 +75,13 @@ pub(super) const REPLACED: &str = "this connection leads to the former primary; 
 /// Detects lost data: holds what this process knows of its database.
 pub(super) struct PgDataLossDetector {
     name: [u8; 16],
-    state: Mutex<PgDataLossState>,
+    state: Mutex<PgDataLossDetectorState>,
     failed: watch::Sender<Option<ErrorMessage>>,
 }
 
+/// What a [`PgDataLossDetector`] knows: the server's identity, the last mark, and the writes confirmed since.
 #[derive(Default)]
-struct PgDataLossState {
+struct PgDataLossDetectorState {
     tells: PgServerIdentity,
     /// As of the last mark.
     known: Option<LastKnownStore>,
@@ -102,7 +103,7 @@ struct PgUnmarkedWrite {
     write: UnmarkedWrite,
 }
 
-impl PgDataLossState {
+impl PgDataLossDetectorState {
     /// Records a write of the last commit.
     fn wrote(&mut self, write: UnmarkedWrite) {
         self.unmarked.retain(|other| other.write.event != write.event);
@@ -151,7 +152,7 @@ impl Default for PgDataLossDetector {
 }
 
 impl PgDataLossDetector {
-    fn state(&self) -> MutexGuard<'_, PgDataLossState> {
+    fn state(&self) -> MutexGuard<'_, PgDataLossDetectorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

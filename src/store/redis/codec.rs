@@ -22,11 +22,11 @@ const NUMBER: u8 = 1;
 const TEXT: u8 = 2;
 const BYTES: u8 = 3;
 
-/// Encodes cells, one after another.
+/// Writes one Redis record: its cells, each with its type, one after another.
 #[derive(Default)]
-struct CellEncoder(Vec<u8>);
+struct RedisRecordEncoder(Vec<u8>);
 
-impl CellEncoder {
+impl RedisRecordEncoder {
     fn begun(version: RecordVersion) -> Self {
         Self(version.0.to_be_bytes().to_vec())
     }
@@ -161,7 +161,7 @@ pub(super) fn row(row: &EventRow, version: RecordVersion) -> Vec<u8> {
     let cells: Vec<_> = RowToWrite::from(row).cells(EVENT_COLUMNS).collect();
     let left_out = |(column, cell): &(&EventColumn, &EventCell<'_>)| column.absent == Some(cell.value());
     let left_out = EVENT_COLUMNS.iter().zip(&cells).rev().take_while(left_out).count();
-    let mut out = CellEncoder::begun(version);
+    let mut out = RedisRecordEncoder::begun(version);
     cells[..cells.len() - left_out].iter().for_each(|cell| out.cell(cell));
     out.0
 }
@@ -231,8 +231,8 @@ pub(super) fn read_recipe(scope: &[u8], bytes: &[u8]) -> IdentityRecipe {
 /// Encodes the retention of a source.
 pub(super) fn retention(row: &SourceRetention) -> Vec<u8> {
     let (keep, body, seen_at) = row.numbers();
-    let mut out = CellEncoder::default();
-    out.maybe(keep, CellEncoder::number);
+    let mut out = RedisRecordEncoder::default();
+    out.maybe(keep, RedisRecordEncoder::number);
     out.number(body);
     out.number(seen_at);
     out.0
@@ -248,12 +248,12 @@ pub(super) fn read_retention(source: &[u8], bytes: &[u8]) -> Option<SourceRetent
 /// Encodes the nodes' agreement on the store's clock.
 pub(super) fn agreed_clock(agreed: AgreedClock) -> Vec<u8> {
     let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
-    let mut out = CellEncoder::default();
+    let mut out = RedisRecordEncoder::default();
     out.number(micros(agreed.ahead));
     out.number(agreed.reached.0);
-    out.maybe(agreed.held.map(|held| held.last.0), CellEncoder::number);
-    out.maybe(agreed.held.map(|held| micros(held.by)), CellEncoder::number);
-    out.maybe(agreed.held.map(|held| held.until.0), CellEncoder::number);
+    out.maybe(agreed.held.map(|held| held.last.0), RedisRecordEncoder::number);
+    out.maybe(agreed.held.map(|held| micros(held.by)), RedisRecordEncoder::number);
+    out.maybe(agreed.held.map(|held| held.until.0), RedisRecordEncoder::number);
     out.0
 }
 
@@ -276,9 +276,9 @@ pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
 
 /// Encodes a register.
 pub(super) fn register(register: &SubjectRegister, version: RecordVersion) -> Vec<u8> {
-    let mut out = CellEncoder::begun(version);
+    let mut out = RedisRecordEncoder::begun(version);
     out.bytes(&register.value.0);
-    out.maybe(register.order, CellEncoder::number);
+    out.maybe(register.order, RedisRecordEncoder::number);
     out.number(u8::from(register.strict));
     out.bytes(&register.event.0);
     out.0
@@ -312,10 +312,10 @@ pub(super) fn read_slot(bytes: &[u8]) -> Option<(EventId, RecordVersion)> {
 pub(super) fn payload(payload: &Payload) -> Vec<u8> {
     let headers = row::headers_cell(&payload.headers);
     let packed = CompressedBody::of(&payload.body);
-    let mut out = CellEncoder(Vec::with_capacity(headers.len() + packed.bytes().len() + 64));
+    let mut out = RedisRecordEncoder(Vec::with_capacity(headers.len() + packed.bytes().len() + 64));
     out.bytes(&Digest::of(headers.as_bytes()).0);
     out.text(&headers);
-    out.maybe(packed.unpacked(), CellEncoder::number);
+    out.maybe(packed.unpacked(), RedisRecordEncoder::number);
     out.bytes(packed.bytes());
     out.0
 }
@@ -323,7 +323,7 @@ pub(super) fn payload(payload: &Payload) -> Vec<u8> {
 /// Encodes headers alone.
 pub(super) fn headers(headers: &[(String, String)]) -> Vec<u8> {
     let headers = row::headers_cell(headers);
-    let mut out = CellEncoder(Vec::with_capacity(headers.len() + 64));
+    let mut out = RedisRecordEncoder(Vec::with_capacity(headers.len() + 64));
     out.bytes(&Digest::of(headers.as_bytes()).0);
     out.text(&headers);
     out.0
@@ -353,7 +353,7 @@ pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> StoredValue<
 
 /// Encodes a receipt, preceded by its digest.
 pub(super) fn receipt(receipt: &Receipt) -> Vec<u8> {
-    let mut out = CellEncoder::default();
+    let mut out = RedisRecordEncoder::default();
     out.number(receipt.status);
     out.number(u8::from(receipt.truncated));
     out.text(&row::headers_cell(&receipt.headers));
@@ -373,7 +373,7 @@ pub(super) fn read_receipt(bytes: &[u8]) -> Option<Receipt> {
 
 /// Encodes an attempt, without its output.
 pub(super) fn tried(tried: &AttemptRecord) -> Vec<u8> {
-    let mut out = CellEncoder::default();
+    let mut out = RedisRecordEncoder::default();
     out.number(tried.life);
     out.number(tried.attempt);
     out.number(tried.started_at.0);
@@ -399,7 +399,7 @@ pub(super) fn read_tried(bytes: &[u8]) -> Option<AttemptRecord> {
 
 /// The name of an attempt's output in its event's hash.
 pub(super) fn output_name(tried: &AttemptRecord) -> Vec<u8> {
-    let mut out = CellEncoder::default();
+    let mut out = RedisRecordEncoder::default();
     out.number(tried.life);
     out.number(tried.attempt);
     out.number(tried.started_at.0);
@@ -408,9 +408,9 @@ pub(super) fn output_name(tried: &AttemptRecord) -> Vec<u8> {
 
 /// Encodes a sighting of a duplicate.
 pub(super) fn sighting(sighting: &DuplicateSighting) -> Vec<u8> {
-    let mut out = CellEncoder::default();
+    let mut out = RedisRecordEncoder::default();
     out.number(sighting.at.0);
-    out.maybe(sighting.delivery_id.as_deref(), CellEncoder::text);
+    out.maybe(sighting.delivery_id.as_deref(), RedisRecordEncoder::text);
     out.text(sighting.same.word());
     out.0
 }
@@ -426,7 +426,7 @@ pub(super) fn read_sighting(bytes: &[u8]) -> Option<DuplicateSighting> {
 }
 
 pub(super) fn quarantined(one: &QuarantinedMessage) -> Vec<u8> {
-    let mut out = CellEncoder::default();
+    let mut out = RedisRecordEncoder::default();
     for text in [&*one.source, &one.message, &one.subject, &one.why] {
         out.text(text);
     }
@@ -498,7 +498,7 @@ mod tests {
 
         #[test]
         fn every_number_survives_a_round_trip(number: i64) {
-            let mut out = CellEncoder::default();
+            let mut out = RedisRecordEncoder::default();
             out.number(number);
             prop_assert_eq!(CellDecoder(&out.0).number::<i64>(), Some(number));
         }

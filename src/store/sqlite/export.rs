@@ -16,8 +16,7 @@ use crate::decide::time::Timestamp;
 use crate::store::copy::copy_lock;
 use crate::store::copy::copy_lock::{CopyRole, MARK};
 use crate::store::copy::{
-    self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, ExportStore,
-    PageContinuation,
+    self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterCas, CopyStore, ExportPage, ExportStore, PageContinuation,
 };
 use crate::store::row;
 use crate::store::row::{DecodedRow, columns};
@@ -42,7 +41,7 @@ impl ExportStore for SqliteStore {
 }
 
 impl CopyStore for SqliteStore {
-    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterCas>) -> StoreFuture<'_, bool> {
         let bytes = |entry: &CopyEntry| if let CopyEntry::Event(whole) = entry { whole.bytes() } else { 0 };
         self.ask(entries.len(), entries.iter().map(bytes).sum(), move |rows| fill(rows, entries, &notes))
     }
@@ -135,8 +134,8 @@ fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<SubjectRegister> {
 }
 
 /// Writes the missing entries, and updates the registers, in the writer's transaction.
-fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegisterUpdate]) -> Result<bool> {
-    for CopyRegisterUpdate { key, was, .. } in notes {
+fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegisterCas]) -> Result<bool> {
+    for CopyRegisterCas { key, was, .. } in notes {
         if rows.register(key)? != *was {
             return Ok(false);
         }
@@ -165,7 +164,7 @@ fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegis
         remember(rows, &recipes)?;
     }
     queries::retain(rows.db, &kept)?;
-    for CopyRegisterUpdate { key, was: _, is } in notes {
+    for CopyRegisterCas { key, was: _, is } in notes {
         match is {
             Some(register) => rows.set_register(key, register)?,
             None => rows.remove_register(key)?,
