@@ -155,7 +155,7 @@ pub trait StoreBackend: Send + Sync + 'static {
 }
 
 /// The part of a store that the engine needs and that the rules decide. A store that one node writes implements it over
-/// a [`ledger::Ledger`]; a store that many nodes write gets it through [`optimistic::VersionedBackend`].
+/// a [`Ledger`](crate::decide::ledger::Ledger); a store that many nodes write gets it through [`optimistic::VersionedBackend`].
 pub trait Store: StoreBackend {
     /// Claims these events as if one after another, each wholly or not at all. Durable when it returns, and idempotent
     /// by event id: after a lost response the same claim can be made again.

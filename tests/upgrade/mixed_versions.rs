@@ -18,7 +18,7 @@ fn config(admin: &str) -> String {
 /// A node of the first release, if its binary is given.
 fn old_node() -> Option<House> {
     let Some(first) = first_release() else {
-        println!("skipped: HOOKONCE_FIRST_RELEASE is not set; ./test builds that binary");
+        println!("skipped: HOOKONCE_FIRST_RELEASE is not set; ./test --full builds that binary");
         return None;
     };
     let mut house = House::empty(&config(""));
