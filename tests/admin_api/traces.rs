@@ -1,6 +1,6 @@
 //! Traces, against a collector of our own.
 
-use crate::support::{House, PATIENCE};
+use crate::support::{House, PATIENCE, until};
 use crate::{IN, number, numbers};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -130,9 +130,9 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     house.deliver(IN, &number("d3", 1, "a").with("traceparent", &format!("00-{}-{parent}-00", "1".repeat(32)))).await;
     house.quiet().await;
     let shown = house.ask("GET", &format!("/api/events/{event}")).await.json().to_string();
-    house.stop();
     let log = house.log();
     assert!(log.contains("/v1/traces") && !log.contains("p^w") && !log.contains("p%5Ew"), "{log}");
+    house.stop();
     let start = std::time::Instant::now();
     while spans.lock().unwrap().iter().filter(|span| span["name"] == "attempt").count() < 2 {
         assert!(start.elapsed() < PATIENCE);
@@ -169,8 +169,9 @@ async fn an_address_that_is_no_url_is_named_without_its_password() {
         let mut serve = house.command(&["serve"]);
         serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", address);
         house.try_start_by(serve).unwrap();
-        house.stop();
+        until("the log says so", || house.log().contains("cannot send traces")).await;
         let log = house.log();
-        assert!(log.contains("cannot send traces") && !log.contains("canary"), "{log}");
+        assert!(!log.contains("canary"), "{log}");
+        house.stop();
     }
 }
