@@ -106,6 +106,9 @@ async fn told(house: &House, event: &str) {
     assert_eq!(listed["events"][0]["published_again"]["times"], 2, "{listed}");
     let metrics = house.metrics().await;
     assert!(metrics.contains("hookonce_events_republished_total{source=\"github\"} 1"), "by this node: {metrics}");
+    let count =
+        metrics.lines().find(|line| line.starts_with("hookonce_event_duration_seconds_count{source=\"github\""));
+    assert!(count.is_none_or(|line| line.ends_with(" 0")), "it first ended before this node started: {count:?}");
     let show = house.command(&["show", event]).output().unwrap();
     let show = String::from_utf8(show.stdout).unwrap();
     assert!(show.contains("published   again 2 times") && show.contains(&format!("{event}.r2")), "{show}");
