@@ -12,11 +12,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Memory reserved for a body before its first byte, whatever length it announces: an announcement costs its sender
-/// nothing.
-const FIRST_BYTES: usize = 16 << 10;
+/// Size of the pieces in which the bytes of an arriving body are kept. All have the same size, so that the memory of a
+/// piece that is freed fits the next one: buffers that grow leave gaps of every size, and with them a flood of bodies
+/// took three times the memory that it was granted.
+const PIECE_BYTES: usize = 8 << 10;
 
-/// A buffer grows by a quarter at a time: one that doubles would take up to twice what is counted.
+/// A body smaller than a piece has a buffer that grows by a quarter at a time: one that doubles would take up to twice
+/// what is counted.
 const GROWTH: usize = 4;
 
 /// The limits of one body.
@@ -106,7 +108,7 @@ where
         return Err(BodyError::Busy);
     }
     let room = BodyReservation::in_flight(flight);
-    room.arriving.bytes().reserve_exact(announced.min(FIRST_BYTES));
+    room.arriving.bytes().reserve(announced);
     let mut pace = BodyDeadline::from_now(limits);
     loop {
         let next = tokio::select! {
@@ -122,7 +124,7 @@ where
         };
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
-        if data.len() > limits.bytes - room.arriving.bytes().len() {
+        if data.len() > limits.bytes - room.arriving.bytes().len {
             return Err(BodyError::TooLarge);
         }
         room.add(&data)?;
@@ -168,12 +170,54 @@ pub struct BodiesInFlight {
 /// notified.
 #[derive(Debug, Default)]
 struct ArrivingBody {
-    bytes: Mutex<Vec<u8>>,
+    bytes: Mutex<Pieces>,
     displaced: Notify,
 }
 
+/// Bytes in pieces of [`PIECE_BYTES`]; only the last one may be shorter.
+#[derive(Debug, Default)]
+struct Pieces {
+    pieces: Vec<Vec<u8>>,
+    len: usize,
+}
+
+impl Pieces {
+    /// Reserves the first piece, for a body that announces this many bytes. Memory for more is not reserved: an
+    /// announcement costs its sender nothing.
+    fn reserve(&mut self, announced: usize) {
+        self.pieces.push(Vec::with_capacity(announced.min(PIECE_BYTES)));
+    }
+
+    fn extend(&mut self, mut data: &[u8]) {
+        self.len += data.len();
+        while !data.is_empty() {
+            if self.pieces.last().is_none_or(|last| last.len() == PIECE_BYTES) {
+                self.pieces.push(Vec::with_capacity(if self.pieces.is_empty() { 0 } else { PIECE_BYTES }));
+            }
+            let Some(last) = self.pieces.last_mut() else { return };
+            let (now, later) = data.split_at(data.len().min(PIECE_BYTES - last.len()));
+            if last.capacity() - last.len() < now.len() {
+                last.reserve_exact(now.len().max(last.len() / GROWTH).min(PIECE_BYTES - last.len()));
+            }
+            last.extend_from_slice(now);
+            data = later;
+        }
+    }
+
+    /// All bytes together. Each piece is freed as soon as it was copied; a single one is not copied.
+    fn into_bytes(self) -> Box<[u8]> {
+        let mut pieces = self.pieces.into_iter();
+        let mut whole = pieces.next().unwrap_or_default();
+        if self.len > whole.len() {
+            whole.reserve_exact(self.len - whole.len());
+            pieces.for_each(|piece| whole.extend_from_slice(&piece));
+        }
+        whole.into_boxed_slice()
+    }
+}
+
 impl ArrivingBody {
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn bytes(&self) -> MutexGuard<'_, Pieces> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -243,12 +287,7 @@ impl BodyReservation {
             BodyAdmission::Displaced => return Err(BodyError::Displaced),
             BodyAdmission::Full => return Err(BodyError::Busy),
         }
-        let mut bytes = self.arriving.bytes();
-        if bytes.capacity() - bytes.len() < data.len() {
-            let more = data.len().max(bytes.len() / GROWTH);
-            bytes.reserve_exact(more);
-        }
-        bytes.extend_from_slice(data);
+        self.arriving.bytes().extend(data);
         Ok(())
     }
 
@@ -257,7 +296,7 @@ impl BodyReservation {
             return Err(BodyError::Displaced);
         }
         let bytes = std::mem::take(&mut *self.arriving.bytes());
-        Ok(Bytes::from_owner(BudgetedBody { bytes: bytes.into_boxed_slice(), _room: self }))
+        Ok(Bytes::from_owner(BudgetedBody { bytes: bytes.into_bytes(), _room: self }))
     }
 }
 
@@ -275,5 +314,35 @@ struct BudgetedBody {
 impl AsRef<[u8]> for BudgetedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However a body is cut into frames, and whatever it announces, its bytes are what was sent, and its buffers
+        /// hold at most a piece more.
+        #[test]
+        fn pieces_give_back_what_was_put_in(
+            announced in 0..3 * PIECE_BYTES,
+            frames in prop::collection::vec(0..2 * PIECE_BYTES, 0..12),
+        ) {
+            let mut sent = Vec::new();
+            let mut pieces = Pieces::default();
+            pieces.reserve(announced);
+            for (n, length) in frames.into_iter().enumerate() {
+                let frame: Vec<u8> = (0..=250).cycle().skip(n).take(length).collect();
+                pieces.extend(&frame);
+                sent.extend_from_slice(&frame);
+                let capacity: usize = pieces.pieces.iter().map(Vec::capacity).sum();
+                prop_assert!(capacity <= sent.len() + PIECE_BYTES, "{capacity} bytes for {}", sent.len());
+            }
+            prop_assert_eq!(pieces.len, sent.len());
+            let whole = pieces.into_bytes();
+            prop_assert_eq!(&whole[..], &sent[..]);
+        }
     }
 }
