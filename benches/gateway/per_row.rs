@@ -2,7 +2,7 @@
 
 use hookonce::decide::claim::{ClaimResult, NewEvent, Payload};
 use hookonce::decide::event::{Event, Receipt};
-use hookonce::decide::id::EventId;
+use hookonce::decide::id::{EventId, Key};
 use hookonce::decide::transition::Transition;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::inspect::QuarantinedMessage;
@@ -71,6 +71,14 @@ impl Store for PerRow {
 
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         self.0.due(look, limit)
+    }
+
+    fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>> {
+        self.0.state(key)
+    }
+
+    fn swap_state(&self, key: Key, was: Option<Arc<str>>, is: Option<Arc<str>>) -> StoreFuture<'_, bool> {
+        self.0.swap_state(key, was, is)
     }
 
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {

@@ -18,6 +18,7 @@ pub(crate) mod keys;
 pub(crate) mod node_addresses;
 pub(crate) mod once;
 pub mod presets;
+mod queueing;
 mod raw;
 pub mod reference;
 mod resolve;

@@ -30,9 +30,11 @@ pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// Merges a preset into a source: a key of the source replaces the preset's key completely; fields are added.
+/// Merges a preset into a source: a key of the source replaces the preset's key completely; fields are added, and the
+/// preset's `route` has the defaults of each route of the source.
 pub(super) fn merge_preset(preset: &'static Preset, user: &ConfigTable) -> ConfigTable {
-    let (known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
+    let (mut known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
+    let defaults = known.entries.extract_if(.., |entry| entry.key == "route").next();
     let fields = known.get("fields").and_then(ConfigNode::table).cloned().unwrap_or_default();
     let mut out = over(known, user);
     if let Some(ConfigNode { value: ConfigValue::Table(added), .. }) = user.get("fields") {
@@ -41,7 +43,27 @@ pub(super) fn merge_preset(preset: &'static Preset, user: &ConfigTable) -> Confi
             entry.node.value = ConfigValue::Table(all.clone());
         }
     }
+    if let Some(defaults) = defaults.as_ref().and_then(|entry| entry.node.table()) {
+        for entry in out.entries.iter_mut().filter(|entry| entry.key == "route") {
+            each_table(&mut entry.node, |route| *route = over(defaults.clone(), route));
+        }
+    }
     out
+}
+
+/// Applies this to a table, or to each table of a list.
+fn each_table(node: &mut ConfigNode, mut apply: impl FnMut(&mut ConfigTable)) {
+    match &mut node.value {
+        ConfigValue::Table(table) => apply(table),
+        ConfigValue::List(list) => {
+            for item in list {
+                if let ConfigValue::Table(table) = &mut item.value {
+                    apply(table);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Entries of `above` replace entries of `below` with the same key; the others are appended.

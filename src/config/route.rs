@@ -4,6 +4,8 @@ use super::action;
 use super::describe::{LabelledTexts, labelled};
 use super::fields::{SourceFieldScope, field_names, joined_names};
 use super::keys::{ConfigValueType, SectionKeys, key};
+use super::queueing;
+use super::queueing::QueueingView;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -13,7 +15,7 @@ use crate::decide::limits;
 use crate::decide::retry::RetryPolicy;
 use crate::decide::source::{
     ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
-    Source, TimeoutAccounting,
+    Source, TimeoutAccounting, WhenBusy,
 };
 use crate::decide::time::{Duration, duration_text};
 use serde::Serialize;
@@ -67,6 +69,7 @@ pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
                 "Maximum concurrent attempts on one node.",
             ),
         ],
+        &queueing::QUEUEING_KEYS,
         &action::ACTION_KEYS,
     ],
 };
@@ -116,10 +119,17 @@ impl ConfigResolver<'_> {
         let own = if is_process { 1 } else { ATTEMPTS };
         let attempts = section.section("retry").and_then(|retry| retry.count("attempts"));
         let default_at_once = if is_process { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
+        let group = self.group(section, names, once.change.as_ref());
+        let when_busy = match plan {
+            Some(_) => self.when_busy(section, group.as_ref(), once.change.as_ref(), respond),
+            None => WhenBusy::Queue,
+        };
         let route = Route {
             name: self.route_name(number, section).into(),
             when: self.filter("when", section, names),
-            group: self.group(section, names, once.change.as_ref()),
+            when_busy,
+            budget: self.budget(section, group.as_ref()),
+            group,
             retry: self.retry(section, if respond == ResponseMode::Accepted { own } else { 1 }),
             attempts_once_accepted: (respond != ResponseMode::Accepted && attempts.is_none()).then_some(own),
             in_doubt: match section.text("in_doubt") {
@@ -337,6 +347,8 @@ pub(super) struct RouteView {
     rearm_after: Option<String>,
     lease: String,
     at_once: usize,
+    #[serde(flatten)]
+    queueing: QueueingView,
 }
 
 /// The group of a route: a name, or the names of fields.
@@ -409,6 +421,7 @@ pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) ->
         rearm_after,
         lease: duration_text(route.lease),
         at_once: route.max_concurrency,
+        queueing: queueing::view(route),
     }
 }
 
@@ -422,6 +435,9 @@ pub(super) fn texts(source: &Source, route: &Route, plan: Option<&ActionPlan>) -
             labelled("in doubt", in_doubt_text(route)),
             labelled("redelivery", redelivery_text(route.redelivery)),
             labelled("group", group_text(source, route)),
+        ]);
+        texts.extend(queueing::texts(route));
+        texts.extend([
             labelled("lease", duration_text(route.lease)),
             labelled("at once", route.max_concurrency.to_string()),
         ]);

@@ -2,7 +2,7 @@
 
 use super::event::{DeathCause, Event, EventState};
 use super::id::{DeliveryIdDigest, EventId, Key};
-use super::source::{ApiStyle, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, Source};
+use super::source::{ApiStyle, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, Source, WhenBusy};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct NewEvent {
     pub payload: Payload,
     /// How long its source's events are remembered, as configured now.
     pub kept: Retention,
+    /// What becomes of the waiting events of its subject, as configured now.
+    pub when_busy: WhenBusy,
 }
 
 /// One identity's key.
@@ -265,6 +267,8 @@ pub fn repeat_effect(
         _ if now < since + wait => RepeatEffect::ReportOnly,
         DeathCause::Failed | DeathCause::Rejected => RepeatEffect::Rearms,
         DeathCause::InDoubt if sender_retries => RepeatEffect::Resumes,
-        DeathCause::InDoubt | DeathCause::Damaged | DeathCause::Cancelled => RepeatEffect::ReportOnly,
+        DeathCause::InDoubt | DeathCause::Damaged | DeathCause::Cancelled | DeathCause::OverBudget => {
+            RepeatEffect::ReportOnly
+        }
     }
 }

@@ -52,6 +52,10 @@ pub struct Event {
     pub change: Option<SubjectChange>,
     /// The messages of this life that were published after the first one, if there are any.
     pub published_again: Option<RepublishState>,
+    /// When the first event of the burst arrived that this one ended, where its route debounces.
+    pub burst_since: Option<Timestamp>,
+    /// The digest that the registry's tag pointed to when the last attempt looked it up.
+    pub resolved: Option<Arc<str>>,
     /// Digest of the body.
     pub body_digest: Digest,
     /// Digest of everything that never changes; see [`Event::immutable_digest`].
@@ -84,6 +88,14 @@ pub struct SubjectChange {
     pub value: Digest,
     /// Its place in the sender's order.
     pub order: Option<i64>,
+}
+
+impl SubjectChange {
+    /// The change that each event of a queue is where `when_busy = "replace"` and its source names no subject: the
+    /// queue is the subject, and every event is another value of it.
+    pub fn of_queue(queue: Key, event: EventId) -> Self {
+        Self { subject: queue, value: Digest::of(&event.0), order: None }
+    }
 }
 
 /// The four states.
@@ -148,6 +160,8 @@ pub enum DeathCause {
     Damaged,
     /// An operator cancelled it.
     Cancelled,
+    /// Its route had no budget left for it.
+    OverBudget,
 }
 
 /// Where an event is in its group's queue, as far as its first attempt is concerned.
@@ -157,8 +171,29 @@ pub enum QueueState {
     Queued,
     /// Its route is gone: it waits without its slot, and other events pass it.
     Suspended,
-    /// Its route is back. It is in the queue again, but other events may have overtaken it.
+    /// Its route is back, or its budget has room again. It is in the queue again, but other events may have overtaken
+    /// it.
     Requeued,
+    /// It waits for the end of a burst, without its slot.
+    Debouncing,
+    /// It waits for its route's budget, without its slot.
+    OverBudget,
+}
+
+impl QueueState {
+    /// Whether a waiting event in this state holds no place in its group's queue.
+    pub fn is_aside(self) -> bool {
+        matches!(self, Self::Suspended | Self::Debouncing | Self::OverBudget)
+    }
+
+    /// The state of an event that starts: others may have passed one that waited for its budget.
+    pub(super) fn at_start(self) -> Self {
+        match self {
+            Self::Debouncing => Self::Queued,
+            Self::OverBudget => Self::Requeued,
+            Self::Queued | Self::Suspended | Self::Requeued => self,
+        }
+    }
 }
 
 /// The side that must retry an event that failed: its sender or a node.
@@ -230,11 +265,13 @@ impl DeathCause {
             Self::InDoubt => "in_doubt",
             Self::Damaged => "damaged",
             Self::Cancelled => "cancelled",
+            Self::OverBudget => "over_budget",
         }
     }
 
     /// All causes.
-    pub const ALL: [Self; 5] = [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled];
+    pub const ALL: [Self; 6] =
+        [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled, Self::OverBudget];
 
     /// The cause with this name.
     pub fn parse(word: &str) -> Option<Self> {
@@ -287,13 +324,27 @@ impl Event {
 
     /// Whether it needs its group's slot, to run or to wait for its turn.
     pub fn wants_slot(&self) -> bool {
-        self.state.ended().is_none() && self.queue_state != QueueState::Suspended
+        match self.state {
+            EventState::Waiting { .. } => !self.queue_state.is_aside(),
+            EventState::Running { .. } => true,
+            EventState::Done { .. } | EventState::Dead { .. } => false,
+        }
     }
 
-    /// Whether its first attempt is still owed to it. That one always runs, in its turn. After it, or once others have
-    /// passed it, the event must still be its subject's current one.
+    /// Whether its first attempt is still owed to it. Unless its route says `when_busy = "replace"`, that one always
+    /// runs, in its turn. After it, or once others have passed it, the event must still be its subject's current one.
     pub fn owed_first_attempt(&self) -> bool {
-        self.attempt == 0 && self.queue_state == QueueState::Queued
+        self.attempt == 0 && matches!(self.queue_state, QueueState::Queued | QueueState::Debouncing)
+    }
+
+    /// Whether the subject that it changes is only its queue ([`SubjectChange::of_queue`]).
+    pub fn has_queue_as_subject(&self) -> bool {
+        self.change.is_some_and(|change| change.value == Digest::of(&self.id.0))
+    }
+
+    /// The change that its source names; `None` where the subject is only its queue.
+    pub fn explicit_change(&self) -> Option<SubjectChange> {
+        self.change.filter(|_| !self.has_queue_as_subject())
     }
 
     /// Whether its counters are consistent. No step leads to inconsistent counters: a bit was flipped in the store.

@@ -13,8 +13,8 @@
 //!    └──────── nothing to do: recorded ───────────────────┘
 //!
 //!   still waiting: Park, Unpark (its group's slot is another's, is its own), Suspend, Unsuspend (its route is gone, is
-//!                  back), Accept
-//!   still running: Renew, Accept, CancelRemote, Orphan
+//!                  back), Debounce, WaitForBudget, Accept
+//!   still running: Renew, Resolve, Accept, CancelRemote, Orphan
 //! ```
 //!
 //! `Event::apply` is the only function that does so. It has no clock and no register: whether an event is still its
@@ -26,9 +26,10 @@ use super::id::{EventId, NodeId, QueueTurn};
 use super::limits;
 use super::outcome::Outcome;
 use super::retry::{self, Jitter};
-use super::source::{InDoubtPolicy, Route, TimeoutAccounting};
+use super::source::{Debounce, InDoubtPolicy, Route, TimeoutAccounting, WhenBusy};
 use super::time::{Duration, Timestamp};
 use std::fmt;
+use std::sync::Arc;
 
 /// One step of an event's life.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,6 +49,13 @@ pub enum EventStep {
         lasts: Duration,
         /// The blocks that have succeeded so far.
         blocks: SucceededBlocks,
+    },
+    /// The node has looked up what the registry's tag points to, and begins the action. Its lease is prolonged.
+    Resolve {
+        /// The digest.
+        digest: Arc<str>,
+        /// How much longer.
+        lasts: Duration,
     },
     /// The node stops before the attempt's first step: nothing has happened.
     HandBack,
@@ -107,6 +115,20 @@ pub enum EventStep {
     },
     /// Its route is back.
     Unsuspend,
+    /// It waits for the end of a burst, which began with the first of its events.
+    Debounce {
+        /// How long ago the burst began.
+        ago: Duration,
+        /// How much longer it waits, unless another event of its subject replaces it first.
+        lasts: Duration,
+    },
+    /// Its route's budget is used up for now.
+    WaitForBudget {
+        /// For how long.
+        lasts: Duration,
+    },
+    /// Its route's budget is used up, and it is not to wait.
+    DropOverBudget,
 }
 
 /// A step that the event's state does not allow: nothing is written.
@@ -135,11 +157,16 @@ impl Event {
             (EventStep::Start { lasts, by, action }, EventState::Waiting { due: Some(_) })
                 if self.queue_state != QueueState::Suspended =>
             {
+                self.queue_state = self.queue_state.at_start();
                 self.attempt += 1;
                 self.state = EventState::Running { until: now + lasts, by, action: Some(action) };
             }
             (EventStep::Renew { lasts, blocks }, EventState::Running { by, action, .. }) => {
                 self.blocks = blocks;
+                self.state = EventState::Running { until: now + lasts, by, action };
+            }
+            (EventStep::Resolve { digest, lasts }, EventState::Running { by, action, .. }) => {
+                self.resolved = Some(digest);
                 self.state = EventState::Running { until: now + lasts, by, action };
             }
             (EventStep::HandBack, EventState::Running { .. }) => {
@@ -217,12 +244,25 @@ impl Event {
                 self.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Suspend { lasts }, EventState::Waiting { due: Some(_) }) => {
-                self.queue_state = QueueState::Suspended;
+                (self.queue_state, self.burst_since) = (QueueState::Suspended, None);
                 self.state = EventState::Waiting { due: Some(now + lasts) };
             }
             (EventStep::Unsuspend, EventState::Waiting { .. }) if self.queue_state == QueueState::Suspended => {
                 self.queue_state = QueueState::Requeued;
                 self.state = EventState::Waiting { due: Some(now) };
+            }
+            (EventStep::Debounce { ago, lasts }, EventState::Waiting { due: Some(_) }) if self.owed_first_attempt() => {
+                (self.queue_state, self.burst_since) = (QueueState::Debouncing, Some(now - ago));
+                self.state = EventState::Waiting { due: Some(now + lasts) };
+            }
+            (EventStep::WaitForBudget { lasts }, EventState::Waiting { due: Some(_) })
+                if self.queue_state != QueueState::Suspended =>
+            {
+                self.queue_state = QueueState::OverBudget;
+                self.state = EventState::Waiting { due: Some(now + lasts) };
+            }
+            (EventStep::DropOverBudget, EventState::Waiting { due: Some(_) }) => {
+                self.state = EventState::Dead { cause: DeathCause::OverBudget, at: now };
             }
             _ => return Err(InvalidStepError),
         }
@@ -289,12 +329,23 @@ impl Event {
         self
     }
 
-    /// The event ended as superseded by the claim or replay of `by`. Only one that waits and is not owed its first
-    /// attempt ends at once; any other ends when it comes up.
-    pub fn supersede(&self, by: EventId, now: Timestamp) -> Option<Self> {
+    /// The event ended as superseded by the claim or replay of `by`. Only one that waits ends at once, and only if it is
+    /// not owed its first attempt, or if `by` takes the same route and replaces what waits there; any other ends when it
+    /// comes up.
+    pub fn supersede(&self, by: &Self, when_busy: WhenBusy, now: Timestamp) -> Option<Self> {
+        let way = |event: &Self| (event.source.clone(), event.route.clone(), event.part);
         let waits = matches!(self.state, EventState::Waiting { .. });
-        let ends = waits && !self.owed_first_attempt();
-        if ends { self.after(EventStep::Supersede { by }, &Route::default(), now).ok() } else { None }
+        let ends = waits && (!self.owed_first_attempt() || (when_busy.replaces() && way(self) == way(by)));
+        if ends { self.after(EventStep::Supersede { by: by.id }, &Route::default(), now).ok() } else { None }
+    }
+
+    /// The new event as it waits for the end of its burst, in the write that claims it. `since` is the beginning of the
+    /// burst, if it is not the first of it.
+    pub(super) fn debounced(mut self, debounce: Debounce, since: Option<Timestamp>, now: Timestamp) -> Self {
+        let ago = since.map_or(Duration::ZERO, |since| now.since(since));
+        let lasts = debounce.quiet.min(debounce.max.saturating_sub(ago));
+        self.apply(EventStep::Debounce { ago, lasts }, &Route::default(), now).ok();
+        self
     }
 
     /// The event with its subject's order as a repeat has moved it forward. The revision stays: the node that runs the

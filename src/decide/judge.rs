@@ -197,13 +197,16 @@ impl EventBuilder<'_> {
             },
             group: self.group(part)?,
             turn: QueueTurn::default(),
-            change: self.change(part)?,
+            change: self.change(part, id)?,
             published_again: None,
+            burst_since: None,
+            resolved: None,
             body_digest,
             digest: body_digest,
         };
         event.digest = event.immutable_digest();
-        Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept: self.source.once.kept() })
+        let (kept, when_busy) = (self.source.once.kept(), self.route.when_busy);
+        Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy })
     }
 
     /// A key in this source's scope. Only the second and further receivers of a route are part of their keys, so that
@@ -322,12 +325,23 @@ impl EventBuilder<'_> {
         delivery.into_iter().chain(change).collect()
     }
 
-    fn change(&self, part: u16) -> Result<Option<SubjectChange>, DeliveryRejection> {
-        let Some(change) = &self.source.once.change else { return Ok(None) };
+    fn change(&self, part: u16, event: EventId) -> Result<Option<SubjectChange>, DeliveryRejection> {
+        let Some(change) = &self.source.once.change else { return self.queue_change(part, event) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
         let of = self.parts(self.telling, &change.of)?.into_iter().chain(self.sender()).collect();
         let subject = self.key("register", part, of);
         Ok(Some(SubjectChange { subject, value: key::value(&self.parts(self.telling, &change.to)?), order }))
+    }
+
+    /// Where only the newest waiting event is kept and the source names no subject, the subject is the route and its
+    /// group's fields.
+    fn queue_change(&self, part: u16, event: EventId) -> Result<Option<SubjectChange>, DeliveryRejection> {
+        let (true, Some(Group::Fields(fields))) = (self.route.when_busy.replaces(), &self.route.group) else {
+            return Ok(None);
+        };
+        let route = KeyPart::text("route", &self.route.name);
+        let parts = [route].into_iter().chain(self.parts(self.found, fields)?).collect();
+        Ok(Some(SubjectChange::of_queue(self.key("queue", part, parts), event)))
     }
 
     fn group(&self, part: u16) -> Result<Option<Key>, DeliveryRejection> {

@@ -236,3 +236,9 @@ pub const STATE_EVERY: Duration = Duration::from_secs(1);
 pub const STATE_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of state files that are read in one folder.
 pub const STATE_FILES_MAX: usize = 1_000;
+/// How long an event may wait for the end of a burst.
+pub const DEBOUNCE_MAX: Duration = Duration::from_hours(24);
+/// Maximum number of attempts in a budget: when each of them began is kept.
+pub const BUDGET_RUNS_MAX: u32 = 1_000;
+/// The longest time of a budget.
+pub const BUDGET_WITHIN_MAX: Duration = Duration::from_hours(31 * 24);

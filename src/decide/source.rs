@@ -280,6 +280,10 @@ pub struct Route {
     pub when: Option<Filter>,
     /// The group whose events must not overlap.
     pub group: Option<Group>,
+    /// What happens to events that wait while another of their subject arrives.
+    pub when_busy: WhenBusy,
+    /// How many attempts may begin in a given time.
+    pub budget: Option<Budget>,
     /// How failures are retried.
     pub retry: RetryPolicy,
     /// How many attempts may fail once a sender that waited for the end got a 202 and no longer retries. `None`: as
@@ -319,6 +323,74 @@ pub enum Group {
     Fixed(String),
     /// One group for each combination of these fields.
     Fields(Vec<FieldIndex>),
+}
+
+/// What happens to the events of a subject that wait while a newer one arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WhenBusy {
+    /// They all run, one after another.
+    #[default]
+    Queue,
+    /// Only the newest is kept; the others end as superseded.
+    Replace {
+        /// How long the newest waits for a still newer one.
+        debounce: Option<Debounce>,
+    },
+}
+
+impl WhenBusy {
+    /// Whether the newest event replaces the others.
+    pub fn replaces(self) -> bool {
+        matches!(self, Self::Replace { .. })
+    }
+
+    /// How long a new event waits for the next one.
+    pub fn debounce(self) -> Option<Debounce> {
+        match self {
+            Self::Queue => None,
+            Self::Replace { debounce } => debounce,
+        }
+    }
+}
+
+/// Waiting until a burst of events is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Debounce {
+    /// The burst is over when no event has arrived for this long.
+    pub quiet: Duration,
+    /// An event starts at the latest this long after the first one of its burst.
+    pub max: Duration,
+}
+
+/// A limit on the attempts of a route, all nodes together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// How many attempts may begin
+    pub runs: u32,
+    /// within this time.
+    pub within: Duration,
+    /// What happens to an event that would exceed it.
+    pub exceeded: BudgetExceeded,
+    /// What it is counted for.
+    pub per: BudgetScope,
+}
+
+/// What happens to an event that would exceed its route's budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BudgetExceeded {
+    /// It waits until there is room.
+    Wait,
+    /// It is dead of `over_budget`.
+    Drop,
+}
+
+/// What a budget is counted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BudgetScope {
+    /// The route.
+    Route,
+    /// Each group of the route.
+    Group,
 }
 
 /// What to do when the outcome is unknown.
@@ -416,6 +488,8 @@ impl Default for Route {
             name: "1".into(),
             when: None,
             group: None,
+            when_busy: WhenBusy::Queue,
+            budget: None,
             retry: RetryPolicy { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
             attempts_once_accepted: None,
             in_doubt: InDoubtPolicy::Retry,

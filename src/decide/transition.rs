@@ -5,8 +5,9 @@
 
 use super::claim::{NewEvent, Payload};
 use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
-use super::id::EventId;
-use super::source::{InDoubtPolicy, Route};
+use super::id::{EventId, Key};
+use super::identity::key;
+use super::source::{Budget, BudgetScope, InDoubtPolicy, Route, WhenBusy};
 use super::time::Timestamp;
 
 /// One write to one event: revision n-1 is replaced by n.
@@ -28,6 +29,23 @@ pub struct Transition {
     pub payload: Option<Payload>,
     /// What happens to headers that were kept only to be passed on, if this write ends the event.
     pub passed: TransientHeadersUpdate,
+    /// What becomes of the waiting events of its subject, if this write makes it the current one.
+    pub when_busy: WhenBusy,
+    /// The budget that this write must have room in, if it begins an attempt.
+    pub budget: Option<BudgetCheck>,
+    /// Written instead when the subject has already deployed what the event resolved to.
+    pub if_deployed: Option<Event>,
+}
+
+/// The budget in which an attempt must have room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BudgetCheck {
+    /// Where its attempts are counted.
+    pub key: Key,
+    /// Its limits.
+    pub budget: Budget,
+    /// The attempt is counted, but begins in any case: an operator asked for it.
+    pub exempt: bool,
 }
 
 /// What a write that ends an event does to the headers that were kept only to be passed on.
@@ -87,17 +105,26 @@ impl Event {
     /// This step, ready to be written.
     pub fn transition(&self, step: EventStep, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
         let place = match step {
+            EventStep::Rearm | EventStep::Resume if self.has_queue_as_subject() => QueuePositionUpdate::BecomeCurrent,
             EventStep::Rearm | EventStep::Resume => QueuePositionUpdate::MoveToEnd,
             EventStep::Replay => QueuePositionUpdate::BecomeCurrent,
-            EventStep::PublishAgain => QueuePositionUpdate::RequireCurrent,
+            EventStep::PublishAgain if !self.has_queue_as_subject() => QueuePositionUpdate::RequireCurrent,
             _ => QueuePositionUpdate::Unchanged,
         };
         let asks = match &step {
-            EventStep::Start { .. } | EventStep::Unsuspend => !self.owed_first_attempt(),
+            EventStep::Start { .. } => !self.owed_first_attempt() || route.when_busy.replaces(),
+            EventStep::Unsuspend => !self.owed_first_attempt(),
             EventStep::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
-            EventStep::Expire { .. } | EventStep::Rearm | EventStep::Resume => true,
+            EventStep::Expire { .. } => true,
+            EventStep::Rearm | EventStep::Resume => !self.has_queue_as_subject(),
             _ => false,
         };
+        let budget = match &step {
+            EventStep::Start { .. } => route.budget.map(|budget| self.budget_check(budget)),
+            _ => None,
+        };
+        // An operator's replay always runs.
+        let looks = matches!(step, EventStep::Resolve { .. }) && self.life == 1;
         let receipt = match &step {
             EventStep::Settle { outcome, .. } => ReceiptUpdate::Replace(outcome.receipt().cloned()),
             EventStep::Expire { .. } => ReceiptUpdate::Replace(None),
@@ -114,6 +141,8 @@ impl Event {
             (true, Some(_)) => Some(self.after(EventStep::Supersede { by: CURRENT_EVENT }, route, now)?),
             _ => None,
         };
+        let if_deployed =
+            if looks { Some(self.after(EventStep::Supersede { by: CURRENT_EVENT }, route, now)?) } else { None };
         Ok(Transition {
             event,
             now,
@@ -123,14 +152,25 @@ impl Event {
             receipt,
             payload: None,
             passed: TransientHeadersUpdate::Drop,
+            when_busy: route.when_busy,
+            budget,
+            if_deployed,
         })
     }
 
+    /// The budget in which its next attempt must have room.
+    fn budget_check(&self, budget: Budget) -> BudgetCheck {
+        let key = key::budget(&self.source, &self.route, self.group.filter(|_| budget.per == BudgetScope::Group));
+        BudgetCheck { key, budget, exempt: self.life > 1 && self.attempt == 0 }
+    }
+
     /// A start that depends only on the event's own row: the event is owed its first attempt or is no change of a
-    /// subject, so no register is read, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
+    /// subject, so no register is read; it is due and in its group's queue, so it has the slot; and its route has no
+    /// budget. `None`: this needs an ordinary step.
     pub fn start_alone(&self, start: &EventStep, route: &Route, now: Timestamp) -> Option<Transition> {
         let change = self.transition(start.clone(), route, now).ok()?;
-        (matches!(start, EventStep::Start { .. }) && change.if_superseded.is_none()).then_some(change)
+        let alone = change.if_superseded.is_none() && change.budget.is_none() && !self.queue_state.is_aside();
+        (matches!(start, EventStep::Start { .. }) && alone).then_some(change)
     }
 
     /// The record of an attempt whose lease expired. Nothing is known of it except when its lease was last renewed.
@@ -181,7 +221,7 @@ impl Event {
     /// Whether the arriving event has the same route and changes the same subject to the same value.
     pub(super) fn has_same_route_and_change(&self, arriving: &NewEvent) -> bool {
         let what = |event: &Self| {
-            let change = event.change.map(|change| (change.subject, change.value));
+            let change = event.explicit_change().map(|change| (change.subject, change.value));
             (event.source.clone(), event.route.clone(), event.part, event.group, change)
         };
         what(self) == what(&arriving.event)
@@ -199,16 +239,26 @@ impl Transition {
 
     /// The event to write at the store's time `at`, given the subject's current event (`None`: no register).
     pub fn resolve(&self, current: Option<EventId>, at: Timestamp) -> Event {
-        let mut event = match (&self.if_superseded, current) {
+        match (&self.if_superseded, current) {
             (Some(overtaken), Some(current)) if current != self.event.id => {
-                let mut event = overtaken.clone();
-                if let EventState::Done { how: DoneReason::Superseded { by }, .. } = &mut event.state {
-                    *by = current;
-                }
-                event
+                self.at_store_time(overtaken.clone(), Some(current), at)
             }
-            _ => self.event.clone(),
-        };
+            _ => self.at_store_time(self.event.clone(), None, at),
+        }
+    }
+
+    /// The event to write at the store's time `at` if what it resolved to was deployed by that event; `None` where it
+    /// runs all the same.
+    pub fn if_deployed_by(&self, by: EventId, at: Timestamp) -> Option<Event> {
+        self.if_deployed.clone().map(|event| self.at_store_time(event, Some(by), at))
+    }
+
+    fn at_store_time(&self, mut event: Event, superseded_by: Option<EventId>, at: Timestamp) -> Event {
+        if let (EventState::Done { how: DoneReason::Superseded { by }, .. }, Some(other)) =
+            (&mut event.state, superseded_by)
+        {
+            *by = other;
+        }
         event.state = event.state.shifted(self.now, at);
         event.restore_first_end_time(at);
         event

@@ -242,9 +242,14 @@ impl Gateway {
         }
     }
 
-    /// Claims an event: as running on this node, if there is a free permit and the event may act again after a crash.
+    /// Claims an event: as running on this node, if there is a free permit, the event may act again after a crash, and
+    /// nothing else decides when it starts.
     async fn claim(&self, lane: &Lane, new: &mut Arc<NewEvent>) -> Result<ClaimResult, StoreError> {
-        let at_once = lane.route.fanout != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
+        let Route { fanout, in_doubt, when_busy, budget, .. } = &*lane.route;
+        let at_once = *fanout != Fanout::Record
+            && *in_doubt != InDoubtPolicy::Hold
+            && when_busy.debounce().is_none()
+            && budget.is_none();
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
         // An event without an action is recorded, and needs no permit.
         let spot = spot.zip(lane.action_kind()).map(|(spot, action)| {

@@ -383,6 +383,8 @@ impl ResolvedOnce {
             turn: QueueTurn::default(),
             change: None,
             published_again: None,
+            burst_since: None,
+            resolved: None,
             body_digest,
             digest: body_digest,
         };
@@ -394,6 +396,7 @@ impl ResolvedOnce {
             imported: Vec::new(),
             payload: Payload::default(),
             kept: self.rules.kept,
+            when_busy: crate::decide::source::WhenBusy::Queue,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Reads and changes of a store for operators and for setting up a node: lists of events, counts, details. The meaning
 //! of an event filter is defined here once, for every store.
 
-use super::{DeclaredFields, EventDetails, ImportCounts, RemovalResult, SourceCount, Store, StoreError, StoreFuture};
+use super::{
+    DeclaredFields, EventDetails, ImportCounts, RegisterEditResult, RemovalResult, SourceCount, Store, StoreError,
+    StoreFuture,
+};
 use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::data_loss::{LastKnownStore, ObservedStore};
 #[cfg(feature = "durable-store")]
@@ -10,6 +13,7 @@ use crate::decide::event::{DoneReason, Event, EventState};
 use crate::decide::field::FieldValue;
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::{RegisterEdit, SubjectRegister};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use bytes::Bytes;
@@ -32,6 +36,9 @@ pub trait Administer: Store {
 
     /// The result that each of these would get if it were claimed now, alone. Writes nothing.
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<ClaimResult>>;
+
+    /// Corrects a subject's register. Nothing runs because of it.
+    fn edit_register(&self, subject: Key, edit: RegisterEdit) -> StoreFuture<'_, RegisterEditResult>;
 
     /// Accepts the clock as it is, because an operator confirmed it: a pending jump counts from now on.
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
@@ -75,6 +82,9 @@ pub trait Inspect: Administer {
             }
         })
     }
+
+    /// The registers of subjects, sorted by key, from the first one after this key: at most `limit`.
+    fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>>;
 
     /// The messages in quarantine, the newest first: at most `limit`.
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>>;

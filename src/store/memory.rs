@@ -5,15 +5,15 @@ use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
 use super::{
     Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting,
-    EventDetails, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult, RetentionPolicies,
-    SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreBackend, StoreError, StoreFuture,
-    StoredValue, SweepError,
+    EventDetails, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RegisterEditResult, RemovalResult,
+    RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreBackend, StoreError,
+    StoreFuture, StoredValue, SweepError,
 };
 use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, SubjectRegister, SweepLedger, parking};
+use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, RegisterEdit, SubjectRegister, SweepLedger, parking};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{AttemptRecord, Transition};
@@ -167,6 +167,14 @@ impl Store for MemoryStore {
         }))
     }
 
+    fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>> {
+        answer(self.with(|books, _| ledger::state_of(books, &key)))
+    }
+
+    fn swap_state(&self, key: Key, was: Option<Arc<str>>, is: Option<Arc<str>>) -> StoreFuture<'_, bool> {
+        answer(self.with(|books, _| ledger::swap_state(books, &key, was.as_deref(), is.as_deref())))
+    }
+
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         let forgotten = self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry));
         Box::pin(std::future::ready(forgotten.map_err(Into::into)))
@@ -192,6 +200,10 @@ impl Administer for MemoryStore {
         let at = self.clock.moment();
         let claims = new.iter().map(|one| ledger::claim(&mut books.clone(), one, at));
         answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
+    }
+
+    fn edit_register(&self, subject: Key, edit: RegisterEdit) -> StoreFuture<'_, RegisterEditResult> {
+        answer(self.with(|books, at| ledger::edit_register(books, &subject, &edit, at.now)))
     }
 
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
@@ -255,6 +267,16 @@ impl Inspect for MemoryStore {
     fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.books().recipes = recipes;
         answer(Ok(()))
+    }
+
+    fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
+        let books = self.books();
+        let later =
+            books.registers.iter().filter(|(key, row)| after.is_none_or(|last| **key > last) && !row.is_state());
+        let mut registers: Vec<_> = later.map(|(key, register)| (*key, register.clone())).collect();
+        registers.sort_unstable_by_key(|(key, _)| *key);
+        registers.truncate(limit);
+        answer(Ok(registers))
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
@@ -374,11 +396,11 @@ impl Ledger for MemoryTables {
     }
 
     fn register(&mut self, subject: &Key) -> Result<Option<SubjectRegister>, Infallible> {
-        Ok(self.registers.get(subject).copied())
+        Ok(self.registers.get(subject).cloned())
     }
 
     fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> Result<(), Infallible> {
-        self.registers.insert(*subject, *register);
+        self.registers.insert(*subject, register.clone());
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub mod url;
 
 pub use crate::decide::expiry_clock::ClockSnapshot;
 pub use crate::decide::ledger::{
-    AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
+    AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RegisterEditError, RemovalResult, RetentionPolicies,
 };
 pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect, SourceEventCounts};
 pub use open::open;
@@ -55,7 +55,8 @@ use crate::decide::claim::{ClaimResult, MatchedBy, NewEvent, Payload};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, EventState, Outcome, Receipt};
 use crate::decide::expiry_clock::ExpiryStatus;
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Key};
+use crate::decide::ledger::SubjectRegister;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{AttemptRecord, Transition};
@@ -188,6 +189,12 @@ pub trait Store: StoreBackend {
     /// Events that need attention now, oldest first. One route's backlog never hides another's.
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents>;
 
+    /// The state under this key: a text that a node keeps for all nodes, such as the position of a catch-up.
+    fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>>;
+
+    /// Replaces the state under this key, if it is still `was`; `None` means that there is none. Returns whether it was.
+    fn swap_state(&self, key: Key, was: Option<Arc<str>>, is: Option<Arc<str>>) -> StoreFuture<'_, bool>;
+
     /// Deletes expired events of these sources, at most `limit` at a time. A count of zero means that nothing was left,
     /// even while other nodes sweep the same events.
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError>;
@@ -248,6 +255,9 @@ pub enum SqlOutcome {
     /// The statement could not run and neither is written. This is the attempt's outcome.
     Refused(Outcome),
 }
+
+/// The result of editing a register: as it is now, `None` once it is removed.
+pub type RegisterEditResult = Result<Option<SubjectRegister>, RegisterEditError>;
 
 /// The result of a store call.
 #[cfg(feature = "redis")]

@@ -187,6 +187,9 @@ macro_rules! event_table {
             retrier: smallint, Step, absent CellValue::Number(0); retrier_cell(row.event.retrier);
             published_again: text, Step, absent CellValue::Null; published_again_cell(row.event);
             action_kind: text, Step, absent CellValue::Null; row.state().action;
+            aside: text, Step, absent CellValue::Null; aside_cell(row.event.queue_state);
+            burst_since: bigint, Step, absent CellValue::Null; row.event.burst_since;
+            resolved: text, Step, absent CellValue::Null; row.event.resolved.as_deref();
         }
     };
 }
@@ -289,12 +292,37 @@ fn retrier_cell(retrier: RetryOwner) -> i64 {
     }
 }
 
-/// `QueueState` as a number.
+/// `QueueState` as a number. An event that waits aside for any reason is written as one whose route is gone, because
+/// the first release knows no other: once it is due, that version takes it back into the queue.
 fn passed_cell(passed: QueueState) -> i64 {
     match passed {
         QueueState::Queued => 0,
-        QueueState::Suspended => 1,
+        QueueState::Suspended | QueueState::Debouncing | QueueState::OverBudget => 1,
         QueueState::Requeued => 2,
+    }
+}
+
+const DEBOUNCE: &str = "debounce";
+const BUDGET: &str = "budget";
+
+/// What an event waits aside for, unless its route is gone.
+fn aside_cell(passed: QueueState) -> Option<&'static str> {
+    match passed {
+        QueueState::Debouncing => Some(DEBOUNCE),
+        QueueState::OverBudget => Some(BUDGET),
+        QueueState::Queued | QueueState::Suspended | QueueState::Requeued => None,
+    }
+}
+
+/// Reads `passed` and `aside`.
+fn queue_state(passed: i64, aside: Option<&str>) -> Option<QueueState> {
+    match (passed, aside) {
+        (0, _) => Some(QueueState::Queued),
+        (1, None) => Some(QueueState::Suspended),
+        (1, Some(DEBOUNCE)) => Some(QueueState::Debouncing),
+        (1, Some(BUDGET)) => Some(QueueState::OverBudget),
+        (2, _) => Some(QueueState::Requeued),
+        _ => None,
     }
 }
 
@@ -342,12 +370,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let node = cells.maybe(CellReader::text).map(|name| NodeId(name.into()));
     let (life, attempt, doubts) = (cells.number(), cells.number(), cells.number());
     let blocks = SucceededBlocks(cells.integer().cast_unsigned());
-    let passed = match cells.integer() {
-        0 => Some(QueueState::Queued),
-        1 => Some(QueueState::Suspended),
-        2 => Some(QueueState::Requeued),
-        _ => None,
-    };
+    let passed = cells.integer();
     let group = cells.maybe(CellReader::bytes).map(Key);
     let turn = QueueTurn(cells.number());
     let subject = cells.maybe(CellReader::bytes).map(Key);
@@ -363,6 +386,9 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     // An unknown kind, from a later version, is ignored: that lease expires by the clock. So does one written without
     // it.
     let action = cells.maybe(CellReader::text).and_then(ActionKind::parse);
+    let passed = queue_state(passed, cells.maybe(CellReader::text));
+    let burst_since = cells.maybe(CellReader::integer).map(Timestamp);
+    let resolved = cells.maybe(CellReader::text).map(Arc::from);
     debug_assert_eq!(cells.next, EVENT_COLUMNS.len(), "every column is read");
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
@@ -399,6 +425,8 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         turn,
         change,
         published_again: again.flatten(),
+        burst_since,
+        resolved,
         body_digest,
         digest,
     };

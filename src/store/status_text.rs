@@ -106,6 +106,18 @@ fn waiting(story: &EventDetails, due: Option<Timestamp>, now: Timestamp) -> Stri
     if event.queue_state == QueueState::Suspended {
         return format!("no route `{}` of source `{}` is configured now", event.route, event.source);
     }
+    match (event.queue_state, due) {
+        (QueueState::Debouncing, Some(due)) if due > now => {
+            return format!(
+                "for the end of a burst; it starts in {} unless a newer event replaces it",
+                rough(due, now)
+            );
+        }
+        (QueueState::OverBudget, Some(due)) if due > now => {
+            return format!("its route's budget is used up; the next attempt may begin in {}", rough(due, now));
+        }
+        _ => {}
+    }
     match (due, story.behind, last(story)) {
         (None, Some(holder), _) => format!("its group is busy with {}", holder.short()),
         (None, None, _) => "for its turn in its group".into(),
@@ -133,6 +145,7 @@ fn dead(story: &EventDetails, cause: DeathCause) -> String {
         (DeathCause::InDoubt, None) => "it is unknown whether it acted: its node was gone".into(),
         (DeathCause::Damaged, _) => "what is stored is not what was received".into(),
         (DeathCause::Cancelled, _) => "an operator cancelled it".into(),
+        (DeathCause::OverBudget, _) => "its route had no budget left for it".into(),
     }
 }
 

@@ -129,6 +129,8 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         attempt: 1,
         doubts: 0,
         published_again: None,
+        burst_since: None,
+        resolved: None,
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
         retrier: RetryOwner::Sender,

@@ -4,7 +4,7 @@
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{ClaimResult, NewEvent, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
-use hookonce::decide::id::EventId;
+use hookonce::decide::id::{EventId, Key};
 use hookonce::decide::retry::RetryPolicy;
 use hookonce::decide::source::{DeduplicationPolicy, Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
@@ -179,6 +179,14 @@ impl Store for Flaky {
             self.looks.fetch_add(1, Ordering::SeqCst);
         }
         self.memory.due(look, limit)
+    }
+
+    fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>> {
+        self.memory.state(key)
+    }
+
+    fn swap_state(&self, key: Key, was: Option<Arc<str>>, is: Option<Arc<str>>) -> StoreFuture<'_, bool> {
+        self.memory.swap_state(key, was, is)
     }
 
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {

@@ -7,7 +7,7 @@ use crate::world::{World, ready};
 use hookonce::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy, NewEvent};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::Keep;
+use hookonce::decide::source::{Keep, WhenBusy};
 use hookonce::decide::transition::{ReceiptUpdate, TransientHeadersUpdate, Transition};
 use hookonce::store::{
     AdvanceResult, DuplicateLookup, KnownDuplicate, RetentionPolicies, StartDueRequest, Store, StoreBackend,
@@ -223,6 +223,9 @@ fn event_as_it_is(event: Event) -> Transition {
         receipt: ReceiptUpdate::Unchanged,
         payload: None,
         passed: TransientHeadersUpdate::Drop,
+        when_busy: WhenBusy::Queue,
+        budget: None,
+        if_deployed: None,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::tally::Tally;
 use hookonce::decide::claim::{ClaimResult, IdentityKey, MatchedBy, NewEvent, Payload};
 use hookonce::decide::event::{DoneReason, Event, EventState, QueueState};
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::{Keep, Retention, Route, Source};
+use hookonce::decide::source::{Keep, Retention, Route, Source, WhenBusy};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::memory::MemoryStore;
@@ -280,8 +280,15 @@ impl World {
         let id = event.id;
         let kept = Retention { keys: Keep::Forever, body: Duration::ZERO };
         let keys = vec![IdentityKey::new(MatchedBy::Body, key.key)];
-        let new =
-            NewEvent { event, keys, former_keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
+        let new = NewEvent {
+            event,
+            keys,
+            former_keys: Vec::new(),
+            imported: Vec::new(),
+            payload: Payload::default(),
+            kept,
+            when_busy: WhenBusy::Queue,
+        };
         let mut claims = ready(self.store.claim(vec![new.into()])).expect("a memory store claims");
         match claims.pop() {
             Some(ClaimResult::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),

@@ -9,7 +9,9 @@ use hookonce::decide::event::{
 use hookonce::decide::field::{FieldValue, StoredFields};
 use hookonce::decide::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
 use hookonce::decide::retry::{Jitter, RetryPolicy};
-use hookonce::decide::source::{InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, TimeoutAccounting};
+use hookonce::decide::source::{
+    InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, TimeoutAccounting, WhenBusy,
+};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::transition::{QueuePositionUpdate, ReceiptUpdate};
 
@@ -41,6 +43,8 @@ fn event() -> Event {
         group: Some(Key([1; 32])),
         turn: QueueTurn(1),
         published_again: None,
+        burst_since: None,
+        resolved: None,
         change: Some(SubjectChange { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
         body_digest: Digest([5; 32]),
         digest: Digest([0; 32]),
@@ -310,6 +314,7 @@ fn a_repeat_resumes_an_event_in_doubt_only_if_its_sender_waits_and_the_route_ret
         imported: Vec::new(),
         payload: Payload::default(),
         kept: Retention::default(),
+        when_busy: WhenBusy::Queue,
     };
     for (respond, in_doubt, redelivery, instead, expected) in [
         (done, InDoubtPolicy::Retry, soon, false, RepeatEffect::Resumes),

@@ -6,7 +6,7 @@ use hookonce::decide::event::{
 };
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
-use hookonce::decide::source::{InDoubtPolicy, Route};
+use hookonce::decide::source::{InDoubtPolicy, Route, WhenBusy};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::transition::QueuePositionUpdate;
 
@@ -111,7 +111,8 @@ fn an_event_superseded_before_it_is_published_again_stays_done() {
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let acted = EventState::Done { how: DoneReason::Acted, at: NOW };
     let waiting = again(&done, &route);
-    assert_eq!(waiting.supersede(by, LATER).expect("it waits").state, acted);
+    let other = Event { id: by, ..event() };
+    assert_eq!(waiting.supersede(&other, WhenBusy::Queue, LATER).expect("it waits").state, acted);
     let start = waiting.transition(start(), &route, LATER).expect("it is due");
     assert_eq!(start.resolve(Some(by), LATER + HOUR).state, acted);
     let running = start.resolve(Some(waiting.id), LATER);

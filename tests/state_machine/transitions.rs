@@ -2,8 +2,7 @@
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
 use hookonce::decide::event::{
-    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState, RetryOwner,
-    SucceededBlocks,
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, RetryOwner, SucceededBlocks,
 };
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
@@ -14,7 +13,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// The states from and to which each step may lead.
-const ARROWS: [(&str, &[&str], &[&str]); 20] = [
+const ARROWS: [(&str, &[&str], &[&str]); 24] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -35,6 +34,10 @@ const ARROWS: [(&str, &[&str], &[&str]); 20] = [
     ("unpark", &["waiting"], &["waiting"]),
     ("suspend", &["waiting"], &["waiting"]),
     ("unsuspend", &["waiting"], &["waiting"]),
+    ("resolve", &["running"], &["running"]),
+    ("debounce", &["waiting"], &["waiting"]),
+    ("wait for budget", &["waiting"], &["waiting"]),
+    ("drop over budget", &["waiting"], &["dead"]),
 ];
 
 fn word(step: &EventStep) -> &'static str {
@@ -59,6 +62,10 @@ fn word(step: &EventStep) -> &'static str {
         EventStep::Unpark => "unpark",
         EventStep::Suspend { .. } => "suspend",
         EventStep::Unsuspend => "unsuspend",
+        EventStep::Resolve { .. } => "resolve",
+        EventStep::Debounce { .. } => "debounce",
+        EventStep::WaitForBudget { .. } => "wait for budget",
+        EventStep::DropOverBudget => "drop over budget",
     }
 }
 
@@ -98,6 +105,10 @@ fn steps() -> impl Strategy<Value = EventStep> {
         2 => Just(EventStep::Unpark),
         1 => Just(EventStep::Suspend { lasts: LEASE }),
         2 => Just(EventStep::Unsuspend),
+        1 => Just(EventStep::Resolve { digest: "sha256:1".into(), lasts: LEASE }),
+        1 => Just(EventStep::Debounce { ago: LEASE, lasts: LEASE }),
+        1 => Just(EventStep::WaitForBudget { lasts: LEASE }),
+        1 => Just(EventStep::DropOverBudget),
     ]
 }
 
@@ -133,7 +144,8 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
         assert!(matches!(was.state, EventState::Dead { cause: DeathCause::Damaged, .. }), "{:?}", was.state);
     }
     if matches!(*name, "park" | "unpark") {
-        assert_ne!(was.queue_state, QueueState::Suspended, "it waits without its slot");
+        let aside = was.queue_state.is_aside() && was.state.word() == "waiting";
+        assert!(!aside, "it waits without its slot");
         assert_eq!((is.queue_state, is.state.wake_at().is_some()), (was.queue_state, *name == "unpark"));
     }
     let doubted = match step {
@@ -206,7 +218,8 @@ fn shifted(event: &Event, ours: Timestamp, theirs: Timestamp) -> Event {
         first_ended_at: again.first_ended_at.shifted(ours, theirs),
         ..again
     });
-    Event { state: event.state.clone().shifted(ours, theirs), published_again: again, ..event.clone() }
+    let burst_since = event.burst_since.map(|since| since.shifted(ours, theirs));
+    Event { state: event.state.clone().shifted(ours, theirs), published_again: again, burst_since, ..event.clone() }
 }
 
 proptest! {

@@ -360,7 +360,7 @@ async fn live(store: &SqliteStore) -> Result<Fate, StoreError> {
                 let steps = match (seal, event.queue_state) {
                     (false, _) => vec![EventStep::Damage],
                     (true, QueueState::Suspended) => vec![EventStep::Unsuspend, start, end],
-                    (true, QueueState::Queued | QueueState::Requeued) => vec![start, end],
+                    (true, _) => vec![start, end],
                 };
                 let mut event = event;
                 for step in steps {

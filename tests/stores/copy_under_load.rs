@@ -243,7 +243,7 @@ const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
 const PLACE: Key = Key(*b"hookonce: the place of a copy   ");
 
 fn own(value: Digest) -> SubjectRegister {
-    SubjectRegister { value, order: None, strict: false, event: EventId([0; 16]) }
+    SubjectRegister::new(value, None, EventId([0; 16]))
 }
 
 async fn entries(store: &dyn CopyStore) -> Vec<CopyEntry> {
@@ -275,11 +275,11 @@ async fn check_a_late_page_writes_nothing(url: &str) {
         CopyEntry::Quarantined(Box::new(QuarantinedMessage { source, message, subject, at, why, bytes: 4, head })),
     ];
     let (mark, place) = (own(Digest([6; 32])), own(Digest([7; 32])));
-    let marked = copy::CopyRegisterCas { key: MARK, was: Some(mark), is: Some(mark) };
-    let notes = vec![marked, copy::CopyRegisterCas { key: PLACE, was: None, is: Some(place) }];
+    let marked = copy::CopyRegisterCas { key: MARK, was: Some(mark.clone()), is: Some(mark.clone()) };
+    let notes = vec![marked.clone(), copy::CopyRegisterCas { key: PLACE, was: None, is: Some(place) }];
     assert!(!store.fill(page.clone(), notes.clone()).await.unwrap(), "{url}");
     assert_eq!(entries(&store).await, [], "{url}");
-    assert!(!store.clear_recipes(mark).await.unwrap(), "{url}");
+    assert!(!store.clear_recipes(mark.clone()).await.unwrap(), "{url}");
     assert!(store.fill(Vec::new(), vec![copy::CopyRegisterCas { was: None, ..marked }]).await.unwrap(), "{url}");
     assert!(store.fill(page.clone(), notes).await.unwrap(), "{url}");
     assert_eq!(entries(&store).await, page, "{url}");

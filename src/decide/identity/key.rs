@@ -126,6 +126,13 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
     hash(&event.source, "event", &parts)
 }
 
+/// Where the attempts of a route, or of one of its groups, are counted.
+pub(in crate::decide) fn budget(source: &str, route: &str, group: Option<Key>) -> Key {
+    let group = group.as_ref().map(|group| KeyPart::bytes("group", &group.0));
+    let parts: Vec<_> = [KeyPart::text("route", route)].into_iter().chain(group).collect();
+    key(source, "budget", &parts)
+}
+
 /// The parts of these fields, or the first name that is missing.
 pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a StoredFields) -> Result<Vec<KeyPart<'a>>, &'a str> {
     names.map(|name| fields.get(name).map(|value| KeyPart::field(name, value)).ok_or(name)).collect()

@@ -1,10 +1,12 @@
 //! Writes one transition of one event over the revision that it was computed for, together with its consequences for
 //! the event's register and its group's slot.
 
-use super::{EventRow, Ledger, SubjectRegister, current_of};
-use crate::decide::event::{Event, EventState, EventStep, QueueState};
+use super::budget;
+use super::register::{begin_retention, note_deployed};
+use super::{EventRow, Ledger, SubjectRegister, register_of};
+use crate::decide::event::{DoneReason, Event, EventState, EventStep};
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::source::Route;
+use crate::decide::source::{Route, WhenBusy};
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{QueuePositionUpdate, ReceiptUpdate, TransientHeadersUpdate, Transition};
 
@@ -28,20 +30,36 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     if row.event.revision.next() != change.event.revision {
         return Ok(AdvanceResult::Lost);
     }
-    let current = current_of(ledger, &row.event)?;
+    let register = register_of(ledger, &row.event)?;
+    let current = register.as_ref().map(|register| register.event);
     if change.place == QueuePositionUpdate::RequireCurrent && current.is_some_and(|current| current != row.event.id) {
         return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
+    if change.if_deployed.is_some()
+        && let Some(deployed) = register.as_ref().and_then(SubjectRegister::deployed)
+        && deployed.event != event.id
+        && deployed.digest.is_some()
+        && deployed.digest == event.resolved
+    {
+        event = change.if_deployed_by(deployed.event, now).unwrap_or(event);
+    }
     if let Some(was) = row.event.change {
         event = event.with_order(was.order);
+    }
+    if let Some(check) = change.budget.filter(|_| matches!(event.state, EventState::Running { .. }))
+        && slot_is_free_for(ledger, &event)?
+        && let Some(step) = budget::take(ledger, &check, now)?
+        && let Ok(held) = row.event.after(step, &Route::default(), now)
+    {
+        event = held;
     }
     if event.state.ended().is_none() {
         if matches!(change.place, QueuePositionUpdate::MoveToEnd | QueuePositionUpdate::BecomeCurrent) {
             event.turn = ledger.next_turn();
         }
         if change.place == QueuePositionUpdate::BecomeCurrent {
-            make_current(ledger, &event, now)?;
+            make_current(ledger, &event, change.when_busy, now)?;
         }
         if let Some(payload) = &change.payload {
             ledger.set_payload(&event, payload)?;
@@ -52,6 +70,9 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     }
     if let ReceiptUpdate::Replace(receipt) = &change.receipt {
         ledger.set_receipt(event.id, receipt.as_ref())?;
+    }
+    if matches!(event.state, EventState::Done { how: DoneReason::Acted, .. }) && row.event.state.ended().is_none() {
+        note_deployed(ledger, &event, now)?;
     }
     let event = write(ledger, &row, event, now)?;
     if event.state.ended().is_some()
@@ -64,30 +85,49 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
 }
 
 /// Makes an event that an operator replays its subject's current one. The register keeps the highest order seen.
-fn make_current<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+fn make_current<L: Ledger>(ledger: &mut L, event: &Event, when_busy: WhenBusy, now: Timestamp) -> Result<(), L::Error> {
     let Some(change) = event.change else { return Ok(()) };
     let was = ledger.register(&change.subject)?;
-    let order = was.and_then(|r| r.order).max(change.order);
-    let register = SubjectRegister { value: change.value, order, strict: order.is_some(), event: event.id };
+    let order = was.as_ref().and_then(|register| register.order).max(change.order);
+    let mut register = SubjectRegister::new(change.value, order, event.id);
+    (register.strict, register.note) = (order.is_some(), was.as_ref().and_then(|was| was.note.clone()));
     ledger.set_register(&change.subject, &register)?;
-    match was {
-        Some(was) if was.event != event.id => replace(ledger, was.event, event.id, now),
-        _ => Ok(()),
-    }
-}
-
-/// Ends `old`, which is no longer its subject's current event now that `by` is, if it waits and is not owed its first
-/// attempt. If it has ended already, its retention begins.
-pub(super) fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
-    let Some(mut row) = ledger.row(old)? else { return Ok(()) };
-    if let Some(event) = row.event.supersede(by, now) {
-        write(ledger, &row, event, now)?;
-        ledger.drop_transient_headers(old)?;
-    } else if row.event.state.ended().is_some() {
-        row.keep_from = Some(now);
-        ledger.update(&row)?;
+    if let Some(was) = was.filter(|was| was.event != event.id) {
+        replace(ledger, &was, &register, event, when_busy, now)?;
     }
     Ok(())
+}
+
+/// What an event takes over from the one whose place it takes.
+#[derive(Clone, Copy)]
+pub(super) struct InheritedPlace {
+    /// Its position in the queue: a subject that is changed again and again must not wait for ever.
+    pub(super) turn: QueueTurn,
+    /// When its burst began.
+    pub(super) burst_since: Option<Timestamp>,
+}
+
+/// Ends the event that was its subject's current one until `by` became it, if it waits and need not run. If it has ended
+/// already, its retention begins. Returns the place of an event that would have run.
+pub(super) fn replace<L: Ledger>(
+    ledger: &mut L,
+    was: &SubjectRegister,
+    is: &SubjectRegister,
+    by: &Event,
+    when_busy: WhenBusy,
+    now: Timestamp,
+) -> Result<Option<InheritedPlace>, L::Error> {
+    let Some(row) = ledger.row(was.event)? else { return Ok(None) };
+    if let Some(event) = row.event.supersede(by, when_busy, now) {
+        let place = InheritedPlace { turn: row.event.turn, burst_since: row.event.burst_since };
+        write(ledger, &row, event, now)?;
+        ledger.drop_transient_headers(was.event)?;
+        return Ok(Some(place).filter(|_| row.event.owed_first_attempt()));
+    }
+    if !is.names(was.event) {
+        begin_retention(ledger, was.event, now)?;
+    }
+    Ok(None)
 }
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
@@ -98,8 +138,8 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
         (None, _) => None,
         (Some(_), Some(_)) if old.keep_from.is_some() => old.keep_from,
         // An event that was published again is kept from its first end; one that was superseded meanwhile, from now.
-        (Some(ended), _) => match current_of(ledger, &event)? {
-            Some(current) => (current != event.id).then_some(now),
+        (Some(ended), _) => match register_of(ledger, &event)?.filter(|_| !event.has_queue_as_subject()) {
+            Some(register) => (!register.names(event.id)).then_some(now),
             None => Some(ended),
         },
     };
@@ -112,7 +152,7 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
 
 /// The queue position of a parked event: its group, its turn and its id.
 pub fn parking(event: &Event) -> Option<(Key, QueueTurn, EventId)> {
-    let parked = matches!(event.state, EventState::Waiting { due: None }) && event.queue_state != QueueState::Suspended;
+    let parked = matches!(event.state, EventState::Waiting { due: None }) && !event.queue_state.is_aside();
     event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
 }
 
@@ -122,6 +162,14 @@ pub fn end_damaged<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> 
     let Ok(event) = row.event.after(EventStep::Damage, &Route::default(), now) else { return Ok(row) };
     let event = write(ledger, &EventRow { keep_from: None, ..row }, event, now)?;
     Ok(EventRow { event, keep_from: None })
+}
+
+/// Whether this event has its group's slot, or could have it.
+fn slot_is_free_for<L: Ledger>(ledger: &mut L, event: &Event) -> Result<bool, L::Error> {
+    match event.group {
+        Some(group) => Ok(ledger.slot(&group)?.is_none_or(|holder| holder == event.id)),
+        None => Ok(true),
+    }
 }
 
 /// Gives an event its group's slot if it wants it and the slot is free; otherwise parks it.

@@ -1,7 +1,7 @@
 //! Decides whether a delivery is new, a duplicate, already imported or stale, and writes the result.
 
-use super::advancing::{replace, take_slot_or_park};
-use super::forgetting::has_expired;
+use super::advancing::{InheritedPlace, replace, take_slot_or_park};
+use super::forgetting::{has_expired, remove_expired};
 use super::{EventRow, KeyOwner, Ledger, SubjectRegister};
 use crate::decide::claim::{
     ClaimResult, DuplicateTarget, IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent,
@@ -86,25 +86,27 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Re
     if let Some(same) = find_imported(ledger, new)? {
         return Ok(ClaimResult::Imported { same });
     }
+    let mut inherited = None;
     if let Some(change) = new.event.change {
         let was = ledger.register(&change.subject)?;
-        if let Some(register) = was {
+        if let Some(register) = &was {
             if register.value == change.value
                 && let Some(current) = ledger.row(register.event)?
             {
-                return repeat_change(ledger, new, &change, register, current, now);
+                return repeat_change(ledger, new, &change, register.clone(), current, now);
             }
-            if is_stale(&register, change.order) {
+            if is_stale(register, change.order) {
                 return Ok(ClaimResult::Stale { of: register.event });
             }
         }
-        let register = SubjectRegister { value: change.value, order: change.order, strict: false, event: new.event.id };
+        let mut register = SubjectRegister::new(change.value, change.order, new.event.id);
+        register.note = was.as_ref().and_then(|was| was.note.clone());
         ledger.set_register(&change.subject, &register)?;
         if let Some(was) = was {
-            replace(ledger, was.event, new.event.id, now)?;
+            inherited = replace(ledger, &was, &register, &new.event, new.when_busy, now)?;
         }
     }
-    write_new(ledger, new, now)
+    write_new(ledger, new, inherited, now)
 }
 
 /// The event that holds one of these keys: the first, in their order, that is not dead, otherwise the first. A dead
@@ -124,7 +126,7 @@ fn find_match<L: Ledger>(
         };
         let same = matched_by(identity, &held, &row, new);
         if has_expired(ledger, &row, new.kept.keys, by)? {
-            ledger.remove(row.event.id)?;
+            remove_expired(ledger, &row, by)?;
         } else if !row.event.is_dead() {
             return Ok(Some((row, same)));
         } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && same == MatchedBy::Delivery) {
@@ -255,14 +257,23 @@ fn is_stale(register: &SubjectRegister, order: Option<i64>) -> bool {
 }
 
 /// Writes a new event with its keys, in its group's slot or parked behind it.
-fn write_new<L: Ledger>(ledger: &mut L, new: &NewEvent, now: Timestamp) -> Result<ClaimResult, L::Error> {
-    let event = new.event.clone().at_claim(ledger.next_turn(), now);
+fn write_new<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    inherited: Option<InheritedPlace>,
+    now: Timestamp,
+) -> Result<ClaimResult, L::Error> {
+    let turn = ledger.next_turn();
+    let mut event = new.event.clone().at_claim(inherited.map_or(turn, |place| place.turn), now);
+    if let Some(debounce) = new.when_busy.debounce() {
+        event = event.debounced(debounce, inherited.and_then(|place| place.burst_since), now);
+    }
     let event = take_slot_or_park(ledger, event, now)?;
     for identity in &new.keys {
         ledger.set_key_owner(&identity.key, &KeyOwner::of(event.id, identity))?;
     }
     let ended = event.state.ended();
-    let keep_from = if event.change.is_some() { None } else { ended };
+    let keep_from = if event.explicit_change().is_some() { None } else { ended };
     let body_is_kept = ended.is_none() || new.kept.body > Duration::ZERO;
     let row = EventRow { event, keep_from };
     ledger.insert(&row, body_is_kept.then_some(&new.payload))?;

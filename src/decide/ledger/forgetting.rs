@@ -1,9 +1,12 @@
 //! Decides which events have expired, and removes them with everything that belongs to them.
 
 use super::advancing::release_slot;
-use super::{EventRow, Ledger, SweepLedger, current_of};
+use super::budget;
+use super::register::write_register;
+use super::{Deployment, EventRow, Ledger, SweepLedger, register_of};
 use crate::decide::expiry_clock::ExpiryTime;
 use crate::decide::id::EventId;
+use crate::decide::identity::key;
 use crate::decide::source::{Keep, Retention, Source};
 use crate::decide::time::Timestamp;
 use std::collections::HashMap;
@@ -81,10 +84,15 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
     if event.state.ended().is_none() {
         return Ok(RemovalResult::NotOver);
     }
-    if let Some(change) = event.change
-        && current_of(ledger, &event)? == Some(id)
-    {
-        ledger.remove_register(&change.subject)?;
+    if let (Some(change), Some(register)) = (event.change, register_of(ledger, &event)?) {
+        if register.event == id {
+            write_register(ledger, &change.subject, &register, &register.clone().with_deployments(None, None), now)?;
+            ledger.remove_register(&change.subject)?;
+        } else if register.names(id) {
+            let other = |one: &Deployment| one.event != id;
+            let (deployed, good) = (register.deployed().filter(other), register.good().filter(other));
+            ledger.set_register(&change.subject, &register.with_deployments(deployed, good))?;
+        }
     }
     release_slot(ledger, &event, now)?;
     ledger.remove(id)?;
@@ -96,9 +104,25 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: Expiry
     let Some(row) = ledger.row(id)? else { return Ok(false) };
     let goes = has_expired(ledger, &row, keep, by)?;
     if goes {
-        ledger.remove(id)?;
+        remove_expired(ledger, &row, by)?;
     }
     Ok(goes)
+}
+
+/// Removes an event that has expired, and what was kept only for it: the register of its queue, and the count of its
+/// budget once that is over.
+pub(super) fn remove_expired<L: Ledger>(ledger: &mut L, row: &EventRow, by: ExpiryTime) -> Result<(), L::Error> {
+    let event = &row.event;
+    if event.has_queue_as_subject()
+        && let (Some(change), Some(register)) = (event.change, register_of(ledger, event)?)
+        && register.event == event.id
+    {
+        ledger.remove_register(&change.subject)?;
+    }
+    if let Some(group) = event.group {
+        budget::forget(ledger, &key::budget(&event.source, &event.route, Some(group)), by.0)?;
+    }
+    ledger.remove(event.id)
 }
 
 /// Removes what has expired: at most `limit` events and as many bodies.

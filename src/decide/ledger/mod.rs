@@ -8,16 +8,20 @@
 //! depends on it.
 
 mod advancing;
+mod budget;
 mod claiming;
 mod forgetting;
+mod register;
 
 pub use advancing::{AdvanceResult, advance, end_damaged, hand_slot_on, parking};
+pub use budget::BudgetUse;
 pub use claiming::{ImportCounts, KnownDuplicate, claim, find_duplicate, import};
 pub use forgetting::{ForgetCounts, RemovalResult, RetentionPolicies, forget, forget_one, remove, would_forget};
+pub use register::{Deployment, RegisterEdit, RegisterEditError, SubjectRegister, edit_register, state_of, swap_state};
 
 use super::claim::{IdentityKey, MatchedBy, Payload};
 use super::event::{Event, Receipt};
-use super::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
+use super::id::{DeliveryIdDigest, EventId, Key, QueueTurn};
 use super::time::Timestamp;
 use super::transition::AttemptRecord;
 
@@ -54,19 +58,6 @@ impl KeyOwner {
         let id = self.id_digest.map(|_| MatchedBy::Delivery);
         [self.same.clone()].into_iter().chain(id).filter(|_| !self.alias).collect::<Vec<_>>().into_iter()
     }
-}
-
-/// The last change of a subject.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SubjectRegister {
-    /// The digest of what it was changed to.
-    pub value: Digest,
-    /// The highest order seen.
-    pub order: Option<i64>,
-    /// Set by an operator's replay: an equal order is stale too, until a newer one comes.
-    pub strict: bool,
-    /// The event that changed it: the subject's current event.
-    pub event: EventId,
 }
 
 /// A store reduced to single rows. Every call is part of one transaction.
@@ -124,10 +115,10 @@ pub trait SweepLedger: Ledger {
     fn remove_bodies(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
 }
 
-/// The current event of the subject that this event changes; `None` where it changes none.
-fn current_of<L: Ledger>(ledger: &mut L, event: &Event) -> Result<Option<EventId>, L::Error> {
+/// The register of the subject that this event changes; `None` where it changes none.
+fn register_of<L: Ledger>(ledger: &mut L, event: &Event) -> Result<Option<SubjectRegister>, L::Error> {
     match event.change {
-        Some(change) => Ok(ledger.register(&change.subject)?.map(|register| register.event)),
+        Some(change) => ledger.register(&change.subject),
         None => Ok(None),
     }
 }

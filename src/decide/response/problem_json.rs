@@ -57,7 +57,9 @@ pub fn no_upstream_response(event: &Event, cause: DeathCause) -> HttpResponse {
         DeathCause::Failed | DeathCause::Rejected => {
             (502, "nothing was done; the same request with the same key is tried again")
         }
-        DeathCause::Damaged | DeathCause::Cancelled => (502, "it was given up, and is not retried automatically"),
+        DeathCause::Damaged | DeathCause::Cancelled | DeathCause::OverBudget => {
+            (502, "it was given up, and is not retried automatically")
+        }
     };
     problem(status, "dead", "not-answered", "The service behind did not answer", Some(detail), Some(event.id))
 }

@@ -7,7 +7,7 @@ use crate::decide::field::StoredFields;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
-use crate::decide::source::Retention;
+use crate::decide::source::{Debounce, Retention, WhenBusy};
 use crate::decide::time::Timestamp;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,7 @@ pub struct TestEventBuilder {
     imported: Vec<ImportedKey>,
     payload: Payload,
     kept: Retention,
+    when_busy: WhenBusy,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -50,6 +51,8 @@ pub fn making() -> TestEventBuilder {
         turn: QueueTurn(0),
         change: None,
         published_again: None,
+        burst_since: None,
+        resolved: None,
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };
@@ -60,6 +63,7 @@ pub fn making() -> TestEventBuilder {
         imported: Vec::new(),
         payload: Payload::default(),
         kept: KEPT,
+        when_busy: WhenBusy::Queue,
     }
 }
 
@@ -175,6 +179,20 @@ impl TestEventBuilder {
         self
     }
 
+    /// It replaces the waiting events of its subject, and waits this long for the next one.
+    #[must_use]
+    pub fn replacing(mut self, debounce: Option<Debounce>) -> Self {
+        self.when_busy = WhenBusy::Replace { debounce };
+        self
+    }
+
+    /// It has no subject but its queue.
+    #[must_use]
+    pub fn in_queue(mut self, name: &str) -> Self {
+        self.event.change = Some(SubjectChange::of_queue(key_of("queue", name), self.event.id));
+        self
+    }
+
     /// With these fields.
     #[must_use]
     pub fn fields(mut self, json: &str) -> Self {
@@ -233,7 +251,7 @@ impl TestEventBuilder {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;
         self.event.digest = self.event.immutable_digest();
-        let Self { event, keys, former, imported, payload, kept } = self;
-        NewEvent { event, keys, former_keys: former, imported, payload, kept }
+        let Self { event, keys, former, imported, payload, kept, when_busy } = self;
+        NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy }
     }
 }

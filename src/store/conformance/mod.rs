@@ -12,6 +12,7 @@
 //! ```
 pub(crate) mod claims;
 pub(crate) mod clock_jump;
+pub(crate) mod deploys;
 pub(crate) mod event_builder;
 pub(crate) mod groups;
 pub(crate) mod list;
@@ -90,6 +91,19 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         done_dead_superseded_and_suspended_events_hand_the_slot_on
         a_replay_takes_a_new_turn_and_makes_its_event_the_current_one
         a_suspended_event_is_skipped_and_queues_again_when_it_resumes
+    }
+    deploys {
+        of_the_waiting_events_of_a_subject_only_the_newest_is_kept
+        an_event_that_waits_for_its_next_attempt_is_replaced_and_one_on_another_route_is_not
+        a_backlog_from_before_is_thinned_as_each_event_gets_its_turn
+        a_replay_replaces_what_waits_and_so_does_a_rearm_in_a_queue_without_a_subject
+        the_register_of_a_queue_goes_with_its_last_event
+        a_burst_is_waited_for_from_its_first_event
+        attempts_beyond_the_budget_wait_without_a_slot_or_are_dropped
+        an_event_that_is_parked_instead_of_started_costs_no_budget
+        a_register_knows_what_was_deployed_and_keeps_that_event
+        an_operator_can_set_and_clear_a_register
+        a_state_is_replaced_only_if_it_is_still_what_was_read
     }
     start_due {
         a_batch_start_writes_what_each_step_would_have_written

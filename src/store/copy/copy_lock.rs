@@ -100,7 +100,7 @@ impl CopyRole {
 
 /// A register that belongs to the copy itself.
 pub(super) fn own(value: Digest, order: Option<i64>) -> SubjectRegister {
-    SubjectRegister { value, order, strict: false, event: EventId([0; 16]) }
+    SubjectRegister::new(value, order, EventId([0; 16]))
 }
 
 #[cfg(test)]

@@ -113,12 +113,13 @@ impl CopyCursor {
             order: Some(kind),
             strict: id.is_some() || key.is_some(),
             event: id.unwrap_or(EventId([0; 16])),
+            note: None,
         }
     }
 
     /// Decodes the position of a copy. An unreadable one starts over, which is harmless.
     pub(super) fn of(register: &SubjectRegister) -> Option<Self> {
-        let SubjectRegister { value, order, strict, event } = *register;
+        let SubjectRegister { value, order, strict, event, .. } = *register;
         let key = strict.then_some(Key(value.0));
         match order {
             Some(1) => Some(Self::Registers(key)),

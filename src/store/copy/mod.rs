@@ -58,6 +58,27 @@ pub trait ExportStore: Send + Sync {
     }
 }
 
+/// The registers of subjects, sorted by key, from the first one after this key: at most `limit`.
+pub(super) async fn registers(
+    store: &(impl ExportStore + ?Sized),
+    after: Option<Key>,
+    limit: usize,
+) -> Result<Vec<(Key, SubjectRegister)>, StoreError> {
+    let (mut registers, mut next) = (Vec::new(), Some(CopyCursor::Registers(after)));
+    while let Some(from @ CopyCursor::Registers(_)) = next
+        && registers.len() < limit
+    {
+        let page = store.export(from, PAGE.min(limit)).await?;
+        registers.extend(page.entries.into_iter().filter_map(|entry| match entry {
+            CopyEntry::Register(key, register) if !register.is_state() => Some((key, register)),
+            _ => None,
+        }));
+        next = page.next;
+    }
+    registers.truncate(limit);
+    Ok(registers)
+}
+
 /// A store that can be copied: read completely, or filled from another one. SQLite implements it; a shared store gets
 /// it through [`ExportBackend`].
 pub trait CopyStore: ExportStore {
@@ -95,7 +116,7 @@ pub trait CopyStore: ExportStore {
 }
 
 /// A compare-and-swap of one of a copy's own registers: its mark or its position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyRegisterCas {
     /// The register.
     pub key: Key,
@@ -502,7 +523,7 @@ async fn copy_and_compare(
     let (from, mark) = (source.store, Some(CopyRole::Target { from: source.id }.register()));
     let of = from.entries().await.map_err(|error| CopyError::Store(CopySide::Source, error))?;
     let mut place = noted(to, CopySide::Target, PLACE).await?;
-    let mut cursor = place.map_or(Some(CopyCursor::START), |place| CopyCursor::of(&place));
+    let mut cursor = place.as_ref().map_or(Some(CopyCursor::START), CopyCursor::of);
     let before = to.entries().await.map_err(|error| CopyError::Store(CopySide::Target, error))?;
     let mut done = if place.is_some() { before } else { 0 };
     while let Some(at) = cursor {
@@ -514,8 +535,10 @@ async fn copy_and_compare(
         done += entries.len() as u64;
         let was = place.replace(CopyCursor::register(next));
         // A delayed copy writes nothing once another one has finished: nodes use the target then.
-        let notes =
-            vec![CopyRegisterCas { key: MARK, was: mark, is: mark }, CopyRegisterCas { key: PLACE, was, is: place }];
+        let notes = vec![
+            CopyRegisterCas { key: MARK, was: mark.clone(), is: mark.clone() },
+            CopyRegisterCas { key: PLACE, was, is: place.clone() },
+        ];
         if !fill(to, CopySide::Target, entries, notes).await? {
             return Err(CopyError::Overtaken);
         }

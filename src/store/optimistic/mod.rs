@@ -27,13 +27,13 @@ pub(super) use sweep::{ClockAccess, begin};
 pub use versioned_backend::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 
 use super::{
-    Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, ForgetCounts, ImportCounts, RemovalResult,
-    RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, SweepError,
+    Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, ForgetCounts, ImportCounts, RegisterEditResult,
+    RemovalResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, SweepError,
 };
 use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::{EventId, Key};
-use crate::decide::ledger::{self, Ledger as _};
+use crate::decide::ledger::{self, Ledger as _, RegisterEdit};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
@@ -206,7 +206,8 @@ impl<B: VersionedBackend> Store for B {
 
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         Box::pin(async move {
-            let begins_with = |change: &Transition| cells_of(&change.event);
+            let budget = |change: &Transition| change.budget.map(|check| RecordId::Register(check.key));
+            let begins_with = |change: &Transition| cells_of(&change.event).into_iter().chain(budget(change)).collect();
             let written = OptimisticRunner(self)
                 .run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now))
                 .await?;
@@ -221,6 +222,21 @@ impl<B: VersionedBackend> Store for B {
         _: &'a SqlPermit,
     ) -> StoreFuture<'a, SqlOutcome> {
         Box::pin(async move { OptimisticRunner(self).advance_with_sql(change, statement).await })
+    }
+
+    fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>> {
+        Box::pin(async move {
+            let rule = |draft: &mut OptimisticTxn<'_>, _| ledger::state_of(draft, &key);
+            OptimisticRunner(self).run_one(vec![RecordId::Register(key)], rule).await
+        })
+    }
+
+    fn swap_state(&self, key: Key, was: Option<Arc<str>>, is: Option<Arc<str>>) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            let swap =
+                |draft: &mut OptimisticTxn<'_>, _| ledger::swap_state(draft, &key, was.as_deref(), is.as_deref());
+            OptimisticRunner(self).run_one(vec![RecordId::Register(key)], swap).await
+        })
     }
 
     fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
@@ -312,6 +328,13 @@ impl<B: VersionedBackend> Administer for B {
                 claims.push(drafted.map_or(ClaimResult::Undecided, |drafted| drafted.answer));
             }
             Ok(claims)
+        })
+    }
+
+    fn edit_register(&self, subject: Key, edit: RegisterEdit) -> StoreFuture<'_, RegisterEditResult> {
+        Box::pin(async move {
+            let rule = |draft: &mut OptimisticTxn<'_>, now| ledger::edit_register(draft, &subject, &edit, now);
+            OptimisticRunner(self).run_one(vec![RecordId::Register(subject)], rule).await
         })
     }
 

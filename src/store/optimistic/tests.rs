@@ -9,9 +9,9 @@ use super::{
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, SucceededBlocks};
-use crate::decide::id::{EventId, NodeId};
+use crate::decide::id::{EventId, Key, NodeId};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger::{Ledger, SweepLedger};
+use crate::decide::ledger::{Ledger, SubjectRegister, SweepLedger};
 use crate::decide::retry::Jitter;
 use crate::decide::source::{Keep, Retention, Route};
 use crate::decide::time::{Duration, Timestamp};
@@ -240,6 +240,10 @@ impl Inspect for MemoryBackend {
 
     fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.memory.set_recipes(recipes)
+    }
+
+    fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
+        self.memory.registers(after, limit)
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {

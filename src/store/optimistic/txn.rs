@@ -231,8 +231,8 @@ impl Ledger for OptimisticTxn<'_> {
 
     fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> TxnResult<()> {
         let version = new_version();
-        let op = RecordWrite::SetRegister(*subject, *register, version);
-        self.write(RecordId::Register(*subject), Record::Register(*register, version), op);
+        let op = RecordWrite::SetRegister(*subject, register.clone(), version);
+        self.write(RecordId::Register(*subject), Record::Register(register.clone(), version), op);
         Ok(())
     }
 

@@ -34,7 +34,7 @@ const ATTEMPTS: &str = "select a.event, a.life, a.attempt, a.started_at, a.ended
 const DUPLICATES: &str = "select event, count from {schema}.duplicates where event = any($1)";
 const SIGHTINGS: &str =
     "select event, at, delivery_id, identity from {schema}.sightings where event = any($1) order by event, n";
-const REGISTERS: &str = "select key, value, ord, strict, event from {schema}.registers \
+const REGISTERS: &str = "select key, value, ord, strict, event, note from {schema}.registers \
      where key > $1 order by key limit $2";
 const SLOTS: &str = "select grp, event from {schema}.slots where grp > $1 order by grp limit $2";
 const IMPORTED: &str = "select key from {schema}.imported where key > $1 order by key limit $2";
@@ -111,6 +111,7 @@ fn register(row: &Row) -> PgResult<SubjectRegister> {
         order: row.try_get(2)?,
         strict: row.try_get(3)?,
         event: row.try_get::<_, PgUuid>(4)?.0,
+        note: row.try_get::<_, Option<&str>>(5)?.map(Into::into),
     })
 }
 

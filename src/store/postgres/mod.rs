@@ -54,8 +54,9 @@ use crate::decide::claim::Payload;
 use crate::decide::data_loss::{LastKnownStore, ObservedStore};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::SubjectRegister;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
@@ -502,6 +503,10 @@ impl Inspect for PostgresStore {
 
     fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::remember(link, &recipes).await))
+    }
+
+    fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
+        Box::pin(super::copy::registers(self, after, limit))
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {

@@ -42,7 +42,7 @@ const KEYS: &str = concat!(
 );
 const IMPORTED: &str = "select key from {schema}.imported where key = any($1)";
 const REGISTERS: &str = concat!(
-    "select r.key, r.version, r.value, r.ord, r.strict, r.event, e.* from {schema}.registers r",
+    "select r.key, r.version, r.value, r.ord, r.strict, r.event, r.note, e.* from {schema}.registers r",
     with_event!("r.event"),
     " where r.key = any($1)"
 );
@@ -167,8 +167,9 @@ fn hear(tells: ReadRowKind, row: &Row, reading: &mut ReadBatch) -> Result<(), Er
         ReadRowKind::Registers => {
             let PgUuid(event) = row.try_get(5)?;
             let value = Digest(row.try_get::<_, PgRawCell<'_>>(2)?.array());
-            let register = SubjectRegister { value, order: row.try_get(3)?, strict: row.try_get(4)?, event };
-            (Some((RecordId::Register(key()?), Record::Register(register, version(row)?))), 6)
+            let note = row.try_get::<_, Option<&str>>(6)?.map(Into::into);
+            let register = SubjectRegister { value, order: row.try_get(3)?, strict: row.try_get(4)?, event, note };
+            (Some((RecordId::Register(key()?), Record::Register(register, version(row)?))), 7)
         }
         ReadRowKind::Slots => (Some((RecordId::Slot(key()?), Record::Slot(slot(row)?, version(row)?))), 5),
         ReadRowKind::Events => (None, 0),

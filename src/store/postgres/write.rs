@@ -49,10 +49,10 @@ const TRY_REGISTERS: &str = "insert into {schema}.registers (key, version, value
      on conflict do nothing returning key";
 const LOCK_REGISTERS: &str =
     "select key, version from {schema}.registers where key = any($1) order by key for no key update";
-const PUT_REGISTERS: &str = "insert into {schema}.registers (key, version, value, ord, strict, event) \
-     select * from unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::boolean[], $6::uuid[]) \
+const PUT_REGISTERS: &str = "insert into {schema}.registers (key, version, value, ord, strict, event, note) \
+     select * from unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::boolean[], $6::uuid[], $7::text[]) \
      on conflict (key) do update set version = excluded.version, value = excluded.value, ord = excluded.ord, \
-     strict = excluded.strict, event = excluded.event";
+     strict = excluded.strict, event = excluded.event, note = excluded.note";
 const DROP_REGISTERS: &str = "delete from {schema}.registers where key = any($1)";
 
 const TRY_SLOTS: &str = "insert into {schema}.slots (grp, version, event) \
@@ -341,6 +341,7 @@ pub(super) fn put_cells<'s>(effect: &BatchWrites<'s>, locked: &LockedRecords, as
             column(&registers, |(_, (register, _))| register.order),
             column(&registers, |(_, (register, _))| register.strict),
             column(&registers, |(_, (register, _))| PgUuid(register.event)),
+            column(&registers, |(_, (register, _))| register.note.as_deref().map(text)),
         ];
         asks.push(PgQuery { sql: PUT_REGISTERS, params });
     }

@@ -281,6 +281,9 @@ pub(super) fn register(register: &SubjectRegister, version: RecordVersion) -> Ve
     out.maybe(register.order, RedisRecordEncoder::number);
     out.number(u8::from(register.strict));
     out.bytes(&register.event.0);
+    if let Some(note) = &register.note {
+        out.text(note);
+    }
     out.0
 }
 
@@ -293,6 +296,7 @@ pub(super) fn read_register(bytes: &[u8]) -> Option<(SubjectRegister, RecordVers
         order: cells.maybe(CellDecoder::number)?,
         strict: cells.number::<u8>()? == 1,
         event: EventId(cells.bytes()?.try_into().ok()?),
+        note: cells.text().map(Into::into),
     };
     Some((register, RecordVersion(u64::from_be_bytes(*version))))
 }

@@ -50,8 +50,9 @@ use crate::decide::claim::Payload;
 use crate::decide::data_loss::{LastKnownStore, ObservedStore};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::{EventId, QueueTurn};
+use crate::decide::id::{EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
+use crate::decide::ledger::SubjectRegister;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use ::redis::{Pipeline, Value};
@@ -545,6 +546,10 @@ impl Inspect for RedisStore {
             words.recipes(&recipes);
             self.core.send(words).await.map(drop)
         })
+    }
+
+    fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
+        Box::pin(super::copy::registers(self, after, limit))
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {

@@ -3,11 +3,11 @@
 use super::SqliteStore;
 use super::duplicate_notes::DuplicateTally;
 use super::queries;
-use super::rows::{SqliteLedger, id_digest};
+use super::rows::{SqliteLedger, id_digest, register};
 use super::writer::marks;
 use crate::decide::claim::MatchedBy;
 use crate::decide::event::EventStep;
-use crate::decide::id::{Digest, EventId, Key, QueueTurn};
+use crate::decide::id::{EventId, Key, QueueTurn};
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::ledger::{EventRow, KeyOwner, Ledger as _, SubjectRegister};
 use crate::decide::limits;
@@ -119,18 +119,10 @@ pub(super) fn mark_in(db: &Connection) -> Result<Option<CopyRole>> {
     }
 }
 
+/// A register of the copy itself. It has no note, a column that the first release's file lacks.
 fn noted(db: &Connection, key: Key) -> Result<Option<SubjectRegister>> {
-    let sql = "select value, ord, strict, event from registers where key = ?1";
-    db.prepare_cached(sql)?.query_row([key.0], |row| register(row, 0)).optional()
-}
-
-fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<SubjectRegister> {
-    Ok(SubjectRegister {
-        value: Digest(row.get(from)?),
-        order: row.get(from + 1)?,
-        strict: row.get(from + 2)?,
-        event: EventId(row.get(from + 3)?),
-    })
+    let sql = "select key, value, ord, strict, event, null from registers where key = ?1";
+    db.prepare_cached(sql)?.query_row([key.0], register).optional()
 }
 
 /// Writes the missing entries, and updates the registers, in the writer's transaction.
@@ -211,9 +203,9 @@ fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage>
     let (entries, more) = match from {
         CopyCursor::Events(after) => return export_events(db, from, after, room),
         CopyCursor::Registers(after) => {
-            let sql = "select key, value, ord, strict, event from registers where key > ?1 order by key limit ?2";
+            let sql = "select key, value, ord, strict, event, note from registers where key > ?1 order by key limit ?2";
             let mut entries =
-                all(db, sql, (name(after), room), |row| Ok(CopyEntry::Register(Key(row.get(0)?), register(row, 1)?)))?;
+                all(db, sql, (name(after), room), |row| Ok(CopyEntry::Register(Key(row.get(0)?), register(row)?)))?;
             let more = more(entries.len());
             let last = entries.last().cloned();
             entries.retain(|entry| !matches!(entry, CopyEntry::Register(key, _) if copy_lock::is_own(key)));

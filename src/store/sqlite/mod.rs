@@ -47,7 +47,7 @@ use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::ledger;
+use crate::decide::ledger::{self, RegisterEdit, SubjectRegister};
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::Timestamp;
@@ -342,6 +342,14 @@ impl Store for SqliteStore {
         })
     }
 
+    fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>> {
+        self.ask(1, 0, move |rows| ledger::state_of(rows, &key))
+    }
+
+    fn swap_state(&self, key: Key, was: Option<Arc<str>>, is: Option<Arc<str>>) -> StoreFuture<'_, bool> {
+        self.ask(1, 0, move |rows| ledger::swap_state(rows, &key, was.as_deref(), is.as_deref()))
+    }
+
     fn advance_with_sql<'a>(
         &'a self,
         change: Transition,
@@ -410,6 +418,13 @@ impl Administer for SqliteStore {
         self.read(move |db| duplicates::foresee(db, &new, at))
     }
 
+    fn edit_register(&self, subject: Key, edit: RegisterEdit) -> StoreFuture<'_, super::RegisterEditResult> {
+        self.ask(1, 0, move |rows| {
+            let now = rows.at.now;
+            ledger::edit_register(rows, &subject, &edit, now)
+        })
+    }
+
     fn confirm_time(&self) -> StoreFuture<'_, ()> {
         self.clock.confirm();
         self.ask(1, 0, |_| Ok(())) // the next transaction, which is this one, writes it
@@ -447,6 +462,10 @@ impl Inspect for SqliteStore {
 
     fn set_recipes(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.ask(recipes.len(), 0, move |rows| export::remember(rows, &recipes))
+    }
+
+    fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
+        Box::pin(super::copy::registers(self, after, limit))
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {

@@ -175,6 +175,17 @@ pub(super) fn id_digest(row: &rusqlite::Row<'_>, column: usize) -> Option<Delive
     bytes.try_into().ok().map(DeliveryIdDigest)
 }
 
+/// A register in these columns: key, value, ord, strict, event, note. A damaged note is ignored.
+pub(super) fn register(row: &rusqlite::Row<'_>) -> Result<SubjectRegister> {
+    Ok(SubjectRegister {
+        value: Digest(row.get(1)?),
+        order: row.get(2)?,
+        strict: row.get(3)?,
+        event: EventId(row.get(4)?),
+        note: row.get_ref(5)?.as_str().ok().map(Into::into),
+    })
+}
+
 fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -246,20 +257,21 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn register(&mut self, subject: &Key) -> Result<Option<SubjectRegister>> {
-        self.find("select value, ord, strict, event from registers where key = ?1", [subject.0], |row| {
-            Ok(SubjectRegister {
-                value: Digest(row.get(0)?),
-                order: row.get(1)?,
-                strict: row.get(2)?,
-                event: EventId(row.get(3)?),
-            })
-        })
+        let sql = "select key, value, ord, strict, event, note from registers where key = ?1";
+        self.find(sql, [subject.0], register)
     }
 
     fn set_register(&mut self, subject: &Key, register: &SubjectRegister) -> Result<()> {
         self.execute(
-            "insert or replace into registers (key, value, ord, strict, event) values (?1, ?2, ?3, ?4, ?5)",
-            params![subject.0, register.value.0, register.order, register.strict, register.event.0],
+            "insert or replace into registers (key, value, ord, strict, event, note) values (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                subject.0,
+                register.value.0,
+                register.order,
+                register.strict,
+                register.event.0,
+                register.note.as_deref()
+            ],
         )?;
         Ok(())
     }

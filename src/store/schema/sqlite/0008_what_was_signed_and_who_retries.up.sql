@@ -23,3 +23,12 @@ create table retention (
     keep_body integer not null,                 -- its body, receipt and output
     seen_at   integer not null                  -- when a node that has the source last said so
 ) strict, without rowid;
+-- What an event waits aside for, with `passed` = 1: 'debounce' or 'budget'; null: its route is gone.
+alter table events add column aside text;
+-- When the first event of its burst arrived, where its route debounces.
+alter table events add column burst_since integer;
+-- What the registry's tag pointed to when the last attempt looked it up: a digest.
+alter table events add column resolved text;
+-- What was last deployed and last good of a subject: a JSON object. In a row whose event is zeros: a state of the nodes,
+-- such as the count of a budget.
+alter table registers add column note text;

@@ -1,0 +1,86 @@
+//! Counts the attempts of a route against its budget: when each one began, as a state in the store, so that all nodes
+//! count together.
+
+use super::Ledger;
+use super::register::{set_state, state_of};
+use crate::decide::event::EventStep;
+use crate::decide::id::Key;
+use crate::decide::source::{Budget, BudgetExceeded};
+use crate::decide::time::{Duration, Timestamp};
+use crate::decide::transition::BudgetCheck;
+use serde_json::{Value as Json, json};
+
+/// The attempts that began within a budget's time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BudgetUse {
+    /// When each of them began, the oldest first.
+    pub starts: Vec<Timestamp>,
+    /// How long each of them counts.
+    within: Duration,
+}
+
+impl BudgetUse {
+    /// Reads a stored count. One that cannot be read counts as empty.
+    pub fn read(state: &str) -> Self {
+        let read = || {
+            let json: Json = serde_json::from_str(state).ok()?;
+            let starts = json["starts"].as_array()?.iter().map(|at| at.as_i64().map(Timestamp));
+            Some(Self {
+                starts: starts.collect::<Option<_>>()?,
+                within: Duration::from_micros(json["within"].as_u64()?),
+            })
+        };
+        read().unwrap_or_default()
+    }
+
+    fn to_state(&self) -> String {
+        let starts: Vec<i64> = self.starts.iter().map(|at| at.0).collect();
+        let within = u64::try_from(self.within.as_micros()).unwrap_or(u64::MAX);
+        json!({ "starts": starts, "within": within }).to_string()
+    }
+
+    /// Those that still count at this time, at most as many as the budget has.
+    fn counted(mut self, budget: Budget, now: Timestamp) -> Self {
+        self.within = budget.within;
+        self.starts.retain(|at| *at + budget.within > now && *at <= now);
+        let extra = self.starts.len().saturating_sub(usize::try_from(budget.runs).unwrap_or(usize::MAX));
+        self.starts.drain(..extra);
+        self
+    }
+
+    /// When the next attempt may begin: `None` means now.
+    pub fn next_start(&self, budget: Budget) -> Option<Timestamp> {
+        let full = self.starts.len() >= usize::try_from(budget.runs).unwrap_or(usize::MAX);
+        self.starts.first().filter(|_| full).map(|oldest| *oldest + budget.within)
+    }
+}
+
+/// Counts an attempt that begins now. Returns the step of the event instead, if the budget has no room for it.
+pub(super) fn take<L: Ledger>(
+    ledger: &mut L,
+    check: &BudgetCheck,
+    now: Timestamp,
+) -> Result<Option<EventStep>, L::Error> {
+    let BudgetCheck { key, budget, exempt } = check;
+    let mut used =
+        state_of(ledger, key)?.map(|state| BudgetUse::read(&state)).unwrap_or_default().counted(*budget, now);
+    if let Some(until) = used.next_start(*budget).filter(|_| !exempt) {
+        return Ok(Some(match budget.exceeded {
+            BudgetExceeded::Wait => EventStep::WaitForBudget { lasts: until.since(now) },
+            BudgetExceeded::Drop => EventStep::DropOverBudget,
+        }));
+    }
+    used.starts.push(now);
+    set_state(ledger, key, Some(&used.counted(*budget, now).to_state()))?;
+    Ok(None)
+}
+
+/// Removes the count under this key, if nothing of it counts any more.
+pub(super) fn forget<L: Ledger>(ledger: &mut L, key: &Key, now: Timestamp) -> Result<(), L::Error> {
+    let Some(state) = state_of(ledger, key)? else { return Ok(()) };
+    let used = BudgetUse::read(&state);
+    if used.starts.iter().all(|at| *at + used.within <= now) {
+        set_state(ledger, key, None)?;
+    }
+    Ok(())
+}

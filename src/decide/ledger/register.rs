@@ -1,0 +1,272 @@
+//! A subject's register: what the sender last changed it to, and beside it what was last deployed and what was last
+//! good. The same rows also hold small states of the nodes, such as budgets and cursors, under keys of their own.
+
+use super::{EventRow, Ledger};
+use crate::decide::event::Event;
+use crate::decide::id::{Digest, EventId, Key};
+use crate::decide::time::Timestamp;
+use serde_json::{Value as Json, json};
+use std::fmt;
+use std::sync::Arc;
+
+/// The register of a subject.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubjectRegister {
+    /// The digest of what the subject was last changed to.
+    pub value: Digest,
+    /// The highest order seen.
+    pub order: Option<i64>,
+    /// Set by an operator's replay: an equal order is stale too, until a newer one comes.
+    pub strict: bool,
+    /// The event that changed it: the subject's current event. Zeros in a row that holds a state.
+    pub event: EventId,
+    /// What was deployed, as JSON ([`SubjectRegister::deployed`]), or a state. `None` in rows of the first release.
+    pub note: Option<Arc<str>>,
+}
+
+/// What an event deployed: the end of an action that changed its subject.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deployment {
+    /// The event.
+    pub event: EventId,
+    /// What the registry's tag pointed to, where the route looks it up.
+    pub digest: Option<Arc<str>>,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Deployment {
+    fn to_json(&self) -> Json {
+        json!({ "event": self.event.to_string(), "digest": self.digest.as_deref(), "at": self.at.0 })
+    }
+
+    fn read(json: &Json) -> Option<Self> {
+        let digest = json["digest"].as_str().map(Into::into);
+        Some(Self { event: json["event"].as_str()?.parse().ok()?, digest, at: Timestamp(json["at"].as_i64()?) })
+    }
+}
+
+/// The event of a row that holds a state: none.
+const NO_EVENT: EventId = EventId([0; 16]);
+
+impl SubjectRegister {
+    /// The register of a subject that this event changes now.
+    pub fn new(value: Digest, order: Option<i64>, event: EventId) -> Self {
+        Self { value, order, strict: false, event, note: None }
+    }
+
+    /// A row that holds a state instead of a register.
+    pub fn of_state(state: &str) -> Self {
+        Self { note: Some(state.into()), ..Self::new(Digest([0; 32]), None, NO_EVENT) }
+    }
+
+    /// Whether this row holds a state instead of a register.
+    pub fn is_state(&self) -> bool {
+        self.event == NO_EVENT
+    }
+
+    /// What was last deployed: by the last event of the subject whose action succeeded.
+    pub fn deployed(&self) -> Option<Deployment> {
+        self.read_note("deployed")
+    }
+
+    /// What was last good: deployed, and healthy where its route checks that.
+    pub fn good(&self) -> Option<Deployment> {
+        self.read_note("good")
+    }
+
+    /// A note that cannot be read counts as none: then nothing is known to be deployed.
+    fn read_note(&self, member: &str) -> Option<Deployment> {
+        let note: Json = serde_json::from_str(self.note.as_deref()?).ok()?;
+        Deployment::read(note.get(member)?)
+    }
+
+    /// The same register with other deployments.
+    #[must_use]
+    pub fn with_deployments(mut self, deployed: Option<Deployment>, good: Option<Deployment>) -> Self {
+        let is_empty = deployed.is_none() && good.is_none();
+        let json = |one: Option<Deployment>| one.map(|one| one.to_json());
+        self.note = (!is_empty).then(|| json!({ "deployed": json(deployed), "good": json(good) }).to_string().into());
+        self
+    }
+
+    /// Whether the register refers to this event: as current, deployed or good. Such an event is not forgotten.
+    pub fn names(&self, event: EventId) -> bool {
+        let is = |deployment: Option<Deployment>| deployment.is_some_and(|deployment| deployment.event == event);
+        self.event == event || (self.note.is_some() && (is(self.deployed()) || is(self.good())))
+    }
+}
+
+/// Notes in the register that an event's action succeeded: its value is deployed, and good.
+pub(super) fn note_deployed<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    let Some(change) = event.explicit_change() else { return Ok(()) };
+    let Some(register) = ledger.register(&change.subject)? else { return Ok(()) };
+    let deployment = Some(Deployment { event: event.id, digest: event.resolved.clone(), at: now });
+    let edited = register.clone().with_deployments(deployment.clone(), deployment);
+    write_register(ledger, &change.subject, &register, &edited, now)
+}
+
+/// Writes a register over what it was. The retention of each event that it no longer refers to begins.
+pub(super) fn write_register<L: Ledger>(
+    ledger: &mut L,
+    subject: &Key,
+    was: &SubjectRegister,
+    is: &SubjectRegister,
+    now: Timestamp,
+) -> Result<(), L::Error> {
+    ledger.set_register(subject, is)?;
+    let former = [Some(was.event), was.deployed().map(|one| one.event), was.good().map(|one| one.event)];
+    let mut seen = Vec::new();
+    for event in former.into_iter().flatten().filter(|event| !is.names(*event)) {
+        if !seen.contains(&event) {
+            begin_retention(ledger, event, now)?;
+            seen.push(event);
+        }
+    }
+    Ok(())
+}
+
+/// Begins the retention of an event that has ended, if it has not begun.
+pub(super) fn begin_retention<L: Ledger>(ledger: &mut L, event: EventId, now: Timestamp) -> Result<(), L::Error> {
+    let Some(row) = ledger.row(event)? else { return Ok(()) };
+    if row.event.state.ended().is_some() && row.keep_from.is_none() {
+        ledger.update(&EventRow { keep_from: Some(now), ..row })?;
+    }
+    Ok(())
+}
+
+/// An operator's correction of a register.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RegisterEdit {
+    /// The subject's current, deployed or good event becomes this one, where it is given. Nothing runs.
+    Set {
+        /// The current event: its value and order become the register's.
+        current: Option<EventId>,
+        /// The deployed event.
+        deployed: Option<EventId>,
+        /// The good event.
+        good: Option<EventId>,
+    },
+    /// Nothing is deployed or good any more, as far as is known; the current event stays.
+    ClearDeployed,
+    /// The register is removed, as if the subject had never been changed.
+    Clear,
+}
+
+/// Why a register was not edited.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RegisterEditError {
+    /// There is no such register.
+    NoRegister,
+    /// There is no such event.
+    NoEvent(EventId),
+    /// This event changes another subject.
+    OtherSubject(EventId),
+    /// This event is waiting or running: the register would change under it.
+    NotOver(EventId),
+}
+
+impl fmt::Display for RegisterEditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRegister => f.write_str("there is no such register"),
+            Self::NoEvent(id) => write!(f, "there is no event {id}"),
+            Self::OtherSubject(id) => write!(f, "event {id} belongs to another register"),
+            Self::NotOver(id) => write!(f, "event {id} is waiting or running; wait for its end, or cancel it"),
+        }
+    }
+}
+
+impl std::error::Error for RegisterEditError {}
+
+/// Edits a register. Returns the register as it is now; `None` once it is removed.
+pub fn edit_register<L: Ledger>(
+    ledger: &mut L,
+    subject: &Key,
+    edit: &RegisterEdit,
+    now: Timestamp,
+) -> Result<Result<Option<SubjectRegister>, RegisterEditError>, L::Error> {
+    let Some(was) = ledger.register(subject)?.filter(|register| !register.is_state()) else {
+        return Ok(Err(RegisterEditError::NoRegister));
+    };
+    let mut is = was.clone();
+    match edit {
+        RegisterEdit::Clear => {
+            if let Some(row) = ledger.row(was.event)?
+                && row.event.state.ended().is_none()
+            {
+                return Ok(Err(RegisterEditError::NotOver(was.event)));
+            }
+            write_register(ledger, subject, &was, &SubjectRegister::of_state(""), now)?;
+            ledger.remove_register(subject)?;
+            return Ok(Ok(None));
+        }
+        RegisterEdit::ClearDeployed => is = is.with_deployments(None, None),
+        RegisterEdit::Set { current, deployed, good } => {
+            let mut rows = Vec::new();
+            for id in [*current, *deployed, *good].into_iter().flatten() {
+                match named_event(ledger, subject, id)? {
+                    Ok(row) => rows.push(row),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            let deployment = |id: &EventId| {
+                let row = rows.iter().find(|row| row.event.id == *id)?;
+                Some(Deployment { event: *id, digest: row.event.resolved.clone(), at: now })
+            };
+            if let Some(row) = current.and_then(|id| rows.iter().find(|row| row.event.id == id))
+                && let Some(change) = row.event.change
+            {
+                let order = was.order.max(change.order);
+                is = SubjectRegister { value: change.value, order, strict: order.is_some(), event: row.event.id, ..is };
+            }
+            let deployed = deployed.as_ref().and_then(deployment).or_else(|| was.deployed());
+            let good = good.as_ref().and_then(deployment).or_else(|| was.good());
+            is = is.with_deployments(deployed, good);
+            for row in rows.into_iter().filter(|row| row.keep_from.is_some()) {
+                ledger.update(&EventRow { keep_from: None, ..row })?;
+            }
+        }
+    }
+    write_register(ledger, subject, &was, &is, now)?;
+    Ok(Ok(Some(is)))
+}
+
+/// An event of this subject that has ended.
+fn named_event<L: Ledger>(
+    ledger: &mut L,
+    subject: &Key,
+    id: EventId,
+) -> Result<Result<EventRow, RegisterEditError>, L::Error> {
+    Ok(match ledger.row(id)? {
+        None => Err(RegisterEditError::NoEvent(id)),
+        Some(row) if row.event.change.is_none_or(|change| change.subject != *subject) => {
+            Err(RegisterEditError::OtherSubject(id))
+        }
+        Some(row) if row.event.state.ended().is_none() => Err(RegisterEditError::NotOver(id)),
+        Some(row) => Ok(row),
+    })
+}
+
+/// The state under this key.
+pub fn state_of<L: Ledger>(ledger: &mut L, key: &Key) -> Result<Option<Arc<str>>, L::Error> {
+    Ok(ledger.register(key)?.filter(SubjectRegister::is_state).and_then(|row| row.note))
+}
+
+/// Replaces the state under this key, if it is still `was`; returns whether it was.
+pub fn swap_state<L: Ledger>(ledger: &mut L, key: &Key, was: Option<&str>, is: Option<&str>) -> Result<bool, L::Error> {
+    if state_of(ledger, key)?.as_deref() != was {
+        return Ok(false);
+    }
+    set_state(ledger, key, is)?;
+    Ok(true)
+}
+
+/// Sets or removes the state under this key.
+pub(super) fn set_state<L: Ledger>(ledger: &mut L, key: &Key, is: Option<&str>) -> Result<(), L::Error> {
+    match is {
+        Some(state) => ledger.set_register(key, &SubjectRegister::of_state(state)),
+        None => ledger.remove_register(key),
+    }
+}
