@@ -31,6 +31,7 @@ mod store_unavailable;
 #[path = "../support/mod.rs"]
 mod support;
 mod unsigned_headers;
+mod when_busy;
 
 use support::{Answer, House, Sent};
 
