@@ -3,6 +3,7 @@
 use crate::promises::{Delivered, SOURCES, World};
 use crate::rounds;
 use crate::senders::deliver;
+use crate::support::House;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Mutex;
@@ -21,11 +22,11 @@ struct Point {
 }
 
 /// `serve` under strace, as a grandchild (`-D`): the child process is the node itself.
-pub(crate) fn traced(world: &World, options: &[String]) -> Command {
-    let serve = world.house.command(&["serve"]);
+pub(crate) fn traced(house: &House, options: &[String]) -> Command {
+    let serve = house.command(&["serve"]);
     let mut command = Command::new("strace");
     command.args(["-D", "-f", "-q", "-o", "trace"]).args(options);
-    command.arg(serve.get_program()).args(serve.get_args()).current_dir(world.house.dir.path());
+    command.arg(serve.get_program()).args(serve.get_args()).current_dir(house.dir.path());
     command.env_remove("HOOKONCE_CONFIG");
     command
 }
@@ -54,7 +55,7 @@ pub(crate) async fn short_run(world: &mut World) -> Vec<Delivered> {
 /// How often the node's threads make each of the calls in a whole run, including start and exit.
 async fn survey() -> Vec<Point> {
     let mut world = World::new("2s", "0.01").await;
-    let command = traced(&world, &[format!("-etrace={}", CALLS.join(","))]);
+    let command = traced(&world.house, &[format!("-etrace={}", CALLS.join(","))]);
     world.house.try_start_by(command).unwrap_or_else(|said| panic!("strace is needed, and it did not run: {said}"));
     let pid = world.house.pid().as_raw_nonzero().to_string();
     short_run(&mut world).await;
@@ -77,7 +78,7 @@ async fn crash_at(point: Point) -> bool {
     let Point { call, nth } = point;
     let options = [format!("-etrace={call}"), format!("-einject={call}:signal=KILL:when={nth}")];
     let mut acked = Vec::new();
-    if world.house.try_start_by(traced(&world, &options)).is_ok() {
+    if world.house.try_start_by(traced(&world.house, &options)).is_ok() {
         acked = short_run(&mut world).await;
         if !world.house.has_ended() {
             world.house.signal(rustix::process::Signal::TERM);

@@ -141,7 +141,7 @@ async fn sync_fails_at(nth: usize) -> usize {
     let mut world = World::new("2s", "0.01").await;
     let inject = format!("-einject=fsync,fdatasync:error=EIO:when={nth}+");
     let mut acked = Vec::new();
-    let command = traced(&world, &["-etrace=fsync,fdatasync".into(), inject]);
+    let command = traced(&world.house, &["-etrace=fsync,fdatasync".into(), inject]);
     match world.house.try_start_by(command) {
         Ok(()) => {
             acked = short_run(&mut world).await;

@@ -14,6 +14,7 @@ mod lease_renewal;
 mod lost_lease;
 #[path = "../support/mounted.rs"]
 mod mounted;
+mod newest_push;
 mod promises;
 mod random_kills;
 mod receiver;

@@ -112,15 +112,7 @@ impl World {
 
     /// Waits until no process runs in the folder any more; returns how long that took.
     pub(crate) async fn deserted(&self) -> Duration {
-        let start = Instant::now();
-        loop {
-            let left = processes_in(self.house.dir.path());
-            if left.is_empty() {
-                return start.elapsed();
-            }
-            assert!(start.elapsed() < PATIENCE, "processes outlive their node: {left:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        deserted(&self.house).await
     }
 
     /// Checks that every guarantee was kept; `acked` is every 2xx response.
@@ -222,4 +214,17 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
             format!("{} {}", process.file_name().to_string_lossy(), line.replace('\0', " "))
         })
         .collect()
+}
+
+/// Waits until no process runs in this folder; returns how long that took.
+pub(crate) async fn deserted(house: &House) -> Duration {
+    let start = Instant::now();
+    loop {
+        let left = processes_in(house.dir.path());
+        if left.is_empty() {
+            return start.elapsed();
+        }
+        assert!(start.elapsed() < PATIENCE, "processes outlive their node: {left:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
