@@ -14,8 +14,8 @@ use crate::decide::event::RetryOwner;
 use crate::decide::limits;
 use crate::decide::retry::RetryPolicy;
 use crate::decide::source::{
-    ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
-    Source, TimeoutAccounting, WhenBusy,
+    ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, OnUnhealthy, RedeliveryPolicy,
+    ResponseMode, Route, Source, TimeoutAccounting, WhenBusy,
 };
 use crate::decide::time::{Duration, duration_text};
 use serde::Serialize;
@@ -129,6 +129,7 @@ impl ConfigResolver<'_> {
             when: self.filter("when", section, names),
             when_busy,
             budget: self.budget(section, group.as_ref()),
+            on_unhealthy: OnUnhealthy::Hold,
             group,
             retry: self.retry(section, if respond == ResponseMode::Accepted { own } else { 1 }),
             attempts_once_accepted: (respond != ResponseMode::Accepted && attempts.is_none()).then_some(own),

@@ -267,8 +267,10 @@ pub fn repeat_effect(
         _ if now < since + wait => RepeatEffect::ReportOnly,
         DeathCause::Failed | DeathCause::Rejected => RepeatEffect::Rearms,
         DeathCause::InDoubt if sender_retries => RepeatEffect::Resumes,
-        DeathCause::InDoubt | DeathCause::Damaged | DeathCause::Cancelled | DeathCause::OverBudget => {
-            RepeatEffect::ReportOnly
-        }
+        DeathCause::InDoubt
+        | DeathCause::Damaged
+        | DeathCause::Cancelled
+        | DeathCause::OverBudget
+        | DeathCause::Unhealthy => RepeatEffect::ReportOnly,
     }
 }

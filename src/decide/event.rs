@@ -56,17 +56,46 @@ pub struct Event {
     pub burst_since: Option<Timestamp>,
     /// The digest that the registry's tag pointed to when the last attempt looked it up.
     pub resolved: Option<Arc<str>>,
+    /// What made it, if it was no delivery.
+    pub origin: Option<Origin>,
     /// Digest of the body.
     pub body_digest: Digest,
     /// Digest of everything that never changes; see [`Event::immutable_digest`].
     pub digest: Digest,
 }
 
-/// The blocks of a `run` action that have succeeded, as bits.
+/// What made an event that no delivery made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A deploy turned out to be unhealthy, and the last good one is deployed again.
+    Rollback {
+        /// The event that was unhealthy.
+        from: EventId,
+        /// The event that was last good: its fields, its digest and its body are used.
+        to: EventId,
+    },
+}
+
+/// The blocks of a `run` action that have succeeded, as bits. One more bit says that the whole action has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SucceededBlocks(pub u64);
 
+/// The bit of the whole action.
+const ACTED: usize = 63;
+
 impl SucceededBlocks {
+    /// Whether the whole action has succeeded, and only its health is still to be checked.
+    pub fn acted(self) -> bool {
+        self.has(ACTED)
+    }
+
+    /// These blocks, and the whole action.
+    #[must_use]
+    pub fn with_acted(self) -> Self {
+        self.with(ACTED)
+    }
+
     /// Whether this block has succeeded.
     pub fn has(self, block: usize) -> bool {
         self.0 >> block & 1 == 1
@@ -162,6 +191,8 @@ pub enum DeathCause {
     Cancelled,
     /// Its route had no budget left for it.
     OverBudget,
+    /// It acted, and what it deployed is not healthy.
+    Unhealthy,
 }
 
 /// Where an event is in its group's queue, as far as its first attempt is concerned.
@@ -266,12 +297,20 @@ impl DeathCause {
             Self::Damaged => "damaged",
             Self::Cancelled => "cancelled",
             Self::OverBudget => "over_budget",
+            Self::Unhealthy => "unhealthy",
         }
     }
 
     /// All causes.
-    pub const ALL: [Self; 6] =
-        [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled, Self::OverBudget];
+    pub const ALL: [Self; 7] = [
+        Self::Failed,
+        Self::Rejected,
+        Self::InDoubt,
+        Self::Damaged,
+        Self::Cancelled,
+        Self::OverBudget,
+        Self::Unhealthy,
+    ];
 
     /// The cause with this name.
     pub fn parse(word: &str) -> Option<Self> {

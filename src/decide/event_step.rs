@@ -14,7 +14,7 @@
 //!
 //!   still waiting: Park, Unpark (its group's slot is another's, is its own), Suspend, Unsuspend (its route is gone, is
 //!                  back), Debounce, WaitForBudget, Accept
-//!   still running: Renew, Resolve, Accept, CancelRemote, Orphan
+//!   still running: Renew, Resolve, Deploy, Accept, CancelRemote, Orphan
 //! ```
 //!
 //! `Event::apply` is the only function that does so. It has no clock and no register: whether an event is still its
@@ -54,6 +54,14 @@ pub enum EventStep {
     Resolve {
         /// The digest.
         digest: Arc<str>,
+        /// How much longer.
+        lasts: Duration,
+    },
+    /// The action has succeeded, and the health of what it deployed is checked from now on. If the node crashes, only
+    /// the check is repeated. Its lease is prolonged.
+    Deploy {
+        /// The blocks that have succeeded.
+        blocks: SucceededBlocks,
         /// How much longer.
         lasts: Duration,
     },
@@ -167,6 +175,10 @@ impl Event {
             }
             (EventStep::Resolve { digest, lasts }, EventState::Running { by, action, .. }) => {
                 self.resolved = Some(digest);
+                self.state = EventState::Running { until: now + lasts, by, action };
+            }
+            (EventStep::Deploy { blocks, lasts }, EventState::Running { by, action, .. }) => {
+                self.blocks = blocks.with_acted();
                 self.state = EventState::Running { until: now + lasts, by, action };
             }
             (EventStep::HandBack, EventState::Running { .. }) => {
@@ -292,6 +304,7 @@ impl Event {
         self.state = match outcome {
             Outcome::Delivered(_) => EventState::Done { how: DoneReason::Acted, at: now },
             Outcome::Rejected { .. } => dead(DeathCause::Rejected),
+            Outcome::Unhealthy { .. } => dead(DeathCause::Unhealthy),
             Outcome::Failed { .. } if failures >= attempts => dead(DeathCause::Failed),
             Outcome::Failed { retry_after, .. } => {
                 let wait = retry::delay(&route.retry, failures, jitter);
@@ -304,6 +317,8 @@ impl Event {
             }
             Outcome::Unknown { .. } | Outcome::TimedOut { .. } => {
                 self.doubts += 1;
+                // An action that has succeeded leaves no doubt: only its health is checked again.
+                let doubts_max = if self.blocks.acted() { doubts_max.max(limits::DOUBTS_MIN) } else { doubts_max };
                 if self.doubts < doubts_max { again(self.doubts) } else { dead(route.in_doubt.cause()) }
             }
         };

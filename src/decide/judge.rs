@@ -201,6 +201,7 @@ impl EventBuilder<'_> {
             published_again: None,
             burst_since: None,
             resolved: None,
+            origin: None,
             body_digest,
             digest: body_digest,
         };

@@ -117,7 +117,7 @@ pub const SIGHTINGS_MAX: usize = 16;
 /// Maximum number of events whose duplicates are buffered before they are written.
 pub const NOTED_EVENTS_MAX: usize = 16 << 10;
 /// Maximum number of `run` blocks of one route: their successes are bits of one number.
-pub const BLOCKS_MAX: usize = 64;
+pub const BLOCKS_MAX: usize = 63;
 /// Maximum size of one SQL statement of a route.
 pub const STATEMENT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of placeholders in a statement.

@@ -24,6 +24,13 @@ pub enum Outcome {
         /// The receiver's response.
         receipt: Option<Receipt>,
     },
+    /// It acted, and what it deployed is not healthy.
+    Unhealthy {
+        /// The reason, as a sentence.
+        why: String,
+        /// The receiver's response.
+        receipt: Option<Receipt>,
+    },
     /// It may have acted, and its end was lost: a crash, a lost lease, a shutdown, a connection that broke after
     /// sending. Counted as a doubt.
     Unknown {
@@ -46,6 +53,7 @@ impl Outcome {
             Self::Delivered(_) => "delivered",
             Self::Failed { .. } => "failed",
             Self::Rejected { .. } => "rejected",
+            Self::Unhealthy { .. } => "unhealthy",
             Self::Unknown { .. } | Self::TimedOut { .. } => "unknown",
         }
     }
@@ -56,6 +64,7 @@ impl Outcome {
             Self::Delivered(_) => "",
             Self::Failed { why, .. }
             | Self::Rejected { why, .. }
+            | Self::Unhealthy { why, .. }
             | Self::Unknown { why }
             | Self::TimedOut { why, .. } => why,
         }
@@ -64,9 +73,10 @@ impl Outcome {
     /// The receiver's response, if there is one.
     pub fn receipt(&self) -> Option<&Receipt> {
         match self {
-            Self::Delivered(receipt) | Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => {
-                receipt.as_ref()
-            }
+            Self::Delivered(receipt)
+            | Self::Failed { receipt, .. }
+            | Self::Rejected { receipt, .. }
+            | Self::Unhealthy { receipt, .. } => receipt.as_ref(),
             Self::Unknown { .. } | Self::TimedOut { .. } => None,
         }
     }

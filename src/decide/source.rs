@@ -284,6 +284,8 @@ pub struct Route {
     pub when_busy: WhenBusy,
     /// How many attempts may begin in a given time.
     pub budget: Option<Budget>,
+    /// What happens if what an event deployed is not healthy.
+    pub on_unhealthy: OnUnhealthy,
     /// How failures are retried.
     pub retry: RetryPolicy,
     /// How many attempts may fail once a sender that waited for the end got a 202 and no longer retries. `None`: as
@@ -393,6 +395,16 @@ pub enum BudgetScope {
     Group,
 }
 
+/// What happens after a deploy that is not healthy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnUnhealthy {
+    /// It is left to an operator.
+    #[default]
+    Hold,
+    /// The last good event is deployed again.
+    Rollback,
+}
+
 /// What to do when the outcome is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InDoubtPolicy {
@@ -490,6 +502,7 @@ impl Default for Route {
             group: None,
             when_busy: WhenBusy::Queue,
             budget: None,
+            on_unhealthy: OnUnhealthy::Hold,
             retry: RetryPolicy { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
             attempts_once_accepted: None,
             in_doubt: InDoubtPolicy::Retry,

@@ -7,7 +7,7 @@ use super::claim::{NewEvent, Payload};
 use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
 use super::id::{EventId, Key};
 use super::identity::key;
-use super::source::{Budget, BudgetScope, InDoubtPolicy, Route, WhenBusy};
+use super::source::{Budget, BudgetScope, InDoubtPolicy, OnUnhealthy, Route, WhenBusy};
 use super::time::Timestamp;
 
 /// One write to one event: revision n-1 is replaced by n.
@@ -35,6 +35,8 @@ pub struct Transition {
     pub budget: Option<BudgetCheck>,
     /// Written instead when the subject has already deployed what the event resolved to.
     pub if_deployed: Option<Event>,
+    /// Whether the subject's last good event is deployed again, if this write ends the event as unhealthy.
+    pub on_unhealthy: OnUnhealthy,
 }
 
 /// The budget in which an attempt must have room.
@@ -114,8 +116,8 @@ impl Event {
         let asks = match &step {
             EventStep::Start { .. } => !self.owed_first_attempt() || route.when_busy.replaces(),
             EventStep::Unsuspend => !self.owed_first_attempt(),
-            EventStep::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
-            EventStep::Expire { .. } => true,
+            EventStep::Settle { outcome: Outcome::Delivered(_) | Outcome::Unhealthy { .. }, .. } => false,
+            EventStep::Settle { .. } | EventStep::Expire { .. } => true,
             EventStep::Rearm | EventStep::Resume => !self.has_queue_as_subject(),
             _ => false,
         };
@@ -155,6 +157,7 @@ impl Event {
             when_busy: route.when_busy,
             budget,
             if_deployed,
+            on_unhealthy: route.on_unhealthy,
         })
     }
 

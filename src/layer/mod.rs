@@ -385,6 +385,7 @@ impl ResolvedOnce {
             published_again: None,
             burst_since: None,
             resolved: None,
+            origin: None,
             body_digest,
             digest: body_digest,
         };

@@ -6,7 +6,7 @@
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{
-    DeathCause, DoneReason, Event, EventState, QueueState, RetryOwner, SubjectChange, SucceededBlocks,
+    DeathCause, DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SubjectChange, SucceededBlocks,
 };
 use crate::decide::field::StoredFields;
 use crate::decide::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
@@ -190,6 +190,7 @@ macro_rules! event_table {
             aside: text, Step, absent CellValue::Null; aside_cell(row.event.queue_state);
             burst_since: bigint, Step, absent CellValue::Null; row.event.burst_since;
             resolved: text, Step, absent CellValue::Null; row.event.resolved.as_deref();
+            origin: text, Never, absent CellValue::Null; origin_cell(row.event);
         }
     };
 }
@@ -326,6 +327,18 @@ fn queue_state(passed: i64, aside: Option<&str>) -> Option<QueueState> {
     }
 }
 
+/// What made an event that no delivery made, as a cell.
+fn origin_cell(event: &Event) -> Option<String> {
+    let Origin::Rollback { from, to } = event.origin?;
+    Some(json!({ "rollback": { "from": from.to_string(), "to": to.to_string() } }).to_string())
+}
+
+fn origin(cell: &str) -> Option<Origin> {
+    let cell: Json = serde_json::from_str(cell).ok()?;
+    let id = |name: &str| cell["rollback"][name].as_str()?.parse().ok();
+    Some(Origin::Rollback { from: id("from")?, to: id("to")? })
+}
+
 /// The re-published messages, as a cell.
 fn published_again_cell(event: &Event) -> Option<String> {
     let RepublishState { times, last_at, first_ended_at, attempts_before } = event.published_again?;
@@ -389,6 +402,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let passed = queue_state(passed, cells.maybe(CellReader::text));
     let burst_since = cells.maybe(CellReader::integer).map(Timestamp);
     let resolved = cells.maybe(CellReader::text).map(Arc::from);
+    let origin = cells.maybe(CellReader::text).map(origin);
     debug_assert_eq!(cells.next, EVENT_COLUMNS.len(), "every column is read");
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
@@ -403,6 +417,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         && retrier.is_some()
         && state.is_some()
         && again != Some(None)
+        && origin != Some(None)
         && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
     let damaged = EventState::Dead { cause: DeathCause::Damaged, at: ended_at.unwrap_or(received_at) };
     let mut event = Event {
@@ -427,6 +442,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         published_again: again.flatten(),
         burst_since,
         resolved,
+        origin: origin.flatten(),
         body_digest,
         digest,
     };

@@ -145,6 +145,8 @@ fn dead(story: &EventDetails, cause: DeathCause) -> String {
         (DeathCause::InDoubt, None) => "it is unknown whether it acted: its node was gone".into(),
         (DeathCause::Damaged, _) => "what is stored is not what was received".into(),
         (DeathCause::Cancelled, _) => "an operator cancelled it".into(),
+        (DeathCause::Unhealthy, Some(why)) => format!("what it deployed is not healthy: {why}"),
+        (DeathCause::Unhealthy, None) => "what it deployed is not healthy".into(),
         (DeathCause::OverBudget, _) => "its route had no budget left for it".into(),
     }
 }

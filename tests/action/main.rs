@@ -131,6 +131,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         published_again: None,
         burst_since: None,
         resolved: None,
+        origin: None,
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
         retrier: RetryOwner::Sender,

@@ -226,6 +226,7 @@ fn event_as_it_is(event: Event) -> Transition {
         when_busy: WhenBusy::Queue,
         budget: None,
         if_deployed: None,
+        on_unhealthy: hookonce::decide::source::OnUnhealthy::Hold,
     }
 }
 

@@ -45,6 +45,7 @@ fn event() -> Event {
         published_again: None,
         burst_since: None,
         resolved: None,
+        origin: None,
         change: Some(SubjectChange { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
         body_digest: Digest([5; 32]),
         digest: Digest([0; 32]),

@@ -13,7 +13,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// The states from and to which each step may lead.
-const ARROWS: [(&str, &[&str], &[&str]); 24] = [
+const ARROWS: [(&str, &[&str], &[&str]); 25] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -35,6 +35,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 24] = [
     ("suspend", &["waiting"], &["waiting"]),
     ("unsuspend", &["waiting"], &["waiting"]),
     ("resolve", &["running"], &["running"]),
+    ("deploy", &["running"], &["running"]),
     ("debounce", &["waiting"], &["waiting"]),
     ("wait for budget", &["waiting"], &["waiting"]),
     ("drop over budget", &["waiting"], &["dead"]),
@@ -63,6 +64,7 @@ fn word(step: &EventStep) -> &'static str {
         EventStep::Suspend { .. } => "suspend",
         EventStep::Unsuspend => "unsuspend",
         EventStep::Resolve { .. } => "resolve",
+        EventStep::Deploy { .. } => "deploy",
         EventStep::Debounce { .. } => "debounce",
         EventStep::WaitForBudget { .. } => "wait for budget",
         EventStep::DropOverBudget => "drop over budget",
@@ -105,6 +107,7 @@ fn steps() -> impl Strategy<Value = EventStep> {
         2 => Just(EventStep::Unpark),
         1 => Just(EventStep::Suspend { lasts: LEASE }),
         2 => Just(EventStep::Unsuspend),
+        1 => Just(EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: LEASE }),
         1 => Just(EventStep::Resolve { digest: "sha256:1".into(), lasts: LEASE }),
         1 => Just(EventStep::Debounce { ago: LEASE, lasts: LEASE }),
         1 => Just(EventStep::WaitForBudget { lasts: LEASE }),

@@ -148,7 +148,7 @@ fn worst_outcome(one: Outcome, other: Outcome) -> Outcome {
     let badness = |outcome: &Outcome| match outcome {
         Outcome::Delivered(_) => 0,
         Outcome::Failed { .. } => 1,
-        Outcome::Rejected { .. } => 2,
+        Outcome::Rejected { .. } | Outcome::Unhealthy { .. } => 2,
         Outcome::TimedOut { .. } => 3,
         Outcome::Unknown { .. } => 4,
     };

@@ -4,9 +4,9 @@
 //! type, length and bytes. Nothing is joined with a separator, so no byte can move unnoticed from one part to the next.
 
 use crate::decide::delivery::Delivery;
-use crate::decide::event::Event;
+use crate::decide::event::{Event, Origin};
 use crate::decide::field::{FieldValue, StoredFields};
-use crate::decide::id::{Digest, Key};
+use crate::decide::id::{Digest, EventId, Key};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::sync::Arc;
 
@@ -122,8 +122,25 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
         parts.push(KeyPart::bytes("subject", &change.subject.0));
         parts.push(KeyPart::bytes("value", &change.value.0));
     }
+    if let Some(Origin::Rollback { from, to }) = &event.origin {
+        parts.push(KeyPart::bytes("rollback from", &from.0));
+        parts.push(KeyPart::bytes("rollback to", &to.0));
+    }
     parts.extend(names.iter().map(|(name, value)| KeyPart::field(name, value)));
     hash(&event.source, "event", &parts)
+}
+
+/// The id of an event that another one makes at its end. It is the same each time, so that it is made once; its first
+/// bytes are those of the other's, so that both are listed together.
+pub(in crate::decide) fn follow_up(of: &Event, kind: &str) -> EventId {
+    let life = of.life.to_be_bytes();
+    let digest = hash(&of.source, kind, &[KeyPart::bytes("id", &of.id.0), KeyPart::bytes("life", &life)]);
+    let mut id = [0; 16];
+    id.copy_from_slice(&digest.0[..16]);
+    id[..6].copy_from_slice(&of.id.0[..6]);
+    // The version and the variant of a UUIDv7.
+    (id[6], id[8]) = (0x70 | id[6] & 0x0f, 0x80 | id[8] & 0x3f);
+    EventId(id)
 }
 
 /// Where the attempts of a route, or of one of its groups, are counted.

@@ -2,11 +2,11 @@
 //! the event's register and its group's slot.
 
 use super::budget;
-use super::register::{begin_retention, note_deployed};
+use super::register::{begin_retention, note_deployed, rollback_of};
 use super::{EventRow, Ledger, SubjectRegister, register_of};
-use crate::decide::event::{DoneReason, Event, EventState, EventStep};
+use crate::decide::event::{DeathCause, Event, EventState, EventStep};
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::source::{Route, WhenBusy};
+use crate::decide::source::{OnUnhealthy, Route, WhenBusy};
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{QueuePositionUpdate, ReceiptUpdate, TransientHeadersUpdate, Transition};
 
@@ -71,8 +71,14 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     if let ReceiptUpdate::Replace(receipt) = &change.receipt {
         ledger.set_receipt(event.id, receipt.as_ref())?;
     }
-    if matches!(event.state, EventState::Done { how: DoneReason::Acted, .. }) && row.event.state.ended().is_none() {
-        note_deployed(ledger, &event, now)?;
+    note_deployed(ledger, &row.event, &event, now)?;
+    // Parked behind this event's slot with its turn, the roll-back is the next to get it.
+    if matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. })
+        && change.on_unhealthy == OnUnhealthy::Rollback
+        && let Some(rollback) = rollback_of(ledger, &event, now)?
+    {
+        let rollback = EventRow { event: take_slot_or_park(ledger, rollback.event, now)?, keep_from: None };
+        ledger.insert(&rollback, None)?;
     }
     let event = write(ledger, &row, event, now)?;
     if event.state.ended().is_some()

@@ -2,8 +2,9 @@
 //! good. The same rows also hold small states of the nodes, such as budgets and cursors, under keys of their own.
 
 use super::{EventRow, Ledger};
-use crate::decide::event::Event;
-use crate::decide::id::{Digest, EventId, Key};
+use crate::decide::event::{DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SucceededBlocks};
+use crate::decide::id::{Digest, EventId, Key, Revision};
+use crate::decide::identity::key;
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};
 use std::fmt;
@@ -97,13 +98,62 @@ impl SubjectRegister {
     }
 }
 
-/// Notes in the register that an event's action succeeded: its value is deployed, and good.
-pub(super) fn note_deployed<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
-    let Some(change) = event.explicit_change() else { return Ok(()) };
+/// Notes in the register what an event has come to since `was`: its action has succeeded, so that its value is deployed;
+/// and it is done, so that the value is good.
+pub(super) fn note_deployed<L: Ledger>(
+    ledger: &mut L,
+    was: &Event,
+    event: &Event,
+    now: Timestamp,
+) -> Result<(), L::Error> {
+    let is_good = was.state.ended().is_none() && matches!(event.state, EventState::Done { how: DoneReason::Acted, .. });
+    let is_deployed = !was.blocks.acted() && (is_good || event.blocks.acted());
+    let Some(change) = event.explicit_change().filter(|_| is_good || is_deployed) else { return Ok(()) };
     let Some(register) = ledger.register(&change.subject)? else { return Ok(()) };
-    let deployment = Some(Deployment { event: event.id, digest: event.resolved.clone(), at: now });
-    let edited = register.clone().with_deployments(deployment.clone(), deployment);
+    let deployment = Deployment { event: event.id, digest: event.resolved.clone(), at: now };
+    let one = |is_new: bool, was: Option<Deployment>| if is_new { Some(deployment.clone()) } else { was };
+    let edited =
+        register.clone().with_deployments(one(is_deployed, register.deployed()), one(is_good, register.good()));
     write_register(ledger, &change.subject, &register, &edited, now)
+}
+
+/// The event that deploys the subject's last good one again, after this one turned out to be unhealthy. `None` if
+/// there is none, if it is this one, or if another event is the subject's current one: then that one comes next. The new
+/// event changes no subject.
+pub(super) fn rollback_of<L: Ledger>(
+    ledger: &mut L,
+    unhealthy: &Event,
+    now: Timestamp,
+) -> Result<Option<EventRow>, L::Error> {
+    let Some(change) = unhealthy.explicit_change() else { return Ok(None) };
+    let register = ledger.register(&change.subject)?.filter(|register| register.event == unhealthy.id);
+    let Some(good) = register.and_then(|register| register.good()).filter(|good| good.event != unhealthy.id) else {
+        return Ok(None);
+    };
+    let Some(EventRow { event: to, .. }) = ledger.row(good.event)? else { return Ok(None) };
+    let mut event = Event {
+        id: key::follow_up(unhealthy, "rollback"),
+        revision: Revision::FIRST,
+        delivery_id: None,
+        fields: to.fields,
+        received_at: now,
+        state: EventState::Waiting { due: Some(now) },
+        life: 1,
+        attempt: 0,
+        doubts: 0,
+        blocks: SucceededBlocks::default(),
+        queue_state: QueueState::Queued,
+        retrier: RetryOwner::Node,
+        change: None,
+        published_again: None,
+        burst_since: None,
+        resolved: good.digest,
+        origin: Some(Origin::Rollback { from: unhealthy.id, to: good.event }),
+        body_digest: to.body_digest,
+        ..unhealthy.clone()
+    };
+    event.digest = event.immutable_digest();
+    Ok(Some(EventRow { event, keep_from: None }))
 }
 
 /// Writes a register over what it was. The retention of each event that it no longer refers to begins.

@@ -57,7 +57,7 @@ pub fn no_upstream_response(event: &Event, cause: DeathCause) -> HttpResponse {
         DeathCause::Failed | DeathCause::Rejected => {
             (502, "nothing was done; the same request with the same key is tried again")
         }
-        DeathCause::Damaged | DeathCause::Cancelled | DeathCause::OverBudget => {
+        DeathCause::Damaged | DeathCause::Cancelled | DeathCause::OverBudget | DeathCause::Unhealthy => {
             (502, "it was given up, and is not retried automatically")
         }
     };

@@ -4,10 +4,13 @@
 use super::{
     DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, parked, route, start, superseded_by,
 };
-use crate::decide::event::{DeathCause, Event, EventState, EventStep, QueueState};
+use crate::decide::event::{DeathCause, Event, EventState, EventStep, Origin, Outcome, QueueState, SucceededBlocks};
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::{RegisterEdit, SubjectRegister};
-use crate::decide::source::{Budget, BudgetExceeded, BudgetScope, Debounce, Keep, Retention, Route, WhenBusy};
+use crate::decide::retry::Jitter;
+use crate::decide::source::{
+    Budget, BudgetExceeded, BudgetScope, Debounce, InDoubtPolicy, Keep, OnUnhealthy, Retention, Route, WhenBusy,
+};
 use crate::decide::time::Timestamp;
 use crate::store::{AdvanceResult, RegisterEditError, RetentionPolicies};
 use std::sync::Arc;
@@ -239,6 +242,80 @@ pub(super) async fn a_register_knows_what_was_deployed_and_keeps_that_event(fres
     fresh.wait(3 * DAY);
     assert_eq!(fresh.store.forget(keeps, 10).await.expect("the store forgets").events, 2);
     assert_eq!(only_register(&fresh).await.1.deployed().map(|one| one.event), Some(four));
+}
+
+fn unhealthy() -> Outcome {
+    Outcome::Unhealthy { why: "no answer".into(), receipt: None }
+}
+
+fn settle(outcome: Outcome) -> EventStep {
+    EventStep::Settle { outcome, blocks: SucceededBlocks::default().with_acted(), jitter: Jitter(0) }
+}
+
+pub(super) async fn an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group(
+    fresh: StoreUnderTest,
+) {
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app").fields(&format!("{{\"v\":{to}}}"));
+    let deploy = EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND };
+    let good = fresh.claimed(new("1").carrying("body 1")).await;
+    fresh.start(good.id).await;
+    fresh.step(good.id, EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND }).await;
+    fresh.settle(good.id, delivered()).await;
+
+    let bad = fresh.claimed(new("2")).await;
+    let other = fresh.claimed(making().delivery("other").group("app")).await.id;
+    fresh.start(bad.id).await;
+    let deployed = fresh.step(bad.id, deploy).await;
+    assert!(deployed.blocks.acted() && deployed.state.word() == "running", "{deployed:?}");
+    let (_, register) = only_register(&fresh).await;
+    let of = |register: &SubjectRegister| [register.deployed(), register.good()].map(|one| one.map(|one| one.event));
+    assert_eq!(of(&register), [Some(bad.id), Some(good.id)], "it is deployed, and not yet good");
+
+    let dead = step_on(&fresh, bad.id, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(dead_of(&dead), Some(DeathCause::Unhealthy));
+    let due = fresh.due().await;
+    assert_eq!(due.len(), 1, "the other event of its group waits for the roll-back");
+    let back = fresh.get(due[0]).await;
+    assert_eq!(back.origin, Some(Origin::Rollback { from: bad.id, to: good.id }));
+    assert_eq!((back.change, back.resolved.as_deref(), &back.fields), (None, Some("sha256:1"), &good.fields));
+    assert_eq!((back.body_digest, back.immutable_digest()), (good.body_digest, back.digest));
+    assert!(parked(&fresh.get(other).await));
+    assert_eq!(fresh.duplicate(making().delivery("3").change("app", "2", None)).await.0, bad.id);
+
+    fresh.start(back.id).await;
+    step_on(&fresh, back.id, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(fresh.due().await, [other], "a roll-back is not followed by another");
+    assert_eq!(of(&only_register(&fresh).await.1), [Some(bad.id), Some(good.id)], "and touches no register");
+}
+
+pub(super) async fn an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits(
+    fresh: StoreUnderTest,
+) {
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let first = fresh.claimed(new("1")).await.id;
+    fresh.start(first).await;
+    step_on(&fresh, first, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(fresh.due().await, []);
+    let good = fresh.claimed(new("2")).await.id;
+    fresh.attempt(good, delivered()).await;
+    let bad = fresh.claimed(new("3")).await.id;
+    fresh.start(bad).await;
+    let newer = fresh.claimed(new("4")).await.id;
+    let dead = step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(dead_of(&dead), Some(DeathCause::Unhealthy));
+    assert_eq!(fresh.due().await, [newer]);
+}
+
+pub(super) async fn after_a_crash_only_the_health_of_a_deploy_is_checked_again(fresh: StoreUnderTest) {
+    let held = Route { in_doubt: InDoubtPolicy::Hold, ..route() };
+    let event = fresh.claimed(making().change("app", "1", None)).await.id;
+    step_on(&fresh, event, start(), &held).await;
+    step_on(&fresh, event, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: SECOND }, &held).await;
+    fresh.wait(MINUTE);
+    let again = step_on(&fresh, event, EventStep::Expire { jitter: Jitter(0) }, &held).await;
+    assert_eq!((again.state.word(), again.blocks.acted()), ("waiting", true), "there is no doubt that it acted");
 }
 
 pub(super) async fn an_operator_can_set_and_clear_a_register(fresh: StoreUnderTest) {

@@ -53,6 +53,7 @@ pub fn making() -> TestEventBuilder {
         published_again: None,
         burst_since: None,
         resolved: None,
+        origin: None,
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };

@@ -50,6 +50,8 @@ alter table events add column aside text;
 alter table events add column burst_since bigint;
 -- What the registry's tag pointed to when the last attempt looked it up: a digest.
 alter table events add column resolved text;
+-- What made an event that no delivery made: a JSON object.
+alter table events add column origin text;
 -- What was last deployed and last good of a subject: a JSON object. In a row whose event is zeros: a state of the nodes,
 -- such as the count of a budget.
 alter table registers add column note text;
