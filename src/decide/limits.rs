@@ -242,3 +242,29 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_hours(24);
 pub const BUDGET_RUNS_MAX: u32 = 1_000;
 /// The longest time of a budget.
 pub const BUDGET_WITHIN_MAX: Duration = Duration::from_hours(31 * 24);
+/// Maximum length of an image's name: the limit that the distribution specification advises.
+pub const IMAGE_NAME_BYTES_MAX: usize = 255;
+/// Maximum length of a tag, by the same specification.
+pub const IMAGE_TAG_BYTES_MAX: usize = 128;
+/// Default time in which a registry must answer, with everything that this takes: tokens, redirects.
+pub const LOOKUP_TIME: Duration = Duration::from_secs(10);
+/// Maximum time that a route may set for it.
+pub const LOOKUP_TIME_MAX: Duration = Duration::from_mins(1);
+/// Maximum size of a manifest; registries accept at least this much.
+pub const MANIFEST_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of redirects that are followed to a manifest.
+pub const MANIFEST_REDIRECTS_MAX: usize = 3;
+/// Maximum length of a `WWW-Authenticate` header.
+pub const AUTH_CHALLENGE_BYTES_MAX: usize = 4 << 10;
+/// Maximum number of challenges in such a header.
+pub const AUTH_CHALLENGES_MAX: usize = 8;
+/// Maximum number of parameters of one challenge.
+pub const AUTH_CHALLENGE_PARAMS_MAX: usize = 16;
+/// Maximum size of the response that contains a registry's token.
+pub const REGISTRY_TOKEN_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of tokens that a node keeps for one registry; beyond it, the one that expires first is dropped.
+pub const REGISTRY_TOKENS_MAX: usize = 256;
+/// Maximum time for which a token is used, whatever its server says.
+pub const REGISTRY_TOKEN_AGE_MAX: Duration = Duration::from_hours(1);
+/// Maximum size of docker's config file.
+pub const DOCKER_CONFIG_BYTES_MAX: u64 = 1 << 20;

@@ -11,6 +11,7 @@
 //! `decide` uses no other part of the crate. It builds without the rest: `cargo check --no-default-features --lib`.
 
 pub mod action_kind;
+pub mod auth_challenge;
 pub mod auth_throttle;
 pub mod body_budget;
 pub mod circuit_breaker;
@@ -29,11 +30,13 @@ mod form;
 pub mod github_kind;
 pub mod id;
 pub mod identity;
+pub mod image_reference;
 pub(crate) mod json_walk;
 pub mod judge;
 pub mod ledger;
 pub mod limits;
 pub mod outcome;
+pub mod registry_address;
 pub mod republish;
 pub mod response;
 pub mod retry;
