@@ -84,6 +84,8 @@ mod lease;
 mod node;
 #[cfg(feature = "store")]
 mod observe;
+#[cfg(feature = "node")]
+mod registry;
 #[cfg(test)]
 #[path = "../tests/support/seed.rs"]
 mod seed;

@@ -5,7 +5,7 @@ pub(crate) mod state_file;
 use crate::action::forward::ip_filter::DnsResolver;
 #[cfg(feature = "nats")]
 use crate::action::publish::NatsConnections;
-use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
+use crate::action::{ActionEnvironment, ActionError, GuardProgram, NodeEnvVars, build_action};
 use crate::admin;
 use crate::admin::AdminState;
 use crate::config::Config;
@@ -24,6 +24,7 @@ use crate::ingress::request_body::BodiesInFlight;
 use crate::ingress::{accept, http, http_response};
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
+use crate::registry::RegistryClients;
 use crate::store;
 use crate::store::batch::Batcher;
 use crate::store::open::OpenPurpose;
@@ -258,6 +259,7 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, NodeStartError> {
 
 fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Result<Vec<Lane>, NodeStartError> {
     let mut lanes = Vec::new();
+    let mut registries = RegistryClients::default();
     for source in &config.sources {
         for route in &source.routes {
             if does == NodeRole::Ingest {
@@ -266,11 +268,14 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             }
             let plan = config.plan(source, route);
             let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
-            let action = action.map_err(|cannot| {
+            let cannot_act = |cannot: ActionError| {
                 let why = format!("the route {} of source {} cannot act: {cannot}", route.name, source.name);
                 NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
-            })?;
-            lanes.push(Lane::new(source.clone(), route.clone(), action));
+            };
+            let action = action.map_err(cannot_act)?;
+            let lookup = config.lookup(source, route).map(|plan| registries.lookup(plan)).transpose();
+            let lookup = lookup.map_err(cannot_act)?;
+            lanes.push(Lane::new(source.clone(), route.clone(), action).asking(lookup));
         }
     }
     Ok(lanes)

@@ -12,12 +12,13 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("lease", &["decide", "store", "observe", "lease"]),
     ("layer", &["decide", "store", "observe", "lease", "layer"]),
     ("action", &["decide", "lease", "action", "observe"]),
-    ("engine", &["decide", "store", "action", "observe", "lease", "engine"]),
-    ("config", &["decide", "store", "action", "observe", "config"]),
+    ("registry", &["decide", "action", "registry"]),
+    ("engine", &["decide", "store", "action", "registry", "observe", "lease", "engine"]),
+    ("config", &["decide", "store", "action", "registry", "observe", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
     ("ingress", &["decide", "store", "action", "observe", "engine", "config", "ingress"]),
     ("admin", &["decide", "store", "action", "observe", "engine", "config", "explain", "ingress", "admin"]),
-    ("node", &["decide", "store", "action", "observe", "engine", "config", "ingress", "admin", "node"]),
+    ("node", &["decide", "store", "action", "registry", "observe", "engine", "config", "ingress", "admin", "node"]),
 ];
 
 /// A longer file probably has a second idea in it.

@@ -46,7 +46,7 @@ pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
         print_texts(out, "  ", &source::texts(config, source))?;
         for route in &source.routes {
             writeln!(out, "  route {}", route.name)?;
-            print_texts(out, "    ", &route::texts(source, route, config.plan(source, route)))?;
+            print_texts(out, "    ", &route::texts(config, source, route))?;
         }
     }
     writeln!(out)

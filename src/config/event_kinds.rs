@@ -34,7 +34,9 @@ pub(super) fn kind_use(
         Some(Group::Fields(group)) => group.iter().any(is_kind),
         _ => false,
     });
-    let acted = fields.iter().any(|(ix, _)| plans.iter().any(|(_, plan)| plan.gets_field(&names.fields.get(*ix).name)));
+    let needed = routes.iter().any(|route| route.needs.iter().any(is_kind));
+    let acted = needed
+        || fields.iter().any(|(ix, _)| plans.iter().any(|(_, plan)| plan.gets_field(&names.fields.get(*ix).name)));
     let passed = routes.iter().any(|route| route.forwarded_headers.iter().any(|name| name == github_kind::HEADER));
     match (filtered || grouped || acted, passed) {
         (true, _) => Some(EventKindUse::Decides),

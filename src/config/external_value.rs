@@ -7,6 +7,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 pub(crate) use crate::action::plan::UNKNOWN_URL;
 use crate::decide::limits;
+use crate::registry::docker_config::DockerConfigError;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -297,6 +298,17 @@ impl ConfigResolver<'_> {
         }
         self.elsewhere.push(ExternalValue { what: what.to_owned(), source: None, from, error: lack });
         had.ok()
+    }
+
+    /// Records that a login is read from docker's config file. A missing one is an error, unless it is optional.
+    pub(super) fn record_login(
+        &mut self,
+        from: String,
+        at: ConfigSpan,
+        found: Result<(), DockerConfigError>,
+    ) -> Option<()> {
+        let found = found.map(|()| Vec::new()).map_err(|error| (error.to_string(), error.hint));
+        self.record_external("credentials", from, at, found).map(drop)
     }
 
     /// Whether this value may be missing; never the store's URL.

@@ -15,6 +15,7 @@ mod fields;
 pub(crate) mod injection;
 pub mod json_schema;
 pub(crate) mod keys;
+mod lookup;
 pub(crate) mod node_addresses;
 pub(crate) mod once;
 pub mod presets;
@@ -39,6 +40,7 @@ pub(crate) use units::size_text;
 use crate::action::ActionPlan;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Route, Source};
+use crate::registry::LookupPlan;
 use diagnostic::{ConfigDiagnostic, ConfigError, ConfigErrorKind};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
@@ -75,6 +77,8 @@ pub struct Config {
     pub sources: Vec<Arc<Source>>,
     /// What each route does, by the names of source and route. A route without an entry only records.
     pub actions: HashMap<(Arc<str>, Arc<str>), ActionPlan>,
+    /// The registry that a route asks before it acts, by the names of source and route.
+    pub lookups: HashMap<(Arc<str>, Arc<str>), LookupPlan>,
     /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
     /// Environment variables with a secret or URL of the config, which commands never get.
@@ -91,6 +95,11 @@ impl Config {
     /// What a route does; `None` if it only records events.
     pub(crate) fn plan(&self, source: &Source, route: &Route) -> Option<&ActionPlan> {
         self.actions.get(&(source.name.clone(), route.name.clone()))
+    }
+
+    /// The registry that a route asks before it acts, if it asks one.
+    pub(crate) fn lookup(&self, source: &Source, route: &Route) -> Option<&LookupPlan> {
+        self.lookups.get(&(source.name.clone(), route.name.clone()))
     }
 
     /// The recipe of each scope's identities, in the order of the scopes.

@@ -207,6 +207,7 @@ impl<'a> ConfigResolver<'a> {
             admin,
             sources: Vec::new(),
             actions: HashMap::new(),
+            lookups: HashMap::new(),
             streams: HashMap::new(),
             secret_env_names: BTreeSet::new(),
             notes: HashMap::new(),
@@ -261,6 +262,9 @@ impl<'a> ConfigResolver<'a> {
             }
             for (route, plan) in resolved.plans {
                 config.actions.insert((source.name.clone(), route), plan);
+            }
+            for (route, lookup) in resolved.lookups {
+                config.lookups.insert((source.name.clone(), route), lookup);
             }
             if let Some(stream) = resolved.stream {
                 self.outlives(&stream, &config.store, inner.get("from").map_or(entry.key_at, |node| node.at));

@@ -1,14 +1,15 @@
 //! `route`: its filter, its group, and how its events are handled.
 
-use super::action;
 use super::describe::{LabelledTexts, labelled};
 use super::fields::{SourceFieldScope, field_names, joined_names};
 use super::keys::{ConfigValueType, SectionKeys, key};
+use super::lookup::{LOOKUP_KEYS, LookupView};
 use super::queueing;
 use super::queueing::QueueingView;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
+use super::{Config, action, lookup};
 use crate::action::ActionPlan;
 use crate::decide::event::RetryOwner;
 use crate::decide::limits;
@@ -18,6 +19,7 @@ use crate::decide::source::{
     ResponseMode, Route, Source, TimeoutAccounting, WhenBusy,
 };
 use crate::decide::time::{Duration, duration_text};
+use crate::registry::LookupPlan;
 use serde::Serialize;
 use serde_json::Value;
 use std::thread::available_parallelism;
@@ -38,6 +40,12 @@ pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
                 "Events that must not overlap: fields, or one fixed name.",
             ),
             key("retry", ConfigValueType::Table(&RETRY_KEYS), "see its keys", "When a failed attempt is retried."),
+            key(
+                "lookup",
+                ConfigValueType::Table(&LOOKUP_KEYS),
+                "none",
+                "Asks a container registry what a tag points to now, before the action begins.",
+            ),
             key(
                 "in_doubt",
                 ConfigValueType::Word(&["retry", "hold"]),
@@ -82,7 +90,7 @@ pub(super) static RETRY_KEYS: SectionKeys = SectionKeys {
         key(
             "attempts",
             ConfigValueType::Count,
-            "1 for run and with respond = \"done\", else 5",
+            "1 for run without lookup and with respond = \"done\", else 5",
             "Maximum attempts that fail or time out. Attempts lost to a crash are counted separately.",
         ),
         key(
@@ -113,10 +121,14 @@ impl ConfigResolver<'_> {
         names: &SourceFieldScope<'_>,
         once: &DeduplicationPolicy,
         respond: ResponseMode,
-    ) -> (Route, Option<ActionPlan>) {
+    ) -> ResolvedRoute {
         let mut plan = self.plan(section, names, respond);
+        let lookup = self.lookup(section, names, once, respond, plan.as_ref());
         let is_process = plan.as_ref().is_some_and(ActionPlan::is_process);
-        let own = if is_process { 1 } else { ATTEMPTS };
+        // A registry may lag behind its own webhook; and to deploy what a tag points to is harmless the second time.
+        let own = if is_process && lookup.is_none() { 1 } else { ATTEMPTS };
+        let needs = plan.iter().flat_map(ActionPlan::fields);
+        let needs = needs.chain(lookup.iter().flat_map(LookupPlan::fields).cloned());
         let attempts = section.section("retry").and_then(|retry| retry.count("attempts"));
         let default_at_once = if is_process { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
         let group = self.group(section, names, once.change.as_ref());
@@ -149,13 +161,13 @@ impl ConfigResolver<'_> {
                 .count("at_once")
                 .map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             fanout: plan.as_ref().map_or(Fanout::Record, |plan| Fanout::Actions(plan.events())),
-            needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
+            needs: needs.filter_map(|name| names.fields.ix(&name)).collect(),
             forwarded_headers: plan.as_ref().map(ActionPlan::forwarded_headers).unwrap_or_default(),
         };
         if let Some(plan) = &mut plan {
             self.finish_plan(plan, section, &route);
         }
-        (route, plan)
+        ResolvedRoute { route, plan, lookup }
     }
 
     fn route_name(&mut self, number: usize, section: &ConfigSection<'_>) -> String {
@@ -328,6 +340,13 @@ impl ConfigResolver<'_> {
     }
 }
 
+/// A resolved route, what it does, and the registry that it asks before.
+pub(super) struct ResolvedRoute {
+    pub(super) route: Route,
+    pub(super) plan: Option<ActionPlan>,
+    pub(super) lookup: Option<LookupPlan>,
+}
+
 /// A route.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RouteView {
@@ -337,6 +356,8 @@ pub(super) struct RouteView {
     /// One of run, forward, record, …
     #[schema(value_type = Object)]
     action: Value,
+    #[schema(required)]
+    lookup: Option<LookupView>,
     #[schema(required)]
     group: Option<GroupView>,
     retry: RetryView,
@@ -390,7 +411,7 @@ enum RedeliveryView {
 }
 
 /// A route as resolved.
-pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) -> RouteView {
+pub(super) fn view(config: &Config, source: &Source, route: &Route) -> RouteView {
     let (redelivery, rearm_after) = match route.redelivery {
         RedeliveryPolicy::Ignore => (RedeliveryView::Ignore, None),
         RedeliveryPolicy::Retry { other_after, .. } => (RedeliveryView::Retry, Some(duration_text(other_after))),
@@ -401,7 +422,8 @@ pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) ->
     RouteView {
         name: route.name.to_string(),
         when: route.when.as_ref().map(|filter| filter.text().to_owned()),
-        action: action::view(plan),
+        action: action::view(config.plan(source, route)),
+        lookup: config.lookup(source, route).map(lookup::view),
         group: route.group.as_ref().map(|group| match group {
             Group::Fixed(name) => GroupView::Name(name.clone()),
             Group::Fields(fields) => GroupView::Fields(field_names(source, fields)),
@@ -427,9 +449,10 @@ pub(super) fn view(source: &Source, route: &Route, plan: Option<&ActionPlan>) ->
 }
 
 /// A route in words, with what it does.
-pub(super) fn texts(source: &Source, route: &Route, plan: Option<&ActionPlan>) -> Vec<LabelledTexts> {
+pub(super) fn texts(config: &Config, source: &Source, route: &Route) -> Vec<LabelledTexts> {
     let mut texts = vec![labelled("when", route.when.as_ref().map_or("always", |when| when.text()))];
-    texts.extend(action::texts(plan));
+    texts.extend(config.lookup(source, route).map(lookup::text));
+    texts.extend(action::texts(config.plan(source, route)));
     if route.fanout != Fanout::Record {
         texts.extend([
             labelled("retry", retry_text(route)),

@@ -7,7 +7,7 @@ use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::once::{ONCE_KEYS, OnceView, provenance};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, SourcePartsInError};
-use super::route::{ROUTE_KEYS, RouteView};
+use super::route::{ROUTE_KEYS, ResolvedRoute, RouteView};
 use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
 use super::units::size_text;
@@ -21,6 +21,7 @@ use crate::decide::response::problem_json::PAGE_PATH;
 use crate::decide::source::{ApiStyle, RequiredEventKind, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
+use crate::registry::LookupPlan;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -127,10 +128,11 @@ const RESPOND_WITHIN: Duration = Duration::from_secs(8);
 /// Paths that the node serves itself.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
-/// A resolved source, the plans of its routes, and the provenance of its parts.
+/// A resolved source, the plans and lookups of its routes, and the provenance of its parts.
 pub(super) struct ResolvedSource {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
+    pub(super) lookups: Vec<(Arc<str>, LookupPlan)>,
     pub(super) stream: Option<StreamPlan>,
     pub(super) notes: SourceProvenance,
 }
@@ -178,16 +180,17 @@ impl ConfigResolver<'_> {
         self.only_when_done(&section, respond);
 
         let mut routes: Vec<Arc<Route>> = Vec::new();
-        let mut plans = Vec::new();
+        let (mut plans, mut lookups) = (Vec::new(), Vec::new());
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         for (i, inner) in section.sections("route").into_iter().enumerate() {
-            let (route, plan) = self.route(i + 1, &inner, &names, &once, respond);
+            let ResolvedRoute { route, plan, lookup } = self.route(i + 1, &inner, &names, &once, respond);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
                 self.diagnostics
                     .error(format!("source `{name}` has two routes named `{}`", route.name))
                     .at(inner.place("name"), format!("also the name of route number {other}"));
             }
             plans.extend(plan.map(|plan| (route.name.clone(), plan)));
+            lookups.extend(lookup.map(|lookup| (route.name.clone(), lookup)));
             routes.push(Arc::new(route));
         }
         if !section.has("route") {
@@ -224,7 +227,7 @@ impl ConfigResolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        ResolvedSource { source, plans, stream, notes }
+        ResolvedSource { source, plans, lookups, stream, notes }
     }
 
     fn source_name(&mut self, name: &str, at: ConfigSpan) {
@@ -438,7 +441,7 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         respond_within,
         mark_duplicates: source.mark_duplicates,
         body_max: source.body_max,
-        routes: source.routes.iter().map(|r| route::view(source, r, config.plan(source, r))).collect(),
+        routes: source.routes.iter().map(|r| route::view(config, source, r)).collect(),
     }
 }
 

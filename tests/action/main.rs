@@ -72,7 +72,16 @@ impl Bench {
     async fn act(&self, action: &dyn Action) -> Outcome {
         let (event, payload, lease) = (&self.event, &self.payload, &self.lease);
         action
-            .act(Attempt { event, payload, lease, blocks: &self.blocks, output: &self.output, at: self.at, span: None })
+            .act(Attempt {
+                event,
+                payload,
+                lease,
+                blocks: &self.blocks,
+                output: &self.output,
+                at: self.at,
+                span: None,
+                digest: None,
+            })
             .await
     }
 

@@ -238,7 +238,7 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 }
 
 /// The innermost cause, which is the informative one.
-fn root_cause(error: &reqwest::Error) -> String {
+pub(crate) fn root_cause(error: &reqwest::Error) -> String {
     let innermost = causes(error).last().filter(|cause| !cause.is::<reqwest::Error>());
     innermost.map_or_else(|| "it could not be built".into(), ToString::to_string)
 }

@@ -109,7 +109,7 @@ fn kept(headers: &HeaderMap, also: &[String]) -> Vec<(String, String)> {
 
 /// Parses `Retry-After`: seconds, or a date relative to the receiver's own `Date`, because clocks differ. The maximum
 /// is applied elsewhere; a number that overflows is capped.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let after = text(RETRY_AFTER)?;
     if !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit()) {

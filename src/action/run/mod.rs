@@ -63,7 +63,7 @@ impl RunAction {
         let mut sinks = OutputSinks { kept: attempt.output, log };
         for (i, line) in block.steps.iter().enumerate() {
             let place = StepLocation { block: number, step: i + 1, line };
-            let step = match step::prepare(block, line, attempt.event, &self.environment.variables, &trace) {
+            let step = match step::prepare(block, line, &attempt, &self.environment.variables, &trace) {
                 Ok(step) => step,
                 Err(unfit) => return rejected(place.failure_message(&format!("cannot be started, {unfit}"))),
             };

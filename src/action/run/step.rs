@@ -4,10 +4,10 @@
 //! more than one segment of the program's path; that they never become program text is checked when the config is
 //! loaded.
 
+use crate::action::Attempt;
 use crate::action::plan::{
     CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplateError, FieldTemplatePart, WorkingDir,
 };
-use crate::decide::event::Event;
 use crate::decide::field::{FieldValue, StoredFields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -75,21 +75,22 @@ impl fmt::Display for StepPreparationError {
     }
 }
 
-/// Builds a step for an event.
+/// Builds a step for an attempt at an event.
 pub(super) fn prepare(
     block: &CommandBlock,
     line: &CommandLine,
-    event: &Event,
+    attempt: &Attempt<'_>,
     own: &NodeEnvVars,
     trace: &[(&str, String)],
 ) -> Result<PreparedStep, StepPreparationError> {
+    let event = attempt.event;
     let step = PreparedStep {
         argv: match line {
             CommandLine::Shell { shell, text } => shell.iter().chain([text]).cloned().collect(),
             CommandLine::Argv(argv) => arguments(argv, &event.fields)?,
         },
         dir: folder(&block.dir, &event.fields)?,
-        env: environment(&block.env, event, own, trace),
+        env: environment(&block.env, attempt, own, trace),
     };
     match step.env.iter().find(|(_, value)| value.contains('\0')) {
         Some((name, _)) => Err(StepPreparationError::Nul(name.clone())),
@@ -123,10 +124,11 @@ fn folder(dir: &WorkingDir, fields: &StoredFields) -> Result<String, StepPrepara
 
 fn environment(
     entries: &[EnvEntry],
-    event: &Event,
+    attempt: &Attempt<'_>,
     own: &NodeEnvVars,
     trace: &[(&str, String)],
 ) -> BTreeMap<String, String> {
+    let event = attempt.event;
     let mut env: BTreeMap<_, _> = own.usual().map(|(name, value)| (name.clone(), value.clone())).collect();
     env.extend(trace.iter().map(|(name, value)| (name.to_ascii_uppercase(), value.clone())));
     for entry in entries {
@@ -142,6 +144,7 @@ fn environment(
     env.insert("HOOKONCE_ATTEMPT".into(), event.attempt.to_string());
     env.insert("HOOKONCE_SOURCE".into(), event.source.to_string());
     env.insert("HOOKONCE_ROUTE".into(), event.route.to_string());
+    env.extend(attempt.digest.map(|digest| ("HOOKONCE_DIGEST".to_owned(), digest.to_string())));
     env.extend(event.delivery_id.iter().map(|id| ("HOOKONCE_DELIVERY".to_owned(), id.to_string())));
     env
 }

@@ -15,6 +15,8 @@ use crate::decide::error_message::ErrorMessage;
 use crate::ingress::nats::check_consumer;
 use crate::node::state_file;
 use crate::node::state_file::{StateFile, StateFileContent, StateFileReadResult, UNREADABLE_HINT};
+use crate::registry::LookupPlan;
+use crate::registry::lookup_plan::check_live;
 use crate::store::StoreOpenError;
 use crate::store::open::{MigrationMode, OpenPurpose, StoreContents, contents, identity, is_empty, open_for};
 use crate::store::schema::Migration;
@@ -85,6 +87,7 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
         };
         let actions = plans(config).into_iter().map(|plan| plan.check_live(&environment));
         all.extend(join_all(actions).await.into_iter().flatten());
+        all.extend(check_live(lookups(config)).await);
         #[cfg(feature = "nats")]
         for stream in streams(config) {
             all.push(LiveCheck::new("stream", stream.words(), check_stream(&servers, stream).await));
@@ -105,6 +108,12 @@ fn plans(config: &Config) -> Vec<&ActionPlan> {
     let mut plans: Vec<_> = routes.filter_map(|(source, route)| config.plan(source, route)).collect();
     plans.sort_by_key(|plan| plan.kind());
     plans
+}
+
+/// The lookups of all routes, in the order of the file.
+fn lookups(config: &Config) -> impl Iterator<Item = &LookupPlan> {
+    let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
+    routes.filter_map(|(source, route)| config.lookup(source, route))
 }
 
 /// The streams that are read, without those whose server is not known.

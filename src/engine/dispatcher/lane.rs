@@ -5,6 +5,7 @@ use crate::action::{Action, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::source::{Fanout, Route, Source};
 use crate::decide::time::Duration;
+use crate::registry::RegistryLookup;
 use crate::store::DueQuery;
 use std::sync::Arc;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -17,6 +18,8 @@ pub struct Lane {
     pub route: Arc<Route>,
     /// Its action; `None`: events are only recorded.
     pub(super) action: Option<Arc<dyn Action>>,
+    /// The registry that is asked before the action begins, if any.
+    pub(super) lookup: Option<RegistryLookup>,
     queues: Vec<ReceiverQueue>,
 }
 
@@ -91,13 +94,19 @@ impl Lane {
             ReceiverQueue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
         };
         let queues = (0..parts).map(queue).collect();
-        Self { source, route, action, queues }
+        Self { source, route, action, lookup: None, queues }
+    }
+
+    /// The same lane, which asks a registry before its action begins.
+    #[must_use]
+    pub(crate) fn asking(self, lookup: Option<RegistryLookup>) -> Self {
+        Self { lookup, ..self }
     }
 
     /// A lane on which this node never acts: other nodes do.
     pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
         let queue = ReceiverQueue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
-        Self { source, route, action: None, queues: vec![queue] }
+        Self { source, route, action: None, lookup: None, queues: vec![queue] }
     }
 
     /// The kind of action of its attempts; `None`: events are only recorded.
