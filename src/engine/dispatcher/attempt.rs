@@ -176,6 +176,7 @@ impl Dispatcher {
             tokio::select! {
                 found = lookup.resolve(&attempt.event.fields) => Some(found),
                 _ = attempt.lease.ended() => None,
+                () = self.0.stopping.cancelled() => None,
             }
         };
         let (event, found) = self.leased(lane, attempt, Box::pin(asked)).await?;

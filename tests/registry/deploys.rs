@@ -1,0 +1,146 @@
+//! What is deployed is what the tag points to when the attempt begins.
+
+use crate::docker_registry::{Access, Registry};
+use crate::support::{House, Sent, package, until};
+use crate::{GHCR, IMAGE, NAMED, deploy, last_why, source};
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn a_command_gets_what_the_tag_points_to_now_and_not_what_the_delivery_says() {
+    let registry = Registry::start(&Access::Open);
+    let first = registry.push(IMAGE, "latest", "first").await;
+    let house = House::new(&deploy(&registry.address(), ""));
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    house.quiet().await;
+    let other = registry.push(IMAGE, "other", "other").await;
+    let second = registry.push(IMAGE, "latest", "second").await;
+    assert_eq!(house.deliver(GHCR, &Sent::package("two", "latest", 2, 2)).await.status, 202);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [first.clone(), second.clone()]);
+    assert!(first != second && first != other && second != other);
+    let line = format!("digest={second}");
+    until("the digest in the log", || house.log().lines().any(|l| l.contains("INFO resolved") && l.ends_with(&line)))
+        .await;
+}
+
+#[tokio::test]
+async fn an_owner_with_upper_case_letters_has_images_without() {
+    let registry = Registry::start(&Access::Open);
+    let digest = registry.push(IMAGE, "latest", "x").await;
+    let house = House::new(&deploy(&registry.address(), ""));
+    let body = package("latest", 1, 1).replace(r#""namespace":"treejamie""#, r#""namespace":"TreeJamie""#);
+    assert!(body.contains("TreeJamie"));
+    assert_eq!(house.deliver(GHCR, &Sent::github("registry_package", "one", &body)).await.status, 202);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [digest]);
+}
+
+#[tokio::test]
+async fn a_receiver_gets_the_digest_as_a_header() {
+    let registry = Registry::start(&Access::Open);
+    let digest = registry.push(IMAGE, "latest", "x").await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let take = move |headers: HeaderMap| {
+        noted.lock().unwrap().push(headers.get("hookonce-digest").map(|value| value.to_str().unwrap().to_owned()));
+        std::future::ready("")
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/", post(take))).await });
+    let lookup = format!("lookup = {{ registry = \"{}\", {NAMED} }}", registry.address());
+    let house = House::new(&source(&format!("{lookup}\nforward = {{ url = \"{url}\" }}")));
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    house.quiet().await;
+    assert_eq!(*seen.lock().unwrap(), [Some(digest)]);
+}
+
+#[tokio::test]
+async fn a_registry_that_is_down_is_asked_again_until_it_answers() {
+    let mut registry = Registry::stopped(&Access::Open);
+    let house = House::new(&deploy(&registry.address(), ""));
+    assert_eq!(
+        house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status,
+        202,
+        "the sender does not wait"
+    );
+    until("two attempts", || house.sql("select count(*) from attempts")[0].parse::<u32>().unwrap() >= 2).await;
+    let why = last_why(&house);
+    let expected =
+        format!("the registry {} did not say what {IMAGE}:latest is: it cannot be connected to", registry.address());
+    assert!(why.starts_with(&expected), "{why}");
+    assert_eq!(house.lines("runs"), [""; 0]);
+    registry.run();
+    let digest = registry.push(IMAGE, "latest", "x").await;
+    house.quiet().await;
+    assert_eq!((house.lines("runs"), house.count("done")), (vec![digest], 1));
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_there_yet_is_asked_for_again() {
+    let registry = Registry::start(&Access::Open);
+    let house = House::new(&deploy(&registry.address(), ""));
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    until("an attempt without the image", || last_why(&house).contains("may lag behind its own webhook")).await;
+    // The image is there now, but not its tag.
+    registry.push(IMAGE, "other", "x").await;
+    let before: u32 = house.sql("select count(*) from attempts")[0].parse().unwrap();
+    until("more attempts", || house.sql("select count(*) from attempts")[0].parse::<u32>().unwrap() > before + 1).await;
+    assert_eq!(house.lines("runs"), [""; 0]);
+    let digest = registry.push(IMAGE, "latest", "y").await;
+    house.quiet().await;
+    assert_eq!((house.lines("runs"), house.count("done")), (vec![digest], 1));
+}
+
+#[tokio::test]
+async fn by_default_a_route_with_a_lookup_is_retried() {
+    let mut registry = Registry::stopped(&Access::Open);
+    let config = deploy(&registry.address(), "").replace("retry = { attempts = 1000, ", "retry = { ");
+    let house = House::new(&config);
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    house.quiet().await;
+    assert_eq!((house.sql("select count(*) from attempts"), house.count("dead")), (vec!["5".to_owned()], 1));
+    registry.run();
+    let digest = registry.push(IMAGE, "latest", "x").await;
+    let event = house.sql("select id from events").pop().unwrap();
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [digest]);
+}
+
+#[tokio::test]
+async fn a_name_that_no_image_can_have_is_never_asked_for() {
+    let registry = Registry::start(&Access::Open);
+    let house = House::new(&deploy(&registry.address(), ""));
+    for (n, name) in ["../../etc", "a b", "jamiec_ts?x=", "ä", "a//b", "%2e%2e"].into_iter().enumerate() {
+        let body = package("latest", 1, 1).replace(r#""name":"jamiec_ts""#, &format!("\"name\":\"{name}\""));
+        let answer = house.deliver(GHCR, &Sent::github("registry_package", &format!("d{n}"), &body)).await;
+        assert_eq!(answer.status, 202, "{name}: {answer:?}");
+    }
+    house.quiet().await;
+    assert_eq!((house.count("dead"), house.lines("runs").len()), (6, 0));
+    let why = last_why(&house);
+    assert!(why.contains("`image` ({namespace}/{package}): it is not the name of an image"), "{why}");
+    assert_eq!(house.sql("select count(*) from attempts"), ["6"], "a retry would not help");
+}
+
+#[tokio::test]
+async fn a_node_that_stops_while_it_asks_hands_the_event_back() {
+    // It accepts connections and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let mut house = House::new(&deploy(&address, ", timeout = \"1m\""));
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    let (connection, _) =
+        tokio::task::spawn_blocking(move || silent.accept().map(|(c, _)| (c, silent))).await.unwrap().unwrap();
+    let begun = Instant::now();
+    assert!(house.stop().success());
+    assert!(begun.elapsed() < Duration::from_secs(15), "it does not wait for the registry: {:?}", begun.elapsed());
+    drop(connection);
+    assert_eq!(house.sql("select state from events"), ["waiting"]);
+    assert_eq!(house.sql("select count(*) from attempts"), ["0"], "nothing has happened");
+}
