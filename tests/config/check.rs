@@ -33,6 +33,7 @@ source ghcr
              version_id  body.registry_package.package_version.id
              sha         body.registry_package.package_version.version
              updated_at  body.registry_package.updated_at
+             namespace   body.registry_package.namespace
   acts when  tag == "latest"
   once per   the delivery id (header.x-github-delivery) with the body's digest, since the id is not signed  (preset)
              the body  (preset)

@@ -58,6 +58,7 @@ tag        = "body.registry_package.package_version.container_metadata.tag.name"
 version_id = "body.registry_package.package_version.id"
 sha        = "body.registry_package.package_version.version"
 updated_at = "body.registry_package.updated_at"
+namespace  = "body.registry_package.namespace"
 [source.ghcr.once]
 per    = ["delivery", "body"]          # each entry one identity: a name, or a list of names taken together
 change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }

@@ -28,7 +28,6 @@ fn source(route: &str) -> String {
 preset = "github-package"
 path   = "{GHCR}"
 secret = {{ env = "SECRET" }}
-fields = {{ namespace = "body.registry_package.namespace" }}
 [[source.ghcr.route]]
 name = "deploy"
 retry = {{ attempts = 1000, first = "50ms", longest = "200ms" }}
