@@ -266,5 +266,9 @@ pub const REGISTRY_TOKEN_BYTES_MAX: usize = 64 << 10;
 pub const REGISTRY_TOKENS_MAX: usize = 256;
 /// Maximum time for which a token is used, whatever its server says.
 pub const REGISTRY_TOKEN_AGE_MAX: Duration = Duration::from_hours(1);
+/// Maximum time between two questions to a registry that fails, unless it is polled less often or asks for more.
+pub const POLL_WAIT_LONGEST: Duration = Duration::from_hours(1);
+/// Maximum number of digests of one polled tag whose first sight is remembered.
+pub const POLL_DIGESTS_MAX: usize = 16;
 /// Maximum size of docker's config file.
 pub const DOCKER_CONFIG_BYTES_MAX: u64 = 1 << 20;

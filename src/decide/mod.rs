@@ -36,6 +36,7 @@ pub mod judge;
 pub mod ledger;
 pub mod limits;
 pub mod outcome;
+pub mod poll_schedule;
 pub mod registry_address;
 pub mod republish;
 pub mod response;

@@ -17,10 +17,17 @@ pub struct RetryPolicy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Jitter(pub u32);
 
+impl Jitter {
+    /// This fraction of a length.
+    pub fn share(self, length: Duration) -> Duration {
+        length.mul_f64(f64::from(self.0) / (f64::from(u32::MAX) + 1.0))
+    }
+}
+
 /// The delay after the `count`th failure (or doubt): a random fraction of a length that doubles.
 pub fn delay(retry: &RetryPolicy, count: u32, jitter: Jitter) -> Duration {
     let doubled = retry.first.saturating_mul(1_u32.checked_shl(count.saturating_sub(1)).unwrap_or(u32::MAX));
-    doubled.min(retry.longest).mul_f64(f64::from(jitter.0) / (f64::from(u32::MAX) + 1.0))
+    jitter.share(doubled.min(retry.longest))
 }
 
 /// From this failure on the delay no longer grows: a `u32` cannot be doubled further.

@@ -1,0 +1,270 @@
+//! When a registry that is polled is asked next, and when what it said is old enough to be acted on.
+//!
+//! The state of a polled tag is a value, to be kept in the store, so that a restart or another node continues from it.
+//! An image's own date can be forged, so that its age counts from when its digest was first seen here.
+
+use super::image_reference::ManifestDigest;
+use super::limits::{POLL_DIGESTS_MAX, POLL_WAIT_LONGEST, RETRY_AFTER_MAX};
+use super::retry::Jitter;
+use super::time::{Duration, Timestamp};
+
+/// How often a tag is asked for, and how long a new digest waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PollPolicy {
+    /// Minimum time between two questions.
+    pub every: Duration,
+    /// Minimum age of a digest before it is acted on.
+    pub min_age: Duration,
+}
+
+/// The result of one question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PollResult {
+    /// The tag points to this digest.
+    Digest(ManifestDigest),
+    /// The registry has no such tag.
+    NotFound,
+    /// The registry did not answer, or allows no more requests for now.
+    Failed {
+        /// How long it asked to wait.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// What is known of a polled tag.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PollState {
+    /// When it is asked for next.
+    pub next_at: Timestamp,
+    /// Questions in a row that failed.
+    pub failures: u32,
+    /// What it points to, as last heard.
+    pub current: Option<ManifestDigest>,
+    /// What an event was last made for.
+    pub acted_on: Option<ManifestDigest>,
+    /// The digests seen last, each with the time when it was first seen; the oldest first.
+    pub seen: Vec<(ManifestDigest, Timestamp)>,
+}
+
+/// What is to be done about a polled tag.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PollStep {
+    /// Ask the registry.
+    Ask,
+    /// Act on this digest.
+    Act(ManifestDigest),
+    /// Nothing until then.
+    Wait(Timestamp),
+}
+
+impl PollState {
+    /// The state of a tag that was never asked for. The first question comes within a tenth of the interval, so that
+    /// tags which are added together are not asked for together.
+    pub fn new(policy: &PollPolicy, now: Timestamp, jitter: Jitter) -> Self {
+        let next_at = now + jitter.share(policy.every / 10);
+        Self { next_at, failures: 0, current: None, acted_on: None, seen: Vec::new() }
+    }
+
+    /// The state after a question.
+    #[must_use]
+    pub fn after(mut self, policy: &PollPolicy, result: PollResult, now: Timestamp, jitter: Jitter) -> Self {
+        let mut wait = policy.every;
+        match result {
+            PollResult::Digest(digest) => {
+                self.failures = 0;
+                self.see(&digest, now);
+                self.current = Some(digest);
+            }
+            PollResult::NotFound => {
+                self.failures = 0;
+                self.current = None;
+            }
+            PollResult::Failed { retry_after } => {
+                self.failures = self.failures.saturating_add(1);
+                let doubled = policy.every.saturating_mul(2_u32.saturating_pow(self.failures - 1));
+                wait = doubled.min(POLL_WAIT_LONGEST.max(policy.every));
+                wait = wait.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX));
+            }
+        }
+        self.next_at = now + wait + jitter.share(wait / 10);
+        self
+    }
+
+    /// Remembers when a digest was first seen. The oldest of too many is forgotten, but never what was acted on.
+    fn see(&mut self, digest: &ManifestDigest, now: Timestamp) {
+        if self.seen.iter().any(|(known, _)| known == digest) {
+            return;
+        }
+        if self.seen.len() >= POLL_DIGESTS_MAX {
+            let oldest = self.seen.iter().position(|(known, _)| Some(known) != self.acted_on.as_ref());
+            self.seen.remove(oldest.unwrap_or_default());
+        }
+        self.seen.push((digest.clone(), now));
+    }
+
+    /// The digest that is to be acted on, and when it is old enough; `None` if there is nothing new.
+    pub fn pending(&self, policy: &PollPolicy) -> Option<(&ManifestDigest, Timestamp)> {
+        let current = self.current.as_ref().filter(|current| Some(*current) != self.acted_on.as_ref())?;
+        let (digest, first_seen) = self.seen.iter().find(|(known, _)| known == current)?;
+        Some((digest, *first_seen + policy.min_age))
+    }
+
+    /// The state once an event was made for this digest.
+    #[must_use]
+    pub fn acted(self, digest: ManifestDigest) -> Self {
+        Self { acted_on: Some(digest), ..self }
+    }
+
+    /// What is to be done now. A digest is acted on only if the last question confirmed it, and no question is due: a
+    /// node that was off asks first.
+    pub fn next_step(&self, policy: &PollPolicy, now: Timestamp) -> PollStep {
+        if self.next_at <= now {
+            return PollStep::Ask;
+        }
+        match self.pending(policy).filter(|_| self.failures == 0) {
+            Some((digest, old_enough)) if old_enough <= now => PollStep::Act(digest.clone()),
+            Some((_, old_enough)) => PollStep::Wait(old_enough.min(self.next_at)),
+            None => PollStep::Wait(self.next_at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn digest(n: u8) -> ManifestDigest {
+        ManifestDigest::of(&[n])
+    }
+
+    fn policy(every: u64, min_age: u64) -> PollPolicy {
+        PollPolicy { every: Duration::from_secs(every), min_age: Duration::from_secs(min_age) }
+    }
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp(0) + Duration::from_secs(second)
+    }
+
+    /// Asks each time it is due, as `answer` says for the second; returns what was acted on, and when.
+    fn run(policy: &PollPolicy, seconds: u64, answer: impl Fn(u64) -> PollResult) -> Vec<(u64, ManifestDigest)> {
+        let mut state = PollState::new(policy, at(0), Jitter(0));
+        let (mut now, mut acted) = (0, Vec::new());
+        while now <= seconds {
+            match state.next_step(policy, at(now)) {
+                PollStep::Ask => state = state.after(policy, answer(now), at(now), Jitter(0)),
+                PollStep::Act(digest) => {
+                    acted.push((now, digest.clone()));
+                    state = state.acted(digest);
+                }
+                PollStep::Wait(until) => {
+                    assert!(until > at(now), "it never waits for what is due");
+                    now += 1;
+                }
+            }
+        }
+        acted
+    }
+
+    #[test]
+    fn each_new_digest_is_acted_on_once_when_it_is_old_enough() {
+        let answer = |second| PollResult::Digest(digest(u8::from(second >= 100)));
+        assert_eq!(run(&policy(10, 0), 200, answer), [(0, digest(0)), (100, digest(1))]);
+        assert_eq!(run(&policy(10, 25), 200, answer), [(25, digest(0)), (125, digest(1))]);
+    }
+
+    #[test]
+    fn a_digest_that_is_replaced_before_it_is_old_enough_is_never_acted_on() {
+        // 1 for twenty seconds, in the middle of 0.
+        let answer = |second| PollResult::Digest(digest(u8::from((100..120).contains(&second))));
+        assert_eq!(run(&policy(10, 60), 500, answer), [(60, digest(0))]);
+    }
+
+    #[test]
+    fn a_roll_back_to_what_was_seen_long_ago_does_not_wait() {
+        let answer = |second| PollResult::Digest(digest(u8::from((100..300).contains(&second))));
+        assert_eq!(run(&policy(10, 60), 500, answer), [(60, digest(0)), (160, digest(1)), (300, digest(0))]);
+    }
+
+    #[test]
+    fn a_tag_that_is_gone_for_a_while_is_not_new_when_it_is_back() {
+        let answer = |second| match second {
+            100..=200 => PollResult::NotFound,
+            _ => PollResult::Digest(digest(0)),
+        };
+        assert_eq!(run(&policy(10, 0), 500, answer), [(0, digest(0))]);
+    }
+
+    #[test]
+    fn nothing_is_acted_on_while_the_registry_does_not_confirm_it() {
+        let answer = |second| match second {
+            0 => PollResult::Digest(digest(0)),
+            1..200 => PollResult::Failed { retry_after: None },
+            _ => PollResult::Digest(digest(1)),
+        };
+        let acted = run(&policy(10, 60), 1000, answer);
+        assert!(acted.len() == 1 && acted[0].1 == digest(1) && acted[0].0 >= 260, "{acted:?}");
+    }
+
+    #[test]
+    fn a_registry_that_fails_is_asked_less_and_less_often_and_as_it_asks() {
+        let policy = policy(60, 0);
+        let mut state = PollState::new(&policy, at(0), Jitter(0));
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            let now = state.next_at;
+            state = state.after(&policy, PollResult::Failed { retry_after: None }, now, Jitter(0));
+            waits.push(state.next_at.since(now).as_secs() / 60);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        let wait = |retry_after: Duration| {
+            let result = PollResult::Failed { retry_after: Some(retry_after) };
+            let state = PollState::new(&policy, at(0), Jitter(0)).after(&policy, result, at(0), Jitter(0));
+            state.next_at.since(at(0))
+        };
+        assert_eq!(wait(Duration::from_secs(1)), MINUTE, "never sooner than usual");
+        assert_eq!(wait(MINUTE * 30), MINUTE * 30);
+        assert_eq!(wait(Duration::MAX), RETRY_AFTER_MAX);
+    }
+
+    fn results() -> impl Strategy<Value = Vec<(PollResult, u32, u64)>> {
+        let result = prop_oneof![
+            3 => (0_u8..40).prop_map(|n| PollResult::Digest(digest(n))),
+            1 => Just(PollResult::NotFound),
+            1 => proptest::option::of(0_u64..u64::MAX).prop_map(|wait| {
+                PollResult::Failed { retry_after: wait.map(Duration::from_secs) }
+            }),
+        ];
+        proptest::collection::vec((result, any::<u32>(), 0_u64..1000), 1..100)
+    }
+
+    proptest! {
+        #[test]
+        fn no_history_asks_too_often_waits_for_ever_acts_too_early_or_remembers_too_much(
+            results in results(), every in 1_u64..5000, min_age in 0_u64..5000,
+        ) {
+            let policy = policy(every, min_age);
+            let mut state = PollState::new(&policy, at(0), Jitter(0));
+            let mut first_seen = std::collections::HashMap::new();
+            for (result, jitter, late) in results {
+                let now = state.next_at + Duration::from_secs(late);
+                if let PollResult::Digest(digest) = &result {
+                    first_seen.entry(digest.clone()).or_insert(now);
+                }
+                state = state.after(&policy, result, now, Jitter(jitter));
+                let wait = state.next_at.since(now);
+                let longest = policy.every.max(RETRY_AFTER_MAX);
+                prop_assert!(wait >= policy.every && wait <= longest + longest / 10, "{wait:?}");
+                prop_assert!(state.seen.len() <= POLL_DIGESTS_MAX);
+                if let PollStep::Act(digest) = state.next_step(&policy, now) {
+                    prop_assert!(now.since(first_seen[&digest]) >= policy.min_age);
+                    prop_assert!(state.acted_on.as_ref() != Some(&digest));
+                    state = state.acted(digest);
+                    prop_assert!(!matches!(state.next_step(&policy, now), PollStep::Act(_)), "it is done");
+                }
+            }
+        }
+    }
+}
