@@ -248,6 +248,15 @@ impl Event {
             (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.queue_state != QueueState::Suspended => {
                 self.state = self.done_without(DoneReason::Recorded, now);
             }
+            (step, state) => self.apply_queue_step(step, state, now)?,
+        }
+        self.restore_first_end_time(now);
+        Ok(())
+    }
+
+    /// Applies a step that changes only how the event waits.
+    fn apply_queue_step(&mut self, step: EventStep, state: EventState, now: Timestamp) -> Result<(), InvalidStepError> {
+        match (step, state) {
             (EventStep::Park, EventState::Waiting { .. } | EventState::Running { .. }) if self.wants_slot() => {
                 self.take_attempt_back();
                 self.state = EventState::Waiting { due: None };
@@ -278,7 +287,6 @@ impl Event {
             }
             _ => return Err(InvalidStepError),
         }
-        self.restore_first_end_time(now);
         Ok(())
     }
 

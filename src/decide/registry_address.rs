@@ -96,9 +96,10 @@ impl RegistryAddress {
 
     /// The name of an image in this registry. On Docker Hub `nginx` is `library/nginx`.
     pub fn image(&self, name: &str) -> Result<ImageName, ImageReferenceError> {
-        match name.contains('/') {
-            false if self.is_docker_hub() => ImageName::parse(&format!("library/{name}")),
-            _ => ImageName::parse(name),
+        if self.is_docker_hub() && !name.contains('/') {
+            ImageName::parse(&format!("library/{name}"))
+        } else {
+            ImageName::parse(name)
         }
     }
 

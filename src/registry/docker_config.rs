@@ -94,8 +94,10 @@ fn parse(text: &[u8], registry: &RegistryAddress) -> Result<RegistryLogin, (Stri
     let file: DockerConfigFile = serde_json::from_slice(text)
         .map_err(|error| (format!("line {} is not what docker writes", error.line()), login_hint(registry)))?;
     let entry = file.auths.into_iter().find(|(key, _)| registry.has_login_key(key)).map(|(_, entry)| entry);
-    if let Some(login) = entry.and_then(DockerAuthEntry::login) {
-        return login.ok_or_else(|| (format!("its `auth` for {registry} cannot be read"), login_hint(registry)));
+    let login = entry.map_or(Ok(None), DockerAuthEntry::login);
+    let unreadable = |AuthDecodeError| (format!("its `auth` for {registry} cannot be read"), login_hint(registry));
+    if let Some(login) = login.map_err(unreadable)? {
+        return Ok(login);
     }
     let helper = file.cred_helpers.into_iter().find(|(key, _)| registry.has_login_key(key)).map(|(_, helper)| helper);
     match helper.or(Some(file.creds_store)).filter(|helper| !helper.is_empty()) {
@@ -110,21 +112,24 @@ fn parse(text: &[u8], registry: &RegistryAddress) -> Result<RegistryLogin, (Stri
     }
 }
 
+/// An `auth` that is not the base64 of user, colon and password.
+struct AuthDecodeError;
+
 impl DockerAuthEntry {
-    /// The login; `None` if the entry has none, `Some(None)` if it cannot be read.
-    fn login(self) -> Option<Option<RegistryLogin>> {
+    /// The login; `None` if the entry has none.
+    fn login(self) -> Result<Option<RegistryLogin>, AuthDecodeError> {
         let secret = |text: String| Some(text).filter(|text| !text.is_empty()).map(RegistrySecret);
         if let Some(token) = secret(self.identitytoken) {
-            return Some(Some(RegistryLogin::IdentityToken(token)));
+            return Ok(Some(RegistryLogin::IdentityToken(token)));
         }
         if let Some(token) = secret(self.registrytoken) {
-            return Some(Some(RegistryLogin::RegistryToken(token)));
+            return Ok(Some(RegistryLogin::RegistryToken(token)));
         }
         if !self.auth.is_empty() {
-            return Some(decode(&self.auth));
+            return decode(&self.auth).map(Some).ok_or(AuthDecodeError);
         }
-        let password = secret(self.password).filter(|_| !self.username.is_empty())?;
-        Some(Some(RegistryLogin::Password(self.username, password)))
+        let password = secret(self.password).filter(|_| !self.username.is_empty());
+        Ok(password.map(|password| RegistryLogin::Password(self.username, password)))
     }
 }
 

@@ -182,10 +182,9 @@ impl RegistryClient {
                 request = request.header(AUTHORIZATION, authorization);
             }
             let response = request.send().await.map_err(|error| unavailable("it", &error))?;
-            let Some(target) = redirect_target(&url, &response) else {
+            let Some(target) = redirect_target(&url, &response)? else {
                 return Ok(RegistryResponse { response, from_registry });
             };
-            let target = target.ok_or_else(|| malformed("it redirects to an invalid URL"))?;
             if target.scheme() != "https" && target.origin() != home {
                 return Err(malformed("it redirects to another host without TLS"));
             }
@@ -246,16 +245,16 @@ fn check_type(headers: &HeaderMap) -> Result<(), LookupError> {
     if MANIFEST_TYPES.contains(&&*kind) { Ok(()) } else { Err(malformed("its response is not a manifest")) }
 }
 
-/// Where a response redirects to; `Some(None)`: to something that is not a URL.
-fn redirect_target(from: &Url, response: &Response) -> Option<Option<Url>> {
+/// Where a response redirects to, if it does.
+fn redirect_target(from: &Url, response: &Response) -> Result<Option<Url>, LookupError> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-        return None;
+        return Ok(None);
     }
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-    let target = location.and_then(|location| from.join(location).ok());
-    Some(target.filter(|url| {
+    let target = location.and_then(|location| from.join(location).ok()).filter(|url| {
         matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none()
-    }))
+    });
+    target.map(Some).ok_or_else(|| malformed("it redirects to an invalid URL"))
 }
 
 /// Reads a body up to a limit.

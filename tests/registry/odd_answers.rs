@@ -128,11 +128,16 @@ fn look_up(address: &str, keys: &str, certificates: Option<&Path>) -> Result<Str
     }
 }
 
+/// How a registry answers.
+type Answers = Box<dyn Fn(&Asked) -> Answer + Send + Sync>;
+/// The same, as a function.
+type FixedAnswers = fn(&Asked) -> Answer;
+
 const KEYS: &str = ", user = \"bob\", password = { env = \"REGISTRY_PASSWORD\" }";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_digest_in_the_response_our_own_of_the_manifest_counts() {
-    let cases: [(&str, fn(&Asked) -> Answer); 3] = [
+    let cases: [(&str, FixedAnswers); 3] = [
         ("no digest", |_| answer(200, &[("content-type", KIND)], MANIFEST)),
         ("no HEAD", |asked| match &*asked.method {
             "HEAD" => answer(405, &[], ""),
@@ -154,7 +159,6 @@ async fn without_a_digest_in_the_response_our_own_of_the_manifest_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_cannot_be_used_says_why() {
     let other = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
-    type Answers = Box<dyn Fn(&Asked) -> Answer + Send + Sync>;
     let always = |status: u16, headers: &'static [(&str, &str)], body: &'static str| -> Answers {
         Box::new(move |_| answer(status, headers, body))
     };

@@ -47,7 +47,7 @@ impl Dispatcher {
                 Some(_) | None => return,
             }
         }
-        self.act_and_settle(&lane, event, payload, &lease, &mut spot).await;
+        Box::pin(self.act_and_settle(&lane, event, payload, &lease, &mut spot)).await;
         drop((at_it, spot));
         lane.queue_of(part).wake.notify_one();
     }
