@@ -216,7 +216,10 @@ mod tests {
             "Bearer=x",
             &format!("Bearer realm=\"{}\"", "a".repeat(AUTH_CHALLENGE_BYTES_MAX)),
             &"Basic, ".repeat(AUTH_CHALLENGES_MAX + 1),
-            &format!("Bearer {}", (0..=AUTH_CHALLENGE_PARAMS_MAX).map(|n| format!("p{n}=1,")).collect::<String>()),
+            &format!(
+                "Bearer {}",
+                (0..=AUTH_CHALLENGE_PARAMS_MAX).map(|n| format!("p{n}=1")).collect::<Vec<_>>().join(",")
+            ),
         ] {
             assert!(parse_challenges(header).is_err(), "{header}: {:?}", parse_challenges(header));
         }
