@@ -230,7 +230,7 @@ error: `run` has 0 entries
  --> hookonce.toml:6:1
   |
 6 | run = []
-  | ^^^ from 1 to 64
+  | ^^^ from 1 to 63
 
 1 error in hookonce.toml; nothing was started
 ",

@@ -51,6 +51,7 @@ source ghcr
     in doubt   retry, at most 3 attempts lost to a crash, a lost lease or a broken connection
     redelivery retry a dead event: the same delivery after 5s, another after 1m
     group      one at a time per package
+    when busy  replace: of those that wait, only the newest is kept
     lease      30s
     at once    4
 

@@ -62,6 +62,8 @@ pub(crate) struct Known {
     pub(super) acted: bool,
     /// When it ceased to be its subject's newest change.
     pub(super) replaced_at: Option<Timestamp>,
+    /// When another event of its subject became the last good one instead of it.
+    pub(super) outdated_at: Option<Timestamp>,
     /// Attempts begun in this life.
     pub(super) starts: u32,
     /// Attempts of this life that failed, were rejected, or were ended by our own timeout.
@@ -120,6 +122,8 @@ pub(crate) struct Oracle {
     pub(crate) events: BTreeMap<EventId, Known>,
     pub(super) wanted: BTreeMap<u8, Wanted>,
     pub(super) deployed: BTreeMap<u8, u8>,
+    /// The last event of each subject that has acted.
+    good: BTreeMap<u8, EventId>,
     pub(super) turns: u64,
     /// The event that was its subject's newest change until the last write.
     pub(super) just_replaced: Option<EventId>,
@@ -136,6 +140,7 @@ impl Oracle {
             events: BTreeMap::new(),
             wanted: BTreeMap::new(),
             deployed: BTreeMap::new(),
+            good: BTreeMap::new(),
             turns: 0,
             just_replaced: None,
             had_id: None,
@@ -196,16 +201,28 @@ impl Oracle {
         }
     }
 
-    /// Whether an event may be removed: it has ended, has not been its subject's newest for `keep`, and its order
-    /// cannot come back as an equal one.
+    /// Whether an event may be removed: it has ended, has been neither its subject's newest nor its last good one for
+    /// `keep`, and its order cannot come back as an equal one.
     fn may_be_forgotten(&self, known: &Known, now: Timestamp) -> bool {
         let (Some(ended), Keep::For(keep)) = (known.ended_at, self.plan.keep) else { return false };
-        let from = known.replaced_at.map_or(ended, |replaced| replaced.max(ended));
+        let from = [known.replaced_at, known.outdated_at].into_iter().flatten().fold(ended, Timestamp::max);
         let wanted = self.wanted.get(&known.subject);
         let newest = wanted.is_some_and(|wanted| {
             wanted.event == known.event.id || (known.order.is_some() && wanted.order == known.order)
         });
-        from + keep <= now && !newest
+        let good = self.good.get(&known.subject) == Some(&known.event.id);
+        from + keep <= now && !newest && !good
+    }
+
+    /// An event has acted: it is its subject's last good one.
+    pub(super) fn is_good(&mut self, id: EventId, now: Timestamp) {
+        let subject = self.events[&id].subject;
+        if self.plan.changes != Changes::No
+            && let Some(was) = self.good.insert(subject, id).filter(|was| *was != id)
+            && let Some(known) = self.events.get_mut(&was)
+        {
+            known.outdated_at = Some(now);
+        }
     }
 
     /// Checks that missing events were allowed to be removed, and removes them here, too.
@@ -291,6 +308,7 @@ impl Oracle {
             again_at: None,
             acted: false,
             replaced_at: None,
+            outdated_at: None,
             starts: 0,
             spent: 0,
             accepted: self.plan.waits.is_none(),

@@ -50,6 +50,9 @@ impl Oracle {
         }
         for (was, is) in &moves {
             self.moves(was, is, kind, now)?;
+            if let (None, EventState::Done { how: DoneReason::Acted, .. }) = (was.state.ended(), &is.state) {
+                self.is_good(is.id, now);
+            }
             let again = match kind {
                 Kind::SettleHarmless | Kind::SettleTimedOut | Kind::Settle | Kind::Expire { .. } => {
                     matches!(was.state, EventState::Running { .. })
