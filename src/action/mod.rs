@@ -15,7 +15,6 @@ pub(crate) use crate::decide::circuit_breaker::CircuitAdmission;
 use crate::decide::claim::Payload;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::event::{Event, Outcome};
-use crate::decide::image_reference::ManifestDigest;
 use crate::decide::sql_template::{BoundStatement, SqlParamSource, SqlTemplate};
 use crate::decide::time::Timestamp;
 use crate::decide::trace_context;
@@ -248,7 +247,7 @@ pub struct Attempt<'a> {
     /// Its span, if it is traced; the parent of what it calls.
     pub span: Option<TraceContext>,
     /// What the tag of its image points to, if its route asks a registry.
-    pub digest: Option<&'a ManifestDigest>,
+    pub digest: Option<&'a str>,
 }
 
 /// What actions need of the node they run on.

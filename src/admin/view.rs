@@ -6,7 +6,7 @@ use super::openapi::{
 };
 use crate::action::OutputChunk;
 use crate::decide::claim::MatchedBy;
-use crate::decide::event::{DoneReason, Event, EventState, Receipt};
+use crate::decide::event::{DoneReason, Event, EventState, Origin, Receipt};
 use crate::decide::expiry_clock::PendingClockJump;
 use crate::decide::field::{FieldLocation, FieldValue as Field};
 use crate::decide::id::EventId;
@@ -190,6 +190,10 @@ pub(crate) struct EventView {
     #[schema(value_type = Option<Timestamp>)]
     #[expect(clippy::option_option, reason = "left out, null, or a value")]
     due: Option<Option<Timestamp>>,
+    /// What the registry's tag pointed to when the last attempt looked it up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    digest: Option<String>,
     /// running: the end of its lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -217,6 +221,18 @@ pub(crate) struct EventView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     published_again: Option<PublishedAgainView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    rollback: Option<RollbackView>,
+}
+
+/// A roll-back: no delivery made this event.
+#[derive(Serialize, ToSchema)]
+struct RollbackView {
+    /// The event whose deploy was not healthy.
+    from: EventId,
+    /// The last good event, which is deployed again.
+    to: EventId,
 }
 
 /// The messages of this life that were published after the first one, because its delivery was repeated.
@@ -243,6 +259,7 @@ pub(crate) fn event(event: &Event) -> EventView {
         life: event.life,
         attempt: event.attempt,
         doubts: event.doubts,
+        digest: event.resolved.as_deref().map(str::to_owned),
         due: None,
         until: None,
         node: None,
@@ -255,6 +272,7 @@ pub(crate) fn event(event: &Event) -> EventView {
             last_at: again.last_at,
             message: event.idempotency_key(),
         }),
+        rollback: event.origin.map(|Origin::Rollback { from, to }| RollbackView { from, to }),
     };
     match &event.state {
         EventState::Waiting { due } => shown.due = Some(*due),

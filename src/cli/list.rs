@@ -184,6 +184,7 @@ pub(super) fn state(event: &Value) -> (String, &'static str) {
     };
     let again = &event["published_again"];
     let said = if again.is_object() { format!("{said}, published again {}", times(again)) } else { said };
+    let said = if event["rollback"].is_object() { format!("{said}, roll-back") } else { said };
     (said, colour)
 }
 

@@ -77,6 +77,17 @@ impl<W: Write> EventPrinter<'_, W> {
             let over = if story["ended_at"].is_string() { format!(", last {last}") } else { String::new() };
             self.print_wrapped("published", &format!("again {}{over}, message {message}", times(again)))?;
         }
+        let rollback = &story["rollback"];
+        if rollback.is_object() {
+            let (from, to) = (text(rollback, "from"), text(rollback, "to"));
+            self.print_wrapped(
+                "rolls back",
+                &format!("from {from}, which is not healthy, to {to}, the last good one"),
+            )?;
+        }
+        if story["digest"].is_string() {
+            self.print_wrapped("digest", text(story, "digest"))?;
+        }
         self.fields(story)?;
         self.print_wrapped("once per", &identities(story))?;
         self.deliveries(story)?;

@@ -91,7 +91,7 @@ pub(super) static RETRY_KEYS: SectionKeys = SectionKeys {
             "attempts",
             ConfigValueType::Count,
             "1 for run without lookup and with respond = \"done\", else 5",
-            "Maximum attempts that fail or time out. Attempts lost to a crash are counted separately.",
+            "Maximum attempts that fail or time out. Attempts lost to a crash are counted separately, and so are those that ended because the registry of `lookup` did not answer: at least 12 of these.",
         ),
         key(
             "first",

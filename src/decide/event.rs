@@ -38,6 +38,8 @@ pub struct Event {
     pub attempt: u32,
     /// Attempts of this life whose outcome is unknown.
     pub doubts: u32,
+    /// Attempts of this life that ended before their action began, because the registry did not say what to deploy.
+    pub failed_lookups: u32,
     /// Which blocks of its command have succeeded in this life.
     pub blocks: SucceededBlocks,
     /// Its position in its group's queue, as far as its first attempt is concerned.
@@ -388,7 +390,8 @@ impl Event {
 
     /// Whether its counters are consistent. No step leads to inconsistent counters: a bit was flipped in the store.
     pub fn has_consistent_counts(&self) -> bool {
-        self.attempt > 0 || (self.blocks == SucceededBlocks::default() && self.doubts == 0)
+        let counts = (self.blocks, self.doubts, self.failed_lookups);
+        self.attempt > 0 || counts == (SucceededBlocks::default(), 0, 0)
     }
 
     /// The digest of everything that never changes. It is compared with `digest` before acting: a flipped bit in the

@@ -174,6 +174,10 @@ impl Event {
                 self.state = EventState::Running { until: now + lasts, by, action };
             }
             (EventStep::Resolve { digest, lasts }, EventState::Running { by, action, .. }) => {
+                // What succeeded with another digest must be done again.
+                if self.resolved.as_ref().is_some_and(|was| *was != digest) {
+                    self.blocks = SucceededBlocks::default();
+                }
                 self.resolved = Some(digest);
                 self.state = EventState::Running { until: now + lasts, by, action };
             }
@@ -227,8 +231,8 @@ impl Event {
             (EventStep::Replay, EventState::Done { .. } | EventState::Dead { .. }) => {
                 self.life += 1;
                 self.published_again = None;
-                (self.attempt, self.doubts, self.blocks, self.queue_state) =
-                    (0, 0, SucceededBlocks::default(), QueueState::Queued);
+                (self.attempt, self.doubts, self.failed_lookups) = (0, 0, 0);
+                (self.blocks, self.queue_state) = (SucceededBlocks::default(), QueueState::Queued);
                 self.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Cancel, EventState::Waiting { .. } | EventState::Running { .. }) => {
@@ -302,22 +306,29 @@ impl Event {
 
     /// Applies an attempt's outcome. `attempts` limits failures and our own timeouts. Lost attempts are counted
     /// separately, so that a crash is followed by another attempt even with `attempts = 1`, and a payload that kills
-    /// its node still ends.
+    /// its node still ends. So are attempts that ended before their action began: a registry that lags behind its own
+    /// webhook is asked again even with `attempts = 1`.
     fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
         let dead = |cause| EventState::Dead { cause, at: now };
         let again = |count| EventState::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
+        let later = |count, asked: Option<Duration>| {
+            let asked = asked.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
+            EventState::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter).max(asked)) }
+        };
         let before = self.published_again.map_or(0, |again| again.attempts_before);
-        let failures = self.attempt.saturating_sub(before + self.doubts);
+        let failures = self.attempt.saturating_sub(before + self.doubts + self.failed_lookups);
         let (attempts, doubts_max) = (route.attempts(self.retrier), route.doubts_max(self.retrier));
         self.state = match outcome {
             Outcome::Delivered(_) => EventState::Done { how: DoneReason::Acted, at: now },
             Outcome::Rejected { .. } => dead(DeathCause::Rejected),
             Outcome::Unhealthy { .. } => dead(DeathCause::Unhealthy),
             Outcome::Failed { .. } if failures >= attempts => dead(DeathCause::Failed),
-            Outcome::Failed { retry_after, .. } => {
-                let wait = retry::delay(&route.retry, failures, jitter);
-                let asked = retry_after.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
-                EventState::Waiting { due: Some(now + wait.max(asked)) }
+            Outcome::Failed { retry_after, .. } => later(failures, *retry_after),
+            Outcome::Unresolved { retry_after, .. } => {
+                self.failed_lookups += 1;
+                let lookups_max = attempts.max(limits::FAILED_LOOKUPS_MIN);
+                let last = self.failed_lookups >= lookups_max;
+                if last { dead(DeathCause::Failed) } else { later(self.failed_lookups, *retry_after) }
             }
             Outcome::TimedOut { .. } if route.timeouts == TimeoutAccounting::Attempts => {
                 let last = route.in_doubt == InDoubtPolicy::Hold || failures >= attempts;

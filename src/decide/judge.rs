@@ -189,6 +189,7 @@ impl EventBuilder<'_> {
             life: 1,
             attempt: 0,
             doubts: 0,
+            failed_lookups: 0,
             blocks: SucceededBlocks::default(),
             queue_state: QueueState::Queued,
             retrier: match self.source.respond {

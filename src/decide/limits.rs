@@ -248,6 +248,9 @@ pub const IMAGE_NAME_BYTES_MAX: usize = 255;
 pub const IMAGE_TAG_BYTES_MAX: usize = 128;
 /// Default time in which a registry must answer, with everything that this takes: tokens, redirects.
 pub const LOOKUP_TIME: Duration = Duration::from_secs(10);
+/// How often a registry may fail to answer for an event, at least: an hour or two with the default waits. As often as
+/// an attempt may fail, if that is more.
+pub const FAILED_LOOKUPS_MIN: u32 = 12;
 /// Maximum time that a route may set for it.
 pub const LOOKUP_TIME_MAX: Duration = Duration::from_mins(1);
 /// Maximum size of a manifest; registries accept at least this much.

@@ -17,6 +17,13 @@ pub enum Outcome {
         /// The receiver's response.
         receipt: Option<Receipt>,
     },
+    /// It did not begin: the registry did not say what to deploy, and may say it later. Counted separately.
+    Unresolved {
+        /// The reason, as a sentence.
+        why: String,
+        /// How long the registry asked to wait.
+        retry_after: Option<Duration>,
+    },
     /// It did not act, and never will.
     Rejected {
         /// The reason, as a sentence.
@@ -51,7 +58,7 @@ impl Outcome {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Delivered(_) => "delivered",
-            Self::Failed { .. } => "failed",
+            Self::Failed { .. } | Self::Unresolved { .. } => "failed",
             Self::Rejected { .. } => "rejected",
             Self::Unhealthy { .. } => "unhealthy",
             Self::Unknown { .. } | Self::TimedOut { .. } => "unknown",
@@ -63,6 +70,7 @@ impl Outcome {
         match self {
             Self::Delivered(_) => "",
             Self::Failed { why, .. }
+            | Self::Unresolved { why, .. }
             | Self::Rejected { why, .. }
             | Self::Unhealthy { why, .. }
             | Self::Unknown { why }
@@ -77,7 +85,7 @@ impl Outcome {
             | Self::Failed { receipt, .. }
             | Self::Rejected { receipt, .. }
             | Self::Unhealthy { receipt, .. } => receipt.as_ref(),
-            Self::Unknown { .. } | Self::TimedOut { .. } => None,
+            Self::Unresolved { .. } | Self::Unknown { .. } | Self::TimedOut { .. } => None,
         }
     }
 }

@@ -143,8 +143,12 @@ impl Event {
             (true, Some(_)) => Some(self.after(EventStep::Supersede { by: CURRENT_EVENT }, route, now)?),
             _ => None,
         };
-        let if_deployed =
-            if looks { Some(self.after(EventStep::Supersede { by: CURRENT_EVENT }, route, now)?) } else { None };
+        let if_deployed = if looks {
+            let ended = self.after(EventStep::Supersede { by: CURRENT_EVENT }, route, now)?;
+            Some(Self { resolved: event.resolved.clone(), ..ended })
+        } else {
+            None
+        };
         Ok(Transition {
             event,
             now,

@@ -376,6 +376,7 @@ impl ResolvedOnce {
             life: 1,
             attempt: 0,
             doubts: 0,
+            failed_lookups: 0,
             blocks: SucceededBlocks::default(),
             queue_state: QueueState::Queued,
             retrier: RetryOwner::Sender,

@@ -34,6 +34,11 @@ impl SharedSucceededBlocks {
         SucceededBlocks(self.blocks.load(Ordering::Acquire))
     }
 
+    /// Replaces the blocks by those that were written.
+    pub(crate) fn set(&self, blocks: SucceededBlocks) {
+        self.blocks.store(blocks.0, Ordering::Release);
+    }
+
     /// Adds a block.
     pub fn mark_done(&self, block: usize) {
         self.blocks.fetch_or(SucceededBlocks::default().with(block).0, Ordering::AcqRel);

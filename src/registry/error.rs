@@ -48,10 +48,10 @@ impl LookupError {
         let Self { kind, why } = self;
         match kind {
             LookupFailure::Unavailable { retry_after } | LookupFailure::RateLimited { retry_after } => {
-                Outcome::Failed { why, retry_after, receipt: None }
+                Outcome::Unresolved { why, retry_after }
             }
             LookupFailure::NotFound | LookupFailure::Malformed | LookupFailure::Credentials => {
-                Outcome::Failed { why, retry_after: None, receipt: None }
+                Outcome::Unresolved { why, retry_after: None }
             }
             // A retry would ask the same again.
             LookupFailure::Denied | LookupFailure::Reference => Outcome::Rejected { why, receipt: None },

@@ -191,6 +191,7 @@ macro_rules! event_table {
             burst_since: bigint, Step, absent CellValue::Null; row.event.burst_since;
             resolved: text, Step, absent CellValue::Null; row.event.resolved.as_deref();
             origin: text, Never, absent CellValue::Null; origin_cell(row.event);
+            failed_lookups: integer, Step, absent CellValue::Number(0); row.event.failed_lookups;
         }
     };
 }
@@ -403,6 +404,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let burst_since = cells.maybe(CellReader::integer).map(Timestamp);
     let resolved = cells.maybe(CellReader::text).map(Arc::from);
     let origin = cells.maybe(CellReader::text).map(origin);
+    let failed_lookups = cells.number();
     debug_assert_eq!(cells.next, EVENT_COLUMNS.len(), "every column is read");
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
@@ -433,6 +435,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         life,
         attempt,
         doubts,
+        failed_lookups,
         blocks,
         queue_state: passed.unwrap_or(QueueState::Queued),
         retrier: retrier.unwrap_or(RetryOwner::Sender),

@@ -37,7 +37,13 @@ pub fn status_text(story: &EventDetails, now: Timestamp) -> String {
         },
         EventState::Done { how: DoneReason::Recorded, .. } => "recorded; its route has no action".into(),
         EventState::Done { how: DoneReason::Superseded { by }, .. } => {
-            format!("superseded by {}, which changed the same subject after it", by.short())
+            // An attempt that found its digest deployed leaves no record.
+            let ran = last(story).is_some_and(|tried| tried.attempt == event.attempt);
+            if event.resolved.is_some() && *by < event.id && !ran {
+                format!("superseded by {}, which had deployed the same digest", by.short())
+            } else {
+                format!("superseded by {}, which changed the same subject after it", by.short())
+            }
         }
         EventState::Dead { cause, .. } => dead(story, *cause),
     };

@@ -137,6 +137,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         life: 1,
         attempt: 1,
         doubts: 0,
+        failed_lookups: 0,
         published_again: None,
         burst_since: None,
         resolved: None,

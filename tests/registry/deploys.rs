@@ -97,13 +97,13 @@ async fn an_image_that_is_not_there_yet_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn by_default_a_route_with_a_lookup_is_retried() {
+async fn a_registry_that_never_answers_is_asked_so_often_and_then_the_event_is_dead() {
     let mut registry = Registry::stopped(&Access::Open);
     let config = deploy(&registry.address(), "").replace("retry = { attempts = 1000, ", "retry = { ");
     let house = House::new(&config);
     assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
     house.quiet().await;
-    assert_eq!((house.sql("select count(*) from attempts"), house.count("dead")), (vec!["5".to_owned()], 1));
+    assert_eq!((house.sql("select count(*) from attempts"), house.count("dead")), (vec!["12".to_owned()], 1));
     registry.run();
     let digest = registry.push(IMAGE, "latest", "x").await;
     let event = house.sql("select id from events").pop().unwrap();
@@ -143,4 +143,88 @@ async fn a_node_that_stops_while_it_asks_hands_the_event_back() {
     drop(connection);
     assert_eq!(house.sql("select state from events"), ["waiting"]);
     assert_eq!(house.sql("select count(*) from attempts"), ["0"], "nothing has happened");
+}
+
+#[tokio::test]
+async fn what_is_deployed_already_is_not_deployed_again_unless_an_operator_replays_it() {
+    let registry = Registry::start(&Access::Open);
+    let digest = registry.push(IMAGE, "latest", "x").await;
+    let house = House::new(&deploy(&registry.address(), ""));
+    let first = house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.event();
+    house.quiet().await;
+    // The delivery says that there is something newer; the registry says that there is not.
+    let second = house.deliver(GHCR, &Sent::package("two", "latest", 2, 2)).await.event();
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [digest.clone()]);
+    let shown = house.ask("GET", &format!("/api/events/{second}")).await.json();
+    assert_eq!((&shown["how"], &shown["superseded_by"]), (&"superseded".into(), &first.clone().into()), "{shown}");
+    assert_eq!(shown["digest"], digest);
+    let why = format!("done: superseded by {}, which had deployed the same digest", &first[28..]);
+    assert_eq!(shown["why"], why);
+    let line = format!("event={} source=ghcr attempt=1 how=superseded by={}", &second[28..], &first[28..]);
+    until("its end in the log", || house.log().contains(&line)).await;
+    let page = house.command(&["show", &second]).output().unwrap();
+    assert!(String::from_utf8_lossy(&page.stdout).contains(&format!("digest      {digest}\n")), "{page:?}");
+
+    assert_eq!(house.ask("POST", &format!("/api/events/{second}/replay")).await.status, 200);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [digest.clone(), digest]);
+}
+
+#[tokio::test]
+async fn lost_late_replayed_and_reordered_deliveries_do_not_deploy_an_old_image() {
+    let registry = Registry::start(&Access::Open);
+    let mut house = House::new(&deploy(&registry.address(), ""));
+    let mut digests = Vec::new();
+    for n in 1..=4 {
+        digests.push(registry.push(IMAGE, "latest", &n.to_string()).await);
+        // Of these pushes, every other one's delivery is lost.
+        if n % 2 == 1 {
+            let sent = Sent::package(&format!("d{n}"), "latest", n, u32::try_from(n).unwrap());
+            assert_eq!(house.deliver(GHCR, &sent).await.status, 202);
+            house.quiet().await;
+        }
+    }
+    assert_eq!(house.lines("runs"), [digests[0].clone(), digests[2].clone()]);
+    // The last push comes late, when the image is there for long; and an old one is sent again under another id.
+    house.kill();
+    house.start();
+    for (id, version) in [("d4", 4), ("again", 1), ("d2", 2), ("d4b", 4)] {
+        let sent = Sent::package(id, "latest", version, u32::try_from(version).unwrap());
+        let status = house.deliver(GHCR, &sent).await.status;
+        assert!(matches!(status, 200 | 202), "{id}: {status}");
+        house.quiet().await;
+    }
+    assert_eq!(house.lines("runs"), [digests[0].clone(), digests[2].clone(), digests[3].clone()]);
+}
+
+#[tokio::test]
+async fn a_retry_asks_again_and_does_everything_again_if_the_digest_is_another() {
+    let registry = Registry::start(&Access::Open);
+    let first = registry.push(IMAGE, "latest", "1").await;
+    let run = |steps: &str| format!("[[source.ghcr.route.run]]\nsteps = [\"{steps}\"]\n");
+    let lookup = format!("lookup = {{ registry = \"{}\", {NAMED} }}\n", registry.address());
+    let blocks = run("echo $HOOKONCE_DIGEST >> first") + &run("echo $HOOKONCE_DIGEST >> second; test -e fixed");
+    let house = House::new(&source(&(lookup + &blocks)));
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    until("two attempts", || house.lines("second").len() >= 2).await;
+    assert_eq!(house.lines("first"), [first.clone()], "a block that succeeded is not run again");
+    let second = registry.push(IMAGE, "latest", "2").await;
+    until("an attempt with the new digest", || house.lines("second").contains(&second)).await;
+    std::fs::write(house.path("fixed"), "").unwrap();
+    house.quiet().await;
+    assert_eq!(house.lines("first"), [first, second.clone()]);
+    assert_eq!(house.sql("select resolved from events"), [second]);
+}
+
+#[tokio::test]
+async fn a_registry_that_lags_costs_none_of_the_attempts_of_a_command() {
+    let registry = Registry::start(&Access::Open);
+    let config = deploy(&registry.address(), "").replace("attempts = 1000", "attempts = 1");
+    let house = House::new(&config);
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    until("some attempts", || house.sql("select failed_lookups from events") >= vec!["3".to_owned()]).await;
+    let digest = registry.push(IMAGE, "latest", "x").await;
+    house.quiet().await;
+    assert_eq!((house.lines("runs"), house.count("done")), (vec![digest], 1));
 }

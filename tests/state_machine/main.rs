@@ -37,6 +37,7 @@ fn event() -> Event {
         life: 1,
         attempt: 0,
         doubts: 0,
+        failed_lookups: 0,
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
         retrier: RetryOwner::Sender,
@@ -82,6 +83,10 @@ fn unknown() -> Outcome {
 
 fn timed_out() -> Outcome {
     Outcome::TimedOut { why: "timed out after 10m".into(), answered: None }
+}
+
+fn unresolved() -> Outcome {
+    Outcome::Unresolved { why: "the registry does not have it".into(), retry_after: None }
 }
 
 fn rejected() -> Outcome {
@@ -187,6 +192,39 @@ fn a_crash_is_followed_by_another_attempt_even_with_one() {
     let ended = running.after(EventStep::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).expect("its lease ended");
     let again = ended.after(start(), &route, NOW + LEASE).expect("it is tried again");
     assert_eq!((again.attempt, again.doubts), (2, 1));
+}
+
+#[test]
+fn a_registry_that_does_not_answer_is_asked_twelve_times_or_as_often_as_there_are_attempts() {
+    for attempts in [1, 5, 20_u32] {
+        let lookups = vec![unresolved(); attempts.max(12) as usize];
+        check(&lookups, attempts, InDoubtPolicy::Hold, "failed");
+        check(&lookups[1..], attempts, InDoubtPolicy::Hold, "waiting");
+        let failures = vec![failed(); attempts as usize];
+        check(&[&lookups[1..], &failures].concat(), attempts, InDoubtPolicy::Retry, "failed");
+        check(&[&lookups[1..], &failures[1..]].concat(), attempts, InDoubtPolicy::Retry, "waiting");
+        check(&[&failures[1..], &lookups].concat(), attempts, InDoubtPolicy::Retry, "failed");
+    }
+    let again = Outcome::Unresolved { why: "429".into(), retry_after: Some(Duration::from_mins(5)) };
+    let after = tried(event(), [again], &route(1, InDoubtPolicy::Retry));
+    assert_eq!(after.state, EventState::Waiting { due: Some(NOW + Duration::from_mins(5)) }, "it asked to wait");
+    let replayed = tried(event(), vec![unresolved(); 12], &route(1, InDoubtPolicy::Retry))
+        .after(EventStep::Replay, &route(1, InDoubtPolicy::Retry), NOW)
+        .expect("it is dead");
+    assert_eq!(replayed.failed_lookups, 0);
+}
+
+#[test]
+fn what_succeeded_with_another_digest_does_not_count() {
+    let route = route(5, InDoubtPolicy::Retry);
+    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: LEASE };
+    let blocks = SucceededBlocks::default().with(0);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    let one = running.after(resolve("sha256:1"), &route, NOW).expect("it runs");
+    let one = one.after(EventStep::Renew { lasts: LEASE, blocks }, &route, NOW).expect("it runs");
+    assert_eq!(one.after(resolve("sha256:1"), &route, NOW).expect("it runs").blocks, blocks);
+    let other = one.after(resolve("sha256:2"), &route, NOW).expect("it runs");
+    assert_eq!((other.blocks, other.resolved.as_deref()), (SucceededBlocks::default(), Some("sha256:2")));
 }
 
 #[test]

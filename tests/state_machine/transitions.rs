@@ -1,6 +1,6 @@
 //! Any sequence of steps, checked against an independent table of transitions.
 
-use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
+use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown, unresolved};
 use hookonce::decide::event::{
     DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, RetryOwner, SucceededBlocks,
 };
@@ -77,6 +77,8 @@ fn steps() -> impl Strategy<Value = EventStep> {
         Just(failed()),
         Just(failed()),
         Just(rejected()),
+        Just(unresolved()),
+        Just(Outcome::Unhealthy { why: "no answer".into(), receipt: None }),
         Just(unknown()),
         Just(unknown()),
         Just(timed_out()),
@@ -166,6 +168,9 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
         _ => (was.attempt, was.doubts + u32::from(doubted)),
     };
     assert_eq!((is.attempt, is.doubts), counted, "{name}");
+    let unresolved = matches!(step, EventStep::Settle { outcome: Outcome::Unresolved { .. }, .. });
+    let lookups = if *name == "replay" { 0 } else { was.failed_lookups + u32::from(unresolved) };
+    assert_eq!(is.failed_lookups, lookups, "{name}");
     let accepted = if *name == "accept" { RetryOwner::Node } else { was.retrier };
     assert_eq!(is.retrier, accepted, "{name}");
     if *name == "accept" {
@@ -175,19 +180,28 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
         RetryOwner::Sender => route.retry.attempts,
         RetryOwner::Node => route.attempts_once_accepted.unwrap_or(route.retry.attempts),
     };
-    let doubts_max = if route.in_doubt == InDoubtPolicy::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
+    // An action that has succeeded leaves no doubt: only its health is checked again.
+    let holds = route.in_doubt == InDoubtPolicy::Hold && !is.blocks.acted();
+    let many = if route.in_doubt == InDoubtPolicy::Hold { 1 } else { attempts };
+    let doubts_max = if holds { 1 } else { many.max(limits::DOUBTS_MIN) };
     let dead = if let EventState::Dead { cause, .. } = is.state { Some(cause) } else { None };
     let cause = if route.in_doubt == InDoubtPolicy::Never { DeathCause::Failed } else { DeathCause::InDoubt };
     let before = is.published_again.map_or(0, |again| again.attempts_before);
     if let (EventStep::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
-        let last = route.in_doubt == InDoubtPolicy::Hold || is.attempt - before - is.doubts >= attempts;
+        let last =
+            route.in_doubt == InDoubtPolicy::Hold || is.attempt - before - is.doubts - is.failed_lookups >= attempts;
         assert_eq!(dead, last.then_some(cause), "attempt {} timed out", is.attempt);
     }
     if doubted {
         assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
     }
+    if unresolved {
+        let last = is.failed_lookups >= attempts.max(limits::FAILED_LOOKUPS_MIN);
+        assert_eq!(dead, last.then_some(DeathCause::Failed));
+    }
     if let EventStep::Settle { outcome: Outcome::Failed { .. }, .. } = step {
-        assert_eq!(dead == Some(DeathCause::Failed), is.attempt - before - is.doubts >= attempts);
+        let failures = is.attempt - before - is.doubts - is.failed_lookups;
+        assert_eq!(dead == Some(DeathCause::Failed), failures >= attempts);
     }
     check_first_end(was, name, is);
 }

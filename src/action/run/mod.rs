@@ -147,7 +147,7 @@ fn unknown(why: String) -> Outcome {
 fn worst_outcome(one: Outcome, other: Outcome) -> Outcome {
     let badness = |outcome: &Outcome| match outcome {
         Outcome::Delivered(_) => 0,
-        Outcome::Failed { .. } => 1,
+        Outcome::Failed { .. } | Outcome::Unresolved { .. } => 1,
         Outcome::Rejected { .. } | Outcome::Unhealthy { .. } => 2,
         Outcome::TimedOut { .. } => 3,
         Outcome::Unknown { .. } => 4,

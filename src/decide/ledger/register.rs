@@ -141,6 +141,7 @@ pub(super) fn rollback_of<L: Ledger>(
         life: 1,
         attempt: 0,
         doubts: 0,
+        failed_lookups: 0,
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
         retrier: RetryOwner::Node,

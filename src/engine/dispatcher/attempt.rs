@@ -12,7 +12,6 @@ use crate::action::{Attempt, AttemptOutput, Lease, LeaseSignal, SharedSucceededB
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventStep, Outcome};
 use crate::decide::id::{EventId, Revision};
-use crate::decide::image_reference::ManifestDigest;
 use crate::decide::source::Route;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
@@ -27,7 +26,6 @@ use crate::store::{AdvanceResult, SqlOutcome, SqlPermit, StoreError, StoredValue
 use std::collections::btree_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
-use tracing::info;
 
 /// How long an action may take to end after its lease: a command has five seconds to stop, its guard two to report it.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
@@ -84,16 +82,7 @@ impl Dispatcher {
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context, digest: None };
-        let Some((event, digest)) = self.resolve_digest(lane, attempt).await else { return };
-        let (event, outcome) = match digest {
-            Err(outcome) => (event, outcome),
-            Ok(digest) => {
-                let attempt = Attempt { event: &event, digest: digest.as_ref(), ..attempt };
-                spot.begin();
-                let Some(acted) = self.act_leased(lane, attempt).await else { return };
-                acted
-            }
-        };
+        let Some((event, outcome)) = self.deploy(lane, attempt, spot).await else { return };
         let outcome = response::outcome_for_waiting_sender(outcome, lane.source.respond);
         span.settled(&outcome);
         let blocks = blocks.blocks();
@@ -163,38 +152,8 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the route's registry, if it has one, what the tag of the event's image points to now, and renews the lease
-    /// meanwhile. Returns the event as it then is, and the digest, or the outcome of an attempt that ends before its
-    /// action begins. `None`: the attempt is over, and nothing has happened.
-    async fn resolve_digest(
-        &self,
-        lane: &Lane,
-        attempt: Attempt<'_>,
-    ) -> Option<(Event, Result<Option<ManifestDigest>, Outcome>)> {
-        let Some(lookup) = &lane.lookup else { return Some((attempt.event.clone(), Ok(None))) };
-        let asked = async {
-            tokio::select! {
-                found = lookup.resolve(&attempt.event.fields) => Some(found),
-                _ = attempt.lease.ended() => None,
-                () = self.0.stopping.cancelled() => None,
-            }
-        };
-        let (event, found) = self.leased(lane, attempt, Box::pin(asked)).await?;
-        match found.flatten() {
-            Some(Ok(digest)) => {
-                info!(target: "hookonce", event = %event.id, digest = digest.as_str(), "resolved");
-                Some((event, Ok(Some(digest))))
-            }
-            Some(Err(error)) => Some((event, Err(error.outcome()))),
-            None => {
-                self.abandon(&event, attempt.lease).await;
-                None
-            }
-        }
-    }
-
     /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and the result with it.
-    async fn act_leased(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<(Event, Outcome)> {
+    pub(super) async fn act_leased(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<(Event, Outcome)> {
         let (event, outcome) = self.leased(lane, attempt, lane.action.as_ref()?.act(attempt)).await?;
         let left = || Outcome::Unknown { why: "the action did not end with its lease, and was abandoned".into() };
         Some((event, outcome.unwrap_or_else(left)))

@@ -8,6 +8,7 @@
 //! There is no leader and no schedule: every node polls, and the revision decides which node starts an event. What is
 //! known here is only a hint; the store is the truth.
 pub(crate) mod attempt;
+pub(crate) mod deploy;
 pub(crate) mod lane;
 pub(crate) mod reaper;
 pub(crate) mod start_due;

@@ -44,6 +44,7 @@ pub fn making() -> TestEventBuilder {
         life: 1,
         attempt: 0,
         doubts: 0,
+        failed_lookups: 0,
         blocks: SucceededBlocks(0),
         queue_state: QueueState::Queued,
         retrier: RetryOwner::Sender,

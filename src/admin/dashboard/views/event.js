@@ -22,6 +22,8 @@ const DEAD = {
   in_doubt: "it is unknown whether it acted: review it, then replay or forget it",
   damaged: "its stored data is damaged",
   cancelled: "it was cancelled by an operator",
+  over_budget: "its route had no budget left for it",
+  unhealthy: "what it deployed is not healthy: it runs again only after a replay",
 };
 
 export async function event({ page, signal, parts: [name], entitle, go, recount }) {
@@ -100,7 +102,7 @@ class View {
 
   /** Applies a change from the live stream, before the event is loaded again. */
   moved(seen) {
-    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again"]) delete this.story[of];
+    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again", "digest"]) delete this.story[of];
     Object.assign(this.story, seen);
     this.drawn = null;
     this.listen();
@@ -265,7 +267,7 @@ class View {
       return this.moment("waiting", "Waiting", null, [h("div", { class: "because" }, due)]);
     }
     if (story.state === "done") {
-      const how = story.how === "superseded" ? ["another event changed the same subject: ", eventLink(story.superseded_by)] : story.how === "recorded" ? "recorded; its route has no action" : "acted once";
+      const how = story.how === "superseded" ? [story.why.includes("deployed the same digest") ? "what it would deploy had been deployed by " : "another event changed the same subject: ", eventLink(story.superseded_by)] : story.how === "recorded" ? "recorded; its route has no action" : "acted once";
       return this.moment("done", story.how === "superseded" ? "Superseded" : "Done", story.ended_at, [h("div", { class: "because" }, how)]);
     }
     return this.moment("dead", "Dead", story.ended_at, [h("div", { class: "because" }, DEAD[story.cause] ?? story.cause)]);
@@ -282,6 +284,8 @@ class View {
       story.ended_at ? fact("ended", when(story.ended_at), h("span", { class: "faint" }, ` · after ${length(Date.parse(story.ended_at) - Date.parse(story.received_at))}`)) : null,
       story.published_again ? fact("published again", many(story.published_again.times, "time")) : null,
       fact("duplicates", story.duplicates ? many(story.duplicates, "duplicate") : "none"),
+      story.rollback ? fact("rolls back", "from ", eventLink(story.rollback.from), ", which is not healthy, to ", eventLink(story.rollback.to), ", the last good one") : null,
+      story.digest ? fact("digest", h("code", {}, story.digest)) : null,
       Object.entries(story.fields).map(([name, value]) => fact(name, this.value(name, String(value)))),
       fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
       story.supersedes?.length ? fact("superseded", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,

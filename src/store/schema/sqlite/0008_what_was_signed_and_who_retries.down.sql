@@ -12,6 +12,7 @@ alter table events drop column action_kind;
 -- States of the nodes are no registers.
 delete from registers where note is not null and event = zeroblob(16);
 alter table registers drop column note;
+alter table events drop column failed_lookups;
 alter table events drop column origin;
 alter table events drop column resolved;
 alter table events drop column burst_since;
