@@ -341,6 +341,16 @@ impl Event {
         matches!(&self.state, EventState::Running { by, .. } if by.is_nobody())
     }
 
+    /// Whether it deploys its subject's last good event again.
+    pub fn is_rollback(&self) -> bool {
+        matches!(self.origin, Some(Origin::Rollback { .. }))
+    }
+
+    /// The id of the event that deploys its subject's last good event again, if this one ends as unhealthy.
+    pub fn rollback_id(&self) -> EventId {
+        crate::decide::identity::key::follow_up(self, "rollback")
+    }
+
     /// Whether it ended without success.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, EventState::Dead { .. })
