@@ -44,8 +44,8 @@ async fn pushed(house: &House, version: u64) -> String {
 
 /// Makes these versions unhealthy.
 fn make_bad(house: &House, versions: &[u64]) {
-    let lines: String = versions.iter().map(|version| format!("{version}\n")).collect();
-    std::fs::write(house.path("bad"), lines).unwrap();
+    let lines: Vec<_> = versions.iter().map(|version| format!("{version}\n")).collect();
+    std::fs::write(house.path("bad"), lines.concat()).unwrap();
 }
 
 async fn shown(house: &House, event: &str) -> Json {
@@ -73,7 +73,11 @@ async fn what_is_healthy_becomes_the_last_good_one() {
     touch(&house, "wait");
     let event = pushed(&house, 1).await;
     until("a check", || house.lines("checks").len() >= 2).await;
-    assert_eq!(shown(&house, &event).await["state"], "running");
+    let why = shown(&house, &event).await["why"].as_str().unwrap().to_owned();
+    assert!(
+        why.starts_with("running: attempt 1 has acted, and node ") && why.contains(" checks the health of"),
+        "{why}"
+    );
     assert_eq!(register(&house), [json!(event), json!(event), Json::Null], "it is deployed, and not yet good");
     touch(&house, "go");
     house.quiet().await;
@@ -123,6 +127,10 @@ async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
     assert!(page(&["list", "--json"]).contains(&format!("\"from\": \"{bad}\"")));
     let line = format!("WARN rollback  event={} bad={} good={}\n", &back[28..], &bad[28..], &good[28..]);
     until("the log to name both", || house.log().contains(&line)).await;
+
+    let refused = house.ask("POST", &format!("/api/events/{back}/replay")).await;
+    let why = format!("it is a roll-back; replay {good}, the event that was good");
+    assert_eq!((refused.status, &refused.json()["reason"]), (409, &json!(why)));
 
     // Its siblings and its repeats stay duplicates, and do not deploy it again.
     let again: [Answer; 2] =
@@ -201,6 +209,9 @@ async fn after_a_crash_or_a_stop_only_the_check_is_repeated() {
             assert!(house.stop().success());
             assert!(begun.elapsed() < Duration::from_secs(15), "it does not wait: {:?}", begun.elapsed());
             assert_eq!(house.sql("select state from events"), ["waiting"]);
+            let page = house.command(&["show", &event]).output().unwrap().stdout;
+            let page = String::from_utf8(page).unwrap();
+            assert!(page.contains("waiting: it has acted; the health of what it deployed is checked again"), "{page}");
         }
         house.start();
     }
