@@ -3,6 +3,7 @@ pub(crate) mod data_loss;
 pub(crate) mod state_file;
 
 use crate::action::forward::ip_filter::DnsResolver;
+use crate::action::health_check::HealthCheck;
 #[cfg(feature = "nats")]
 use crate::action::publish::NatsConnections;
 use crate::action::{ActionEnvironment, ActionError, GuardProgram, NodeEnvVars, build_action};
@@ -275,7 +276,9 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             let action = action.map_err(cannot_act)?;
             let lookup = config.lookup(source, route).map(|plan| registries.lookup(plan)).transpose();
             let lookup = lookup.map_err(cannot_act)?;
-            lanes.push(Lane::new(source.clone(), route.clone(), action).asking(lookup));
+            let health = config.health_check(source, route).map(|plan| HealthCheck::new(plan.clone(), environment));
+            let health = health.transpose().map_err(cannot_act)?;
+            lanes.push(Lane::new(source.clone(), route.clone(), action).asking(lookup).checking(health));
         }
     }
     Ok(lanes)

@@ -33,6 +33,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub(crate) mod forward;
+pub(crate) mod health_check;
 pub(crate) mod plan;
 #[cfg(feature = "nats")]
 pub(crate) mod publish;
@@ -100,6 +101,14 @@ impl ActionPlan {
             Self::Forward(_) => ActionKind::Forward,
             Self::Sql(_) => ActionKind::Sql,
             Self::Publish(_) => ActionKind::Publish,
+        }
+    }
+
+    /// Its first block of commands, if it runs commands.
+    pub(crate) fn first_block(&self) -> Option<&CommandBlock> {
+        match self {
+            Self::Run(blocks) => blocks.first(),
+            Self::Forward(_) | Self::Sql(_) | Self::Publish(_) => None,
         }
     }
 

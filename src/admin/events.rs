@@ -279,6 +279,9 @@ pub(super) async fn replay_event(
     event: &Event,
 ) -> Result<Event, Result<(StatusCode, String), StoreError>> {
     let not = |status, why: &str| Err(Ok((status, why.to_owned())));
+    if let Some(why) = event.replay_refusal() {
+        return not(StatusCode::CONFLICT, &why);
+    }
     match state.store.payload(event.id).await.map_err(Err)? {
         StoredValue::Whole(_) => {}
         StoredValue::Forgotten => return not(StatusCode::GONE, "its body is no longer kept"),

@@ -91,7 +91,11 @@ impl<W: Write> EventPrinter<'_, W> {
         self.fields(story)?;
         self.print_wrapped("once per", &identities(story))?;
         self.deliveries(story)?;
-        let body = if story["has_body"] == true { "kept" } else { "no longer kept, so it cannot be replayed" };
+        let body = match story["has_body"] == true {
+            _ if rollback.is_object() => "that of the last good event",
+            true => "kept",
+            false => "no longer kept, so it cannot be replayed",
+        };
         self.print_wrapped("body", body)?;
         self.headers(story)?;
         self.attempts(story, output)?;

@@ -12,6 +12,7 @@ pub mod diagnostic;
 pub(crate) mod event_kinds;
 pub(crate) mod external_value;
 mod fields;
+mod health;
 pub(crate) mod injection;
 pub mod json_schema;
 pub(crate) mod keys;
@@ -38,6 +39,7 @@ pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 
 use crate::action::ActionPlan;
+use crate::action::health_check::HealthCheckPlan;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Route, Source};
 use crate::registry::LookupPlan;
@@ -79,6 +81,8 @@ pub struct Config {
     pub actions: HashMap<(Arc<str>, Arc<str>), ActionPlan>,
     /// The registry that a route asks before it acts, by the names of source and route.
     pub lookups: HashMap<(Arc<str>, Arc<str>), LookupPlan>,
+    /// How the health of what a route deployed is checked, by the names of source and route.
+    pub health_checks: HashMap<(Arc<str>, Arc<str>), HealthCheckPlan>,
     /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
     /// Environment variables with a secret or URL of the config, which commands never get.
@@ -100,6 +104,11 @@ impl Config {
     /// The registry that a route asks before it acts, if it asks one.
     pub(crate) fn lookup(&self, source: &Source, route: &Route) -> Option<&LookupPlan> {
         self.lookups.get(&(source.name.clone(), route.name.clone()))
+    }
+
+    /// How the health of what a route deployed is checked, if it is.
+    pub(crate) fn health_check(&self, source: &Source, route: &Route) -> Option<&HealthCheckPlan> {
+        self.health_checks.get(&(source.name.clone(), route.name.clone()))
     }
 
     /// The recipe of each scope's identities, in the order of the scopes.

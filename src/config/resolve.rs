@@ -208,6 +208,7 @@ impl<'a> ConfigResolver<'a> {
             sources: Vec::new(),
             actions: HashMap::new(),
             lookups: HashMap::new(),
+            health_checks: HashMap::new(),
             streams: HashMap::new(),
             secret_env_names: BTreeSet::new(),
             notes: HashMap::new(),
@@ -262,6 +263,9 @@ impl<'a> ConfigResolver<'a> {
             }
             for (route, plan) in resolved.plans {
                 config.actions.insert((source.name.clone(), route), plan);
+            }
+            for (route, check) in resolved.health_checks {
+                config.health_checks.insert((source.name.clone(), route), check);
             }
             for (route, lookup) in resolved.lookups {
                 config.lookups.insert((source.name.clone(), route), lookup);

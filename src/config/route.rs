@@ -2,6 +2,7 @@
 
 use super::describe::{LabelledTexts, labelled};
 use super::fields::{SourceFieldScope, field_names, joined_names};
+use super::health::HealthView;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::lookup::{LOOKUP_KEYS, LookupView};
 use super::queueing;
@@ -9,14 +10,15 @@ use super::queueing::QueueingView;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::{Config, action, lookup};
+use super::{Config, action, health, lookup};
 use crate::action::ActionPlan;
+use crate::action::health_check::HealthCheckPlan;
 use crate::decide::event::RetryOwner;
 use crate::decide::limits;
 use crate::decide::retry::RetryPolicy;
 use crate::decide::source::{
-    ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, OnUnhealthy, RedeliveryPolicy,
-    ResponseMode, Route, Source, TimeoutAccounting, WhenBusy,
+    ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
+    Source, TimeoutAccounting, WhenBusy,
 };
 use crate::decide::time::{Duration, duration_text};
 use crate::registry::LookupPlan;
@@ -78,6 +80,7 @@ pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
             ),
         ],
         &queueing::QUEUEING_KEYS,
+        &health::HEALTH_KEYS,
         &action::ACTION_KEYS,
     ],
 };
@@ -124,11 +127,13 @@ impl ConfigResolver<'_> {
     ) -> ResolvedRoute {
         let mut plan = self.plan(section, names, respond);
         let lookup = self.lookup(section, names, once, respond, plan.as_ref());
+        let health_check = self.health_check(section, names, respond, plan.as_ref());
         let is_process = plan.as_ref().is_some_and(ActionPlan::is_process);
         // A registry may lag behind its own webhook; and to deploy what a tag points to is harmless the second time.
         let own = if is_process && lookup.is_none() { 1 } else { ATTEMPTS };
         let needs = plan.iter().flat_map(ActionPlan::fields);
         let needs = needs.chain(lookup.iter().flat_map(LookupPlan::fields).cloned());
+        let needs = needs.chain(health_check.iter().flat_map(HealthCheckPlan::fields));
         let attempts = section.section("retry").and_then(|retry| retry.count("attempts"));
         let default_at_once = if is_process { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
         let group = self.group(section, names, once.change.as_ref());
@@ -141,7 +146,7 @@ impl ConfigResolver<'_> {
             when: self.filter("when", section, names),
             when_busy,
             budget: self.budget(section, group.as_ref()),
-            on_unhealthy: OnUnhealthy::Hold,
+            on_unhealthy: self.on_unhealthy(section, once.change.as_ref()),
             group,
             retry: self.retry(section, if respond == ResponseMode::Accepted { own } else { 1 }),
             attempts_once_accepted: (respond != ResponseMode::Accepted && attempts.is_none()).then_some(own),
@@ -167,7 +172,7 @@ impl ConfigResolver<'_> {
         if let Some(plan) = &mut plan {
             self.finish_plan(plan, section, &route);
         }
-        ResolvedRoute { route, plan, lookup }
+        ResolvedRoute { route, plan, lookup, health_check }
     }
 
     fn route_name(&mut self, number: usize, section: &ConfigSection<'_>) -> String {
@@ -340,11 +345,12 @@ impl ConfigResolver<'_> {
     }
 }
 
-/// A resolved route, what it does, and the registry that it asks before.
+/// A resolved route, what it does, the registry that it asks before, and how it checks the result.
 pub(super) struct ResolvedRoute {
     pub(super) route: Route,
     pub(super) plan: Option<ActionPlan>,
     pub(super) lookup: Option<LookupPlan>,
+    pub(super) health_check: Option<HealthCheckPlan>,
 }
 
 /// A route.
@@ -371,6 +377,8 @@ pub(super) struct RouteView {
     at_once: usize,
     #[serde(flatten)]
     queueing: QueueingView,
+    #[serde(flatten)]
+    health: HealthView,
 }
 
 /// The group of a route: a name, or the names of fields.
@@ -445,6 +453,7 @@ pub(super) fn view(config: &Config, source: &Source, route: &Route) -> RouteView
         lease: duration_text(route.lease),
         at_once: route.max_concurrency,
         queueing: queueing::view(route),
+        health: health::view(config.health_check(source, route), route),
     }
 }
 
@@ -460,6 +469,7 @@ pub(super) fn texts(config: &Config, source: &Source, route: &Route) -> Vec<Labe
             labelled("redelivery", redelivery_text(route.redelivery)),
             labelled("group", group_text(source, route)),
         ]);
+        texts.extend(config.health_check(source, route).map(|check| health::text(check, route)));
         texts.extend(queueing::texts(route));
         texts.extend([
             labelled("lease", duration_text(route.lease)),

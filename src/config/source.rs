@@ -14,6 +14,7 @@ use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
 use super::{Config, Provenance, SourceProvenance, StreamPlan, diagnostic, fields, once, presets, route};
 use crate::action::ActionPlan;
+use crate::action::health_check::HealthCheckPlan;
 use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
@@ -128,11 +129,12 @@ const RESPOND_WITHIN: Duration = Duration::from_secs(8);
 /// Paths that the node serves itself.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
-/// A resolved source, the plans and lookups of its routes, and the provenance of its parts.
+/// A resolved source, the plans, lookups and health checks of its routes, and the provenance of its parts.
 pub(super) struct ResolvedSource {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
     pub(super) lookups: Vec<(Arc<str>, LookupPlan)>,
+    pub(super) health_checks: Vec<(Arc<str>, HealthCheckPlan)>,
     pub(super) stream: Option<StreamPlan>,
     pub(super) notes: SourceProvenance,
 }
@@ -180,10 +182,10 @@ impl ConfigResolver<'_> {
         self.only_when_done(&section, respond);
 
         let mut routes: Vec<Arc<Route>> = Vec::new();
-        let (mut plans, mut lookups) = (Vec::new(), Vec::new());
+        let (mut plans, mut lookups, mut health_checks) = (Vec::new(), Vec::new(), Vec::new());
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         for (i, inner) in section.sections("route").into_iter().enumerate() {
-            let ResolvedRoute { route, plan, lookup } = self.route(i + 1, &inner, &names, &once, respond);
+            let ResolvedRoute { route, plan, lookup, health_check } = self.route(i + 1, &inner, &names, &once, respond);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
                 self.diagnostics
                     .error(format!("source `{name}` has two routes named `{}`", route.name))
@@ -191,6 +193,7 @@ impl ConfigResolver<'_> {
             }
             plans.extend(plan.map(|plan| (route.name.clone(), plan)));
             lookups.extend(lookup.map(|lookup| (route.name.clone(), lookup)));
+            health_checks.extend(health_check.map(|check| (route.name.clone(), check)));
             routes.push(Arc::new(route));
         }
         if !section.has("route") {
@@ -227,7 +230,7 @@ impl ConfigResolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        ResolvedSource { source, plans, lookups, stream, notes }
+        ResolvedSource { source, plans, lookups, health_checks, stream, notes }
     }
 
     fn source_name(&mut self, name: &str, at: ConfigSpan) {

@@ -341,6 +341,23 @@ impl Event {
         matches!(&self.state, EventState::Running { by, .. } if by.is_nobody())
     }
 
+    /// Whether it deploys its subject's last good event again.
+    pub fn is_rollback(&self) -> bool {
+        matches!(self.origin, Some(Origin::Rollback { .. }))
+    }
+
+    /// Why it cannot be replayed, whatever is kept of it. A replay becomes its subject's current event, which a roll-back
+    /// never is.
+    pub fn replay_refusal(&self) -> Option<String> {
+        let Origin::Rollback { to, .. } = self.origin?;
+        Some(format!("it is a roll-back; replay {to}, the event that was good"))
+    }
+
+    /// The id of the event that deploys its subject's last good event again, if this one ends as unhealthy.
+    pub fn rollback_id(&self) -> EventId {
+        crate::decide::identity::key::follow_up(self, "rollback")
+    }
+
     /// Whether it ended without success.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, EventState::Dead { .. })

@@ -65,7 +65,8 @@ pub enum EventStep {
         /// How much longer.
         lasts: Duration,
     },
-    /// The node stops before the attempt's first step: nothing has happened.
+    /// The node stops before the attempt's first step: nothing has happened. Or it stops while the health of what the
+    /// attempt deployed is checked: that is checked again.
     HandBack,
     /// The attempt has ended.
     Settle {
@@ -186,7 +187,9 @@ impl Event {
                 self.state = EventState::Running { until: now + lasts, by, action };
             }
             (EventStep::HandBack, EventState::Running { .. }) => {
-                self.take_attempt_back();
+                if !self.blocks.acted() {
+                    self.take_attempt_back();
+                }
                 self.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Settle { outcome, blocks, jitter }, EventState::Running { .. }) => {

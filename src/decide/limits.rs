@@ -251,6 +251,10 @@ pub const LOOKUP_TIME: Duration = Duration::from_secs(10);
 /// How often a registry may fail to answer for an event, at least: an hour or two with the default waits. As often as
 /// an attempt may fail, if that is more.
 pub const FAILED_LOOKUPS_MIN: u32 = 12;
+/// Maximum time until what an action deployed must be healthy.
+pub const HEALTH_WITHIN_MAX: Duration = Duration::from_hours(1);
+/// Minimum time between two probes of its health.
+pub const HEALTH_EVERY_MIN: Duration = Duration::from_millis(100);
 /// Maximum time that a route may set for it.
 pub const LOOKUP_TIME_MAX: Duration = Duration::from_mins(1);
 /// Maximum size of a manifest; registries accept at least this much.

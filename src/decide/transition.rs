@@ -184,6 +184,7 @@ impl Event {
     fn lost_attempt_record(&self, route: &Route, until: Timestamp, now: Timestamp) -> AttemptRecord {
         let why = match route.in_doubt {
             _ if self.is_called_off() => "it was cancelled while a node was running it",
+            _ if self.blocks.acted() => "its lease ran out while the health of what it deployed was checked",
             InDoubtPolicy::Never => "its lease ran out: nothing was written",
             InDoubtPolicy::Retry | InDoubtPolicy::Hold => "its lease ran out: it may have acted",
         };

@@ -244,7 +244,7 @@ impl Visit for TextLine {
             }
             FIELDS => self.write(format_args!("{value:#?}")),
             // A line of text has the last eight digits of an event's id.
-            "event" | "by" => {
+            "event" | "by" | "bad" | "good" => {
                 let id = format!("{value:?}");
                 let short = id.get(id.len().saturating_sub(8)..).unwrap_or(&id);
                 self.write(format_args!(" {}={short}", field.name()));

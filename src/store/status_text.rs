@@ -30,6 +30,9 @@ pub fn status_text(story: &EventDetails, now: Timestamp) -> String {
                 event.attempt
             )
         }
+        EventState::Running { by, .. } if event.blocks.acted() => {
+            format!("attempt {} has acted, and node {by} checks the health of what it deployed", event.attempt)
+        }
         EventState::Running { by, .. } => format!("attempt {}, by node {by}", event.attempt),
         EventState::Done { how: DoneReason::Acted, .. } => match last(story) {
             Some(tried) => format!("attempt {} acted", tried.attempt),
@@ -123,6 +126,9 @@ fn waiting(story: &EventDetails, due: Option<Timestamp>, now: Timestamp) -> Stri
             return format!("its route's budget is used up; the next attempt may begin in {}", rough(due, now));
         }
         _ => {}
+    }
+    if let (true, Some(_)) = (event.blocks.acted(), due) {
+        return "it has acted; the health of what it deployed is checked again".into();
     }
     match (due, story.behind, last(story)) {
         (None, Some(holder), _) => format!("its group is busy with {}", holder.short()),

@@ -6,6 +6,7 @@ mod captured_delivery;
 mod causes;
 mod check;
 mod fuzz;
+mod health;
 mod identities;
 mod keys;
 mod nats;

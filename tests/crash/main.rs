@@ -4,6 +4,7 @@
 //! Every zero is printed with its number of trials: over N trials it bounds the rate by 3/N (95 %).
 #![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
+mod bad_push;
 mod bit_rot;
 mod client_hangups;
 mod crash_points;

@@ -228,3 +228,29 @@ async fn a_registry_that_lags_costs_none_of_the_attempts_of_a_command() {
     house.quiet().await;
     assert_eq!((house.lines("runs"), house.count("done")), (vec![digest], 1));
 }
+
+#[tokio::test]
+async fn a_roll_back_deploys_the_digest_that_was_last_good_whatever_the_tag_points_to() {
+    let registry = Registry::start(&Access::Open);
+    let lookup = format!("lookup = {{ registry = \"{}\", {NAMED} }}\n", registry.address());
+    let run = "run = { steps = [\"echo $HOOKONCE_DIGEST >> runs\"] }\non_unhealthy = \"rollback\"\n";
+    let check = "health_check = { run = [\"sh\", \"check\"], within = \"200ms\", every = \"100ms\" }\n";
+    let mut house = House::empty(&source(&(lookup + run + check)));
+    std::fs::write(house.path("check"), "! grep -qx $HOOKONCE_DIGEST bad\n").unwrap();
+    let good = registry.push(IMAGE, "latest", "good").await;
+    std::fs::write(house.path("bad"), "none").unwrap();
+    house.start();
+    house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await;
+    house.quiet().await;
+    let bad = registry.push(IMAGE, "latest", "bad").await;
+    std::fs::write(house.path("bad"), format!("{bad}\n")).unwrap();
+    house.deliver(GHCR, &Sent::package("two", "latest", 2, 2)).await;
+    house.quiet().await;
+    let expected = [good.clone(), bad.clone(), good];
+    assert_eq!(house.lines("runs"), expected);
+    // A push that names another version, while the tag still points to the bad image, does not deploy it again.
+    house.deliver(GHCR, &Sent::package("three", "latest", 3, 3)).await;
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), expected);
+    assert_eq!(house.count("dead"), 1);
+}

@@ -28,7 +28,17 @@ pub(crate) struct Attempt {
 pub(crate) enum Phase {
     Start,
     Begin,
-    Act { command: usize, renew_at: Timestamp },
+    Act {
+        command: usize,
+        renew_at: Timestamp,
+    },
+    /// Its command has succeeded, and that is to be written.
+    Deploy,
+    /// The health of what it deployed is checked.
+    Check {
+        until: Timestamp,
+        renew_at: Timestamp,
+    },
     HandBack,
     Settle(Comes),
 }
@@ -49,6 +59,10 @@ impl World {
                 attempt.phase = Phase::HandBack;
                 Ok(Some(attempt))
             }
+            Phase::Begin if attempt.event.blocks.acted() && self.bug != Some(Bug::DeployedRunsAgain) => {
+                attempt.phase = self.check_phase(attempt.sent);
+                Ok(Some(attempt))
+            }
             Phase::Begin => {
                 let name = self.nodes[node].name.clone();
                 let command = self.begin(name, &attempt.event, attempt.sent)?;
@@ -56,6 +70,8 @@ impl World {
                 Ok(Some(attempt))
             }
             Phase::Act { command, renew_at } => self.act(node, attempt, command, renew_at),
+            Phase::Deploy => self.deploy(node, attempt),
+            Phase::Check { until, renew_at } => self.check(node, attempt, until, renew_at),
             Phase::HandBack => self.hand_back(node, attempt),
             Phase::Settle(comes) => self.settle(node, attempt, comes),
         }
@@ -124,7 +140,8 @@ impl World {
     ) -> Result<Option<Box<Attempt>>, Broken> {
         let now = self.now();
         if let Some(comes) = self.commands[command].end {
-            attempt.phase = Phase::Settle(comes);
+            let checks = self.plan.checks && comes == Comes::Delivered;
+            attempt.phase = if checks { Phase::Deploy } else { Phase::Settle(comes) };
             return Ok(Some(attempt));
         }
         if self.bug == Some(Bug::HalfRunHandedBack) && self.rough && self.rng.chance(10) {
@@ -154,6 +171,55 @@ impl World {
         }
     }
 
+    /// The beginning of a check that takes a while.
+    fn check_phase(&mut self, sent: Timestamp) -> Phase {
+        let until = self.now() + seconds(self.rng.range(1, 45));
+        Phase::Check { until, renew_at: sent + LEASE / 3 }
+    }
+
+    /// Writes that the command has succeeded, until it is written or another node has written.
+    fn deploy(&mut self, node: usize, mut attempt: Box<Attempt>) -> Result<Option<Box<Attempt>>, Broken> {
+        let now = self.now();
+        let step = EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: LEASE };
+        match self.advance_by(&attempt.event, step, &attempt.route, Kind::Deploy)? {
+            Some(Ok(AdvanceResult::Written { event, .. })) => {
+                (attempt.event, attempt.sent) = (*event, now);
+                attempt.phase = self.check_phase(now);
+                Ok(Some(attempt))
+            }
+            None => Ok(None),
+            _ => Ok(self.is_still_ours(node, &mut attempt).then_some(attempt)),
+        }
+    }
+
+    /// Renews the lease while the health is checked; a node that stops hands the event back.
+    fn check(
+        &mut self,
+        node: usize,
+        mut attempt: Box<Attempt>,
+        until: Timestamp,
+        renew_at: Timestamp,
+    ) -> Result<Option<Box<Attempt>>, Broken> {
+        let now = self.now();
+        if now >= until || now >= attempt.sent + LEASE || (self.rough && self.rng.chance(2)) {
+            attempt.phase = if now >= until { Phase::Settle(Comes::Delivered) } else { Phase::HandBack };
+            return Ok(Some(attempt));
+        }
+        if now < renew_at {
+            return Ok(Some(attempt));
+        }
+        let step = EventStep::Renew { lasts: LEASE, blocks: attempt.event.blocks };
+        match self.advance_by(&attempt.event, step, &attempt.route, Kind::Renew)? {
+            Some(Ok(AdvanceResult::Written { event, .. })) => {
+                (attempt.event, attempt.sent) = (*event, now);
+                attempt.phase = Phase::Check { until, renew_at: now + LEASE / 3 };
+                Ok(Some(attempt))
+            }
+            None => Ok(None),
+            _ => Ok(self.is_still_ours(node, &mut attempt).then_some(attempt)),
+        }
+    }
+
     /// Whether the event is still this node's, in this attempt. If so, the attempt takes its current state.
     fn is_still_ours(&mut self, node: usize, attempt: &mut Attempt) -> bool {
         let Some(stands) = self.get(attempt.event.id) else { return false };
@@ -179,7 +245,7 @@ impl World {
             (Some(Bug::TimeoutCountedAsDoubt), Comes::TimedOut) => Comes::Unknown.outcome(),
             _ => comes.outcome(),
         };
-        let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter };
+        let step = EventStep::Settle { outcome, blocks: attempt.event.blocks, jitter };
         let kind = match comes {
             Comes::Failed | Comes::Rejected => Kind::SettleHarmless,
             Comes::TimedOut => Kind::SettleTimedOut,

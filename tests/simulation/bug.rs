@@ -32,10 +32,11 @@ pub(crate) enum Bug {
     PublishedAgainThoughReplaced,
     KeptFromLastMessage,
     EveryLeaseEndsAtStart,
+    DeployedRunsAgain,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -64,6 +65,7 @@ impl Bug {
         Self::PublishedAgainThoughReplaced,
         Self::KeptFromLastMessage,
         Self::EveryLeaseEndsAtStart,
+        Self::DeployedRunsAgain,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -91,6 +93,7 @@ impl Bug {
             Self::PublishedAgainThoughReplaced => "a superseded event is published again",
             Self::KeptFromLastMessage => "publishing again extends an event's retention",
             Self::EveryLeaseEndsAtStart => "a node that starts ends the lease of a request whose receiver goes on",
+            Self::DeployedRunsAgain => "after a crash a command runs again though its success is written",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
             Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
             Self::DeadAnsweredWithSuccess => "a sender that waits gets 200 for a dead event",

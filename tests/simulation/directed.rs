@@ -26,6 +26,7 @@ fn plan(changes: Changes, grouped: Grouped) -> Plan {
         blows: 0,
         route_stays_gone: false,
         alone: false,
+        checks: false,
         action: ActionKind::Run,
         subjects: 1,
         values: 2,

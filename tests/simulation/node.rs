@@ -85,7 +85,7 @@ impl Task {
     /// Whether it has something to do before time passes.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
-            Self::Attempt(attempt) => !matches!(attempt.phase, Phase::Act { .. }),
+            Self::Attempt(attempt) => !matches!(attempt.phase, Phase::Act { .. } | Phase::Check { .. }),
             Self::Wait(_) => false,
             Self::Receive(_) | Self::Touch(_) => true,
         }

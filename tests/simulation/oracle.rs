@@ -12,7 +12,8 @@
 //! 2xx for a dead event · A2 an event whose sender got 202 is tried as often as a node would · A3 a sender's own repeat
 //! of an event in doubt is the same life, under the same idempotency key · A4 a published event is published again only
 //! for its own delivery, at most once in `rearm_after`, and only while it is its subject's newest change; it is not
-//! kept for longer, and it stays done. (I6, a rollback acts again, is in `directed.rs`.)
+//! kept for longer, and it stays done · D1 once it is written that a command has succeeded, no command of the same life
+//! begins. (I6, a rollback acts again, is in `directed.rs`.)
 
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
@@ -99,6 +100,7 @@ pub(crate) enum Kind {
     Claim,
     Start,
     Renew,
+    Deploy,
     HandBack,
     SettleHarmless,
     SettleTimedOut,

@@ -62,6 +62,8 @@ pub(crate) struct Plan {
     /// Percentage of steps that are crashes and pauses.
     pub(crate) blows: u64,
     pub(crate) route_stays_gone: bool,
+    /// Whether the health of what a command deployed is checked.
+    pub(crate) checks: bool,
     /// There is only one node: when it starts, it ends the leases of what ended with its predecessor.
     pub(crate) alone: bool,
     /// The kind of its attempts: commands, which end with their node, or requests, which the receiver continues.
@@ -141,7 +143,16 @@ impl Plan {
             waits: rng.chance(35).then(|| u32::try_from(rng.range(1, 4)).expect("small")),
             alone: rng.chance(30),
             action: rng.pick(&[ActionKind::Run, ActionKind::Forward]),
+            checks: false,
         }
+        .with_checks(rng.chance(50))
+    }
+
+    /// Only where everything is kept: what is deployed is kept for longer than the laws know.
+    fn with_checks(self, wanted: bool) -> Self {
+        let published = matches!(self.redelivery, RedeliveryPolicy::Again { .. });
+        let checks = wanted && self.keep == Keep::Forever && self.waits.is_none() && !published;
+        Self { checks, ..self }
     }
 
     /// How many attempts may fail, and how many may have an unknown outcome.

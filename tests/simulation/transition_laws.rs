@@ -230,6 +230,9 @@ impl Oracle {
         if (known.subject, known.value) != body {
             return broken("I12", format!("{} runs the body of another change", name(event.id)));
         }
+        if event.blocks.acted() {
+            return broken("D1", format!("{} acts again though it has succeeded", name(event.id)));
+        }
         if hold && known.may_have_acted {
             return broken("I4", format!("{} acts a second time under hold", name(event.id)));
         }

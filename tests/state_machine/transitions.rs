@@ -161,7 +161,7 @@ fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     };
     let counted = match *name {
         "start" => (was.attempt + 1, was.doubts),
-        "hand back" => (was.attempt - 1, was.doubts),
+        "hand back" => (was.attempt - u32::from(!was.blocks.acted()), was.doubts),
         "park" => (was.attempt - u32::from(was.state.word() == "running"), was.doubts),
         "replay" => (0, 0),
         "publish again" => (was.attempt, 0),

@@ -56,7 +56,8 @@ pub(super) struct ForwardAction {
     receivers: Vec<ReceiverClient>,
 }
 
-struct ReceiverClient {
+/// The HTTP client of one receiver.
+pub(super) struct ReceiverClient {
     receiver: ReceiverPlan,
     client: Client,
     signs: Option<VerificationScheme>,
@@ -72,15 +73,7 @@ struct ForwardResult {
 
 impl ForwardAction {
     pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
-        let to = |receiver: ReceiverPlan| {
-            let cannot = |why: String| ErrorMessage::from(format!("cannot forward by HTTP: {why}"));
-            let client = request::client(&receiver, resolver);
-            let client = client.map_err(|error| ActionError(cannot(root_cause(&error)).caused_by(error)))?;
-            let signs = receiver.sign.as_ref().map(request::signing).transpose();
-            let signs = signs.map_err(|why| ActionError(cannot(why)))?;
-            let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
-            Ok(ReceiverClient { receiver, client, signs, breaker })
-        };
+        let to = |receiver| ReceiverClient::new(receiver, resolver);
         Ok(Self { receivers: receivers.into_iter().map(to).collect::<Result<_, _>>()? })
     }
 
@@ -130,6 +123,29 @@ impl Action for ForwardAction {
 }
 
 impl ReceiverClient {
+    pub(super) fn new(receiver: ReceiverPlan, resolver: &DnsResolver) -> Result<Self, ActionError> {
+        let cannot = |why: String| ErrorMessage::from(format!("cannot forward by HTTP: {why}"));
+        let client = request::client(&receiver, resolver);
+        let client = client.map_err(|error| ActionError(cannot(root_cause(&error)).caused_by(error)))?;
+        let signs = receiver.sign.as_ref().map(request::signing).transpose();
+        let signs = signs.map_err(|why| ActionError(cannot(why)))?;
+        let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
+        Ok(Self { receiver, client, signs, breaker })
+    }
+
+    /// Sends GET without a body and ignores the response's; `Err` says why it was not a 2xx, without the URL.
+    pub(super) async fn get(&self, attempt: Attempt<'_>) -> Result<(), String> {
+        let request = self.client.get(self.url(attempt)?).timeout(self.receiver.timeout);
+        match request.send().await {
+            Ok(response) if response.status().is_success() => Ok(()),
+            Ok(response) => Err(format!("its URL responded with {}", response.status().as_u16())),
+            Err(error) if error.is_timeout() => {
+                Err(format!("its URL did not respond within {}", duration_text(self.receiver.timeout)))
+            }
+            Err(error) => classify_send_error(&error).and_then(|sent| Err(format!("its URL: {}", sent.outcome.why()))),
+        }
+    }
+
     /// Sends the request; `Err` says why nothing was sent.
     async fn send(&self, attempt: Attempt<'_>) -> Result<ForwardResult, String> {
         let Self { receiver, client, signs, .. } = self;

@@ -102,6 +102,7 @@ fn hookonce_headers(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -
         ("hookonce-attempt".to_owned(), event.attempt.to_string()),
     ];
     own.extend(digest.map(|digest| ("hookonce-digest".to_owned(), digest.to_owned())));
+    own.extend(event.is_rollback().then(|| ("hookonce-rollback".to_owned(), "1".to_owned())));
     own.extend(action::trace_headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
     own.extend(signs.into_iter().flat_map(|scheme| scheme.proof(&message_id(event), *at, &payload.body)));
     own

@@ -53,7 +53,7 @@ impl RunAction {
     }
 
     /// Runs the steps of a block, each only if the previous one succeeded.
-    async fn block(&self, number: usize, block: &CommandBlock, attempt: Attempt<'_>) -> Outcome {
+    pub(super) async fn block(&self, number: usize, block: &CommandBlock, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
         let trace = action::trace_headers(&attempt);
         let log = match block.output {

@@ -145,6 +145,7 @@ fn environment(
     env.insert("HOOKONCE_SOURCE".into(), event.source.to_string());
     env.insert("HOOKONCE_ROUTE".into(), event.route.to_string());
     env.extend(attempt.digest.map(|digest| ("HOOKONCE_DIGEST".to_owned(), digest.to_owned())));
+    env.extend(event.is_rollback().then(|| ("HOOKONCE_ROLLBACK".to_owned(), "1".to_owned())));
     env.extend(event.delivery_id.iter().map(|id| ("HOOKONCE_DELIVERY".to_owned(), id.to_string())));
     env
 }

@@ -38,6 +38,9 @@ impl LocalBackend {
 
     pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         let event = self.find_by_name(name).await?;
+        if let Some(why) = event.replay_refusal() {
+            return Ok(CommandOutcome::Refused(why));
+        }
         match self.store.payload(event.id).await? {
             StoredValue::Whole(_) => self.step(&event, EventStep::Replay).await,
             StoredValue::Forgotten => Ok(CommandOutcome::Refused("its body is no longer kept".into())),

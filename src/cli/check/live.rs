@@ -3,6 +3,7 @@
 
 use super::{CheckExit, ReportFormat, describe, load_config, print_errors, print_warnings};
 #[cfg(feature = "nats")]
+use crate::action::health_check::HealthCheckPlan;
 use crate::action::publish::{self, NatsConnections};
 use crate::action::{ActionPlan, LiveCheck, LiveCheckEnvironment, failed_check};
 use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
@@ -87,6 +88,9 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
         };
         let actions = plans(config).into_iter().map(|plan| plan.check_live(&environment));
         all.extend(join_all(actions).await.into_iter().flatten());
+        for plan in health_checks(config) {
+            all.extend(plan.check_live(&environment).await);
+        }
         all.extend(check_live(lookups(config)).await);
         #[cfg(feature = "nats")]
         for stream in streams(config) {
@@ -108,6 +112,12 @@ fn plans(config: &Config) -> Vec<&ActionPlan> {
     let mut plans: Vec<_> = routes.filter_map(|(source, route)| config.plan(source, route)).collect();
     plans.sort_by_key(|plan| plan.kind());
     plans
+}
+
+/// The health checks of all routes, in the order of the file.
+fn health_checks(config: &Config) -> impl Iterator<Item = &HealthCheckPlan> {
+    let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
+    routes.filter_map(|(source, route)| config.health_check(source, route))
 }
 
 /// The lookups of all routes, in the order of the file.

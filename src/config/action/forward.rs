@@ -158,7 +158,7 @@ impl ConfigResolver<'_> {
     }
 
     /// The URL, and how to show it.
-    fn url(
+    pub(in crate::config) fn url(
         &mut self,
         node: &ConfigNode,
         allow: &[IpRange],
@@ -236,7 +236,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn allow(&mut self, section: &ConfigSection<'_>) -> Vec<IpRange> {
+    pub(in crate::config) fn allow(&mut self, section: &ConfigSection<'_>) -> Vec<IpRange> {
         let list = section.node("allow").and_then(ConfigNode::list).unwrap_or(&[]);
         let mut ranges = Vec::new();
         for item in list {

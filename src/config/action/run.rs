@@ -101,7 +101,12 @@ impl ConfigResolver<'_> {
         list.iter().filter_map(|step| self.step(step, &shell, names)).collect()
     }
 
-    fn step(&mut self, node: &ConfigNode, shell: &[String], names: &SourceFieldScope<'_>) -> Option<CommandLine> {
+    pub(in crate::config) fn step(
+        &mut self,
+        node: &ConfigNode,
+        shell: &[String],
+        names: &SourceFieldScope<'_>,
+    ) -> Option<CommandLine> {
         let empty = match &node.value {
             ConfigValue::Text(text) => text.trim().is_empty(),
             ConfigValue::List(words) => words.first().and_then(ConfigNode::text).is_none_or(str::is_empty),

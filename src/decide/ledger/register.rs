@@ -4,7 +4,6 @@
 use super::{EventRow, Ledger};
 use crate::decide::event::{DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SucceededBlocks};
 use crate::decide::id::{Digest, EventId, Key, Revision};
-use crate::decide::identity::key;
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};
 use std::fmt;
@@ -132,7 +131,7 @@ pub(super) fn rollback_of<L: Ledger>(
     };
     let Some(EventRow { event: to, .. }) = ledger.row(good.event)? else { return Ok(None) };
     let mut event = Event {
-        id: key::follow_up(unhealthy, "rollback"),
+        id: unhealthy.rollback_id(),
         revision: Revision::FIRST,
         delivery_id: None,
         fields: to.fields,

@@ -5,12 +5,13 @@
 //! ended and the outcome is unknown. A result is written again and again until the store accepts it or reports the
 //! event as lost.
 
+use super::deploy::RollbackBody;
 use super::{
     AttemptPermit, Dispatcher, DispatcherState, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause,
 };
 use crate::action::{Attempt, AttemptOutput, Lease, LeaseSignal, SharedSucceededBlocks, boottime};
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, EventStep, Outcome};
+use crate::decide::event::{Event, EventStep, Origin, Outcome};
 use crate::decide::id::{EventId, Revision};
 use crate::decide::source::Route;
 use crate::decide::sql_template::BoundStatement;
@@ -58,15 +59,17 @@ impl Dispatcher {
         lease: &Lease,
         spot: &mut AttemptPermit,
     ) {
-        let payload = match payload {
+        let payload = match payload.filter(|_| !event.is_rollback()) {
             Some(payload) => payload,
             None => match self.fetch(&event, lease).await {
                 Some(payload) => payload,
                 None => return self.abandon(&event, lease).await,
             },
         };
-        let StoredValue::Whole(payload) = payload else {
-            return self.finish(&event, EventStep::Damage).await;
+        let (payload, body) = match payload {
+            StoredValue::Whole(payload) => (payload, RollbackBody::Kept),
+            StoredValue::Forgotten if event.is_rollback() => (Payload::default(), RollbackBody::Forgotten),
+            StoredValue::Forgotten | StoredValue::Damaged => return self.finish(&event, EventStep::Damage).await,
         };
         if event.immutable_digest() != event.digest {
             return self.finish(&event, EventStep::Damage).await;
@@ -82,12 +85,20 @@ impl Dispatcher {
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context, digest: None };
-        let Some((event, outcome)) = self.deploy(lane, attempt, spot).await else { return };
+        let Some((event, outcome)) = self.deploy(lane, attempt, body, spot).await else { return };
         let outcome = response::outcome_for_waiting_sender(outcome, lane.source.respond);
         span.settled(&outcome);
         let blocks = blocks.blocks();
         let step = match lease.term().call {
             LeaseSignal::CallOff => EventStep::Cancel,
+            // Only the check of its health was interrupted.
+            LeaseSignal::GoOn | LeaseSignal::Stop
+                if event.blocks.acted()
+                    && self.0.stopping.is_cancelled()
+                    && matches!(outcome, Outcome::Unknown { .. }) =>
+            {
+                EventStep::HandBack
+            }
             LeaseSignal::GoOn | LeaseSignal::Stop => {
                 EventStep::Settle { outcome: outcome.clone(), blocks, jitter: jitter() }
             }
@@ -117,6 +128,9 @@ impl Dispatcher {
             Some(effect) => self.settle_with(lane, Attempt { event: &event, ..attempt }, end, effect).await,
             None => self.settle(lane, &event, end).await,
         }
+        if let Outcome::Unhealthy { .. } = outcome {
+            self.report_rollback(lane, &event).await;
+        }
     }
 
     /// The span of the attempt in its trace.
@@ -132,12 +146,16 @@ impl Dispatcher {
         span
     }
 
-    /// The body, fetched while the lease lasts and the node is not stopping; `None`: the store did not respond, and
+    /// The body, or for a roll-back that of the last good event, fetched while the lease lasts and the node is not stopping; `None`: the store did not respond, and
     /// nothing has happened yet.
     async fn fetch(&self, event: &Event, lease: &Lease) -> Option<StoredValue<Payload>> {
+        let holder = match event.origin {
+            Some(Origin::Rollback { to, .. }) => to,
+            None => event.id,
+        };
         loop {
             let asked = tokio::time::Instant::now();
-            let payload = self.0.store.payload(event.id).await;
+            let payload = self.0.store.payload(holder).await;
             self.0.metrics.store_call(StoreOp::Payload, asked.elapsed(), payload.is_ok());
             match payload {
                 Ok(payload) => return Some(payload),

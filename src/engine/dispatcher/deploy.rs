@@ -1,38 +1,119 @@
-//! What a deploy needs around its action: the digest that the registry's tag points to, written before the action begins.
+//! What a deploy needs around its action.
+//!
+//! ```text
+//! registry ─▶ Resolve ─▶ action ─▶ Deploy ─▶ health check ─▶ Settle
+//!             digest     begins    has succeeded: from now on, only the check is repeated after a crash
+//! ```
 
 use super::{AttemptPermit, Dispatcher, Lane, log_and_pause};
+use crate::action::health_check::HealthVerdict;
 use crate::action::{Attempt, Lease, boottime};
-use crate::decide::event::{Event, EventStep, Outcome};
+use crate::decide::action_kind::ActionKind;
+use crate::decide::event::{Event, EventStep, Origin, Outcome};
+use crate::decide::source::OnUnhealthy;
 use crate::lease::deadline;
 use crate::lease::renewal::{self, ASK_AGAIN};
 use crate::observe::log::StateDetails;
 use crate::store::{AdvanceResult, StoreError};
-use tracing::info;
+use tracing::{info, warn};
 
 /// What becomes of a step that the store does not accept, because it does not respond, until the lease is over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtStoreFailure {
     /// Nothing has happened yet: the attempt is abandoned.
     Abandon,
+    /// The action has succeeded: it is written again and again.
+    Persist,
+}
+
+/// Whether the body of the last good event is still kept, for a roll-back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RollbackBody {
+    /// It is; or this is no roll-back.
+    Kept,
+    /// It is not: a command can do without it, a receiver cannot.
+    Forgotten,
 }
 
 impl Dispatcher {
-    /// Runs the attempt: finds out what to deploy, where its route asks a registry, then acts. Returns the event as it
-    /// then is, and the outcome. `None`: the attempt is over, and nothing is left to write.
+    /// Runs the attempt: finds out what to deploy, where its route asks a registry, then acts, then checks the health of
+    /// the result, where its route does. Returns the event as it then is, and the outcome. `None`: the attempt is over,
+    /// and nothing is left to write.
     pub(super) async fn deploy(
         &self,
         lane: &Lane,
         attempt: Attempt<'_>,
+        body: RollbackBody,
         spot: &mut AttemptPermit,
     ) -> Option<(Event, Outcome)> {
+        if attempt.event.blocks.acted() {
+            return self.check_health(lane, attempt, Outcome::Delivered(None)).await;
+        }
+        if body == RollbackBody::Forgotten && lane.action_kind() != Some(ActionKind::Run) {
+            let why = "the body of the last good event is no longer kept".to_owned();
+            return Some((attempt.event.clone(), Outcome::Rejected { why, receipt: None }));
+        }
         let event = match self.resolve_digest(lane, attempt).await? {
             Ok(event) => event,
             Err(ended) => return Some(*ended),
         };
         attempt.blocks.set(event.blocks);
-        let digest = event.resolved.clone().filter(|_| lane.lookup.is_some());
         spot.begin();
-        self.act_leased(lane, Attempt { event: &event, digest: digest.as_deref(), ..attempt }).await
+        let digest = deployed_digest(lane, &event);
+        let (event, outcome) = self.act_leased(lane, Attempt { event: &event, digest, ..attempt }).await?;
+        let ends = !matches!(outcome, Outcome::Delivered(_)) || lane.health.is_none();
+        if ends {
+            return Some((event, outcome));
+        }
+        let step = EventStep::Deploy { blocks: attempt.blocks.blocks(), lasts: lane.route.lease };
+        let event = self.go_on_with(lane, &event, attempt.lease, &step, AtStoreFailure::Persist).await?;
+        info!(target: "hookonce", event = %event.id, source = &*event.source, "deployed");
+        attempt.blocks.set(event.blocks);
+        self.check_health(lane, Attempt { event: &event, ..attempt }, outcome).await
+    }
+
+    /// Checks the health of what the attempt deployed, and renews the lease meanwhile. `acted` is the outcome of the
+    /// action itself.
+    async fn check_health(&self, lane: &Lane, attempt: Attempt<'_>, acted: Outcome) -> Option<(Event, Outcome)> {
+        // Its route had a health check when it acted.
+        let Some(health) = &lane.health else { return Some((attempt.event.clone(), acted)) };
+        let attempt = Attempt { digest: deployed_digest(lane, attempt.event), ..attempt };
+        let checked = async {
+            tokio::select! {
+                verdict = health.check(attempt) => verdict,
+                () = self.0.stopping.cancelled() => {
+                    HealthVerdict::Interrupted("the node stopped; the health of what it deployed is checked again".into())
+                }
+            }
+        };
+        let (event, verdict) = self.leased(lane, attempt, Box::pin(checked)).await?;
+        let outcome = match verdict {
+            Some(HealthVerdict::Healthy) => acted,
+            Some(HealthVerdict::Unhealthy(why)) => Outcome::Unhealthy { why, receipt: acted.receipt().cloned() },
+            Some(HealthVerdict::Interrupted(why)) => Outcome::Unknown { why },
+            None => Outcome::Unknown { why: "the health check did not end with its lease, and was abandoned".into() },
+        };
+        Some((event, outcome))
+    }
+
+    /// Reports what follows an unhealthy deploy: the roll-back, or why there is none.
+    pub(super) async fn report_rollback(&self, lane: &Lane, event: &Event) {
+        if lane.route.on_unhealthy == OnUnhealthy::Hold || event.is_rollback() {
+            return;
+        }
+        match self.0.store.get(event.rollback_id()).await {
+            Ok(Some(rollback)) => {
+                let Some(Origin::Rollback { from, to }) = rollback.origin else { return };
+                warn!(target: "hookonce", event = %rollback.id, bad = %from, good = %to, "rollback");
+                self.publish_state(&rollback, StateDetails::default());
+                self.wake(&rollback);
+            }
+            Ok(None) => {
+                let why = "not rolled back: no other event of its subject was good, or a newer one comes next";
+                warn!(target: "hookonce", event = %event.id, why, "rollback");
+            }
+            Err(error) => drop(log_and_pause(&error)),
+        }
     }
 
     /// Asks the route's registry, if it has one, what the tag of the event's image points to now, renews the lease
@@ -40,7 +121,9 @@ impl Dispatcher {
     /// attempt that ends before its action begins. `None`: the attempt is over. Nothing has happened then, or what the
     /// event would deploy is deployed already.
     async fn resolve_digest(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<Result<Event, Box<(Event, Outcome)>>> {
-        let Some(lookup) = &lane.lookup else { return Some(Ok(attempt.event.clone())) };
+        let Some(lookup) = lane.lookup.as_ref().filter(|_| !attempt.event.is_rollback()) else {
+            return Some(Ok(attempt.event.clone()));
+        };
         let asked = async {
             tokio::select! {
                 found = lookup.resolve(&attempt.event.fields) => Some(found),
@@ -115,4 +198,9 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// The digest that an attempt deploys: what it resolved to, or what the last good event did.
+fn deployed_digest<'e>(lane: &Lane, event: &'e Event) -> Option<&'e str> {
+    event.resolved.as_deref().filter(|_| lane.lookup.is_some() || event.is_rollback())
 }

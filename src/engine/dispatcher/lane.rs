@@ -1,6 +1,7 @@
 //! A lane runs the events of one route. It has one queue per receiver, so that a slow or unreachable receiver delays no
 //! other.
 
+use crate::action::health_check::HealthCheck;
 use crate::action::{Action, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::source::{Fanout, Route, Source};
@@ -20,6 +21,8 @@ pub struct Lane {
     pub(super) action: Option<Arc<dyn Action>>,
     /// The registry that is asked before the action begins, if any.
     pub(super) lookup: Option<RegistryLookup>,
+    /// How the health of what the action deployed is checked, if it is.
+    pub(super) health: Option<HealthCheck>,
     queues: Vec<ReceiverQueue>,
 }
 
@@ -94,7 +97,7 @@ impl Lane {
             ReceiverQueue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
         };
         let queues = (0..parts).map(queue).collect();
-        Self { source, route, action, lookup: None, queues }
+        Self { source, route, action, lookup: None, health: None, queues }
     }
 
     /// The same lane, which asks a registry before its action begins.
@@ -103,10 +106,16 @@ impl Lane {
         Self { lookup, ..self }
     }
 
+    /// The same lane, which checks the health of what its action deployed.
+    #[must_use]
+    pub(crate) fn checking(self, health: Option<HealthCheck>) -> Self {
+        Self { health, ..self }
+    }
+
     /// A lane on which this node never acts: other nodes do.
     pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
         let queue = ReceiverQueue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
-        Self { source, route, action: None, lookup: None, queues: vec![queue] }
+        Self { source, route, action: None, lookup: None, health: None, queues: vec![queue] }
     }
 
     /// The kind of action of its attempts; `None`: events are only recorded.

@@ -320,7 +320,7 @@ class View {
 
   drawBody() {
     const { story, signal } = this;
-    if (!story.has_body) return void fill(this.body, h("section", { class: "card card-body faint" }, "Its body is no longer kept: it cannot be replayed."));
+    if (!story.has_body) return void fill(this.body, h("section", { class: "card card-body faint" }, story.rollback ? "It is a roll-back, with the body of the last good event." : "Its body is no longer kept: it cannot be replayed."));
     const view = h("div", { class: "body-view", tabindex: "0", "aria-label": "Body" });
     const buttons = {};
     const show = async (which) => {

@@ -1,0 +1,54 @@
+//! The health of a deploy on several nodes: a node that is killed while it checks leaves the check to another.
+
+use crate::server_refusals::node;
+use crate::store_servers::StoreServer;
+use crate::support::{House, Sent, until};
+use serde_json::json;
+
+/// A config whose deploys are unhealthy if the file `bad` contains their value.
+fn config(dir: &str) -> String {
+    format!(
+        r#"
+store = {{ env = "STORE" }}
+[source.deploys]
+path   = "/in"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ n = "body.n", app = "body.app" }}
+once   = {{ per = ["delivery"], change = {{ of = ["app"], to = ["n"] }} }}
+[[source.deploys.route]]
+lease    = "2s"
+retry    = {{ first = "10ms" }}
+run      = {{ dir = "{dir}", steps = ["echo $HOOKONCE_FIELD_N rollback=$HOOKONCE_ROLLBACK >> runs; cat >> bodies"] }}
+health_check = {{ run = ["sh", "check"], within = "4s", every = "100ms" }}
+on_unhealthy = "rollback"
+"#
+    )
+}
+
+fn deploy(n: u8) -> Sent {
+    Sent::github("push", &format!("d{n}"), &json!({ "n": n, "app": "a" }).to_string())
+}
+
+pub(crate) async fn a_check_that_dies_with_its_node_is_repeated_by_another_and_then_rolled_back(store: StoreServer) {
+    let (url, dir) = (store.fresh().await, tempfile::tempdir().unwrap());
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+    write("check", "echo $HOOKONCE_FIELD_N $PPID >> checks\ntest $HOOKONCE_FIELD_N = 1\n");
+    let config = config(&dir.path().display().to_string());
+    let mut nodes = vec![node(&config, &url), node(&config, &url)];
+    let good = nodes[0].deliver("/in", &deploy(1)).await.event();
+    until("the first to be deployed", || nodes.iter().any(|node| node.log().contains("INFO done"))).await;
+    let bad = nodes[1].deliver("/in", &deploy(2)).await.event();
+    until("a check of the second", || read("checks").contains("\n2 ")).await;
+    let runs = |house: &House| house.log().contains(&format!("deployed  event={}", &bad[28..]));
+    let at = nodes.iter().position(runs).expect("one of them logs that it has deployed it");
+    nodes.remove(at).kill();
+    until("the roll-back", || nodes[0].log().contains("WARN rollback") && read("runs").contains("1 rollback=1")).await;
+    assert_eq!(read("runs"), "1 rollback=\n2 rollback=\n1 rollback=1\n", "the command is not run again");
+    assert_eq!(read("bodies").matches("\"n\":1").count(), 2);
+    let story = nodes[0].ask("GET", &format!("/api/events/{bad}")).await.json();
+    assert_eq!((&story["cause"], &story["doubts"]), (&json!("unhealthy"), &json!(1)), "{story}");
+    let listed = nodes[0].ask("GET", "/api/events").await.json();
+    let back = listed["events"].as_array().unwrap().iter().find(|event| event["rollback"].is_object());
+    assert_eq!(back.map(|event| &event["rollback"]), Some(&json!({ "from": bad, "to": good })), "{listed}");
+}
