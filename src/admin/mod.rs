@@ -13,6 +13,7 @@ pub(crate) mod openapi;
 pub(crate) mod orphans;
 pub(crate) mod overview;
 pub(crate) mod query;
+pub(crate) mod registers;
 pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod view;
@@ -156,6 +157,8 @@ fn guarded_routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(events::quarantine))
         .routes(routes!(events::forget))
         .routes(routes!(bulk_replay::replay))
+        .routes(routes!(registers::list))
+        .routes(routes!(registers::show, registers::set, registers::clear))
         .routes(routes!(info::configured))
         .routes(routes!(orphans::forget_source))
         .routes(routes!(info::explain))

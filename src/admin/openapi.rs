@@ -253,6 +253,11 @@ refusals! {
     UnknownEvent: "404" "refused" "unknown_event", "There is no such event.";
     /// 404 of a source.
     UnknownSource: "404" "refused" "unknown_source", "The store has no event of this source.";
+    /// 404 of a register.
+    UnknownRegister: "404" "refused" "unknown_register", "There is no such register, or no such event.";
+    /// 409 of a register.
+    RegisterConflict: "409" "refused" "several_registers",
+        "The name means several registers or events; or an event belongs to another register, or has not ended.";
     /// 409.
     Conflict: "409" "refused" "it is running",
         "The name means several events, or the event's state does not allow it, or its body is damaged.";

@@ -295,7 +295,7 @@ const EXACT_MAX: i64 = (1 << 53) - 1;
 
 /// A field's value. A number that a usual JSON reader would print in another spelling is text: it is an id, not an
 /// amount.
-fn field(value: &Field) -> Value {
+pub(super) fn field(value: &Field) -> Value {
     match value {
         Field::Text(text) => (**text).into(),
         Field::Bool(flag) => (*flag).into(),

@@ -185,6 +185,8 @@ pub const WOULD_FORGET_MAX: usize = 10_000;
 pub const RETENTION_EVERY: Duration = Duration::from_mins(1);
 /// A source counts as served by no node after this long without such a write.
 pub const SOURCE_UNSEEN_AFTER: Duration = Duration::from_mins(5);
+/// Maximum number of registers looked at for one page of a list.
+pub const REGISTERS_LOOKED_AT_MAX: usize = 1000;
 /// Maximum number of sources without a node that are listed.
 pub const OTHER_SOURCES_MAX: usize = 100;
 /// Maximum number of events counted for each of them.

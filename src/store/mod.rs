@@ -38,6 +38,7 @@ pub mod sql;
 pub mod sqlite;
 pub mod start_due;
 pub mod status_text;
+pub mod subjects;
 pub mod url;
 
 pub use crate::decide::expiry_clock::ClockSnapshot;

@@ -12,6 +12,7 @@ mod other_nodes;
 mod postgres;
 #[path = "../support/redis.rs"]
 mod redis;
+mod registers;
 mod secret_leaks;
 #[path = "../support/seed.rs"]
 mod seed;

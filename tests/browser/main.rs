@@ -18,6 +18,7 @@ mod quarantine;
 mod reconnect;
 #[path = "../support/redis.rs"]
 mod redis;
+mod registers;
 mod screenshots;
 #[cfg(feature = "nats")]
 #[path = "../nats/server.rs"]

@@ -549,7 +549,14 @@ impl Inspect for RedisStore {
     }
 
     fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
-        Box::pin(super::copy::registers(self, after, limit))
+        Box::pin(async move {
+            self.rescan_unless_listed(after).await;
+            super::copy::registers(self, after, limit).await
+        })
+    }
+
+    fn register(&self, subject: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
+        Box::pin(async move { self.core.register(subject).await })
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
