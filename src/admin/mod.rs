@@ -4,6 +4,7 @@
 //! `auth.rs` decides which client may do what. The handlers describe themselves, and `openapi.rs` makes a document of
 //! that.
 pub(crate) mod auth;
+pub(crate) mod budgets;
 pub(crate) mod bulk_replay;
 pub(crate) mod dashboard;
 pub(crate) mod deliveries;
@@ -40,6 +41,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use budgets::BudgetUseCache;
 use info::SourceList;
 use openapi::NotReady;
 use orphans::OrphanCountCache;
@@ -81,6 +83,7 @@ pub(crate) struct AdminState {
     listeners: Arc<Semaphore>,
     counted: Arc<EventCountCache>,
     orphans: Arc<OrphanCountCache>,
+    budgets: Arc<BudgetUseCache>,
     nodes: NodeTopology,
     peers: reqwest::Client,
     started_at: Timestamp,
@@ -114,6 +117,7 @@ impl AdminState {
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
             orphans: Arc::default(),
+            budgets: Arc::default(),
             nodes: NodeTopology::of(&config.store),
             peers: peers.unwrap_or_default(),
             started_at: store.now(),

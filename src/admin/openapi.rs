@@ -181,7 +181,7 @@ impl ToSchema for FieldScalar {}
 macro_rules! word_types {
     ($($(#[$doc:meta])* $name:ident = $words:expr;)*) => { $(
         $(#[$doc])*
-        #[derive(Serialize, Debug)]
+        #[derive(Clone, Serialize, Debug)]
         pub(crate) struct $name(Cow<'static, str>);
 
         impl<T: Into<Cow<'static, str>>> From<T> for $name {
@@ -215,6 +215,12 @@ word_types! {
     WindowWord = super::overview::WINDOWS.map(|(name, ..)| name);
     /// The store's kind.
     StoreWord = crate::store::open::StoreUrl::WORDS;
+    /// What a waiting event waits for, other than its time.
+    WaitingForWord = super::view::WAITING_FOR;
+    /// What a budget is counted for.
+    BudgetScopeWord = ["route", "group"];
+    /// What happens to an event beyond its budget.
+    BudgetExceededWord = ["wait", "drop"];
     /// What a client may do.
     PermissionWord = ["read", "forget", "all"];
     /// How a client was authenticated.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod auth;
+mod budgets;
 mod events;
 mod metrics;
 mod million_events;

@@ -3,6 +3,7 @@
 
 mod assets;
 mod browser;
+mod budgets;
 mod event;
 mod events;
 mod first_visit;
