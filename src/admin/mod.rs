@@ -15,6 +15,7 @@ pub(crate) mod orphans;
 pub(crate) mod overview;
 pub(crate) mod query;
 pub(crate) mod registers;
+pub(crate) mod remote_output;
 pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod view;

@@ -306,15 +306,15 @@ pub(super) async fn set(
     RegisterNameParam(name): RegisterNameParam,
     mut params: QueryParams,
 ) -> Result<Json<RegisterView>, Response> {
-    let names = [params.text("current")?, params.text("deployed")?, params.text("good")?];
+    let given = [params.text("current")?, params.text("deployed")?, params.text("good")?];
     params.finish()?;
-    if names.iter().all(Option::is_none) {
+    if given.iter().all(Option::is_none) {
         return Err(refuse(StatusCode::BAD_REQUEST, "current, deployed or good is missing"));
     }
     let named = find_register(&state, &name).await?;
     let mut events = [None; 3];
-    for (event, name) in events.iter_mut().zip(names) {
-        if let Some(name) = name {
+    for (event, given) in events.iter_mut().zip(given) {
+        if let Some(name) = given {
             *event = Some(find_event(&state, name).await?.id);
         }
     }

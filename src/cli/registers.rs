@@ -210,10 +210,8 @@ fn table(registers: &[Value], terminal: &Terminal) -> TextTable {
         cells.push(TextTableCell::new(said, code));
         for which in ["deployed", "good"] {
             let one = &register[which];
-            let said = match one.is_object() {
-                false => "-".to_owned(),
-                true => format!("{}, {}", short(one), terminal.ago(&one["at"])),
-            };
+            let said =
+                if one.is_object() { format!("{}, {}", short(one), terminal.ago(&one["at"])) } else { "-".to_owned() };
             cells.push(TextTableCell::new(said, if one["event"] == current["event"] { "2" } else { "33" }));
         }
         table.row(cells);

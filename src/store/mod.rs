@@ -154,6 +154,11 @@ pub trait StoreBackend: Send + Sync + 'static {
     fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         None
     }
+
+    /// Sends a hint to the other nodes, where the store has hints. It may be lost.
+    fn send_hint(&self, _: ChangeHint) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// The part of a store that the engine needs and that the rules decide. A store that one node writes implements it over
@@ -240,6 +245,8 @@ pub enum ChangeHint {
     },
     /// This event has ended.
     Ended(EventId),
+    /// A client watches the output of this event.
+    Watched(EventId),
     /// There were too many changes for a hint.
     Missed,
 }

@@ -23,6 +23,7 @@ mod clock_ahead;
 mod cluster;
 mod copied_clocks;
 mod data_loss;
+mod live_output;
 mod lost_commits;
 mod retention;
 mod sentinel;
@@ -37,6 +38,9 @@ mod wrong_clocks;
 
 use cancelling::an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs;
 use cluster::{Fleet, Start, size};
+use live_output::{
+    output_is_followed_from_another_node_and_leaves_nothing_behind, what_a_crashed_node_has_shared_is_removed,
+};
 use rustix::process::Signal;
 use server_refusals::an_unreachable_store_is_waited_for_at_start;
 use std::sync::Arc;
@@ -72,6 +76,8 @@ on_both! {
     two_hundred_copies_on_three_nodes_make_one_call_and_get_equal_responses
     an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs
     an_unreachable_store_is_waited_for_at_start
+    output_is_followed_from_another_node_and_leaves_nothing_behind
+    what_a_crashed_node_has_shared_is_removed
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {

@@ -214,10 +214,13 @@ impl AdminClient {
         if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.error_for(&heard)) }
     }
 
-    /// What happens, from now on.
-    pub(crate) async fn tail(&self) -> Result<SseReader, CommandError> {
+    /// What happens, from now on; to this event alone, on whatever node, if it is given.
+    pub(crate) async fn tail(&self, event: Option<&str>) -> Result<SseReader, CommandError> {
         let mut url = self.url(&["api", "live"]);
         url.query_pairs_mut().append_pair("tail", "1");
+        if let Some(event) = event {
+            url.query_pairs_mut().append_pair("event", event);
+        }
         let get = async |url| self.client.get(url).send().await.map_err(|error| self.unreachable(&error));
         let mut response = get(url).await?;
         if response.status() == StatusCode::BAD_REQUEST {

@@ -434,6 +434,14 @@ impl StoreBackend for RedisStore {
         Some(self.core.hints.subscribe())
     }
 
+    fn send_hint(&self, hint: ChangeHint) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let mut publish = Pipeline::new();
+            publish.cmd("PUBLISH").arg(self.core.names.hints()).arg(hint.bytes());
+            self.core.link.ask(&publish).await.map(drop)
+        })
+    }
+
     fn clock(&self) -> &StoreClock {
         &self.core.clock
     }

@@ -259,8 +259,8 @@ class View {
     const { story } = this;
     if (story.state === "running") {
       const here = !story.node || story.node === session.node;
-      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is from node ${session.node}, and shows the output when it ends`;
-      return this.moment("running", `Attempt ${story.attempt} running`, null, [h("div", { class: "because" }, where), here ? this.running().node : null]);
+      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is from node ${session.node}, and gets the output about once a second`;
+      return this.moment("running", `Attempt ${story.attempt} running`, null, [h("div", { class: "because" }, where), this.running().node]);
     }
     if (story.state === "waiting") {
       const due = story.due ? (Date.parse(story.due) > now() ? ["the next attempt is due ", when(story.due)] : "it starts when a node has capacity") : story.behind ? ["its group is busy with ", eventLink(story.behind)] : "for its group";
