@@ -13,7 +13,17 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 /// The pages that the script renders; all have the same document.
-const PAGES: [&str; 7] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain"];
+const PAGES: [&str; 9] = [
+    "/",
+    "/events",
+    "/events/{event}",
+    "/dead",
+    "/turned-away",
+    "/registers",
+    "/registers/{register}",
+    "/sources",
+    "/explain",
+];
 /// The page that is part of the API's description, because programs log in there, too.
 const LOGIN: &str = "/login";
 
@@ -25,12 +35,12 @@ macro_rules! files {
 }
 
 /// The files of the dashboard.
-const FILES: [(&str, &str); 26] = files![
+const FILES: [(&str, &str); 27] = files![
     "style.css" "favicon.svg" "favicon-trouble.svg" "theme-first.js"
     "app.js" "dom.js" "api.js" "live.js" "time.js" "words.js" "charts.js" "ansi.js" "json.js" "dialog.js" "keys.js"
     "theme.js"
     "views/overview.js" "views/events.js" "views/event.js" "views/rows.js" "views/dead.js" "views/away.js"
-    "views/heard.js" "views/sources.js" "views/explain.js" "views/login.js"
+    "views/heard.js" "views/registers.js" "views/sources.js" "views/explain.js" "views/login.js"
 ];
 
 /// The document, and the hash in the addresses of its files.

@@ -95,7 +95,7 @@ pub(super) async fn quarantine(State(state): State<AdminState>) -> Result<Json<Q
 }
 
 /// The single event with this name, or the refusal.
-async fn find_event(state: &AdminState, name: String) -> Result<Event, Response> {
+pub(super) async fn find_event(state: &AdminState, name: String) -> Result<Event, Response> {
     let mut events = state.store.resolve(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
     if events.len() > 1 {
         let refusal = RefusalView::new("several_events").events(&events);

@@ -211,6 +211,7 @@ pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap)
     let census = census.ok();
     let by_source = census.as_ref().and_then(|census| census.by_source.as_ref());
     let orphaned = state.orphans.now(&state).await;
+    let budgets = state.budgets.now(&state).await;
     let age = |at| state.store.now().since(at).as_secs_f64();
     let gauges = Gauges {
         bodies_in_flight: state.flight.used(),
@@ -223,6 +224,10 @@ pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap)
         expiry_waits: state.store.expiry().waiting.map(|waiting| (waiting.held_for(), waiting.jump)),
         orphaned: orphaned.map(|all| crate::admin::orphans::total(&all)),
         open_circuits: state.dispatcher.open_circuits(),
+        budgets: budgets
+            .iter()
+            .filter_map(|one| Some((one.source.clone(), one.route.clone(), [one.used? as u64, one.runs.into()])))
+            .collect(),
         listeners: limits::LISTENERS_MAX - state.listeners.available_permits(),
         spans_dropped: otlp::dropped(),
     };

@@ -4,6 +4,7 @@
 //! `auth.rs` decides which client may do what. The handlers describe themselves, and `openapi.rs` makes a document of
 //! that.
 pub(crate) mod auth;
+pub(crate) mod budgets;
 pub(crate) mod bulk_replay;
 pub(crate) mod dashboard;
 pub(crate) mod deliveries;
@@ -13,6 +14,8 @@ pub(crate) mod openapi;
 pub(crate) mod orphans;
 pub(crate) mod overview;
 pub(crate) mod query;
+pub(crate) mod registers;
+pub(crate) mod remote_output;
 pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod view;
@@ -39,6 +42,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use budgets::BudgetUseCache;
 use info::SourceList;
 use openapi::NotReady;
 use orphans::OrphanCountCache;
@@ -80,6 +84,7 @@ pub(crate) struct AdminState {
     listeners: Arc<Semaphore>,
     counted: Arc<EventCountCache>,
     orphans: Arc<OrphanCountCache>,
+    budgets: Arc<BudgetUseCache>,
     nodes: NodeTopology,
     peers: reqwest::Client,
     started_at: Timestamp,
@@ -113,6 +118,7 @@ impl AdminState {
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
             orphans: Arc::default(),
+            budgets: Arc::default(),
             nodes: NodeTopology::of(&config.store),
             peers: peers.unwrap_or_default(),
             started_at: store.now(),
@@ -156,6 +162,8 @@ fn guarded_routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(events::quarantine))
         .routes(routes!(events::forget))
         .routes(routes!(bulk_replay::replay))
+        .routes(routes!(registers::list))
+        .routes(routes!(registers::show, registers::set, registers::clear))
         .routes(routes!(info::configured))
         .routes(routes!(orphans::forget_source))
         .routes(routes!(info::explain))

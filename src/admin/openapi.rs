@@ -181,7 +181,7 @@ impl ToSchema for FieldScalar {}
 macro_rules! word_types {
     ($($(#[$doc:meta])* $name:ident = $words:expr;)*) => { $(
         $(#[$doc])*
-        #[derive(Serialize, Debug)]
+        #[derive(Clone, Serialize, Debug)]
         pub(crate) struct $name(Cow<'static, str>);
 
         impl<T: Into<Cow<'static, str>>> From<T> for $name {
@@ -215,6 +215,12 @@ word_types! {
     WindowWord = super::overview::WINDOWS.map(|(name, ..)| name);
     /// The store's kind.
     StoreWord = crate::store::open::StoreUrl::WORDS;
+    /// What a waiting event waits for, other than its time.
+    WaitingForWord = super::view::WAITING_FOR;
+    /// What a budget is counted for.
+    BudgetScopeWord = ["route", "group"];
+    /// What happens to an event beyond its budget.
+    BudgetExceededWord = ["wait", "drop"];
     /// What a client may do.
     PermissionWord = ["read", "forget", "all"];
     /// How a client was authenticated.
@@ -253,6 +259,11 @@ refusals! {
     UnknownEvent: "404" "refused" "unknown_event", "There is no such event.";
     /// 404 of a source.
     UnknownSource: "404" "refused" "unknown_source", "The store has no event of this source.";
+    /// 404 of a register.
+    UnknownRegister: "404" "refused" "unknown_register", "There is no such register, or no such event.";
+    /// 409 of a register.
+    RegisterConflict: "409" "refused" "several_registers",
+        "The name means several registers or events; or an event belongs to another register, or has not ended.";
     /// 409.
     Conflict: "409" "refused" "it is running",
         "The name means several events, or the event's state does not allow it, or its body is damaged.";

@@ -2,6 +2,7 @@
 //! are counted by the store, at most once a second however many clients ask.
 
 use super::AdminState;
+use super::budgets::BudgetUseView;
 use super::openapi::{BadRequest, StoreWord, WindowWord, params, query, word};
 use super::orphans::{self, OrphanView};
 use super::query::QueryParams;
@@ -147,6 +148,8 @@ pub(super) struct OverviewView {
     /// Sources with events in the store that no node has configured: at most 100, sorted by name. A source of another
     /// node counts as configured if that node wrote so within five minutes.
     orphaned: Vec<OrphanView>,
+    /// How much of its budget each route has used, for routes that have one, in the order of the config.
+    budgets: Vec<BudgetUseView>,
     sweep: SweepView,
 }
 
@@ -355,6 +358,10 @@ params!(
                 "source": "old", "events": 1200, "capped": false, "keep": "365d", "keep_body": "7d",
                 "seen_at": "2026-02-01T09:00:00.000000Z",
             }],
+            "budgets": [{
+                "source": "agent", "route": "review", "runs": 20, "within": "1h", "per": "route", "exceeded": "wait",
+                "used": 20, "next_at": "2026-02-07T15:42:10.000000Z", "waiting": 3,
+            }],
             "sweep": {
                 "events": 120, "bodies": 340, "failures": 0, "finished_at": "2026-02-07T15:20:00.000000Z",
                 "took_ms": 3.5, "freed": { "at": "2026-02-07T15:20:00.000000Z", "events": 3, "bodies": 1 },
@@ -398,6 +405,7 @@ pub(super) async fn overview(
     let census = census.ok();
     let oldest = census.as_ref().and_then(|census| census.oldest.as_ref());
     let orphaned = state.orphans.now(&state).await;
+    let budgets = state.budgets.now(&state).await;
     Ok(Json(OverviewView {
         window: name.into(),
         from,
@@ -426,6 +434,7 @@ pub(super) async fn overview(
         },
         oldest_waiting: oldest.map(view::event),
         orphaned: orphaned.iter().flat_map(|all| all.iter()).map(orphans::shown).collect(),
+        budgets: budgets.to_vec(),
         sweep: swept(meter),
     }))
 }

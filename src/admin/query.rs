@@ -50,14 +50,9 @@ impl IntoParams for EventNameParam {
 
 /// The parameters that [`QueryParams::filter`] takes.
 pub(super) fn event_filter_params() -> Vec<Parameter> {
-    use openapi::{query, string, time, word};
+    use openapi::{query, time, word};
     let causes = [&DeathCause::ALL.map(DeathCause::word)[..], &HOWS].concat();
     let search = text().max_length(Some(TEXT_CHARS_MAX));
-    let named = string().pattern(Some("^field\\..+")).build();
-    let fields = ObjectBuilder::new().additional_properties(Some(string())).property_names(Some(named));
-    let field = ParameterBuilder::new().name("field").parameter_in(ParameterIn::Query).required(Required::False);
-    let field = field.description(Some("`field.NAME=VALUE`: this field has this value. Other fields may be added."));
-    let field = field.style(Some(ParameterStyle::Form)).explode(Some(true)).schema(Some(fields.build()));
     vec![
         query("source", "Of this source.", text()),
         query("route", "Of this route.", text()),
@@ -66,8 +61,18 @@ pub(super) fn event_filter_params() -> Vec<Parameter> {
         query("since", "Claimed at this time or later.", time()),
         query("until", "Claimed before this time.", time()),
         query("text", "In the delivery id or a field's value, in any letter case, or at the end of its id.", search),
-        field.example(Some(json!({ "field.tag": "latest" }))).build(),
+        field_param(),
     ]
+}
+
+/// The parameters that [`QueryParams::fields`] takes.
+pub(super) fn field_param() -> Parameter {
+    let named = openapi::string().pattern(Some("^field\\..+")).build();
+    let fields = ObjectBuilder::new().additional_properties(Some(openapi::string())).property_names(Some(named));
+    let field = ParameterBuilder::new().name("field").parameter_in(ParameterIn::Query).required(Required::False);
+    let field = field.description(Some("`field.NAME=VALUE`: this field has this value. Other fields may be added."));
+    let field = field.style(Some(ParameterStyle::Form)).explode(Some(true)).schema(Some(fields.build()));
+    field.example(Some(json!({ "field.tag": "latest" }))).build()
 }
 
 /// The names and values of a query, each name once.
@@ -161,18 +166,24 @@ impl QueryParams {
             text: self.search_text("text")?,
             ..EventQuery::default()
         };
-        let mut at = 0;
+        listing.fields = self.fields()?;
+        Ok(listing)
+    }
+
+    /// Takes the values of fields: `field.NAME=VALUE`.
+    pub(super) fn fields(&mut self) -> Result<Vec<(String, String)>, QueryRejection> {
+        let (mut fields, mut at) = (Vec::new(), 0);
         while at < self.0.len() {
             let field = self.0[at].0.strip_prefix("field.").filter(|name| !name.is_empty()).map(str::to_owned);
             match field {
-                Some(name) => listing.fields.push((name, self.0.remove(at).1)),
+                Some(name) => fields.push((name, self.0.remove(at).1)),
                 None => at += 1,
             }
         }
-        if listing.fields.len() > limits::FIELDS_MAX {
+        if fields.len() > limits::FIELDS_MAX {
             return Err(QueryRejection("too many fields".into()));
         }
-        Ok(listing)
+        Ok(fields)
     }
 
     /// Takes one page of events, and nothing else.
@@ -185,7 +196,7 @@ impl QueryParams {
     }
 }
 
-fn misread(name: &str) -> QueryRejection {
+pub(super) fn misread(name: &str) -> QueryRejection {
     QueryRejection(format!("{name} is not understood"))
 }
 

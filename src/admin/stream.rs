@@ -5,10 +5,11 @@
 
 use super::openapi::{self, BadRequest, TooManyStreams, params, query, text, word};
 use super::query::{QueryParams, QueryRejection};
-use super::{AdminState, unavailable_response, view};
+use super::remote_output::RemoteNews;
+use super::{AdminState, remote_output, unavailable_response, view};
 use crate::action::OutputChunk;
 use crate::decide::event::{Event, EventState};
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Revision};
 use crate::decide::limits;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
 use crate::store::status_text::status_text;
@@ -24,8 +25,8 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, channel, error::RecvError};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 
 /// How long a client waits before it reconnects.
@@ -94,11 +95,12 @@ params!(
 /// Streams what happens on this node, as it happens.
 ///
 /// Server-sent events, from now on, until the node stops or the client falls behind. Kinds:
-/// - `state`: an event, each time this node writes one.
+/// - `state`: an event, each time this node writes one. With `event`, also when another node of the store has moved it.
 /// - `delivery`: `{at, node, source, path, verdict, status, reason, why, delivery, bytes, event, same}` for each delivery
 ///   to this node: accepted, duplicate, stale, ignored, refused, unavailable.
-/// - `output`: `{event, text}`: what a command writes. With `event`, the first of them has `so_far: true` and all that
-///   its attempt on this node wrote before.
+/// - `output`: `{event, text}`: what a command of this node writes. With `event`, the first of them has `so_far: true` and
+///   all that its attempt wrote before; and what a command of another node of the store writes comes, too, once a second:
+///   at most the last 32 KiB of it.
 /// - `missed`: `{missed}`: this client fell behind, and the stream ends after it: read what is on the page again and
 ///   reconnect. Also sent first to a client that reconnects with `Last-Event-ID`.
 /// - `more`: `{}`: another node wrote something to the store that they share, at most once a second; or, with `few=1`,
@@ -164,10 +166,13 @@ async fn open(state: AdminState, headers: &HeaderMap, query: SseQuery) -> Result
         filter.known.extend(running.iter().map(|event| event.id));
     }
     let reconnected = headers.contains_key("last-event-id");
+    let remote = event.filter(|_| !no_output).map(|event| remote_output::follow(&state, event));
     let stream = EventStream {
         changes,
         so_far,
         output,
+        remote,
+        sent: None,
         deliveries,
         peers: PeerChanges { hints, ..PeerChanges::default() },
         filter,
@@ -224,6 +229,7 @@ impl LiveFilter {
         match hint {
             ChangeHint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
             ChangeHint::Ended(event) => self.event.is_none_or(|wanted| wanted == *event),
+            ChangeHint::Watched(_) => false,
             ChangeHint::Missed => true,
         }
     }
@@ -248,6 +254,10 @@ struct EventStream {
     /// What the requested event's attempt has written before the client connected; sent first.
     so_far: Option<Vec<u8>>,
     output: Receiver<OutputChunk>,
+    /// What other nodes do with the requested event.
+    remote: Option<mpsc::Receiver<RemoteNews>>,
+    /// The revision of the requested event that was last sent.
+    sent: Option<Revision>,
     deliveries: Receiver<DeliveryRecord>,
     peers: PeerChanges,
     filter: LiveFilter,
@@ -317,6 +327,17 @@ impl PeerChanges {
     }
 }
 
+/// The next news of the requested event from other nodes; waits for ever where there are none.
+async fn remote_news(remote: &mut Option<mpsc::Receiver<RemoteNews>>) -> RemoteNews {
+    if let Some(news) = remote
+        && let Some(news) = news.recv().await
+    {
+        return news;
+    }
+    *remote = None;
+    std::future::pending().await
+}
+
 fn messages(stream: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     unfold(stream, |mut stream| async move {
         let message = match stream.phase {
@@ -354,7 +375,7 @@ impl EventStream {
         loop {
             let missed = tokio::select! {
                 change = self.changes.recv() => match change {
-                    Ok(event) if self.filter.state(&event) => {
+                    Ok(event) if self.filter.state(&event) && self.is_news(&event) => {
                         let event = self.state_change(event).await;
                         return Some(self.message("state", &event));
                     }
@@ -376,6 +397,18 @@ impl EventStream {
                     Ok(_) => continue,
                     Err(error) => error,
                 },
+                news = remote_news(&mut self.remote) => match news {
+                    RemoteNews::Output(chunk, so_far) => {
+                        let mut chunk = view::chunk(&chunk);
+                        chunk.so_far = so_far;
+                        return Some(self.message("output", &chunk));
+                    }
+                    RemoteNews::State(event) if self.is_news(&event) => {
+                        let event = self.state_change(*event).await;
+                        return Some(self.message("state", &event));
+                    }
+                    RemoteNews::State(_) => continue,
+                },
                 () = self.peers.changed(&self.filter) => return Some(self.more()),
             };
             match missed {
@@ -388,6 +421,16 @@ impl EventStream {
                 }
             }
         }
+    }
+
+    /// Whether the client has not been sent this revision of the requested event. This node's own writes and those found
+    /// in the store may be the same.
+    fn is_news(&mut self, event: &Event) -> bool {
+        let is_news = self.filter.event.is_none() || self.sent.is_none_or(|sent| event.revision > sent);
+        if is_news && self.filter.event.is_some() {
+            self.sent = Some(event.revision);
+        }
+        is_news
     }
 
     /// An event; for a terminal with the reason why it waits or is dead, as far as the store knows it.

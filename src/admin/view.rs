@@ -3,10 +3,11 @@
 
 use super::openapi::{
     CauseWord, DoneWord, FieldScalar, OkWord, OutcomeWord, RefusedWord, StateWord, UnavailableWord, VerdictWord,
+    WaitingForWord,
 };
 use crate::action::OutputChunk;
 use crate::decide::claim::MatchedBy;
-use crate::decide::event::{DoneReason, Event, EventState, Origin, Receipt};
+use crate::decide::event::{DoneReason, Event, EventState, Origin, QueueState, Receipt};
 use crate::decide::expiry_clock::PendingClockJump;
 use crate::decide::field::{FieldLocation, FieldValue as Field};
 use crate::decide::id::EventId;
@@ -194,6 +195,11 @@ pub(crate) struct EventView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     digest: Option<String>,
+    /// waiting: for what, other than its time: its route's budget, the end of a burst, its group's slot, or its route, which
+    /// is not configured. Left out where there is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    waiting_for: Option<WaitingForWord>,
     /// running: the end of its lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -261,6 +267,7 @@ pub(crate) fn event(event: &Event) -> EventView {
         doubts: event.doubts,
         digest: event.resolved.as_deref().map(str::to_owned),
         due: None,
+        waiting_for: waiting_for(event).map(Into::into),
         until: None,
         node: None,
         how: None,
@@ -290,12 +297,25 @@ pub(crate) fn event(event: &Event) -> EventView {
     shown
 }
 
+/// What an event may wait for, other than its time.
+pub(super) const WAITING_FOR: [&str; 4] = ["budget", "burst", "group", "route"];
+
+fn waiting_for(event: &Event) -> Option<&'static str> {
+    let EventState::Waiting { due } = event.state else { return None };
+    match event.queue_state {
+        QueueState::OverBudget => Some("budget"),
+        QueueState::Debouncing => Some("burst"),
+        QueueState::Suspended => Some("route"),
+        QueueState::Queued | QueueState::Requeued => due.is_none().then_some("group"),
+    }
+}
+
 /// The largest integer that is exact as a number in JavaScript and in many JSON readers.
 const EXACT_MAX: i64 = (1 << 53) - 1;
 
 /// A field's value. A number that a usual JSON reader would print in another spelling is text: it is an id, not an
 /// amount.
-fn field(value: &Field) -> Value {
+pub(super) fn field(value: &Field) -> Value {
     match value {
         Field::Text(text) => (**text).into(),
         Field::Bool(flag) => (*flag).into(),

@@ -110,7 +110,7 @@ fn quarantined(mut messages: Vec<Value>, asked: &ListArgs, out: &mut impl Write)
 
 /// One event as a tab-separated line; the columns are always the same, whatever fields the event has.
 fn line(event: &Value) -> String {
-    let how = [text(event, "how"), text(event, "cause")].concat();
+    let how = [text(event, "how"), text(event, "cause"), text(event, "waiting_for")].concat();
     let attempt = event["attempt"].to_string();
     let cells = [
         text(event, "event"),
@@ -180,6 +180,7 @@ pub(super) fn state(event: &Value) -> (String, &'static str) {
         ("done", _) => (format!("{word}: {how}"), "2"),
         ("dead", _) => (format!("{word}: {how}"), "31"),
         ("running", _) => (word.to_owned(), "36"),
+        ("waiting", _) if event["waiting_for"].is_string() => (format!("{word}: {}", text(event, "waiting_for")), "33"),
         _ => (word.to_owned(), "33"),
     };
     let again = &event["published_again"];

@@ -15,6 +15,7 @@ pub(crate) mod init;
 pub(crate) mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
+pub(crate) mod registers;
 pub(crate) mod replay;
 pub(crate) mod send;
 pub(crate) mod serve;
@@ -104,6 +105,8 @@ enum CliCommand {
     Replay(replay::ReplayArgs),
     /// Cancel a waiting or running event
     Cancel(cancel::CancelArgs),
+    /// List, show or correct what each subject was last changed to, deployed as, and good as
+    Registers(registers::RegistersArgs),
     /// Delete expired events, or forget one event or source
     Forget(forget::ForgetArgs),
     /// Show or change the schema version of the store, or copy a store
@@ -305,6 +308,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Tail(asked) => run_async(tail::tail(&asked, &env, out)),
         CliCommand::Replay(asked) => run_async(replay::replay(&asked, &env, out)),
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
+        CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
         CliCommand::Forget(asked) => run_async(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { way: MigrateCommand::Copy { from, to }, .. } => {

@@ -111,7 +111,7 @@ impl CompletionWatcher {
     async fn begin(asked: &SendArgs, env: EnvLookup<'_>) -> Result<Self, CommandError> {
         let (config, admin, token_env) = (asked.config.clone(), asked.admin.clone(), asked.token_env.clone());
         let port = BackendArgs { config, store: None, admin, token_env }.admin_client(env).await?;
-        Ok(Self { news: port.tail().await?, port })
+        Ok(Self { news: port.tail(None).await?, port })
     }
 
     /// Waits until all events have ended; prints how, and returns the exit code.

@@ -186,7 +186,7 @@ impl<W: Write> EventPrinter<'_, W> {
     }
 
     /// Prints a label and a text, wrapped to the terminal's width.
-    fn print_wrapped(&mut self, label: &str, text: &str) -> io::Result<()> {
+    pub(super) fn print_wrapped(&mut self, label: &str, text: &str) -> io::Result<()> {
         let mut label = label;
         for line in self.terminal.wrap(&one_line(text), INDENT) {
             self.label(std::mem::take(&mut label), &line)?;
@@ -194,7 +194,7 @@ impl<W: Write> EventPrinter<'_, W> {
         Ok(())
     }
 
-    fn label(&mut self, label: &str, line: &str) -> io::Result<()> {
+    pub(super) fn label(&mut self, label: &str, line: &str) -> io::Result<()> {
         let label = self.terminal.paint(if label.is_empty() { "" } else { "2" }, &format!("{label:<INDENT$}"));
         writeln!(self.out, "{}", format!("{label}{line}").trim_end())
     }

@@ -44,19 +44,19 @@ pub(crate) async fn tail(asked: &TailArgs, env: EnvLookup<'_>, out: &mut impl Wr
 }
 
 async fn follow(asked: &TailArgs, port: &AdminClient, out: &mut impl Write) -> Result<u8, CommandError> {
-    let mut news = port.tail().await?; // before anything is looked up, so that nothing is missed between the two
-    let mut teller = TailPrinter::new(Terminal::stdout(asked.json));
     let only = match &asked.event {
-        Some(name) => {
-            let story = port.show(name).await?;
-            if story["ended_at"].is_string() {
-                print_error(format!("{} has ended: see `hookonce show {}`", short(&story), short(&story)));
-                return Ok(0);
-            }
-            Some(text(&story, "event").to_owned())
-        }
+        Some(name) => Some(text(&port.show(name).await?, "event").to_owned()),
         None => None,
     };
+    let mut news = port.tail(only.as_deref()).await?; // before its state is looked up, so that nothing is missed between the two
+    let mut teller = TailPrinter::new(Terminal::stdout(asked.json));
+    if let Some(event) = &only {
+        let story = port.show(event).await?;
+        if story["ended_at"].is_string() {
+            print_error(format!("{} has ended: see `hookonce show {}`", short(&story), short(&story)));
+            return Ok(0);
+        }
+    }
     let mut wanted = TailFilter { source: asked.source.clone(), only, known: BTreeSet::new() };
     wanted.load_running(port).await?;
     while let Some((kind, document)) = news.next().await? {

@@ -117,6 +117,17 @@ impl fmt::Debug for Digest {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub [u8; 32]);
 
+impl Key {
+    /// The key before this one, in the order of keys; `None` before the first.
+    pub fn predecessor(self) -> Option<Self> {
+        let last = self.0.iter().rposition(|byte| *byte > 0)?;
+        let mut bytes = self.0;
+        bytes[last] -= 1;
+        bytes[last + 1..].fill(u8::MAX);
+        Some(Self(bytes))
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex::encode(self.0))

@@ -185,6 +185,8 @@ pub const WOULD_FORGET_MAX: usize = 10_000;
 pub const RETENTION_EVERY: Duration = Duration::from_mins(1);
 /// A source counts as served by no node after this long without such a write.
 pub const SOURCE_UNSEEN_AFTER: Duration = Duration::from_mins(5);
+/// Maximum number of registers looked at for one page of a list.
+pub const REGISTERS_LOOKED_AT_MAX: usize = 1000;
 /// Maximum number of sources without a node that are listed.
 pub const OTHER_SOURCES_MAX: usize = 100;
 /// Maximum number of events counted for each of them.
@@ -197,6 +199,14 @@ pub const REPEATS_REMEMBERED: usize = 256;
 pub const TURNED_AWAY_CHARS_MAX: usize = 400;
 /// Pieces of output, of at most 16 KiB, by which a live-stream client may fall behind.
 pub const OUTPUT_BEHIND_MAX: usize = 1024;
+/// Maximum number of bytes of a running attempt's output that its node shares with clients of other nodes: the last ones.
+pub const OUTPUT_SHARED_BYTES_MAX: usize = 32 << 10;
+/// How often it shares them, at most.
+pub const OUTPUT_SHARED_EVERY: Duration = Duration::from_secs(1);
+/// Maximum number of events whose output a node shares at once.
+pub const OUTPUT_SHARED_EVENTS_MAX: usize = 64;
+/// How long a node shares output after a client said that it watches.
+pub const OUTPUT_WATCH_LASTS: Duration = Duration::from_secs(15);
 /// Maximum number of concurrent live-stream clients.
 pub const LISTENERS_MAX: usize = 64;
 /// Maximum number of logged-out sessions that a node remembers; beyond it, the one that expires first is forgotten.

@@ -41,6 +41,7 @@ pub mod registry_address;
 pub mod republish;
 pub mod response;
 pub mod retry;
+pub mod shared_output;
 pub mod source;
 pub mod sql_template;
 pub mod store_clock;

@@ -3,6 +3,8 @@
 use super::event::{DeathCause, RetryOwner};
 use super::field::{FieldIndex, FieldLocation, FieldSet};
 use super::filter::Filter;
+use super::id::Key;
+use super::identity::key;
 use super::limits;
 use super::retry::RetryPolicy;
 use super::time::Duration;
@@ -375,6 +377,13 @@ pub struct Budget {
     pub exceeded: BudgetExceeded,
     /// What it is counted for.
     pub per: BudgetScope,
+}
+
+impl Budget {
+    /// Where the attempts of a whole route are counted; `None` if each of its groups has a count of its own.
+    pub fn route_key(&self, source: &str, route: &str) -> Option<Key> {
+        (self.per == BudgetScope::Route).then(|| key::budget(source, route, None))
+    }
 }
 
 /// What happens to an event that would exceed its route's budget.

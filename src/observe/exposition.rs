@@ -59,11 +59,19 @@ pub(crate) struct Gauges {
     pub orphaned: Option<u64>,
     /// Receivers whose circuit is open, by source and route.
     pub open_circuits: Vec<(Arc<str>, Arc<str>, u64)>,
+    /// The attempts that count against the budget of each route, and how many it has, by source and route.
+    pub budgets: Vec<(String, String, [u64; 2])>,
     /// Clients of the live streams.
     pub listeners: usize,
     /// Spans that could not be sent.
     pub spans_dropped: u64,
 }
+
+/// The metrics of budgets.
+const BUDGETS: [(&str, &str); 2] = [
+    ("budget_attempts_used", "Attempts of all nodes that count against a route's budget"),
+    ("budget_attempts", "Attempts that a route's budget allows within its time"),
+];
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -127,6 +135,12 @@ pub(crate) fn exposition(meter: &Metrics, (node, id): (&str, &str), gauges: &Gau
         (vec![("source", source.to_string()), ("route", route.to_string())], float(*open))
     });
     own.register("receivers_circuit_open", "Receivers that are left alone", Samples::Gauge(circuits.collect()));
+    for (place, (name, help)) in BUDGETS.into_iter().enumerate() {
+        let each = gauges.budgets.iter().map(|(source, route, numbers)| {
+            (vec![("source", source.clone()), ("route", route.clone())], float(numbers[place]))
+        });
+        own.register(name, help, Samples::Gauge(each.collect()));
+    }
     let refused = ["header", "login"].into_iter().zip(&meter.admin_refused);
     let refused = refused.map(|(way, count)| (vec![("way", way.to_owned())], load(count)));
     own.register("admin_auth_failures", "Wrong tokens at the admin port", Samples::Counter(refused.collect()));

@@ -133,7 +133,7 @@ async fn may_be_over(hints: &mut Option<Receiver<ChangeHint>>, id: EventId) {
     while let Some(heard) = hints {
         match heard.recv().await {
             Ok(ChangeHint::Ended(ended)) if ended != id => {}
-            Ok(ChangeHint::Due { .. }) => {}
+            Ok(ChangeHint::Due { .. } | ChangeHint::Watched(_)) => {}
             Ok(ChangeHint::Ended(_) | ChangeHint::Missed) | Err(RecvError::Lagged(_)) => return,
             Err(RecvError::Closed) => *hints = None,
         }

@@ -86,6 +86,14 @@ pub trait Inspect: Administer {
     /// The registers of subjects, sorted by key, from the first one after this key: at most `limit`.
     fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>>;
 
+    /// The register of this subject.
+    fn register(&self, subject: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
+        Box::pin(async move {
+            let found = self.registers(subject.predecessor(), 1).await?.pop();
+            Ok(found.filter(|(key, _)| *key == subject).map(|(_, register)| register))
+        })
+    }
+
     /// The messages in quarantine, the newest first: at most `limit`.
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>>;
 
@@ -346,7 +354,7 @@ impl EventCounts {
 }
 
 /// A field's value as text.
-fn said(value: &FieldValue) -> &str {
+pub(super) fn said(value: &FieldValue) -> &str {
     match value {
         FieldValue::Text(text) | FieldValue::Number(text) => text,
         FieldValue::Bool(true) => "true",

@@ -38,6 +38,7 @@ pub mod sql;
 pub mod sqlite;
 pub mod start_due;
 pub mod status_text;
+pub mod subjects;
 pub mod url;
 
 pub use crate::decide::expiry_clock::ClockSnapshot;
@@ -153,6 +154,11 @@ pub trait StoreBackend: Send + Sync + 'static {
     fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         None
     }
+
+    /// Sends a hint to the other nodes, where the store has hints. It may be lost.
+    fn send_hint(&self, _: ChangeHint) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// The part of a store that the engine needs and that the rules decide. A store that one node writes implements it over
@@ -239,6 +245,8 @@ pub enum ChangeHint {
     },
     /// This event has ended.
     Ended(EventId),
+    /// A client watches the output of this event.
+    Watched(EventId),
     /// There were too many changes for a hint.
     Missed,
 }

@@ -54,7 +54,7 @@ impl Bench {
             payload: Payload::default(),
             lease: Lease::until(boottime() + PATIENCE * 4),
             blocks: SharedSucceededBlocks::new(SucceededBlocks::default()),
-            output: AttemptOutput::new(event.id, send),
+            output: AttemptOutput::new(event.id, (1, 1), send),
             event,
             live,
             at: Timestamp(1_770_000_000_000_000),

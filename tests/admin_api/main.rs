@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod auth;
+mod budgets;
 mod events;
 mod metrics;
 mod million_events;
@@ -12,6 +13,7 @@ mod other_nodes;
 mod postgres;
 #[path = "../support/redis.rs"]
 mod redis;
+mod registers;
 mod secret_leaks;
 #[path = "../support/seed.rs"]
 mod seed;

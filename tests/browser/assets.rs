@@ -21,7 +21,17 @@ async fn the_document_is_revalidated_and_its_files_are_cached_for_ever() {
     assert_eq!(headers["cache-control"], "no-cache");
     let tag = headers["etag"].to_str().unwrap();
     assert_eq!(get(&house, "/", Some(("if-none-match", tag))).await.0, 304);
-    for page in ["/events", "/events/abc", "/dead", "/turned-away", "/sources", "/explain", "/login"] {
+    for page in [
+        "/events",
+        "/events/abc",
+        "/dead",
+        "/turned-away",
+        "/registers",
+        "/registers/abc",
+        "/sources",
+        "/explain",
+        "/login",
+    ] {
         assert_eq!(get(&house, page, None).await.2, text, "{page}");
     }
     let named: Vec<_> = text.split('"').filter(|part| part.starts_with("/assets/")).collect();

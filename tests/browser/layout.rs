@@ -60,6 +60,8 @@ async fn furnished() -> (House, Vec<(String, String)>) {
         (format!("/events/{event}"), "inverse".into()),
         ("/dead".into(), short(&event).into()),
         ("/turned-away".into(), "bad signature".into()),
+        ("/registers".into(), "2 registers".into()),
+        (format!("/registers/{event}"), "Events of this subject".into()),
         ("/sources".into(), house.url(DEPLOY)),
         (format!("/explain?event={event}"), "Identities".into()),
     ];

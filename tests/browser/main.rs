@@ -3,6 +3,7 @@
 
 mod assets;
 mod browser;
+mod budgets;
 mod event;
 mod events;
 mod first_visit;
@@ -18,6 +19,7 @@ mod quarantine;
 mod reconnect;
 #[path = "../support/redis.rs"]
 mod redis;
+mod registers;
 mod screenshots;
 #[cfg(feature = "nats")]
 #[path = "../nats/server.rs"]

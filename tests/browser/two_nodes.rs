@@ -58,3 +58,20 @@ async fn changes_without_a_hint_show_on_the_page_a_little_later() {
     page.shows(".event-head .chip", "running").await;
     page.close(&ingest.admin_url("/")).await;
 }
+
+#[tokio::test]
+async fn the_output_of_another_nodes_command_appears_while_it_runs() {
+    let server = redis::Server::start();
+    let step =
+        "echo from afar; until test -e more; do sleep 0.02; done; echo and more; until test -e go; do sleep 0.02; done";
+    let [ingest, work] = ["ingest", "work"].map(|name| half(&server, step, name));
+    let event = ingest.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
+    let page = visit(&ingest, &format!("/events/{event}")).await;
+    page.shows("#live-output", "from afar").await;
+    touch(&work, "more");
+    page.shows("#live-output", "and more").await;
+    page.shows("#live-output .output-head", "2 lines").await;
+    touch(&work, "go");
+    page.shows(".event-head .chip", "done").await;
+    page.close(&ingest.admin_url("/")).await;
+}

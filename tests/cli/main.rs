@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod list_and_show;
+mod registers;
 mod replay_cancel_forget;
 mod send;
 #[path = "../support/mod.rs"]

@@ -24,6 +24,7 @@ mod cluster;
 mod copied_clocks;
 mod data_loss;
 mod health_check;
+mod live_output;
 mod lost_commits;
 mod retention;
 mod sentinel;
@@ -39,6 +40,9 @@ mod wrong_clocks;
 use cancelling::an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs;
 use cluster::{Fleet, Start, size};
 use health_check::a_check_that_dies_with_its_node_is_repeated_by_another_and_then_rolled_back;
+use live_output::{
+    output_is_followed_from_another_node_and_leaves_nothing_behind, what_a_crashed_node_has_shared_is_removed,
+};
 use rustix::process::Signal;
 use server_refusals::an_unreachable_store_is_waited_for_at_start;
 use std::sync::Arc;
@@ -75,6 +79,8 @@ on_both! {
     an_event_cancelled_on_another_node_keeps_its_slot_while_it_runs
     an_unreachable_store_is_waited_for_at_start
     a_check_that_dies_with_its_node_is_repeated_by_another_and_then_rolled_back
+    output_is_followed_from_another_node_and_leaves_nothing_behind
+    what_a_crashed_node_has_shared_is_removed
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {

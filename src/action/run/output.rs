@@ -1,7 +1,8 @@
 //! The output of commands: streamed live to subscribers, and its head and tail kept.
 
 use crate::decide::id::EventId;
-use crate::decide::limits::OUTPUT_BYTES_MAX;
+use crate::decide::limits::{OUTPUT_BYTES_MAX, OUTPUT_SHARED_BYTES_MAX};
+use crate::decide::shared_output::SharedOutput;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ pub struct OutputChunk {
 #[derive(Debug)]
 pub struct AttemptOutput {
     event: EventId,
+    /// Its life and attempt.
+    attempt: (u32, u32),
     live: broadcast::Sender<OutputChunk>,
     kept: Mutex<OutputBuffer>,
 }
@@ -37,9 +40,9 @@ struct OutputBuffer {
 }
 
 impl AttemptOutput {
-    /// The output of this event, also sent to `live`.
-    pub fn new(event: EventId, live: broadcast::Sender<OutputChunk>) -> Self {
-        Self { event, live, kept: Mutex::default() }
+    /// The output of this event's attempt, also sent to `live`.
+    pub fn new(event: EventId, attempt: (u32, u32), live: broadcast::Sender<OutputChunk>) -> Self {
+        Self { event, attempt, live, kept: Mutex::default() }
     }
 
     /// Appends output.
@@ -63,6 +66,15 @@ impl AttemptOutput {
         (so_far, self.live.subscribe())
     }
 
+    /// The last part of the output so far, for clients of other nodes.
+    pub fn shared(&self) -> SharedOutput {
+        let kept = self.lock();
+        let (mut bytes, mut end) = kept.last(OUTPUT_SHARED_BYTES_MAX);
+        bytes.truncate(bytes.len().saturating_sub(kept.begun.len()));
+        end -= kept.begun.len() as u64;
+        SharedOutput { attempt: self.attempt, end, bytes }
+    }
+
     /// The whole output, or its head and tail with a line that says how much was dropped.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.lock().join()
@@ -83,6 +95,16 @@ impl OutputBuffer {
         self.tail.drain(..over);
         self.tail.extend(last);
         self.left_out += (rest.len() - last.len() + over) as u64;
+    }
+
+    /// The last bytes, and how many were written in all.
+    fn last(&self, most: usize) -> (Vec<u8>, u64) {
+        let end = (self.head.len() + self.tail.len()) as u64 + self.left_out;
+        let of_tail = self.tail.len().min(most);
+        let of_head = if self.left_out > 0 { 0 } else { self.head.len().min(most - of_tail) };
+        let mut bytes = self.head[self.head.len() - of_head..].to_vec();
+        bytes.extend(self.tail.range(self.tail.len() - of_tail..));
+        (bytes, end)
     }
 
     fn join(&self) -> Vec<u8> {
@@ -113,7 +135,7 @@ mod tests {
 
     fn output() -> (AttemptOutput, broadcast::Receiver<OutputChunk>) {
         let (live, looks_on) = broadcast::channel(32);
-        (AttemptOutput::new(EventId([7; 16]), live), looks_on)
+        (AttemptOutput::new(EventId([7; 16]), (1, 1), live), looks_on)
     }
 
     fn check(total: usize, chunk: usize, left_out: usize) {
@@ -149,6 +171,22 @@ mod tests {
         drop(looks_on);
         output.push(b" two");
         assert_eq!(output.to_bytes(), b"one two");
+    }
+
+    #[test]
+    fn the_last_part_is_shared_with_its_position_and_whole_characters() {
+        let (output, _looks_on) = output();
+        output.push("begin é".as_bytes());
+        output.push(&"é".as_bytes()[..1]);
+        assert_eq!(output.shared(), SharedOutput { attempt: (1, 1), end: 8, bytes: "begin é".into() });
+        for total in [HEAD_BYTES - 3, HEAD_BYTES + 3, OUTPUT_BYTES_MAX + 9] {
+            let (output, _looks_on) = super::tests::output();
+            let all: Vec<u8> = (0..total).map(|n| b'a' + u8::try_from(n % 26).expect("a letter")).collect();
+            output.push(&all);
+            let shared = output.shared();
+            assert_eq!((shared.end, shared.bytes.len()), (total as u64, OUTPUT_SHARED_BYTES_MAX));
+            assert_eq!(shared.bytes, all[total - OUTPUT_SHARED_BYTES_MAX..]);
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ function sentence(status, reason, body) {
   if (reason === "bad_token") return "Wrong token.";
   if (reason === "not_allowed") return "This token has no permission for that.";
   if (reason === "unknown_event") return "There is no such event. It may have been forgotten.";
+  if (reason === "unknown_register") return "There is no such register. It may have been cleared, or its event has no subject.";
+  if (reason === "several_registers") return "Several registers begin like that.";
   if (reason === "several_events") return "Several events have that name.";
   if (reason === "changed") return "The matching events have changed. Nothing was replayed; reload the page.";
   if (reason === "host_or_origin") return "This page was opened under an unknown host name. Use localhost, or set a token (admin.token) to allow other names.";
@@ -62,6 +64,7 @@ export function query(of) {
 }
 
 const event = (id, rest = "") => `/api/events/${encodeURIComponent(id)}${rest}`;
+const register = (name) => `/api/registers/${encodeURIComponent(name)}`;
 
 export const api = {
   session: async () => Object.assign(session, await call("GET", "/api/session")),
@@ -77,6 +80,10 @@ export const api = {
   forget: (id) => call("DELETE", event(id)),
   countReplay: (asked) => call("POST", `/api/replay${query({ ...asked, dry: "1" })}`),
   replayAll: (asked, guard) => call("POST", `/api/replay${query({ ...asked, guard })}`),
+  registers: (asked, signal) => call("GET", `/api/registers${query(asked)}`, { signal }),
+  register: (name, signal) => call("GET", register(name), { signal }),
+  setRegister: (name, events) => call("POST", `${register(name)}${query(events)}`),
+  clearRegister: (name, asked) => call("DELETE", `${register(name)}${query(asked)}`),
   sources: (signal) => call("GET", "/api/sources", { signal }),
   quarantine: (signal) => call("GET", "/api/quarantine", { signal }),
   deliveries: (asked, signal) => call("GET", `/api/deliveries${query(asked)}`, { signal }),

@@ -12,6 +12,7 @@ import { events } from "./views/events.js";
 import { event } from "./views/event.js";
 import { dead } from "./views/dead.js";
 import { away } from "./views/away.js";
+import { register, registers } from "./views/registers.js";
 import { sources } from "./views/sources.js";
 import { explain } from "./views/explain.js";
 import { login } from "./views/login.js";
@@ -22,6 +23,8 @@ const VIEWS = [
   [/^\/events\/([^/]+)$/, event, "Event"],
   [/^\/dead$/, dead, "Dead letters"],
   [/^\/turned-away$/, away, "Turned away"],
+  [/^\/registers$/, registers, "Registers"],
+  [/^\/registers\/([^/]+)$/, register, "Register"],
   [/^\/sources$/, sources, "Sources"],
   [/^\/explain$/, explain, "Explain"],
 ];
@@ -31,6 +34,7 @@ const NAV = [
   ["/events", "events", "Events"],
   ["/dead", "dead", "Dead letters"],
   ["/turned-away", "away", "Turned away"],
+  ["/registers", "registers", "Registers"],
   ["/sources", "sources", "Sources"],
   ["/explain", "explain", "Explain"],
 ];

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { sheet } from "./dialog.js";
 
-const GO = { o: "/", e: "/events", d: "/dead", t: "/turned-away", s: "/sources", x: "/explain" };
+const GO = { o: "/", e: "/events", d: "/dead", t: "/turned-away", r: "/registers", s: "/sources", x: "/explain" };
 
 const typing = (node) => node instanceof HTMLElement && (node.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(node.tagName));
 
@@ -70,6 +70,7 @@ export function help() {
     key("g", "e"), "events",
     key("g", "d"), "dead letters",
     key("g", "t"), "turned away",
+    key("g", "r"), "registers",
     key("g", "s"), "sources",
     key("g", "x"), "explain",
     key("?"), "this help"));

@@ -9,11 +9,12 @@ export const many = (value, one, several = `${one}s`) => `${count(value)} ${valu
 export const percent = (part, whole) => (whole ? `${(100 * part) / whole < 10 ? ((100 * part) / whole).toFixed(1) : Math.round((100 * part) / whole)} %` : "–");
 
 export const STATES = ["waiting", "running", "done", "dead"];
-const CAUSES = { failed: "failed", rejected: "rejected", in_doubt: "in doubt", damaged: "damaged", cancelled: "cancelled" };
+const CAUSES = { failed: "failed", rejected: "rejected", in_doubt: "in doubt", damaged: "damaged", cancelled: "cancelled", over_budget: "over budget", unhealthy: "unhealthy" };
 
 /** The label of a state, with how or why it ended. */
-export function stateWord({ state, how, cause }) {
+export function stateWord({ state, how, cause, waiting_for: waits }) {
   if (state === "done" && how && how !== "acted") return `done · ${how}`;
+  if (state === "waiting" && waits) return `waiting · ${waits}`;
   if (state === "dead" && cause) return `dead · ${CAUSES[cause] ?? cause}`;
   return state;
 }

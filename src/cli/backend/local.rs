@@ -1,11 +1,14 @@
 //! A store opened by the command itself: read-only beside a running node, or with the store's lock to write.
 
-use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event};
-use crate::admin::{LIST_MAX, NAMESAKES_MAX, orphans, view};
+use super::{ClockConfirmation, CommandOutcome, ambiguous_name, ambiguous_register, no_such_event, no_such_register};
+use crate::admin::{LIST_MAX, NAMESAKES_MAX, orphans, registers, view};
 use crate::cli::error::CommandError;
 use crate::decide::event::{Event, EventStep};
+use crate::decide::id::Key;
+use crate::decide::ledger::RegisterEdit;
 use crate::decide::source::Route;
 use crate::store::retention::{self, NodeTopology};
+use crate::store::subjects::{self, NamedRegister, RegisterLookup, RegisterQuery};
 use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionPolicies, StoredValue};
 use serde::Serialize;
 use serde_json::Value;
@@ -68,6 +71,39 @@ impl LocalBackend {
         }
         let forgotten = retention::forget_source(&*self.store, source).await?;
         Ok(CommandOutcome::Done(document(orphans::document(source, forgotten))))
+    }
+
+    pub(super) async fn registers(&self, query: &RegisterQuery) -> Result<(Vec<Value>, Option<Key>), CommandError> {
+        let page = subjects::page(&*self.store, &self.store.recipes().await?, query).await?;
+        Ok((page.registers.iter().map(|named| document(registers::register(named))).collect(), page.next))
+    }
+
+    pub(super) async fn register(&self, name: &str) -> Result<Value, CommandError> {
+        Ok(document(registers::register(&self.find_register(name).await?)))
+    }
+
+    pub(super) async fn edit_register(&self, key: Key, edit: RegisterEdit) -> Result<CommandOutcome, CommandError> {
+        let sets = matches!(edit, RegisterEdit::Set { .. });
+        match self.store.edit_register(key, edit).await? {
+            Err(why) => Ok(CommandOutcome::Refused(why.to_string())),
+            Ok(None) => Ok(CommandOutcome::Done(document(registers::cleared(key, None)))),
+            Ok(Some(_)) => {
+                let named = self.find_register(&hex::encode(key.0)).await?;
+                let cleared = || document(registers::cleared(key, Some(&named)));
+                Ok(CommandOutcome::Done(if sets { document(registers::register(&named)) } else { cleared() }))
+            }
+        }
+    }
+
+    async fn find_register(&self, name: &str) -> Result<NamedRegister, CommandError> {
+        match subjects::find(&*self.store, &self.store.recipes().await?, name).await? {
+            RegisterLookup::Found(named) => Ok(*named),
+            RegisterLookup::SeveralRegisters => Err(ambiguous_register(name)),
+            RegisterLookup::SeveralEvents(events) => {
+                Err(ambiguous_name(name, &events.iter().map(|event| document(view::event(event))).collect::<Vec<_>>()))
+            }
+            RegisterLookup::Unknown => Err(no_such_register(name)),
+        }
     }
 
     pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {

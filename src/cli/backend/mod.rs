@@ -12,8 +12,15 @@ pub(crate) use select::{BackendArgs, BackendPurpose};
 
 use super::error::CommandError;
 use super::terminal::one_line;
+use crate::admin::LIST_MAX;
+use crate::decide::id::Key;
+use crate::decide::ledger::RegisterEdit;
 use crate::store::EventQuery;
+use crate::store::subjects::RegisterQuery;
 use serde_json::Value;
+
+/// Maximum number of pages of registers that are read for one command.
+const REGISTER_PAGES_MAX: usize = 200;
 
 /// Where commands read and change events.
 pub(crate) enum EventBackend {
@@ -88,6 +95,40 @@ impl EventBackend {
         }
     }
 
+    /// Registers in the order of their keys, and whether there are more.
+    pub(crate) async fn registers(&self, mut query: RegisterQuery) -> Result<(Vec<Value>, bool), CommandError> {
+        let (mut found, limit) = (Vec::new(), query.limit);
+        for _ in 0..REGISTER_PAGES_MAX {
+            query.limit = (limit - found.len()).min(LIST_MAX);
+            let (page, next) = match self {
+                Self::Store(store) => store.registers(&query).await?,
+                Self::Admin(port) => port.registers(&query).await?,
+            };
+            found.extend(page);
+            query.after = next;
+            if found.len() >= limit || query.after.is_none() {
+                break;
+            }
+        }
+        Ok((found, query.after.is_some()))
+    }
+
+    /// The one register with this name.
+    pub(crate) async fn register(&self, name: &str) -> Result<Value, CommandError> {
+        match self {
+            Self::Store(store) => store.register(name).await,
+            Self::Admin(port) => port.register(name).await,
+        }
+    }
+
+    /// Corrects the register with this key.
+    pub(crate) async fn edit_register(&self, key: Key, edit: RegisterEdit) -> Result<CommandOutcome, CommandError> {
+        match self {
+            Self::Store(store) => store.edit_register(key, edit).await,
+            Self::Admin(port) => port.edit_register(key, &edit).await,
+        }
+    }
+
     /// Deletes expired events and bodies; returns `{"forgotten": …, "bodies": …}`.
     pub(crate) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         match self {
@@ -120,6 +161,26 @@ pub(crate) fn text<'v>(document: &'v Value, member: &str) -> &'v str {
 /// The error for a name that matches no event.
 fn no_such_event(name: &str) -> CommandError {
     CommandError::no(format!("there is no event `{}`", one_line(name)))
+}
+
+/// The error for a name that matches no register.
+fn no_such_register(name: &str) -> CommandError {
+    CommandError::no(format!(
+        "there is no register `{}`; `hookonce registers` lists them, and an event has one only if its source has a `change`",
+        one_line(name)
+    ))
+}
+
+/// The error for the beginning of several keys.
+fn ambiguous_register(name: &str) -> CommandError {
+    CommandError::no(format!("`{}` begins the keys of several registers; give more of it", one_line(name)))
+}
+
+/// The key that is written so.
+pub(in crate::cli) fn read_key(digits: &str) -> Option<Key> {
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(digits, &mut bytes).ok()?;
+    Some(Key(bytes))
 }
 
 /// The error for a name that matches several events.

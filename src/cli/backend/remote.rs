@@ -1,11 +1,17 @@
 //! The admin port of a running node.
 
-use super::{ClockConfirmation, CommandOutcome, ambiguous_name, no_such_event, text};
+use super::{
+    ClockConfirmation, CommandOutcome, ambiguous_name, ambiguous_register, no_such_event, no_such_register, read_key,
+    text,
+};
 use crate::admin::{LIST_MAX, orphans};
 use crate::cli::error::CommandError;
+use crate::decide::id::Key;
+use crate::decide::ledger::RegisterEdit;
 use crate::decide::time::Duration;
 use crate::store::EventQuery;
 use crate::store::retention::ForgetSourceCounts;
+use crate::store::subjects::RegisterQuery;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
@@ -147,6 +153,58 @@ impl AdminClient {
         }
     }
 
+    pub(super) async fn registers(&self, query: &RegisterQuery) -> Result<(Vec<Value>, Option<Key>), CommandError> {
+        let mut url = self.url(&["api", "registers"]);
+        url.query_pairs_mut().append_pair("limit", &query.limit.to_string());
+        let after = query.after.map(|key| hex::encode(key.0));
+        for (name, value) in [("source", &query.source), ("after", &after)] {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+        }
+        for (name, value) in &query.fields {
+            url.query_pairs_mut().append_pair(&format!("field.{name}"), value);
+        }
+        let mut heard = self.request(Method::GET, url).await?;
+        let next = heard.body["next"].as_str().and_then(read_key);
+        match (heard.status, heard.body["registers"].take()) {
+            (StatusCode::OK, Value::Array(page)) => Ok((page, next)),
+            (StatusCode::OK, _) => Err(self.not_hookonce()),
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
+    pub(super) async fn register(&self, name: &str) -> Result<Value, CommandError> {
+        let heard = self.request(Method::GET, self.url(&["api", "registers", name])).await?;
+        match (heard.status, name_error(name, &heard)) {
+            (StatusCode::OK, _) => Ok(heard.body),
+            (_, Some(trouble)) => Err(trouble),
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
+    pub(super) async fn edit_register(&self, key: Key, edit: &RegisterEdit) -> Result<CommandOutcome, CommandError> {
+        let key = hex::encode(key.0);
+        let mut url = self.url(&["api", "registers", &key]);
+        let method = match edit {
+            RegisterEdit::Set { current, deployed, good } => {
+                for (name, event) in [("current", current), ("deployed", deployed), ("good", good)] {
+                    if let Some(event) = event {
+                        url.query_pairs_mut().append_pair(name, &event.to_string());
+                    }
+                }
+                Method::POST
+            }
+            RegisterEdit::ClearDeployed => {
+                url.query_pairs_mut().append_pair("deployed", "1");
+                Method::DELETE
+            }
+            RegisterEdit::Clear => Method::DELETE,
+        };
+        let heard = self.request(method, url).await?;
+        self.command_outcome(heard, &key)
+    }
+
     pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         let mut url = self.url(&["api", "forget"]);
         if says == ClockConfirmation::ClockIsRight {
@@ -156,10 +214,13 @@ impl AdminClient {
         if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.error_for(&heard)) }
     }
 
-    /// What happens, from now on.
-    pub(crate) async fn tail(&self) -> Result<SseReader, CommandError> {
+    /// What happens, from now on; to this event alone, on whatever node, if it is given.
+    pub(crate) async fn tail(&self, event: Option<&str>) -> Result<SseReader, CommandError> {
         let mut url = self.url(&["api", "live"]);
         url.query_pairs_mut().append_pair("tail", "1");
+        if let Some(event) = event {
+            url.query_pairs_mut().append_pair("event", event);
+        }
         let get = async |url| self.client.get(url).send().await.map_err(|error| self.unreachable(&error));
         let mut response = get(url).await?;
         if response.status() == StatusCode::BAD_REQUEST {
@@ -173,6 +234,10 @@ impl AdminClient {
 
     async fn post_command(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {
         let heard = self.request(method, self.url(path)).await?;
+        self.command_outcome(heard, name)
+    }
+
+    fn command_outcome(&self, heard: ApiResponse, name: &str) -> Result<CommandOutcome, CommandError> {
         match (heard.status, name_error(name, &heard)) {
             (StatusCode::OK | StatusCode::ACCEPTED, _) => Ok(CommandOutcome::Done(heard.body)),
             (_, Some(trouble)) => Err(trouble),
@@ -227,10 +292,12 @@ impl AdminClient {
     }
 }
 
-/// The error, if the node rejected the event's name.
+/// The error, if the node rejected the name of an event or of a register.
 fn name_error(name: &str, heard: &ApiResponse) -> Option<CommandError> {
     match (text(&heard.body, "reason"), heard.body["events"].as_array()) {
         ("unknown_event", _) => Some(no_such_event(name)),
+        ("unknown_register", _) => Some(no_such_register(name)),
+        ("several_registers", _) => Some(ambiguous_register(name)),
         ("several_events", Some(events)) => Some(ambiguous_name(name, events)),
         _ => None,
     }

@@ -20,6 +20,30 @@ pub struct IdentityRecipe {
     pub since: Option<Timestamp>,
 }
 
+/// The names of the fields that a change is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangeFields {
+    /// Those that name the subject.
+    pub of: Vec<String>,
+    /// Those that are its value.
+    pub to: Vec<String>,
+    /// The one that is the sender's order.
+    pub order: Option<String>,
+}
+
+impl IdentityRecipe {
+    /// The fields of its change, if it has one.
+    pub fn change(&self) -> Option<ChangeFields> {
+        let change = self.once.split(", ").find_map(|identity| identity.strip_prefix(CHANGE_OF))?;
+        let (of, value) = change.split_once(" to ")?;
+        let (to, order) = value.split_once(" by ").map_or((value, None), |(to, order)| (to, Some(order.to_owned())));
+        let names = |joined: &str| joined.split('+').map(str::to_owned).collect();
+        Some(ChangeFields { of: names(of), to: names(to), order })
+    }
+}
+
+/// How a change begins in the line.
+const CHANGE_OF: &str = "change of ";
 /// The identities that come and go with what a signature covers, beside [`UNSIGNED`], which stays: a repeat of the same
 /// delivery is still found.
 const IMPLIED: [&str; 2] = [BODY, "time+body"];
@@ -48,7 +72,7 @@ impl Source {
         let mut once = identities.collect::<Vec<_>>().join(", ");
         if let Some(change) = &self.once.change {
             // Writing to a string cannot fail.
-            let _ = write!(once, ", change of {} to {}", names(&change.of), names(&change.to));
+            let _ = write!(once, ", {CHANGE_OF}{} to {}", names(&change.of), names(&change.to));
             if let Some(order) = change.order {
                 let _ = write!(once, " by {}", names(&[order]));
             }
@@ -147,6 +171,21 @@ mod tests {
         ] {
             check(&[("a", old)], &[("a", new)], &["may act again"]);
         }
+    }
+
+    #[test]
+    fn the_fields_of_a_change_are_read_from_its_line() {
+        let change = |once: &str| IdentityRecipe { scope: "a".into(), once: once.into(), since: None }.change();
+        let fields = |of: &[&str], to: &[&str], order: Option<&str>| {
+            let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            Some(ChangeFields { of: names(of), to: names(to), order: order.map(str::to_owned) })
+        };
+        assert_eq!(change("delivery with its body, body"), None);
+        assert_eq!(
+            change("body, change of package+tag to version_id+sha by at"),
+            fields(&["package", "tag"], &["version_id", "sha"], Some("at"))
+        );
+        assert_eq!(change("body, change of a to b, for each sender"), fields(&["a"], &["b"], None));
     }
 
     #[test]

@@ -33,6 +33,11 @@ impl BudgetUse {
         read().unwrap_or_default()
     }
 
+    /// The attempts that count at this time, as the state under the budget's key says.
+    pub fn at(state: Option<&str>, budget: Budget, now: Timestamp) -> Self {
+        state.map(Self::read).unwrap_or_default().counted(budget, now)
+    }
+
     fn to_state(&self) -> String {
         let starts: Vec<i64> = self.starts.iter().map(|at| at.0).collect();
         let within = u64::try_from(self.within.as_micros()).unwrap_or(u64::MAX);
@@ -62,8 +67,7 @@ pub(super) fn take<L: Ledger>(
     now: Timestamp,
 ) -> Result<Option<EventStep>, L::Error> {
     let BudgetCheck { key, budget, exempt } = check;
-    let mut used =
-        state_of(ledger, key)?.map(|state| BudgetUse::read(&state)).unwrap_or_default().counted(*budget, now);
+    let mut used = BudgetUse::at(state_of(ledger, key)?.as_deref(), *budget, now);
     if let Some(until) = used.next_start(*budget).filter(|_| !exempt) {
         return Ok(Some(match budget.exceeded {
             BudgetExceeded::Wait => EventStep::WaitForBudget { lasts: until.since(now) },

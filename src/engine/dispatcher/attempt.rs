@@ -79,7 +79,7 @@ impl Dispatcher {
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
-        let writing = OutputGuard::begin(self, event.id);
+        let writing = OutputGuard::begin(self, &event);
         let output = &*writing.output;
         let blocks = SharedSucceededBlocks::new(event.blocks);
         let (at, context) = (started_at, span.context());
@@ -344,10 +344,11 @@ struct OutputGuard<'a> {
 }
 
 impl<'a> OutputGuard<'a> {
-    fn begin(dispatcher: &'a Dispatcher, event: EventId) -> Self {
-        let output = Arc::new(AttemptOutput::new(event, dispatcher.0.output.clone()));
-        dispatcher.0.writing().insert(event, output.clone());
-        Self { dispatcher, event, output }
+    fn begin(dispatcher: &'a Dispatcher, event: &Event) -> Self {
+        let live = dispatcher.0.output.clone();
+        let output = Arc::new(AttemptOutput::new(event.id, (event.life, event.attempt), live));
+        dispatcher.0.writing().insert(event.id, output.clone());
+        Self { dispatcher, event: event.id, output }
     }
 }
 

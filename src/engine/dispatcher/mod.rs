@@ -10,6 +10,7 @@
 pub(crate) mod attempt;
 pub(crate) mod deploy;
 pub(crate) mod lane;
+pub(crate) mod output_sharing;
 pub(crate) mod reaper;
 pub(crate) mod start_due;
 
@@ -35,6 +36,7 @@ use crate::store::{
     AdvanceResult, ChangeHint, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue,
 };
 use lane::{AttemptPermit, ReceiverQueue};
+use output_sharing::SharedEvents;
 use start_due::{BacklogHint, HELD_ELSEWHERE, STARTS_WITHOUT_LOOK, UnconfirmedStart};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -68,6 +70,7 @@ struct DispatcherState {
     unsure_starts: Mutex<BTreeSet<EventId>>,
     /// The output of this node's attempts so far.
     writing: Mutex<BTreeMap<EventId, Arc<AttemptOutput>>>,
+    shared: SharedEvents,
     stopping: CancellationToken,
     tasks: TaskTracker,
 }
@@ -145,6 +148,7 @@ impl Dispatcher {
             running: Mutex::default(),
             unsure_starts: Mutex::default(),
             writing: Mutex::default(),
+            shared: SharedEvents::default(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
@@ -337,6 +341,7 @@ impl Dispatcher {
                 Ok(ChangeHint::Due { source, route }) => {
                     self.lane(&source, &route).into_iter().for_each(|lane| lane.wake_all());
                 }
+                Ok(ChangeHint::Watched(event)) => self.share_output(event),
                 Ok(ChangeHint::Ended(_)) => {}
                 Ok(ChangeHint::Missed) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake_all()),
                 Err(RecvError::Closed) => return,

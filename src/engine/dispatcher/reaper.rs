@@ -37,6 +37,7 @@ impl Dispatcher {
                     let expired = self.step(event, EventStep::Expire { jitter: jitter() }).await;
                     if matches!(expired, Ok(Some(AdvanceResult::Written { .. }))) {
                         self.0.metrics.expired();
+                        self.unshare_output(event.id).await;
                     }
                 }
                 self.until(due.next)

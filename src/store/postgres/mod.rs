@@ -391,6 +391,11 @@ impl StoreBackend for PostgresStore {
     fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         Some(self.hints.listen())
     }
+
+    fn send_hint(&self, hint: ChangeHint) -> StoreFuture<'_, ()> {
+        self.hints.tell(vec![hint]);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 impl VersionedBackend for PostgresStore {

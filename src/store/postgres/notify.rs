@@ -146,15 +146,20 @@ fn payload(waiting: &mut Vec<NotifierCommand>, schema: &SchemaName) -> Option<St
         NotifierCommand::Listen => Vec::new(),
     };
     let hints: BTreeSet<ChangeHint> = waiting.drain(..).flat_map(tell).collect();
-    let (mut due, mut ended) = (Vec::new(), Vec::new());
+    let (mut due, mut ended, mut watched) = (Vec::new(), Vec::new(), Vec::new());
     for hint in &hints {
         match hint {
             ChangeHint::Due { source, route } => due.push(json!([**source, **route])),
             ChangeHint::Ended(id) => ended.push(id.to_string()),
+            ChangeHint::Watched(id) => watched.push(id.to_string()),
             ChangeHint::Missed => {}
         }
     }
-    let text = json!({ "schema": schema.as_str(), "due": due, "ended": ended }).to_string();
+    let mut text = json!({ "schema": schema.as_str(), "due": due, "ended": ended });
+    if !watched.is_empty() {
+        text["watched"] = watched.into();
+    }
+    let text = text.to_string();
     (!hints.is_empty()).then_some(if text.len() > PAYLOAD_MAX { String::new() } else { text })
 }
 
@@ -169,8 +174,8 @@ fn read(payload: &str, schema: &SchemaName) -> Vec<ChangeHint> {
     let due = list("due")
         .into_iter()
         .filter_map(|pair| Some(ChangeHint::Due { source: pair[0].as_str()?.into(), route: pair[1].as_str()?.into() }));
-    let ended = list("ended").into_iter().filter_map(|id| id.as_str()?.parse::<EventId>().ok().map(ChangeHint::Ended));
-    due.chain(ended).collect()
+    let events = |name: &str| list(name).into_iter().filter_map(|id| id.as_str()?.parse::<EventId>().ok());
+    due.chain(events("ended").map(ChangeHint::Ended)).chain(events("watched").map(ChangeHint::Watched)).collect()
 }
 
 #[cfg(test)]
@@ -190,7 +195,8 @@ mod tests {
     fn hints_survive_a_round_trip_once_and_too_many_become_missed() {
         let due = ChangeHint::Due { source: "a\"é".into(), route: "1".into() };
         let ended = ChangeHint::Ended(EventId([7; 16]));
-        check(&[ended.clone(), due.clone()], &[due, ended]);
+        let watched = ChangeHint::Watched(EventId([8; 16]));
+        check(&[watched.clone(), ended.clone(), due.clone()], &[due, ended, watched]);
         let many: Vec<_> = (0..=255).map(|n| ChangeHint::Ended(EventId([n; 16]))).collect();
         check(&many, &[ChangeHint::Missed]);
         assert_eq!(payload(&mut vec![NotifierCommand::Listen], &SchemaName::default()), None);

@@ -10,7 +10,7 @@ use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
 use super::script_args::ScriptArgs;
 use super::{RedisInner, RedisStore};
 use crate::decide::id::{EventId, Key};
-use crate::decide::ledger::KeyOwner;
+use crate::decide::ledger::{KeyOwner, SubjectRegister};
 use crate::decide::limits;
 use crate::store::StoreResult;
 use crate::store::copy::copy_lock::is_own;
@@ -116,6 +116,15 @@ impl ExportBackend for RedisStore {
 }
 
 impl RedisStore {
+    /// Has the names collected again if a list begins at a register that was not among them.
+    pub(super) async fn rescan_unless_listed(&self, register: Option<Key>) {
+        let mut scanned = self.scanned.lock().await;
+        let is_listed = |names: &ScannedKeys| register.is_none_or(|key| names.registers.binary_search(&key).is_ok());
+        if !scanned.as_ref().is_some_and(is_listed) {
+            *scanned = None;
+        }
+    }
+
     /// Up to `limit` of these names after this one, and whether there are more.
     async fn scanned(
         &self,
@@ -224,6 +233,14 @@ impl RedisInner {
             Some(register.map(|(register, _)| CopyEntry::Register(*key, register)))
         };
         keys.iter().zip(&values).filter_map(one).collect()
+    }
+
+    /// The register of one subject.
+    pub(super) async fn register(&self, subject: Key) -> StoreResult<Option<SubjectRegister>> {
+        Ok(self.registers(&[subject]).await?.pop().and_then(|entry| match entry {
+            CopyEntry::Register(_, register) if !register.is_state() => Some(register),
+            _ => None,
+        }))
     }
 
     async fn slots(&self, groups: &[Key]) -> StoreResult<Vec<CopyEntry>> {

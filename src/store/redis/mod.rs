@@ -434,6 +434,14 @@ impl StoreBackend for RedisStore {
         Some(self.core.hints.subscribe())
     }
 
+    fn send_hint(&self, hint: ChangeHint) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let mut publish = Pipeline::new();
+            publish.cmd("PUBLISH").arg(self.core.names.hints()).arg(hint.bytes());
+            self.core.link.ask(&publish).await.map(drop)
+        })
+    }
+
     fn clock(&self) -> &StoreClock {
         &self.core.clock
     }
@@ -549,7 +557,14 @@ impl Inspect for RedisStore {
     }
 
     fn registers(&self, after: Option<Key>, limit: usize) -> StoreFuture<'_, Vec<(Key, SubjectRegister)>> {
-        Box::pin(super::copy::registers(self, after, limit))
+        Box::pin(async move {
+            self.rescan_unless_listed(after).await;
+            super::copy::registers(self, after, limit).await
+        })
+    }
+
+    fn register(&self, subject: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
+        Box::pin(async move { self.core.register(subject).await })
     }
 
     fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {

@@ -40,6 +40,7 @@ impl ChangeHint {
         match self {
             Self::Due { source, route } => [&b"d"[..], &key_names::route(source, route)].concat(),
             Self::Ended(id) => [&b"e"[..], &id.0].concat(),
+            Self::Watched(id) => [&b"w"[..], &id.0].concat(),
             Self::Missed => Vec::new(),
         }
     }
@@ -51,6 +52,7 @@ impl ChangeHint {
                 Some(Self::Due { source: source.into(), route: route.into() })
             }
             (b'e', id) => Some(Self::Ended(EventId(id.try_into().ok()?))),
+            (b'w', id) => Some(Self::Watched(EventId(id.try_into().ok()?))),
             _ => None,
         }
     }
@@ -83,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_hint_survives_a_round_trip() {
-        for hint in [ChangeHint::Due { source: "a".into(), route: "b".into() }, ChangeHint::Ended(EventId([3; 16]))] {
+        let of_event = [ChangeHint::Ended(EventId([3; 16])), ChangeHint::Watched(EventId([4; 16]))];
+        for hint in of_event.into_iter().chain([ChangeHint::Due { source: "a".into(), route: "b".into() }]) {
             assert_eq!(ChangeHint::parse(&hint.bytes()), Some(hint));
         }
         for odd in [&b""[..], b"d", b"e12", b"x"] {

@@ -22,7 +22,7 @@ const DEAD = {
   in_doubt: "it is unknown whether it acted: review it, then replay or forget it",
   damaged: "its stored data is damaged",
   cancelled: "it was cancelled by an operator",
-  over_budget: "its route had no budget left for it",
+  over_budget: "its route had no budget left; it runs only after a replay",
   unhealthy: "what it deployed is not healthy: it runs again only after a replay",
 };
 
@@ -102,7 +102,7 @@ class View {
 
   /** Applies a change from the live stream, before the event is loaded again. */
   moved(seen) {
-    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again", "digest"]) delete this.story[of];
+    for (const of of ["due", "waiting_for", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again", "digest"]) delete this.story[of];
     Object.assign(this.story, seen);
     this.drawn = null;
     this.listen();
@@ -259,12 +259,13 @@ class View {
     const { story } = this;
     if (story.state === "running") {
       const here = !story.node || story.node === session.node;
-      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is from node ${session.node}, and shows the output when it ends`;
-      return this.moment("running", `Attempt ${story.attempt} running`, null, [h("div", { class: "because" }, where), here ? this.running().node : null]);
+      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is from node ${session.node}, and gets the output about once a second`;
+      return this.moment("running", `Attempt ${story.attempt} running`, null, [h("div", { class: "because" }, where), this.running().node]);
     }
     if (story.state === "waiting") {
       const due = story.due ? (Date.parse(story.due) > now() ? ["the next attempt is due ", when(story.due)] : "it starts when a node has capacity") : story.behind ? ["its group is busy with ", eventLink(story.behind)] : "for its group";
-      return this.moment("waiting", "Waiting", null, [h("div", { class: "because" }, due)]);
+      const budget = story.waiting_for === "budget" && Date.parse(story.due) > now() ? ["its route's budget is used up; the next attempt may begin ", when(story.due)] : null;
+      return this.moment("waiting", "Waiting", null, [h("div", { class: "because" }, budget ?? due)]);
     }
     if (story.state === "done") {
       const how = story.how === "superseded" ? [story.why.includes("deployed the same digest") ? "what it would deploy had been deployed by " : "another event changed the same subject: ", eventLink(story.superseded_by)] : story.how === "recorded" ? "recorded; its route has no action" : "acted once";

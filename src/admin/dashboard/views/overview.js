@@ -7,7 +7,7 @@ import { Bars, sparkline, split } from "../charts.js";
 import { chip, count, eventLink, many, percent, sameShort, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
 import { clockIs, when, full, length } from "../time.js";
 import { because } from "./heard.js";
-import { address } from "./sources.js";
+import { address, budgetWords } from "./sources.js";
 
 const WINDOWS = [["1h", "Hour"], ["24h", "Day"], ["7d", "Week"]];
 const WINDOW_WORDS = { "1h": "in the last hour", "24h": "in the last day", "7d": "in the last week" };
@@ -83,6 +83,9 @@ class Drawn {
     this.same = new Bars("Duplicates recognised by", [], { empty: "No duplicates in this time" });
     this.sources = h("tbody");
     this.store = h("dl", { class: "facts" });
+    this.budgets = h("tbody");
+    this.budgetCard = h("section", { class: "card", id: "budgets", hidden: true }, h("div", { class: "card-head" }, h("h2", {}, "Budgets")),
+      h("div", { class: "scroll" }, h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, ["Route", "Used", "Waiting", "Next attempt"].map((name) => h("th", { scope: "col" }, name)))), this.budgets)));
     this.feed = h("ul", { class: "feed", id: "feed" });
     const head = ["Source", "Deliveries", "New", "Duplicates", "Turned away", "Dead", "Last", ""];
     this.full = h("div", { class: "stack" },
@@ -95,6 +98,7 @@ class Drawn {
         h("div", {},
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Sources"), h("a", { class: "small", href: "/sources" }, "Configuration")),
             h("div", { class: "scroll" }, h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 7 ? "num" : "" }, name)))), this.sources))),
+          this.budgetCard,
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Store")), h("div", { class: "card-body" }, this.store))),
         h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Recent activity"), h("a", { class: "small", href: "/events" }, "All events")), this.feed))));
     this.node = h("div", { class: "stack" }, this.needs, this.start, this.full);
@@ -113,6 +117,7 @@ class Drawn {
     this.failures.draw(series.at.map((at, i) => ({ at, values: [series.failed[i], series.dead[i]] })));
     this.drawSame(seen);
     this.drawSources(seen);
+    this.drawBudgets(seen);
     this.drawStore(seen);
   }
 
@@ -173,6 +178,20 @@ class Drawn {
         cell(sum(deliveries), "deliveries"), cell(deliveries.accepted, "new"), cell(deliveries.duplicate + deliveries.stale, "duplicates"), cell(away, "turned away"), cell(of.dead, "dead", "is-bad"),
         h("td", { class: "tight num" }, of.last_at ? when(of.last_at) : h("span", { class: "faint" }, "never")),
         h("td", { class: "tight last" }, of.series ? sparkline(of.series, { tone: "accepted", label: `deliveries of ${of.source} over time` }) : null));
+    }));
+  }
+
+  /** What each route has used of its budget, and when it has room again. */
+  drawBudgets({ budgets }) {
+    this.budgetCard.hidden = !budgets.length;
+    fill(this.budgets, budgets.map((of) => {
+      const waits = `/events?state=waiting&source=${encodeURIComponent(of.source)}&route=${encodeURIComponent(of.route)}`;
+      const full = of.used !== null && of.used >= of.runs;
+      return h("tr", { data: { route: of.route } },
+        h("td", { class: "wide" }, h("b", {}, of.source), h("span", { class: "faint" }, " / ", of.route), h("div", { class: "small faint" }, budgetWords(of), of.exceeded === "drop" ? ", then dropped" : "")),
+        h("td", { class: `tight ${full ? "is-bad" : ""}`, data: { label: "used" } }, of.used === null ? "by group" : `${count(of.used)} of ${count(of.runs)}`),
+        h("td", { class: "tight", data: { label: "waiting" } }, of.waiting ? h("a", { href: waits }, count(of.waiting)) : h("span", { class: "faint" }, "none")),
+        h("td", { class: "tight last", data: { label: "next attempt" } }, of.next_at ? when(of.next_at) : "now"));
     }));
   }
 

@@ -2,7 +2,7 @@
 
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
-import { copier } from "../words.js";
+import { copier, many } from "../words.js";
 
 /** A sentence, with names in backticks as code. */
 const named = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
@@ -12,6 +12,9 @@ export function address(source) {
   const url = source.url ?? source.path;
   return h("div", { class: "url" }, h("code", {}, url), copier(url, `Copy the URL of ${source.name}`));
 }
+
+/** How many attempts may begin in which time. */
+export const budgetWords = ({ runs, within, per }) => `${many(runs, "attempt")} in ${within}${per === "group" ? " per group" : ""}`;
 
 function action({ run, forward, publish, sql }) {
   if (run) return run.map((block) => h("div", {}, block.steps.map((step) => h("div", {}, h("code", {}, typeof step === "string" ? step : step.join(" ")))), h("span", { class: "faint small" }, `in ${block.dir}, at most ${block.timeout}`)));
@@ -31,6 +34,8 @@ function route(of) {
     fact("when", of.when ? h("code", {}, of.when) : "always"),
     fact("does", action(of.action ?? {})),
     of.group ? fact("one at a time per", [of.group].flat().join(", ")) : null,
+    of.when_busy === "replace" ? fact("when busy", `only the newest of those that wait is kept${of.debounce ? `; it starts when none came for ${of.debounce}, after ${of.debounce_max} at most` : ""}`) : null,
+    of.budget ? fact("budget", `${budgetWords(of.budget)}; what is beyond it ${of.budget.exceeded === "drop" ? "is dropped" : "waits"}`) : null,
     fact("attempts", tries + apart),
     fact("in doubt", { hold: "held for review", never: "never: it is one commit" }[of.in_doubt] ?? `retried, at most ${of.doubts} lost attempts`)));
 }
