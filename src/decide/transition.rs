@@ -122,7 +122,8 @@ impl Event {
             _ => false,
         };
         let budget = match &step {
-            EventStep::Start { .. } => route.budget.map(|budget| self.budget_check(budget)),
+            // To check its health again costs nothing.
+            EventStep::Start { .. } if !self.blocks.acted() => route.budget.map(|budget| self.budget_check(budget)),
             _ => None,
         };
         // An operator's replay always runs.

@@ -41,7 +41,7 @@ fn a_field_is_never_the_program_or_its_text() {
         (r#"["{tag}"]"#, "`{tag}` is the program itself"),
         (r#"["sh", "-c", "echo {tag}"]"#, "`{tag}` is in text that `sh` runs as a program"),
         (r#"["sh"]"#, "`sh` would run the delivery's body as a program"),
-        (r#"[]"#, "a step is empty"),
+        ("[]", "a step is empty"),
         (r#"["true", "{other}"]"#, "`{other}` is not a declared field"),
     ] {
         refused(&route(&format!("{RUN}\nhealth_check = {{ run = {run} }}")), title, "");

@@ -46,8 +46,8 @@ pub(crate) async fn a_check_that_dies_with_its_node_is_repeated_by_another_and_t
     until("the roll-back", || nodes[0].log().contains("WARN rollback") && read("runs").contains("1 rollback=1")).await;
     assert_eq!(read("runs"), "1 rollback=\n2 rollback=\n1 rollback=1\n", "the command is not run again");
     assert_eq!(read("bodies").matches("\"n\":1").count(), 2);
-    let story = nodes[0].ask("GET", &format!("/api/events/{bad}")).await.json();
-    assert_eq!((&story["cause"], &story["doubts"]), (&json!("unhealthy"), &json!(1)), "{story}");
+    let shown = nodes[0].ask("GET", &format!("/api/events/{bad}")).await.json();
+    assert_eq!((&shown["cause"], &shown["doubts"]), (&json!("unhealthy"), &json!(1)), "{shown}");
     let listed = nodes[0].ask("GET", "/api/events").await.json();
     let back = listed["events"].as_array().unwrap().iter().find(|event| event["rollback"].is_object());
     assert_eq!(back.map(|event| &event["rollback"]), Some(&json!({ "from": bad, "to": good })), "{listed}");

@@ -39,6 +39,7 @@ pub(crate) enum Grouped {
     Together,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) changes: Changes,

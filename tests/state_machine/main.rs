@@ -228,6 +228,28 @@ fn what_succeeded_with_another_digest_does_not_count() {
 }
 
 #[test]
+fn the_repeated_check_of_a_deploy_costs_no_budget_and_is_no_doubt() {
+    let per = hookonce::decide::source::BudgetScope::Route;
+    let exceeded = hookonce::decide::source::BudgetExceeded::Drop;
+    let budget = Some(hookonce::decide::source::Budget { runs: 1, within: LEASE, exceeded, per });
+    let route = Route { budget, ..route(1, InDoubtPolicy::Hold) };
+    let begins = |event: &Event| event.transition(start(), &route, NOW + LEASE).expect("it is due").budget.is_some();
+    assert!(begins(&event()));
+    let deploy = EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: LEASE };
+    let deployed = event().after(start(), &route, NOW).and_then(|event| event.after(deploy, &route, NOW));
+    let deployed = deployed.expect("it runs");
+    let handed_back = deployed.after(EventStep::HandBack, &route, NOW).expect("it runs");
+    assert_eq!((handed_back.attempt, handed_back.blocks.acted()), (1, true), "it is not forgotten that it acted");
+    let expired =
+        deployed.after(EventStep::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).expect("its lease ended");
+    assert!(!begins(&handed_back) && !begins(&expired));
+    let tried =
+        deployed.transition(EventStep::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).expect("its lease ended");
+    let why = tried.attempt.map(|tried| tried.why);
+    assert_eq!(why.as_deref(), Some("its lease ran out while the health of what it deployed was checked"));
+}
+
+#[test]
 fn doubts_use_up_no_attempts_and_failures_no_doubts() {
     check(&[unknown(), unknown(), failed()], 2, InDoubtPolicy::Retry, "waiting");
     check(&[unknown(), unknown(), failed(), failed()], 2, InDoubtPolicy::Retry, "failed");

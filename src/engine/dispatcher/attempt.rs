@@ -123,12 +123,13 @@ impl Dispatcher {
             }
             _ => None,
         };
+        let unhealthy = matches!(step, EventStep::Settle { outcome: Outcome::Unhealthy { .. }, .. });
         let end = AttemptEnd { step, tried, passed };
         match effect {
             Some(effect) => self.settle_with(lane, Attempt { event: &event, ..attempt }, end, effect).await,
             None => self.settle(lane, &event, end).await,
         }
-        if let Outcome::Unhealthy { .. } = outcome {
+        if unhealthy {
             self.report_rollback(lane, &event).await;
         }
     }
