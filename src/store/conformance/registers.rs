@@ -5,6 +5,7 @@ use super::{
 };
 use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy};
 use crate::decide::event::{DeathCause, Event, EventState, EventStep};
+use crate::decide::id::Key;
 use crate::decide::retry::Jitter;
 use crate::store::{AdvanceResult, StoredValue};
 
@@ -243,4 +244,24 @@ pub(super) async fn a_duplicate_of_a_done_event_matches_by_its_delivery_id_where
     fresh.attempt(first, delivered()).await;
     assert_eq!(fresh.duplicate(sent()).await, (first, MatchedBy::Delivery));
     assert_eq!(fresh.duplicate(making().body("b1").delivery("d2")).await, (first, MatchedBy::Body));
+}
+
+pub(super) async fn a_register_is_found_by_its_key_and_a_list_may_begin_anywhere(fresh: StoreUnderTest) {
+    let list = async |after: Option<Key>, limit| fresh.store.registers(after, limit).await.expect("the store lists");
+    let read = async |key: Key| fresh.store.register(key).await.expect("the store reads");
+    for n in 0..5 {
+        fresh.claimed(making().delivery(&format!("d{n}")).change(&format!("app{n}"), "A", None)).await;
+        // Each list includes the newest, wherever it begins.
+        for (key, register) in list(None, 10).await {
+            assert_eq!(list(key.predecessor(), 1).await, [(key, register.clone())]);
+            assert_eq!(read(key).await, Some(register));
+        }
+    }
+    let all = list(None, 10).await;
+    assert!(all.len() == 5 && all.is_sorted_by_key(|(key, _)| *key));
+    assert_eq!(list(Some(all[1].0), 2).await, all[2..4]);
+    let none = Key([0; 32]);
+    assert_eq!((read(none).await, list(Some(all[4].0), 10).await), (None, Vec::new()));
+    assert!(fresh.store.swap_state(none, None, Some("state".into())).await.expect("the store writes"));
+    assert_eq!((read(none).await, list(None, 10).await), (None, all), "a state is no register");
 }
