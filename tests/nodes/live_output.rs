@@ -79,8 +79,8 @@ pub(crate) async fn output_is_followed_from_another_node_and_leaves_nothing_behi
     assert_eq!(store.state(key).await.unwrap(), None, "nothing is written while no client watches");
 
     let (client, heard) = follow(&ingest, &event);
-    let hears = |part: &str| heard.lock().unwrap().contains(part);
-    until("what was written before", || hears(r#""text":"one\n","so_far":true"#)).await;
+    let receives = |part: &str| heard.lock().unwrap().contains(part);
+    until("what was written before", || receives(r#""text":"one\n","so_far":true"#)).await;
     until_shared(&store, &event, true).await;
     let mut tail = ingest.command(&["tail", "--event", &event[28..], "--admin", &ingest.admin_url("")]);
     let printed = dir.path().join("printed");
@@ -88,9 +88,9 @@ pub(crate) async fn output_is_followed_from_another_node_and_leaves_nothing_behi
     let told = || std::fs::read_to_string(&printed).unwrap();
     until("the command to print it, too", || told().contains(" | one\n")).await;
     touch(dir.path(), "two");
-    until("what is written meanwhile", || hears(r#""text":"two\n""#)).await;
+    until("what is written meanwhile", || receives(r#""text":"two\n""#)).await;
     touch(dir.path(), "end");
-    until("the end", || hears(r#""text":"last""#) && hears(r#""state":"done""#)).await;
+    until("the end", || receives(r#""text":"last""#) && receives(r#""state":"done""#)).await;
     assert_eq!(heard.lock().unwrap().matches(r#""text":"one"#).count(), 1, "{heard:?}");
     until("the command to end with the event", || told().contains(" done ")).await;
     let ended = tokio::task::spawn_blocking(move || tail.wait()).await.unwrap().unwrap();
