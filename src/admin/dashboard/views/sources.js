@@ -40,6 +40,14 @@ function route(of) {
     fact("in doubt", { hold: "held for review", never: "never: it is one commit" }[of.in_doubt] ?? `retried, at most ${of.doubts} lost attempts`)));
 }
 
+/** What a polled source asks for, and how. */
+function polled(fact, { registry, image, tag, credentials, every, min_age, timeout }) {
+  return [
+    fact("polls", h("code", {}, `${image}:${tag}`), " in the registry ", h("code", {}, registry), `, ${credentials}, every ${every}, at most ${timeout}`),
+    min_age ? fact("waits", `until a digest was first seen ${min_age} ago`) : [],
+  ];
+}
+
 export async function sources({ page, signal }) {
   const { sources: all, store, warnings } = await api.sources(signal);
   const one = (source) => {
@@ -49,12 +57,12 @@ export async function sources({ page, signal }) {
       h("div", { class: "card-body stack" },
         address(source),
         h("dl", { class: "facts even" },
-          fact("signed by", source.signed_by),
+          source.poll ? polled(fact, source.poll) : fact("signed by", source.signed_by),
           source.require ? fact("requires", h("code", {}, source.require)) : null,
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
           fact("recognised by", h("ul", { class: "bullets" }, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
           fact("keeps", `keys ${source.once.keep === "forever" ? "forever" : source.once.keep}, bodies ${source.once.keep_body}`),
-          fact("responds", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is stored"),
+          source.poll ? null : fact("responds", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is stored"),
           fact("fields", source.fields.length ? h("span", { class: "fields" }, source.fields.map(({ name, at }) => h("span", { class: "field" }, h("span", {}, name), h("code", { class: "field-name" }, at)))) : "none")),
         h("div", {}, source.routes.map(route))));
   };
