@@ -8,6 +8,8 @@ use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use super::{Provenance, StoreAddress};
+use crate::decide::id::Key;
+use crate::decide::identity;
 use crate::decide::limits::{POLL_EVERY_MIN, POLL_TIME_MAX};
 use crate::decide::poll_schedule::PollPolicy;
 use crate::decide::time::{Duration, duration_text};
@@ -70,6 +72,12 @@ impl PollPlan {
             min_age => format!(", waits {} with what is new", duration_text(min_age)),
         };
         format!("{}/{image}:{tag} every {}{waits}", registry.address, duration_text(self.policy.every))
+    }
+
+    /// Where the nodes keep what they know of the tag, for a source of this scope.
+    pub(crate) fn state_key(&self, scope: &str) -> Key {
+        let LookupPlan { registry, image, tag, .. } = &self.question;
+        identity::key::polled(scope, &registry.address.to_string(), &image.to_string(), &tag.to_string())
     }
 }
 

@@ -368,7 +368,8 @@ mod tests {
                     first_seen.entry(digest.clone()).or_insert(now);
                 }
                 state = state.after(&policy, result, now, Jitter(jitter));
-                prop_assert_eq!(PollState::from_json(&state.to_json()).as_ref(), Some(&state));
+                let kept = PollState::from_json(&state.to_json());
+                prop_assert_eq!(kept.as_ref(), Some(&state));
                 let wait = state.next_at.since(now);
                 let longest = policy.every.max(RETRY_AFTER_MAX);
                 prop_assert!(wait >= policy.every && wait <= longest + longest / 10, "{wait:?}");

@@ -14,7 +14,6 @@
 use crate::config::{Config, PollPlan};
 use crate::decide::field::StoredFields;
 use crate::decide::id::Key;
-use crate::decide::identity::key;
 use crate::decide::image_reference::ManifestDigest;
 use crate::decide::limits::{POLL_LEASE, POLL_LOOK};
 use crate::decide::poll_schedule::{PollResult, PollState, PollStep};
@@ -74,8 +73,7 @@ struct RegistryPoller {
 
 impl RegistryPoller {
     fn new(source: Arc<Source>, plan: PollPlan, lookup: RegistryLookup, context: PollContext) -> Self {
-        let LookupPlan { registry, image, tag, .. } = &plan.question;
-        let key = key::polled(&source.scope, &registry.address.to_string(), &image.to_string(), &tag.to_string());
+        let key = plan.state_key(&source.scope);
         Self { source, plan, lookup, key, context, failing: None }
     }
 

@@ -3,7 +3,7 @@
 use crate::IMAGE;
 use crate::odd_answers::OddRegistry;
 use crate::polling::{digest, points_to, polled};
-use crate::support::House;
+use crate::support::{House, until};
 use hookonce::internals::config::{self, ColorChoice};
 use std::path::Path;
 
@@ -135,6 +135,18 @@ async fn every_command_says_what_is_polled() {
     let sent = run(&["send", "--sample"]);
     assert!(sent.contains(&format!("the source app polls {at}/{IMAGE}:latest every 1s")), "{sent}");
 
+    until("the state", || house.log().contains("INFO polled")).await;
+    let mut known = serde_json::Value::Null;
+    while known["digest"].is_null() {
+        known = house.ask("GET", "/api/polled").await.json()["polled"][0].clone();
+    }
+    let digest = digest(5).into();
+    assert_eq!(
+        (&known["source"], &known["digest"], &known["acted_on"]),
+        (&"app".into(), &digest, &serde_json::Value::Null)
+    );
+    let text = |key: &str| known[key].as_str().unwrap().to_owned();
+    assert!(text("acts_at") > text("next_at") && text("next_at") > text("asked_at"), "{known:#}");
     let api = house.ask("GET", "/api/sources").await.json();
     let one = &api["sources"][0];
     assert_eq!((&one["url"], &one["poll"]["tag"]), (&serde_json::Value::Null, &"latest".into()), "{api:#}");
