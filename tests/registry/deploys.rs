@@ -155,7 +155,7 @@ async fn what_is_deployed_already_is_not_deployed_again_unless_an_operator_repla
     // The delivery says that there is something newer; the registry says that there is not.
     let second = house.deliver(GHCR, &Sent::package("two", "latest", 2, 2)).await.event();
     house.quiet().await;
-    assert_eq!(house.lines("runs"), [digest.clone()]);
+    assert_eq!(house.lines("runs"), [digest.as_str()]);
     let shown = house.ask("GET", &format!("/api/events/{second}")).await.json();
     assert_eq!((&shown["how"], &shown["superseded_by"]), (&"superseded".into(), &first.clone().into()), "{shown}");
     assert_eq!(shown["digest"], digest);
@@ -208,7 +208,7 @@ async fn a_retry_asks_again_and_does_everything_again_if_the_digest_is_another()
     let house = House::new(&source(&(lookup + &blocks)));
     assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
     until("two attempts", || house.lines("second").len() >= 2).await;
-    assert_eq!(house.lines("first"), [first.clone()], "a block that succeeded is not run again");
+    assert_eq!(house.lines("first"), [first.as_str()], "a block that succeeded is not run again");
     let second = registry.push(IMAGE, "latest", "2").await;
     until("an attempt with the new digest", || house.lines("second").contains(&second)).await;
     std::fs::write(house.path("fixed"), "").unwrap();

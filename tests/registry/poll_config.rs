@@ -3,9 +3,10 @@
 use crate::IMAGE;
 use crate::odd_answers::OddRegistry;
 use crate::polling::{digest, points_to, polled};
-use crate::support::{House, until};
+use crate::support::{House, PATIENCE, until};
 use hookonce::internals::config::{self, ColorChoice};
 use std::path::Path;
+use std::time::Instant;
 
 const GOOD: &str = r#"registry = "ghcr.io", image = "o/app", tag = "latest""#;
 const ROUTE: &str = "[[source.s.route]]\nrun = { dir = \"/\", steps = [\"x\"] }\n";
@@ -71,6 +72,8 @@ fn what_is_about_a_sender_cannot_be_combined_with_it() {
     }
     let field = "fields = { digest = \"body.other\" }";
     wrong(&source(GOOD, field), &["the field `digest` is built in", "registry, image, tag, digest, seen_at"]);
+    let misspelt = source(GOOD, "").replace("poll =", "pol =");
+    wrong(&misspelt, &["did you mean `poll`?", "1 error in"]);
     assert_eq!(problems(&source(GOOD, "fields = { seen = \"body.seen_at\" }\nwhen = 'tag != \"x\"'")), "");
 }
 
@@ -87,12 +90,20 @@ fn the_registry_the_image_the_tag_and_the_times_must_be_valid() {
         ("every = \"32d\"", ["`every` is too long", "at most 31d"]),
         ("min_age = \"32d\"", ["`min_age` is too long", "at most 31d"]),
         ("timeout = \"2m\"", ["`timeout` is too long", "at most 1m"]),
-        ("evry = \"5m\"", ["did you mean `every`?", ""]),
+        ("evry = \"5m\"", ["did you mean `every`?", "1 error in"]),
         ("user = \"bob\"", ["`user` and `password` belong together", ""]),
         ("user = \"bob\", password = \"hunter2\"", ["`password` is written in the config file", ""]),
     ] {
         wrong(&source(&format!("{GOOD}, {keys}"), ""), &words);
     }
+}
+
+#[test]
+fn the_example_of_the_docs_is_valid() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/poll.md")).unwrap();
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let shown = problems(&example.replace("/srv/app", "/"));
+    assert!(!shown.starts_with("error"), "{shown}");
 }
 
 #[test]
@@ -136,8 +147,9 @@ async fn every_command_says_what_is_polled() {
     assert!(sent.contains(&format!("the source app polls {at}/{IMAGE}:latest every 1s")), "{sent}");
 
     until("the state", || house.log().contains("INFO polled")).await;
-    let mut known = serde_json::Value::Null;
+    let (begun, mut known) = (Instant::now(), serde_json::Value::Null);
     while known["digest"].is_null() {
+        assert!(begun.elapsed() < PATIENCE, "{known:#}");
         known = house.ask("GET", "/api/polled").await.json()["polled"][0].clone();
     }
     let digest = digest(5).into();
