@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::identity::recipe;
 use crate::decide::identity::recipe::IdentityRecipe;
-use crate::decide::source::{Identity, Source, Sources};
+use crate::decide::source::{Identity, Intake, Source, Sources};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::{limits, response};
 use crate::engine::dispatcher::{Dispatcher, Lane};
@@ -152,6 +152,7 @@ impl NodeHandle {
         let mut ports = Vec::new();
         if does != NodeRole::Work {
             ports.extend(streams(config, &environment, &port, &dispatcher)?);
+            ports.extend(polls(config, &port)?);
         }
         let router = admin::router(desk);
         let ask = move |request: ::http::Request<hyper::body::Incoming>| {
@@ -316,6 +317,16 @@ fn streams(
         }
         None => Ok(Vec::new()),
     }
+}
+
+/// Starts to poll the registries of sources.
+fn polls(config: &Config, port: &IngestState) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
+    let context = crate::ingress::registry_poll::PollContext {
+        gateway: port.gateway.clone(),
+        store: port.health.store.clone(),
+        draining: port.health.draining.clone(),
+    };
+    crate::ingress::registry_poll::start(config, &context).map_err(NodeStartError::new)
 }
 
 /// Warns about events that would act again because a source was renamed or its identities changed, and about events
@@ -488,7 +499,13 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
 pub(crate) fn declared(sources: &[Arc<Source>]) -> Vec<DeclaredFields> {
     let fields = |source: &Source| {
         let identity = identity_fields(source);
-        source.fields.iter().map(|field| (field.name.to_string(), identity.contains(&*field.name))).collect()
+        // The digest of a polled tag is what its event resolves to, which has a column.
+        let resolved = match source.intake {
+            Intake::Poll { digest } => digest.map(|ix| &source.fields.get(ix).name),
+            Intake::Path | Intake::Stream(_) => None,
+        };
+        let fields = source.fields.iter().filter(|field| Some(&field.name) != resolved);
+        fields.map(|field| (field.name.to_string(), identity.contains(&*field.name))).collect()
     };
     sources.iter().map(|source| DeclaredFields { source: source.name.clone(), fields: fields(source) }).collect()
 }

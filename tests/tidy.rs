@@ -16,7 +16,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("engine", &["decide", "store", "action", "registry", "observe", "lease", "engine"]),
     ("config", &["decide", "store", "action", "registry", "observe", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
-    ("ingress", &["decide", "store", "action", "observe", "engine", "config", "ingress"]),
+    ("ingress", &["decide", "store", "action", "registry", "observe", "engine", "config", "ingress"]),
     ("admin", &["decide", "store", "action", "observe", "engine", "config", "explain", "ingress", "admin"]),
     ("node", &["decide", "store", "action", "registry", "observe", "engine", "config", "ingress", "admin", "node"]),
 ];

@@ -46,7 +46,7 @@ pub(super) struct SourceList {
 struct ConfiguredSource {
     #[serde(flatten)]
     source: SourceView,
-    /// Where it listens on this node; null on a node that only acts.
+    /// Where it listens on this node; null on a node that only acts, and for a source that reads a stream or polls.
     #[schema(required)]
     url: Option<String>,
     /// What makes two deliveries the same event, as sentences.
@@ -57,7 +57,7 @@ struct ConfiguredSource {
 pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> SourceList {
     let one = |source: &Source| ConfiguredSource {
         source: crate::config::source::view(config, source),
-        url: ingest.map(|at| format!("http://{at}{}", source.path)),
+        url: ingest.filter(|_| source.intake.listens()).map(|at| format!("http://{at}{}", source.path)),
         identities_in_words: once::identities(source).into_iter().map(|(_, words)| words).collect(),
     };
     SourceList {

@@ -13,6 +13,7 @@ pub(crate) mod info;
 pub(crate) mod openapi;
 pub(crate) mod orphans;
 pub(crate) mod overview;
+pub(crate) mod polled;
 pub(crate) mod query;
 pub(crate) mod registers;
 pub(crate) mod remote_output;
@@ -47,6 +48,7 @@ use info::SourceList;
 use openapi::NotReady;
 use orphans::OrphanCountCache;
 use overview::EventCountCache;
+use polled::PolledSource;
 use session::AdminSessions;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,6 +79,7 @@ pub(crate) struct AdminState {
     pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
     shown: Arc<SourceList>,
+    polled: Arc<[PolledSource]>,
     store_kind: &'static str,
     flight: Arc<BodiesInFlight>,
     sessions: Arc<AdminSessions>,
@@ -109,6 +112,7 @@ impl AdminState {
             admin: Arc::new(configured),
             sources: config.sources.clone().into(),
             shown: Arc::new(info::sources(config, &dispatcher.node().0, ingest)),
+            polled: polled::sources(config),
             store_kind: config.store.word(),
             flight,
             metrics,
@@ -165,6 +169,7 @@ fn guarded_routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(registers::list))
         .routes(routes!(registers::show, registers::set, registers::clear))
         .routes(routes!(info::configured))
+        .routes(routes!(polled::polled))
         .routes(routes!(orphans::forget_source))
         .routes(routes!(info::explain))
         .routes(routes!(deliveries::deliveries))

@@ -1,7 +1,6 @@
 //! `hookonce man`, `completions`, `schema` and `presets`: texts generated from our own definitions.
 
 use super::UNKNOWN;
-use crate::config::presets::PRESETS;
 use crate::config::{json_schema as config, presets};
 use crate::decide::suggest::nearest;
 use clap_complete::Shell;
@@ -53,15 +52,15 @@ pub(crate) fn schema(out: &mut impl Write) -> io::Result<()> {
 /// Lists the presets, or prints one as config.
 pub(crate) fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8> {
     let Some(name) = name else {
-        let wide = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
-        for preset in PRESETS {
+        let wide = presets::shown().map(|preset| preset.name.len()).max().unwrap_or(0);
+        for preset in presets::shown() {
             let about = preset.text.lines().next().unwrap_or_default().trim_start_matches('#').trim();
             writeln!(out, "{:<wide$}  {about}", preset.name)?;
         }
         return Ok(0);
     };
-    let Some(preset) = presets::find(name) else {
-        let meant = nearest(name, PRESETS.iter().map(|preset| preset.name));
+    let Some(preset) = presets::shown().find(|preset| preset.name == name) else {
+        let meant = nearest(name, presets::shown().map(|preset| preset.name));
         let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
         eprintln!("error: there is no preset `{name}`{hint}\nhint: `hookonce presets` lists them");
         return Ok(UNKNOWN);

@@ -7,7 +7,7 @@ use super::show::{EventPrinter, OutputExtent};
 use super::tail::{TailPrinter, follow_until_ended};
 use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
 use crate::config::{self, Config, EnvLookup, size_text};
-use crate::decide::source::Source;
+use crate::decide::source::{Intake, Source};
 use crate::decide::suggest::nearest;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::StoreClock;
@@ -220,11 +220,13 @@ fn address(
     source: &Source,
     delivery: &DeliveryBuilder,
 ) -> Result<Url, CommandError> {
-    if source.stream.is_some() {
-        let why = format!(
-            "the source {} reads from a {}: publish there, or send to the node that fills it",
-            source.name, source.path
-        );
+    let elsewhere = match source.intake {
+        Intake::Path => None,
+        Intake::Stream(_) => Some(("reads from a", "publish there, or send to the node that fills it")),
+        Intake::Poll { .. } => Some(("polls", "nothing can be sent to it; push the image")),
+    };
+    if let Some((how, hint)) = elsewhere {
+        let why = format!("the source {} {how} {}: {hint}", source.name, source.path);
         return Err(CommandError::unknown(why));
     }
     let named = match &asked.url {

@@ -3,7 +3,7 @@
 use crate::action::GuardProgram;
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
 use crate::config::{self, Config, EnvLookup};
-use crate::decide::source::{Fanout, Source};
+use crate::decide::source::{Fanout, Intake, Source};
 use crate::node::{NodeHandle, NodeRole};
 use crate::observe::log_layer::{LogFormat, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -258,7 +258,7 @@ async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
 /// Logs where each source and the admin port listen.
 fn log_sources(config: &Config, node: &NodeHandle) {
     for source in config.sources.iter().filter(|_| node.ingest.is_some()) {
-        let ingest = node.ingest.filter(|_| source.stream.is_none()).map(display);
+        let ingest = node.ingest.filter(|_| source.intake.listens()).map(display);
         info!(target: "hookonce", source = &*source.name, ingest, path = &*source.path, "listening");
     }
     info!(target: "hookonce", admin = %node.admin, node = %node.dispatcher.node(), "listening");
@@ -286,9 +286,10 @@ fn line(source: &Source, at: SocketAddr) -> String {
         .collect();
     let when = source.when.as_ref().map_or(String::new(), |when| format!(", acts when {}", when.text()));
     let signed = source.verify.words();
-    let from = match &source.stream {
-        Some(_) => source.path.to_string(),
-        None => format!("http://{at}{}", source.path),
+    let from = match &source.intake {
+        Intake::Path => format!("http://{at}{}, signed by {signed}", source.path),
+        Intake::Stream(_) => format!("{}, signed by {signed}", source.path),
+        Intake::Poll { .. } => format!("polls {}", source.path),
     };
-    format!("{}: {from}, signed by {signed}{when}, routes: {}", source.name, routes.join("; "))
+    format!("{}: {from}{when}, routes: {}", source.name, routes.join("; "))
 }

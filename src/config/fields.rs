@@ -1,10 +1,11 @@
 //! Fields, references to them, and expressions over them.
 
 use super::keys::{ConfigValueType, SectionKeys, key};
+use super::once::provenance;
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::{StreamPlan, diagnostic};
+use super::{Provenance, StreamPlan, diagnostic};
 use crate::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use crate::decide::filter::Filter;
 use crate::decide::source::{DeliveryIdLocation, RequiredEventKind, Source};
@@ -169,7 +170,8 @@ impl ConfigResolver<'_> {
                     .at(entry.key_at, format!("a command would get both as {}", variable(&entry.key)))
                     .hint("rename one of them");
             }
-            if is_event_column(&entry.key) && !RESERVED.contains(&entry.key.as_str()) {
+            let own = provenance(entry.key_at) == Provenance::Written;
+            if own && is_event_column(&entry.key) && !RESERVED.contains(&entry.key.as_str()) {
                 self.diagnostics
                     .warning(format!("the field `{}` gets no column of its own in the store", entry.key))
                     .at(entry.key_at, "`events` has a column of that name")

@@ -3,7 +3,7 @@
 use super::describe::{LabelledTexts, labelled};
 use super::external_value::SecretRequirement;
 use super::fields::SourceFieldScope;
-use super::keys::{ConfigValueType, SectionKeys, key};
+use super::keys::{ConfigKey, ConfigValueType, SectionKeys, key};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::ActionPlan;
@@ -21,36 +21,44 @@ pub(super) static LOOKUP_KEYS: SectionKeys = SectionKeys {
     name: "lookup",
     title: "`lookup = { … }`",
     about: "Asks a container registry, before the action begins, what a tag points to now. The action gets the digest.",
-    keys: &[&[
-        key(
-            "registry",
-            ConfigValueType::Text,
-            "required",
-            "The registry: a host such as ghcr.io or docker.io; http://… for one without TLS.",
-        ),
-        key(
-            "image",
-            ConfigValueType::Text,
-            "required",
-            "The name of the image in the registry; may contain {field}. Upper-case letters of fields become lower case.",
-        ),
-        key("tag", ConfigValueType::Text, "required", "The tag; may contain {field}."),
-        key("user", ConfigValueType::Open, "none", "Credentials: a user, with `password`."),
-        key("password", ConfigValueType::Secret, "none", "The user's password or access token."),
-        key(
-            "credentials",
-            ConfigValueType::Text,
-            "none",
-            "Credentials: \"docker\" for the login in docker's config file ($DOCKER_CONFIG, else ~/.docker), or the path of such a file.",
-        ),
-        key(
+    keys: &[
+        &[
+            REGISTRY_KEY,
+            key(
+                "image",
+                ConfigValueType::Text,
+                "required",
+                "The name of the image in the registry; may contain {field}. Upper-case letters of fields become lower case.",
+            ),
+            key("tag", ConfigValueType::Text, "required", "The tag; may contain {field}."),
+        ],
+        &CREDENTIAL_KEYS,
+        &[key(
             "timeout",
             ConfigValueType::Duration,
             "10s",
             "How long the registry may take, at most 1m; after that the attempt has failed.",
-        ),
-    ]],
+        )],
+    ],
 };
+
+pub(super) const REGISTRY_KEY: ConfigKey = key(
+    "registry",
+    ConfigValueType::Text,
+    "required",
+    "The registry: a host such as ghcr.io or docker.io; http://… for one without TLS.",
+);
+
+pub(super) static CREDENTIAL_KEYS: [ConfigKey; 3] = [
+    key("user", ConfigValueType::Open, "none", "Credentials: a user, with `password`."),
+    key("password", ConfigValueType::Secret, "none", "The user's password or access token."),
+    key(
+        "credentials",
+        ConfigValueType::Text,
+        "none",
+        "Credentials: \"docker\" for the login in docker's config file ($DOCKER_CONFIG, else ~/.docker), or the path of such a file.",
+    ),
+];
 
 /// The value of `credentials` for docker's own file.
 const DOCKER: &str = "docker";
@@ -67,18 +75,27 @@ impl ConfigResolver<'_> {
     ) -> Option<LookupPlan> {
         let section = route.section("lookup")?;
         self.can_look_up(route, once, respond, plan);
-        let address = self.registry_address(&section);
-        let image = self.reference("image", "{namespace}/{package}", &section, names);
+        self.question(&section, Some(names))
+    }
+
+    /// The question to a registry; `None` if it is invalid. Without `names`, its image and tag are fixed.
+    pub(super) fn question(
+        &mut self,
+        section: &ConfigSection<'_>,
+        names: Option<&SourceFieldScope<'_>>,
+    ) -> Option<LookupPlan> {
+        let address = self.registry_address(section);
+        let image = self.reference("image", ["{namespace}/{package}", "octocat/app"], section, names);
         if let Some((address, image)) = address.as_ref().zip(image.as_ref()) {
-            self.check_reference("image", &section, image, |sample| address.image(sample).err());
+            self.check_reference("image", section, image, |sample| address.image(sample).err());
         }
-        let tag = self.reference("tag", "{tag}", &section, names);
+        let tag = self.reference("tag", ["{tag}", "latest"], section, names);
         if let Some(tag) = &tag {
-            self.check_reference("tag", &section, tag, |sample| ImageTag::parse(sample).err());
+            self.check_reference("tag", section, tag, |sample| ImageTag::parse(sample).err());
         }
-        let timeout = self.lookup_timeout(&section);
+        let timeout = self.lookup_timeout(section);
         let address = address?;
-        let credentials = self.registry_credentials(&section, &address)?;
+        let credentials = self.registry_credentials(section, &address)?;
         if address.transport() == RegistryTransport::Plain && !address.is_loopback() {
             self.diagnostics
                 .warning("the registry is asked without TLS")
@@ -139,7 +156,7 @@ impl ConfigResolver<'_> {
     fn registry_address(&mut self, section: &ConfigSection<'_>) -> Option<RegistryAddress> {
         let Some(node) = section.node("registry") else {
             self.diagnostics
-                .error("`lookup` has no `registry`")
+                .error(format!("`{}` has no `registry`", section.name()))
                 .unless(section.misspells("registry"))
                 .at(section.at, "")
                 .hint("registry = \"ghcr.io\"");
@@ -163,20 +180,23 @@ impl ConfigResolver<'_> {
     fn reference(
         &mut self,
         key: &str,
-        example: &str,
+        [of_fields, fixed]: [&str; 2],
         section: &ConfigSection<'_>,
-        names: &SourceFieldScope<'_>,
+        names: Option<&SourceFieldScope<'_>>,
     ) -> Option<FieldTemplate> {
         let Some(node) = section.node(key) else {
             self.diagnostics
-                .error(format!("`lookup` has no `{key}`"))
+                .error(format!("`{}` has no `{key}`", section.name()))
                 .unless(section.misspells(key))
                 .at(section.at, "")
-                .hint(format!("{key} = \"{example}\""));
+                .hint(format!("{key} = \"{}\"", if names.is_some() { of_fields } else { fixed }));
             return None;
         };
-        node.text()?;
-        Some(FieldTemplate(self.pieces(node, names)))
+        let text = node.text()?;
+        Some(match names {
+            Some(names) => FieldTemplate(self.pieces(node, names)),
+            None => FieldTemplate(vec![FieldTemplatePart::Text(text.to_owned())]),
+        })
     }
 
     /// Checks what the config writes around the fields.
@@ -202,7 +222,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error("`timeout` is too long")
                 .at(section.place("timeout"), format!("at most {}", duration_text(LOOKUP_TIME_MAX)))
-                .hint("an attempt that has failed is retried: see `retry`");
+                .hint("a registry that does not answer in time is asked again later");
         }
         timeout
     }
@@ -306,7 +326,12 @@ pub(super) fn view(plan: &LookupPlan) -> LookupView {
 
 /// A lookup in words.
 pub(super) fn text(plan: &LookupPlan) -> LabelledTexts {
+    labelled("asks for", words(plan))
+}
+
+/// The question to a registry in words.
+pub(super) fn words(plan: &LookupPlan) -> String {
     let LookupPlan { registry, image, tag, timeout } = plan;
     let asked = format!("{image}:{tag} in the registry {}, {}", registry.address, registry.credentials.words());
-    labelled("asks for", format!("{asked}, within {}", duration_text(*timeout)))
+    format!("{asked}, within {}", duration_text(*timeout))
 }

@@ -19,6 +19,7 @@ pub(crate) mod keys;
 mod lookup;
 pub(crate) mod node_addresses;
 pub(crate) mod once;
+pub(crate) mod polled_source;
 pub mod presets;
 mod queueing;
 mod raw;
@@ -35,6 +36,7 @@ mod verify;
 
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
 pub(crate) use node_addresses::NodeAddresses;
+pub(crate) use polled_source::PollPlan;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 
@@ -85,6 +87,8 @@ pub struct Config {
     pub health_checks: HashMap<(Arc<str>, Arc<str>), HealthCheckPlan>,
     /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
+    /// The tags that sources poll, by the source's name.
+    pub polls: HashMap<Arc<str>, PollPlan>,
     /// Environment variables with a secret or URL of the config, which commands never get.
     pub secret_env_names: BTreeSet<String>,
     /// The provenance of each source's parts, by its name.

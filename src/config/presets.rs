@@ -25,6 +25,14 @@ pub const PRESETS: &[Preset] = &[
     Preset { name: "idempotency-key", text: include_str!("presets/idempotency-key.toml"), sample: None },
 ];
 
+/// What every source with `poll` begins with. It is shown beside the presets, but no source names it.
+pub static POLL: Preset = Preset { name: "poll", text: include_str!("presets/poll.toml"), sample: None };
+
+/// Every preset, and what is shown beside them.
+pub fn shown() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().chain([&POLL])
+}
+
 /// The preset of this name.
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
@@ -85,7 +93,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_toml_and_has_only_known_keys() {
-        for preset in PRESETS {
+        for preset in shown() {
             let (table, errors) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
             assert_eq!(errors, []);
             let mut found = DiagnosticCollector::default();

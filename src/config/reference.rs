@@ -1,7 +1,7 @@
 //! Generates `docs/config.md` from the tables of keys. A test keeps the file up to date.
 
 use super::keys::{ConfigKey, sections};
-use super::presets::PRESETS;
+use super::presets;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
@@ -33,8 +33,9 @@ pub fn markdown() -> String {
         );
         out.extend(section.writable().map(row));
     }
-    out += "\n## Presets\n\nA key beside `preset` replaces that key completely; fields are added.\n";
-    for preset in PRESETS {
+    out += "\n## Presets\n\nA key beside `preset` replaces that key completely; fields are added. What every source with `poll` \
+            begins with is called `poll` here; no source names it.\n";
+    for preset in presets::shown() {
         let _ = write!(out, "\n### `{}`\n\n```toml\n{}\n```\n", preset.name, preset.text.trim_end());
     }
     out

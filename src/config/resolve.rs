@@ -159,7 +159,9 @@ pub(super) fn resolve(
 fn text_of(config: &str, origin: ConfigOrigin) -> &str {
     match origin {
         ConfigOrigin::Config => config,
-        ConfigOrigin::Preset(name) => presets::find(name).map_or("", |preset| preset.text),
+        ConfigOrigin::Preset(name) => {
+            presets::shown().find(|preset| preset.name == name).map_or("", |preset| preset.text)
+        }
     }
 }
 
@@ -210,6 +212,7 @@ impl<'a> ConfigResolver<'a> {
             lookups: HashMap::new(),
             health_checks: HashMap::new(),
             streams: HashMap::new(),
+            polls: HashMap::new(),
             secret_env_names: BTreeSet::new(),
             notes: HashMap::new(),
             elsewhere: Vec::new(),
@@ -248,7 +251,10 @@ impl<'a> ConfigResolver<'a> {
             let resolved = self.source(&entry.key, entry.key_at, inner);
             let source: Source = resolved.source;
             self.elsewhere[others..].iter_mut().for_each(|value| value.source = Some(source.name.clone()));
-            if let Some(other) = paths.insert(source.path.clone(), source.name.clone()) {
+            // Two sources may poll the same tag.
+            if resolved.poll.is_none()
+                && let Some(other) = paths.insert(source.path.clone(), source.name.clone())
+            {
                 let at = inner.get("path").map_or(entry.key_at, |node| node.at);
                 self.diagnostics
                     .error(format!("two sources listen on `{}`", source.path))
@@ -273,6 +279,10 @@ impl<'a> ConfigResolver<'a> {
             if let Some(stream) = resolved.stream {
                 self.outlives(&stream, &config.store, inner.get("from").map_or(entry.key_at, |node| node.at));
                 config.streams.insert(source.name.clone(), stream);
+            }
+            if let Some(poll) = resolved.poll {
+                self.remembers(&config.store, inner.get("poll").map_or(entry.key_at, |node| node.at));
+                config.polls.insert(source.name.clone(), poll);
             }
             config.notes.insert(source.name.clone(), resolved.notes);
             config.sources.push(Arc::new(source));

@@ -21,6 +21,11 @@ impl<'a> ConfigSection<'a> {
         Self { table, part, at }
     }
 
+    /// Its name, such as `lookup`.
+    pub(super) fn name(&self) -> &'static str {
+        self.part.name
+    }
+
     /// The value of a key, of any type.
     pub(super) fn node(&self, key: &str) -> Option<&'a ConfigNode> {
         debug_assert!(self.part.find(key).is_some(), "`{key}` is not in the table of keys");

@@ -5,6 +5,7 @@ use super::event_kinds::kind_use;
 use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::once::{ONCE_KEYS, OnceView, provenance};
+use super::polled_source::{self, POLL_KEYS, PollView};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, SourcePartsInError};
 use super::route::{ROUTE_KEYS, ResolvedRoute, RouteView};
@@ -12,14 +13,14 @@ use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
 use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
-use super::{Config, Provenance, SourceProvenance, StreamPlan, diagnostic, fields, once, presets, route};
+use super::{Config, PollPlan, Provenance, SourceProvenance, StreamPlan, diagnostic, fields, once, presets, route};
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
 use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
 use crate::decide::response::problem_json::PAGE_PATH;
-use crate::decide::source::{ApiStyle, RequiredEventKind, ResponseMode, Route, Source};
+use crate::decide::source::{ApiStyle, Intake, RequiredEventKind, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use crate::registry::LookupPlan;
@@ -46,6 +47,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             ConfigValueType::Table(&FROM_KEYS),
             "none",
             "Reads deliveries from a NATS stream instead of receiving them on a path.",
+        ),
+        key(
+            "poll",
+            ConfigValueType::Table(&POLL_KEYS),
+            "none",
+            "Asks a container registry what a tag points to, instead of receiving deliveries. Needs no `verify`.",
         ),
         key(
             "verify",
@@ -136,6 +143,7 @@ pub(super) struct ResolvedSource {
     pub(super) lookups: Vec<(Arc<str>, LookupPlan)>,
     pub(super) health_checks: Vec<(Arc<str>, HealthCheckPlan)>,
     pub(super) stream: Option<StreamPlan>,
+    pub(super) poll: Option<PollPlan>,
     pub(super) notes: SourceProvenance,
 }
 
@@ -158,6 +166,7 @@ impl ConfigResolver<'_> {
         let section = ConfigSection::new(&table, &SOURCE_KEYS, at);
         self.unread = unread_parts(&section, preset);
         let stream = self.from(&section);
+        let poll = self.poll(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref());
@@ -212,8 +221,16 @@ impl ConfigResolver<'_> {
         let source = Source {
             name: name.into(),
             scope: self.scope(name, &section),
-            path: stream.as_ref().map_or_else(|| self.path(name, &section), |stream| stream.words().into()),
-            stream: stream.as_ref().map(StreamPlan::stream),
+            path: match (&stream, &poll) {
+                (Some(stream), _) => stream.words().into(),
+                (None, Some(poll)) => poll.words().into(),
+                (None, None) => self.path(name, &section),
+            },
+            intake: match (&stream, &poll) {
+                (Some(stream), _) => Intake::Stream(stream.stream()),
+                (None, Some(_)) => Intake::Poll { digest: fields.ix("digest") },
+                (None, None) => Intake::Path,
+            },
             verify: scheme.unwrap_or(VerificationScheme::None),
             kind,
             delivery,
@@ -230,7 +247,7 @@ impl ConfigResolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        ResolvedSource { source, plans, lookups, health_checks, stream, notes }
+        ResolvedSource { source, plans, lookups, health_checks, stream, poll, notes }
     }
 
     fn source_name(&mut self, name: &str, at: ConfigSpan) {
@@ -243,6 +260,9 @@ impl ConfigResolver<'_> {
     }
 
     fn with_preset(&mut self, written: &ConfigTable, source: ConfigSpan) -> (ConfigTable, Option<&'static str>) {
+        if written.get("poll").is_some() {
+            return (presets::merge_preset(&presets::POLL, written), Some(presets::POLL.name));
+        }
         let Some(node) = written.get("preset") else { return (written.clone(), None) };
         let Some(name) = node.text() else { return (written.clone(), None) };
         let Some(preset) = presets::find(name) else {
@@ -277,7 +297,7 @@ impl ConfigResolver<'_> {
     }
 
     fn respond(&mut self, section: &ConfigSection<'_>) -> ResponseMode {
-        if section.has("from") {
+        if section.has("from") || section.has("poll") {
             return ResponseMode::Accepted;
         }
         let within = self.positive(section, "respond_within");
@@ -377,6 +397,9 @@ pub(crate) struct SourceView {
     preset: Option<&'static str>,
     scope: String,
     path: String,
+    /// The tag that it polls, instead of receiving deliveries.
+    #[schema(required)]
+    poll: Option<PollView>,
     /// In words; never a secret.
     signed_by: String,
     #[schema(required, value_type = Option<Object>)]
@@ -429,6 +452,7 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         preset: notes.and_then(|notes| notes.preset),
         scope: source.scope.to_string(),
         path: source.path.to_string(),
+        poll: config.polls.get(&source.name).map(polled_source::view),
         signed_by: source.verify.words(),
         kind: source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
         kind_use: source.fields.kind_use().map(|used| match used {
@@ -456,11 +480,16 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
     if let Some(preset) = notes.and_then(|notes| notes.preset) {
         tell("preset", preset);
     }
-    match &source.stream {
-        Some(_) => tell("reads from", &source.path),
-        None => tell("url", &format!("http://{}{}", config.listen, source.path)),
+    match (&source.intake, config.polls.get(&source.name)) {
+        (_, Some(poll)) => texts.extend(polled_source::texts(poll)),
+        (Intake::Path, None) => tell("url", &format!("http://{}{}", config.listen, source.path)),
+        (Intake::Stream(_) | Intake::Poll { .. }, None) => tell("reads from", &source.path),
     }
-    tell("signed by", &source.verify.words());
+    let is_polled = matches!(source.intake, Intake::Poll { .. });
+    if !is_polled {
+        texts.push(labelled("signed by", source.verify.words()));
+    }
+    let mut tell = |label, text: &str| texts.push(labelled(label, text));
     if let Some(kind) = &source.kind {
         tell("kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")));
     }
@@ -480,8 +509,10 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
     texts.push(("once per", once::texts(source, notes)));
     texts.push(labelled("keeps", once::keep_text(source, notes)));
     texts.extend(once::replay_protection_text(source).map(|text| labelled("captured", text)));
-    texts.push(labelled("answers", respond_text(source)));
-    texts.push(labelled("limits", format!("body {}", size_text(source.body_max))));
+    if !is_polled {
+        texts.push(labelled("answers", respond_text(source)));
+        texts.push(labelled("limits", format!("body {}", size_text(source.body_max))));
+    }
     if source.scope != source.name {
         texts.push(labelled("scope", &*source.scope));
     }

@@ -216,7 +216,7 @@ impl ConfigResolver<'_> {
     fn scheme<'a>(&mut self, name: &str, source: &ConfigSection<'a>) -> Option<VerifySettings<'a>> {
         let Some(node) = source.node("verify") else {
             self.diagnostics
-                .error(format!("source `{name}` has no `verify`")).unless(self.unread.preset || source.misspells("verify"))
+                .error(format!("source `{name}` has no `verify`")).unless(self.unread.preset || source.misspells("verify") || source.misspells("poll"))
                 .at(source.at, "`verify` is required unless a preset sets it")
                 .hint("verify = { scheme = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }; \"none\" must be set explicitly");
             return None;

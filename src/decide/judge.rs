@@ -14,7 +14,7 @@ use super::identity::idempotency_key;
 use super::identity::key;
 use super::identity::key::KeyPart;
 use super::limits;
-use super::source::{ApiStyle, Fanout, Group, Identity, RequiredEventKind, ResponseMode, Route, Source};
+use super::source::{ApiStyle, Fanout, Group, Identity, Intake, RequiredEventKind, ResponseMode, Route, Source};
 use super::time::Timestamp;
 use super::trace_context;
 use super::trace_context::TraceContext;
@@ -201,7 +201,7 @@ impl EventBuilder<'_> {
             change: self.change(part, id)?,
             published_again: None,
             burst_since: None,
-            resolved: None,
+            resolved: self.polled_digest(),
             origin: None,
             body_digest,
             digest: body_digest,
@@ -209,6 +209,15 @@ impl EventBuilder<'_> {
         event.digest = event.immutable_digest();
         let (kept, when_busy) = (self.source.once.kept(), self.route.when_busy);
         Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy })
+    }
+
+    /// What a registry that was polled said the image is.
+    fn polled_digest(&self) -> Option<Arc<str>> {
+        let Intake::Poll { digest } = self.source.intake else { return None };
+        match self.found.value(digest?) {
+            Some(FieldValue::Text(digest)) => Some(digest.clone()),
+            _ => None,
+        }
     }
 
     /// A key in this source's scope. Only the second and further receivers of a route are part of their keys, so that

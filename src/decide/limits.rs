@@ -285,6 +285,14 @@ pub const REGISTRY_TOKENS_MAX: usize = 256;
 pub const REGISTRY_TOKEN_AGE_MAX: Duration = Duration::from_hours(1);
 /// Maximum time between two questions to a registry that fails, unless it is polled less often or asks for more.
 pub const POLL_WAIT_LONGEST: Duration = Duration::from_hours(1);
+/// Minimum time between two questions about a polled tag.
+pub const POLL_EVERY_MIN: Duration = Duration::from_secs(1);
+/// Maximum of that time, and of the time for which a new digest waits.
+pub const POLL_TIME_MAX: Duration = Duration::from_hours(31 * 24);
+/// How long, beyond the time in which the registry must answer, one node alone asks or acts. Then another node does.
+pub const POLL_LEASE: Duration = Duration::from_secs(3);
+/// Maximum time after which a node looks again at what all nodes know of a polled tag.
+pub const POLL_LOOK: Duration = Duration::from_mins(1);
 /// Maximum number of digests of one polled tag whose first sight is remembered.
 pub const POLL_DIGESTS_MAX: usize = 16;
 /// Maximum size of docker's config file.

@@ -7,6 +7,7 @@ use super::image_reference::ManifestDigest;
 use super::limits::{POLL_DIGESTS_MAX, POLL_WAIT_LONGEST, RETRY_AFTER_MAX};
 use super::retry::Jitter;
 use super::time::{Duration, Timestamp};
+use serde_json::{Value, json};
 
 /// How often a tag is asked for, and how long a new digest waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,10 +37,16 @@ pub enum PollResult {
 pub struct PollState {
     /// When it is asked for next.
     pub next_at: Timestamp,
+    /// When it was last asked for.
+    pub asked_at: Option<Timestamp>,
+    /// Until when one node alone asks or acts. What is due then is for any node: that one may have died.
+    pub held_until: Option<Timestamp>,
     /// Questions in a row that failed.
     pub failures: u32,
     /// What it points to, as last heard.
     pub current: Option<ManifestDigest>,
+    /// When it was first heard that it points to that, and to nothing else since: later for each change.
+    pub changed_at: Timestamp,
     /// What an event was last made for.
     pub acted_on: Option<ManifestDigest>,
     /// The digests seen last, each with the time when it was first seen; the oldest first.
@@ -62,7 +69,22 @@ impl PollState {
     /// tags which are added together are not asked for together.
     pub fn new(policy: &PollPolicy, now: Timestamp, jitter: Jitter) -> Self {
         let next_at = now + jitter.share(policy.every / 10);
-        Self { next_at, failures: 0, current: None, acted_on: None, seen: Vec::new() }
+        Self {
+            next_at,
+            asked_at: None,
+            held_until: None,
+            failures: 0,
+            current: None,
+            changed_at: Timestamp(0),
+            acted_on: None,
+            seen: Vec::new(),
+        }
+    }
+
+    /// The state while one node asks or acts.
+    #[must_use]
+    pub fn held(self, until: Timestamp) -> Self {
+        Self { held_until: Some(until), ..self }
     }
 
     /// The state after a question.
@@ -73,6 +95,9 @@ impl PollState {
             PollResult::Digest(digest) => {
                 self.failures = 0;
                 self.see(&digest, now);
+                if self.current.as_ref() != Some(&digest) {
+                    self.changed_at = now.max(self.changed_at + Duration::from_micros(1));
+                }
                 self.current = Some(digest);
             }
             PollResult::NotFound => {
@@ -87,6 +112,7 @@ impl PollState {
             }
         }
         self.next_at = now + wait + jitter.share(wait / 10);
+        (self.asked_at, self.held_until) = (Some(now), None);
         self
     }
 
@@ -112,20 +138,66 @@ impl PollState {
     /// The state once an event was made for this digest.
     #[must_use]
     pub fn acted(self, digest: ManifestDigest) -> Self {
-        Self { acted_on: Some(digest), ..self }
+        Self { acted_on: Some(digest), held_until: None, ..self }
     }
 
     /// What is to be done now. A digest is acted on only if the last question confirmed it, and no question is due: a
     /// node that was off asks first.
     pub fn next_step(&self, policy: &PollPolicy, now: Timestamp) -> PollStep {
-        if self.next_at <= now {
+        if let Some(until) = self.held_until.filter(|until| *until > now) {
+            return PollStep::Wait(until);
+        }
+        let due = self.due(policy);
+        if due <= now {
             return PollStep::Ask;
         }
         match self.pending(policy).filter(|_| self.failures == 0) {
             Some((digest, old_enough)) if old_enough <= now => PollStep::Act(digest.clone()),
-            Some((_, old_enough)) => PollStep::Wait(old_enough.min(self.next_at)),
-            None => PollStep::Wait(self.next_at),
+            Some((_, old_enough)) => PollStep::Wait(old_enough.min(due)),
+            None => PollStep::Wait(due),
         }
+    }
+
+    /// When it is asked for next: sooner than planned, if it is now to be asked for more often.
+    fn due(&self, policy: &PollPolicy) -> Timestamp {
+        match self.asked_at.filter(|_| self.failures == 0) {
+            Some(asked_at) => self.next_at.min(asked_at + policy.every + policy.every / 10),
+            None => self.next_at,
+        }
+    }
+
+    /// As JSON, for the store.
+    pub fn to_json(&self) -> String {
+        let seen: Vec<_> = self.seen.iter().map(|(digest, at)| json!([digest.as_str(), at.0])).collect();
+        json!({
+            "next_at": self.next_at.0,
+            "asked_at": self.asked_at.map(|at| at.0),
+            "held_until": self.held_until.map(|at| at.0),
+            "failures": self.failures,
+            "current": self.current.as_ref().map(ManifestDigest::as_str),
+            "changed_at": self.changed_at.0,
+            "acted_on": self.acted_on.as_ref().map(ManifestDigest::as_str),
+            "seen": seen,
+        })
+        .to_string()
+    }
+
+    /// Reads [`PollState::to_json`]; `None` if it is not one.
+    pub fn from_json(text: &str) -> Option<Self> {
+        let all: Value = serde_json::from_str(text).ok()?;
+        let time = |value: &Value| value.as_i64().map(Timestamp);
+        let digest = |value: &Value| ManifestDigest::parse(value.as_str()?).ok();
+        let seen = all["seen"].as_array()?.iter().map(|one| Some((digest(&one[0])?, time(&one[1])?)));
+        Some(Self {
+            next_at: time(&all["next_at"])?,
+            asked_at: time(&all["asked_at"]),
+            held_until: time(&all["held_until"]),
+            failures: u32::try_from(all["failures"].as_u64()?).ok()?,
+            current: digest(&all["current"]),
+            changed_at: time(&all["changed_at"])?,
+            acted_on: digest(&all["acted_on"]),
+            seen: seen.collect::<Option<_>>()?,
+        })
     }
 }
 
@@ -229,6 +301,48 @@ mod tests {
         assert_eq!(wait(Duration::MAX), RETRY_AFTER_MAX);
     }
 
+    #[test]
+    fn what_one_node_holds_is_left_to_it_until_it_may_have_died() {
+        let policy = policy(60, 0);
+        let state = PollState::new(&policy, at(0), Jitter(0));
+        let held = state.clone().held(at(13));
+        assert_eq!(held.next_step(&policy, at(12)), PollStep::Wait(at(13)));
+        assert_eq!(held.next_step(&policy, at(13)), PollStep::Ask, "nothing was written: it is asked again");
+        let heard = held.after(&policy, PollResult::Digest(digest(1)), at(1), Jitter(0));
+        assert_eq!(heard.next_step(&policy, at(1)), PollStep::Act(digest(1)));
+        let held = heard.held(at(14));
+        assert_eq!(held.next_step(&policy, at(2)), PollStep::Wait(at(14)));
+        assert_eq!(held.next_step(&policy, at(14)), PollStep::Act(digest(1)), "it is not lost");
+        assert_eq!(held.acted(digest(1)).next_step(&policy, at(14)), PollStep::Wait(at(61)));
+    }
+
+    #[test]
+    fn each_change_is_later_than_the_one_before_even_if_the_clock_is_not() {
+        let policy = policy(10, 0);
+        let mut state = PollState::new(&policy, at(100), Jitter(0));
+        let mut changes = Vec::new();
+        for (n, second) in [(0, 100), (0, 110), (1, 120), (0, 90), (1, 90)] {
+            state = state.after(&policy, PollResult::Digest(digest(n)), at(second), Jitter(0));
+            changes.push(state.changed_at.0 - at(0).0);
+        }
+        assert_eq!(changes, [100_000_000, 100_000_000, 120_000_000, 120_000_001, 120_000_002]);
+    }
+
+    #[test]
+    fn a_shorter_interval_counts_at_once() {
+        let state = PollState::new(&policy(86_400, 0), at(0), Jitter(0));
+        let state = state.after(&policy(86_400, 0), PollResult::NotFound, at(0), Jitter(0));
+        assert_eq!(state.next_step(&policy(86_400, 0), at(70)), PollStep::Wait(at(86_400)));
+        assert_eq!(state.next_step(&policy(60, 0), at(70)), PollStep::Ask);
+    }
+
+    #[test]
+    fn what_is_not_a_state_is_none() {
+        for text in ["", "{}", "[]", r#"{"next_at":1,"failures":0,"changed_at":0,"seen":[["x",1]]}"#] {
+            assert_eq!(PollState::from_json(text), None, "{text}");
+        }
+    }
+
     fn results() -> impl Strategy<Value = Vec<(PollResult, u32, u64)>> {
         let result = prop_oneof![
             3 => (0_u8..40).prop_map(|n| PollResult::Digest(digest(n))),
@@ -254,6 +368,8 @@ mod tests {
                     first_seen.entry(digest.clone()).or_insert(now);
                 }
                 state = state.after(&policy, result, now, Jitter(jitter));
+                let kept = PollState::from_json(&state.to_json());
+                prop_assert_eq!(kept.as_ref(), Some(&state));
                 let wait = state.next_at.since(now);
                 let longest = policy.every.max(RETRY_AFTER_MAX);
                 prop_assert!(wait >= policy.every && wait <= longest + longest / 10, "{wait:?}");

@@ -19,9 +19,9 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The sources that listen on a path, not those that read a stream. Two on one path are a config error.
+    /// The sources that listen on a path, not those that read a stream or poll. Two on one path are a config error.
     pub fn new(sources: impl IntoIterator<Item = Arc<Source>>) -> Self {
-        let listen = sources.into_iter().filter(|source| source.stream.is_none());
+        let listen = sources.into_iter().filter(|source| source.intake.listens());
         Self { by_path: listen.map(|s| (s.path.clone(), s)).collect() }
     }
 
@@ -43,10 +43,10 @@ pub struct Source {
     pub name: Arc<str>,
     /// The scope of its keys: its name, unless the config keeps an old one.
     pub scope: Arc<str>,
-    /// The path it listens on. For a stream, only a display name: nothing can be sent there.
+    /// The path it listens on. For a stream or a registry, only a display name: nothing can be sent there.
     pub path: Arc<str>,
-    /// The stream it reads from, instead of listening.
-    pub stream: Option<StreamBinding>,
+    /// How its deliveries arrive.
+    pub intake: Intake,
     /// How it is verified.
     pub verify: VerificationScheme,
     /// The kind of event it is for, where the sender names the kind in an unsigned header.
@@ -71,6 +71,27 @@ pub struct Source {
     pub body_max: usize,
     /// Its routes; the first whose filter passes the delivery wins.
     pub routes: Vec<Arc<Route>>,
+}
+
+/// How the deliveries of a source arrive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Intake {
+    /// By HTTP, on the source's path.
+    Path,
+    /// As messages of a stream.
+    Stream(StreamBinding),
+    /// They are made here: a registry is asked what a tag points to, and each change is a delivery.
+    Poll {
+        /// The field with the digest that the registry named: what the event resolves to.
+        digest: Option<FieldIndex>,
+    },
+}
+
+impl Intake {
+    /// Whether the source listens on a path.
+    pub fn listens(&self) -> bool {
+        *self == Self::Path
+    }
 }
 
 /// A stream that messages are read from.
@@ -185,7 +206,7 @@ impl Source {
             name: name.into(),
             scope: name.into(),
             path: format!("/in/{name}").into(),
-            stream: None,
+            intake: Intake::Path,
             verify,
             kind: None,
             delivery: None,

@@ -15,7 +15,7 @@ use crate::decide::trace_context;
 use crate::decide::trace_context::TraceContext;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
 use crate::observe::log;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, PollCounter};
 use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
 use std::sync::Arc;
@@ -265,6 +265,11 @@ impl DeliveryObserver {
     /// Records how long the response to a request took.
     pub(super) fn responded(&self, source: &Source, took: Duration) {
         self.metrics.ingest(&source.name, took);
+    }
+
+    /// Counts a question to a registry that a source polls.
+    pub(crate) fn polled(&self, source: &Source, result: PollCounter) {
+        self.metrics.polled(&source.name, result);
     }
 
     /// Counts the secret that verified a delivery.

@@ -1,11 +1,12 @@
-//! How deliveries arrive: connections with limits, bodies with limits, responses, NATS streams. What a request means is
-//! decided elsewhere.
+//! How deliveries arrive: connections with limits, bodies with limits, responses, NATS streams, polled registries. What a
+//! request means is decided elsewhere.
 //!
 //! ```text
 //! accept.rs        accepts connections, and drains them     conn_timeout.rs  how long a connection may take
 //! conn_limit.rs    which connection is closed when there are too many
 //! http.rs          the webhook port                         nats.rs          a NATS stream as a source
 //! request_body.rs  reads a body, bounded in size, time and memory
+//! registry_poll.rs a tag of a container registry as a source
 //! readiness.rs     whether the node accepts deliveries      http_response.rs sends a response
 //! ```
 pub mod accept;
@@ -18,4 +19,5 @@ pub(crate) mod nats;
 #[cfg(feature = "nats")]
 pub(crate) mod nats_consumer;
 pub(crate) mod readiness;
+pub(crate) mod registry_poll;
 pub(crate) mod request_body;

@@ -5,7 +5,7 @@
 
 use super::delivery_log::DeliveryVerdict;
 use super::histogram::HistogramSnapshot;
-use super::metrics::{Metrics, OUTCOMES, SourceCounter, SourceMetrics, StoreOp};
+use super::metrics::{Metrics, OUTCOMES, PollCounter, SourceCounter, SourceMetrics, StoreOp};
 use super::process_stats::ProcessStats;
 use crate::decide::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, text};
@@ -176,6 +176,11 @@ fn deliveries(own: &mut Registry, meter: &Metrics) {
     own.register("events_republished", "Events published again because of a repeat", Samples::Counter(again));
     let conflicts = by_source(meter, |source| load(&source.conflicts));
     own.register("delivery_id_conflicts", "Delivery ids that came with another body", Samples::Counter(conflicts));
+    let polls = meter.sources.iter().filter_map(|source| Some((&source.name, source.polls.as_ref()?)));
+    let polls = polls.flat_map(|(source, counts)| {
+        PollCounter::ALL.map(|result| (of(source, "result", result.word()), load(&counts[result as usize])))
+    });
+    own.register("polls", "Questions to a polled registry by result", Samples::Counter(polls.collect()));
     let secrets = meter.sources.iter().flat_map(|source| {
         let used = source.secrets.iter().map(load).enumerate().filter(|(_, count)| *count > 0);
         used.map(|(at, count)| (of(&source.name, "secret", &at.to_string()), count))

@@ -8,7 +8,7 @@ use crate::decide::claim::MatchedBy;
 use crate::decide::event::{Event, EventState};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::limits;
-use crate::decide::source::{Identity, Source};
+use crate::decide::source::{Identity, Intake, Source};
 use crate::decide::time::{Duration, Timestamp};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -24,6 +24,36 @@ pub(crate) const OUTCOMES: [&str; 4] = ["delivered", "failed", "rejected", "unkn
 const HEARD_MAX: usize = 1024;
 /// How many delivery ids are remembered, to notice one with another body.
 const IDS_REMEMBERED: usize = 8192;
+
+/// The results of questions to a registry that is polled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollCounter {
+    /// The tag points to another digest than before.
+    New,
+    /// It points to the same one.
+    Same,
+    /// The registry has no such tag.
+    Missing,
+    /// The registry did not say.
+    Failed,
+}
+
+impl PollCounter {
+    /// All of them.
+    #[cfg(feature = "node")]
+    pub(super) const ALL: [Self; 4] = [Self::New, Self::Same, Self::Missing, Self::Failed];
+
+    /// The word in the metrics.
+    #[cfg(feature = "node")]
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Same => "same",
+            Self::Missing => "missing",
+            Self::Failed => "failed",
+        }
+    }
+}
 
 /// A counter of one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +98,8 @@ pub struct SourceMetrics {
     pub(super) conflicts: AtomicU64,
     /// Events published again because of a redelivery.
     pub(super) published_again: AtomicU64,
+    /// Questions to the registry, by result; `None` if it polls none.
+    pub(super) polls: Option<[AtomicU64; 4]>,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
     /// Events that became waiting, and running.
     waiting: AtomicU64,
@@ -104,7 +136,8 @@ impl SourceMetrics {
         let mut same: Vec<_> = source.once.per.iter().map(word).collect();
         same.extend(source.once.change.as_ref().map(|_| MatchedBy::Change.word().to_owned()));
         let routes = source.routes.iter().map(|route| route.name.clone()).collect();
-        Self::of(source.name.clone(), same, routes)
+        let polls = matches!(source.intake, Intake::Poll { .. }).then(Default::default);
+        Self { polls, ..Self::of(source.name.clone(), same, routes) }
     }
 
     fn of(name: Arc<str>, mut same: Vec<String>, routes: Vec<Arc<str>>) -> Self {
@@ -116,6 +149,7 @@ impl SourceMetrics {
             last_at: AtomicI64::new(i64::MIN),
             conflicts: AtomicU64::new(0),
             published_again: AtomicU64::new(0),
+            polls: None,
             secrets: Default::default(),
             waiting: AtomicU64::new(0),
             running: AtomicU64::new(0),
@@ -295,6 +329,13 @@ impl Metrics {
     /// Counts an event that a redelivery has published again.
     pub fn published_again(&self, source: &str) {
         self.source(source).published_again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a question to the registry that a source polls.
+    pub fn polled(&self, source: &str, result: PollCounter) {
+        if let Some(polls) = &self.source(source).polls {
+            polls[result as usize].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn broadcast(&self, heard: impl FnOnce() -> DeliveryRecord) {

@@ -84,8 +84,8 @@ impl RegistryCredentials {
     pub(super) fn advice(&self, registry: &RegistryAddress) -> String {
         match self {
             Self::Anonymous => {
-                "it was asked without credentials; is the name right? if the image is private, set `user` and `password` \
-                 of `lookup`, or `credentials`"
+                "it was asked without credentials; is the name right? if the image is private, set `user` and \
+                 `password` beside `image`, or `credentials`"
                     .to_owned()
             }
             Self::Password { shown, .. } => {

@@ -13,6 +13,7 @@ mod login;
 #[path = "../support/nginx.rs"]
 mod nginx;
 mod orphans;
+mod polled_source;
 mod proxy;
 #[cfg(feature = "nats")]
 mod quarantine;

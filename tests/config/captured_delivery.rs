@@ -89,7 +89,7 @@ fn events(mut source: Source) -> usize {
         if source.fields.kind_use().is_some() {
             headers.push((github_kind::HEADER.into(), b"push".to_vec()));
         }
-        if source.stream.is_some() {
+        if matches!(source.intake, hookonce::decide::source::Intake::Stream(_)) {
             headers.extend(key::stream_headers("HOOKS", i128::from(n), n));
         }
         let query = format!("id={id}");

@@ -1,4 +1,4 @@
-//! `lookup`: a route asks a registry before it acts. Real deliveries to the real binary, and Debian's docker-registry.
+//! `lookup`: a route asks a registry before it acts; `poll`: a source asks one. Real deliveries to the real binary, and Debian's docker-registry.
 #![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 mod config;
@@ -7,6 +7,11 @@ mod deploys;
 #[path = "../support/docker_registry.rs"]
 mod docker_registry;
 mod odd_answers;
+mod poll_config;
+mod polling;
+mod polling_nodes;
+#[path = "../support/redis.rs"]
+mod redis;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;

@@ -21,26 +21,26 @@ const KIND: &str = "application/vnd.oci.image.index.v1+json";
 const DIGEST: &str = "sha256:bafebd36189ad3688b7b3915ea55d461e0bfcfbdde11e54b0a123999fb6be50f";
 const PASSWORD: &str = "canary-odd-password-11aa";
 
-type Answer = http::Response<Full<Bytes>>;
+pub(crate) type Answer = http::Response<Full<Bytes>>;
 
 /// A request to a server of ours: method, path with query, and `Authorization`.
 #[derive(Clone, PartialEq, Debug)]
-struct Asked {
-    method: String,
-    path: String,
-    authorization: Option<String>,
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) authorization: Option<String>,
 }
 
 /// A server of ours.
-struct OddRegistry {
+pub(crate) struct OddRegistry {
     /// Its address, as a config writes it.
-    address: String,
+    pub(crate) address: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl OddRegistry {
     /// Starts one; over TLS with the certificate in this folder, if it has one.
-    async fn start(tls: Option<&Path>, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(tls: Option<&Path>, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = format!("{scheme}://{}", listener.local_addr().unwrap());
@@ -62,7 +62,7 @@ impl OddRegistry {
         Self { address, asked }
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -93,7 +93,7 @@ fn acceptor(dir: &Path) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).unwrap()))
 }
 
-fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
+pub(crate) fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut builder = http::Response::builder().status(status);
     for (name, value) in headers {
         builder = builder.header(*name, *value);

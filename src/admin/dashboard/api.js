@@ -85,6 +85,7 @@ export const api = {
   setRegister: (name, events) => call("POST", `${register(name)}${query(events)}`),
   clearRegister: (name, asked) => call("DELETE", `${register(name)}${query(asked)}`),
   sources: (signal) => call("GET", "/api/sources", { signal }),
+  polled: (signal) => call("GET", "/api/polled", { signal }),
   quarantine: (signal) => call("GET", "/api/quarantine", { signal }),
   deliveries: (asked, signal) => call("GET", `/api/deliveries${query(asked)}`, { signal }),
   explain: (delivery) => call("POST", "/api/explain", { body: delivery }),

@@ -120,10 +120,12 @@ fn health_checks(config: &Config) -> impl Iterator<Item = &HealthCheckPlan> {
     routes.filter_map(|(source, route)| config.health_check(source, route))
 }
 
-/// The lookups of all routes, in the order of the file.
+/// The questions to registries, of all sources and routes, in the order of the file.
 fn lookups(config: &Config) -> impl Iterator<Item = &LookupPlan> {
-    let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
-    routes.filter_map(|(source, route)| config.lookup(source, route))
+    config.sources.iter().flat_map(|source| {
+        let polled = config.polls.get(&source.name).map(|plan| &plan.question);
+        polled.into_iter().chain(source.routes.iter().filter_map(|route| config.lookup(source, route)))
+    })
 }
 
 /// The streams that are read, without those whose server is not known.

@@ -150,6 +150,12 @@ pub(in crate::decide) fn budget(source: &str, route: &str, group: Option<Key>) -
     key(source, "budget", &parts)
 }
 
+/// Where it is kept what all nodes know of a tag that a source polls.
+pub fn polled(scope: &str, registry: &str, image: &str, tag: &str) -> Key {
+    let parts = [("registry", registry), ("image", image), ("tag", tag)].map(|(name, text)| KeyPart::text(name, text));
+    key(scope, "polled", &parts)
+}
+
 /// The parts of these fields, or the first name that is missing.
 pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a StoredFields) -> Result<Vec<KeyPart<'a>>, &'a str> {
     names.map(|name| fields.get(name).map(|value| KeyPart::field(name, value)).ok_or(name)).collect()

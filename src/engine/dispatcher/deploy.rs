@@ -202,5 +202,5 @@ impl Dispatcher {
 
 /// The digest that an attempt deploys: what it resolved to, or what the last good event did.
 fn deployed_digest<'e>(lane: &Lane, event: &'e Event) -> Option<&'e str> {
-    event.resolved.as_deref().filter(|_| lane.lookup.is_some() || event.is_rollback())
+    event.resolved.as_deref().filter(|_| lane.has_digests() || event.is_rollback())
 }

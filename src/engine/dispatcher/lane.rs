@@ -4,7 +4,7 @@
 use crate::action::health_check::HealthCheck;
 use crate::action::{Action, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::source::{Fanout, Route, Source};
+use crate::decide::source::{Fanout, Intake, Route, Source};
 use crate::decide::time::Duration;
 use crate::registry::RegistryLookup;
 use crate::store::DueQuery;
@@ -110,6 +110,11 @@ impl Lane {
     #[must_use]
     pub(crate) fn checking(self, health: Option<HealthCheck>) -> Self {
         Self { health, ..self }
+    }
+
+    /// Whether its events have the digest of an image: its route asks a registry for it, or its source has.
+    pub(super) fn has_digests(&self) -> bool {
+        self.lookup.is_some() || matches!(self.source.intake, Intake::Poll { .. })
     }
 
     /// A lane on which this node never acts: other nodes do.

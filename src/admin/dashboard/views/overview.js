@@ -235,7 +235,9 @@ function orphanedWords(orphaned) {
 }
 
 /** The first visit: nothing has arrived. */
-function begin(sources) {
+function begin(all) {
+  const sources = all.filter(({ poll }) => !poll);
+  if (all.length && !sources.length) return h("section", { class: "card empty", id: "empty" }, h("h2", {}, "Nothing has been seen yet"), h("p", {}, "Each source polls a registry. What its tag points to shows up here."));
   const one = sources.find(({ preset }) => preset) ?? sources[0];
   const command = `hookonce send --sample${sources.length > 1 ? ` --source ${one.name}` : ""}`;
   return h("section", { class: "card", id: "empty" }, h("ol", { class: "start" },

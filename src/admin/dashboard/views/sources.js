@@ -2,6 +2,7 @@
 
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
+import { when } from "../time.js";
 import { copier, many } from "../words.js";
 
 /** A sentence, with names in backticks as code. */
@@ -40,8 +41,21 @@ function route(of) {
     fact("in doubt", { hold: "held for review", never: "never: it is one commit" }[of.in_doubt] ?? `retried, at most ${of.doubts} lost attempts`)));
 }
 
+/** What a polled source asks for, and what the registry said. */
+function polled(fact, { registry, image, tag, credentials, every, min_age, timeout }, known) {
+  const { digest, since, acted_on: acted, acts_at: acts, asked_at: asked, next_at: next, failures } = known ?? {};
+  const pending = digest && digest !== acted ? [", deployed ", when(acts)] : [];
+  return [
+    fact("polls", h("code", {}, `${image}:${tag}`), " in the registry ", h("code", {}, registry), `, ${credentials}, every ${every}, at most ${timeout}`),
+    min_age ? fact("waits", `until a digest was first seen ${min_age} ago`) : [],
+    fact("is", digest ? [h("code", {}, digest), ", first seen there ", when(since), pending] : "not known"),
+    fact("asked", asked ? [when(asked), ", next ", when(next)] : "not yet", failures ? h("span", { class: "is-bad" }, `; ${many(failures, "question")} in a row without an answer`) : null),
+  ];
+}
+
 export async function sources({ page, signal }) {
   const { sources: all, store, warnings } = await api.sources(signal);
+  const known = all.some(({ poll }) => poll) ? (await api.polled(signal)).polled : [];
   const one = (source) => {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
     return h("section", { class: "card" },
@@ -49,12 +63,12 @@ export async function sources({ page, signal }) {
       h("div", { class: "card-body stack" },
         address(source),
         h("dl", { class: "facts even" },
-          fact("signed by", source.signed_by),
+          source.poll ? polled(fact, source.poll, known.find((one) => one.source === source.name)) : fact("signed by", source.signed_by),
           source.require ? fact("requires", h("code", {}, source.require)) : null,
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
           fact("recognised by", h("ul", { class: "bullets" }, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
           fact("keeps", `keys ${source.once.keep === "forever" ? "forever" : source.once.keep}, bodies ${source.once.keep_body}`),
-          fact("responds", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is stored"),
+          source.poll ? null : fact("responds", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is stored"),
           fact("fields", source.fields.length ? h("span", { class: "fields" }, source.fields.map(({ name, at }) => h("span", { class: "field" }, h("span", {}, name), h("code", { class: "field-name" }, at)))) : "none")),
         h("div", {}, source.routes.map(route))));
   };
