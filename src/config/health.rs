@@ -19,7 +19,7 @@ pub(super) static HEALTH_KEYS: [ConfigKey; 2] = [
         "health_check",
         ConfigValueType::Table(&HEALTH_CHECK_KEYS),
         "none",
-        "After the action of run or forward has succeeded: is what it deployed healthy?",
+        "Checks, after the action of run or forward has succeeded, that what it deployed is healthy.",
     ),
     key(
         "on_unhealthy",
