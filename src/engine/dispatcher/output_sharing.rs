@@ -84,6 +84,9 @@ impl Dispatcher {
 
     /// Removes what a node that is gone has shared of this event.
     pub(super) async fn unshare_output(&self, event: EventId) {
+        if self.0.store.hints().is_none() {
+            return; // nothing is shared in a store that only one node uses
+        }
         let key = SharedOutput::key(event);
         if let Ok(Some(left)) = self.0.store.state(key).await {
             // If that fails, the next client that watches the event removes it.
