@@ -14,11 +14,18 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("action", &["decide", "lease", "action", "observe"]),
     ("registry", &["decide", "action", "registry"]),
     ("engine", &["decide", "store", "action", "registry", "observe", "lease", "engine"]),
-    ("config", &["decide", "store", "action", "registry", "observe", "config"]),
+    ("catch_up", &["decide", "store", "action", "observe", "engine", "catch_up"]),
+    ("config", &["decide", "store", "action", "registry", "catch_up", "observe", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
     ("ingress", &["decide", "store", "action", "observe", "engine", "config", "ingress"]),
     ("admin", &["decide", "store", "action", "observe", "engine", "config", "explain", "ingress", "admin"]),
-    ("node", &["decide", "store", "action", "registry", "observe", "engine", "config", "ingress", "admin", "node"]),
+    (
+        "node",
+        &[
+            "decide", "store", "action", "registry", "observe", "engine", "catch_up", "config", "ingress", "admin",
+            "node",
+        ],
+    ),
 ];
 
 /// A longer file probably has a second idea in it.
