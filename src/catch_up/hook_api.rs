@@ -6,14 +6,15 @@
 use super::attempt_list;
 use super::catch_up_plan::{CatchUpPlan, HookApiCredentials, SenderHook};
 use super::error::{HookApiError, HookApiFailure};
-use crate::action::ActionError;
 use crate::action::forward::receiver_response::retry_after;
 use crate::action::forward::root_cause;
+use crate::action::{ActionError, LiveCheck};
 use crate::decide::catch_up::ListedPage;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::limits::{CATCH_UP_PAGE_BYTES_MAX, CATCH_UP_REQUEST_TIME, CATCH_UP_TEXT_BYTES_MAX};
 use crate::decide::source::Source;
 use crate::decide::time::{Duration, Timestamp, duration_text};
+use crate::store::clock::StoreClock;
 use reqwest::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LINK};
 use reqwest::{Client, Method, RequestBuilder, Response, Url, redirect};
 use std::sync::Arc;
@@ -108,6 +109,13 @@ impl HookApi {
             Ok(HookListing::Page(ListedPage { attempts, next, etag }))
         })
         .await
+    }
+
+    /// Reads the first page of the list, to check that the API answers with these credentials.
+    pub(crate) async fn check(self) -> LiveCheck {
+        let now = StoreClock::wall(Timestamp::default()).wall_time();
+        let found = self.list(None, None, now).await.map(|_| "lists its deliveries".to_owned());
+        LiveCheck::new("catch_up", self.plan.hook.to_string(), found.map_err(|error| (error.why, String::new())))
     }
 
     /// Asks for one attempt again.

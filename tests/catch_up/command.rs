@@ -57,6 +57,11 @@ async fn what_the_command_cannot_do_it_says() {
     let mut house = House::empty(&source(&api, ""));
     crate::start(&mut house);
     assert!(house.stop().success());
+    let mut live = house.command(&["check", "--live"]);
+    live.env("CATCH_UP_TOKEN", TOKEN);
+    let live = tokio::task::spawn_blocking(move || live.output().unwrap()).await.unwrap();
+    let live = String::from_utf8(live.stdout).unwrap();
+    assert!(live.contains("ok     catch_up  hook 17 of the repository octo/app: lists its deliveries"), "{live}");
     let (code, _, errors) = catch_up(&house, &["--source", "other"]).await;
     assert_eq!((code, &*errors), (2, "error: the config has no source `other`\n"));
     api.fail_next(404, &[]);

@@ -43,6 +43,8 @@ struct State {
     failures: VecDeque<(u16, Vec<(String, String)>)>,
     authorize: Authorize,
     deliver: mpsc::UnboundedSender<String>,
+    /// No request gets a response once this many deliveries were asked for.
+    silent_after: usize,
 }
 
 /// An attempt to deliver.
@@ -86,6 +88,7 @@ impl SenderApi {
             failures: VecDeque::new(),
             authorize: Box::new(|authorization| authorization == format!("Bearer {TOKEN}")),
             deliver,
+            silent_after: usize::MAX,
         }));
         tokio::spawn(deliver_again(state.clone(), deliveries));
         let own = state.clone();
@@ -106,9 +109,9 @@ impl SenderApi {
         self.state().target = Some(url.to_owned());
     }
 
-    /// Holds webhooks back until there is a URL again.
-    pub fn hold(&self) {
-        self.state().target = None;
+    /// Answers no request once this many deliveries were asked for.
+    pub fn stop_answering_after(&self, asked: usize) {
+        self.state().silent_after = asked;
     }
 
     /// Accepts requests with such an `Authorization`.
@@ -180,8 +183,15 @@ async fn deliver_again(state: Arc<Mutex<State>>, mut deliveries: mpsc::Unbounded
 
 async fn serve(stream: tokio::net::TcpStream, state: Arc<Mutex<State>>) {
     let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        let reply = state.lock().unwrap().answer(&request);
-        std::future::ready(Ok::<_, std::convert::Infallible>(reply))
+        let state = state.clone();
+        async move {
+            loop {
+                if let Some(reply) = state.lock().unwrap().answer_if_open(&request) {
+                    return Ok::<_, std::convert::Infallible>(reply);
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
     });
     let io = hyper_util::rt::TokioIo::new(stream);
     hyper::server::conn::http1::Builder::new().serve_connection(io, service).await.ok();
@@ -192,6 +202,11 @@ impl State {
         let id = self.attempts.last().map_or(1_000_000, |last| last.id + 3);
         let (delivery, kind) = (delivery.to_owned(), kind.to_owned());
         self.attempts.push(Attempt { id, delivery, at, kind, redelivery, status });
+    }
+
+    fn answer_if_open(&mut self, request: &http::Request<hyper::body::Incoming>) -> Option<Reply> {
+        let asked = self.requests.iter().filter(|request| request.delivery.is_some()).count();
+        (asked < self.silent_after).then(|| self.answer(request))
     }
 
     fn answer(&mut self, request: &http::Request<hyper::body::Incoming>) -> Reply {
