@@ -185,6 +185,7 @@ fn the_public_interface_is_the_layer_the_store_and_the_rules() {
 #[test]
 fn a_file_name_means_one_thing() {
     const IDEAS: &[(&str, &str)] = &[
+        ("catch_up.rs", "asking for missed deliveries"),
         ("columns.rs", "declared fields as columns of a database"),
         ("data_loss.rs", "detection of lost data"),
         ("error.rs", "the errors of that part"),

@@ -40,7 +40,8 @@ struct GitlabAttempt {
     response_status: Value,
 }
 
-/// Reads a page of the list. Attempts of a delivery without an id are left out: nothing could be found by it.
+/// Reads a page of the list. Attempts of a delivery without an id are left out, because nothing could be found by it; so
+/// are those with texts that no sender writes.
 pub(super) fn parse(hook: &SenderHook, source: &Source, body: &[u8]) -> Result<Vec<ListedAttempt>, HookApiError> {
     let attempts = match hook {
         SenderHook::Project { .. } => {
@@ -52,7 +53,10 @@ pub(super) fn parse(hook: &SenderHook, source: &Source, body: &[u8]) -> Result<V
             list.into_iter().map(GithubAttempt::listed).collect::<Vec<_>>()
         }
     };
-    let is_usable = |one: &ListedAttempt| !one.delivery.is_empty() && one.delivery.len() <= CATCH_UP_TEXT_BYTES_MAX;
+    let is_short = |text: &Option<String>| text.as_ref().is_none_or(|text| text.len() <= CATCH_UP_TEXT_BYTES_MAX);
+    let is_usable = |one: &ListedAttempt| {
+        !one.delivery.is_empty() && one.delivery.len() <= CATCH_UP_TEXT_BYTES_MAX && is_short(&one.kind)
+    };
     Ok(attempts.into_iter().filter(is_usable).collect())
 }
 

@@ -151,7 +151,11 @@ impl SourceCatchUp {
             let before = state.last().copied();
             let state = state.after(policy, result.clone(), matters, now, jitter());
             if self.swap(kept, &state).await? {
+                if *result == CatchUpResult::Asked {
+                    self.context.metrics.asked_again(&source.name);
+                }
                 if let Some(last) = state.last().filter(|last| before.as_ref() != Some(last)) {
+                    self.context.metrics.caught_up(&source.name, last.ended_at);
                     log_end(source, last);
                 }
                 return Ok(());

@@ -68,6 +68,10 @@ pub struct SourceMetrics {
     pub(super) conflicts: AtomicU64,
     /// Events published again because of a redelivery.
     pub(super) published_again: AtomicU64,
+    /// Missed deliveries that the sender was asked for.
+    pub(super) asked_again: AtomicU64,
+    /// When a catch-up last ended, in microseconds since 1970; 0: none has.
+    pub(super) caught_up_at: AtomicI64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
     /// Events that became waiting, and running.
     waiting: AtomicU64,
@@ -116,6 +120,8 @@ impl SourceMetrics {
             last_at: AtomicI64::new(i64::MIN),
             conflicts: AtomicU64::new(0),
             published_again: AtomicU64::new(0),
+            asked_again: AtomicU64::new(0),
+            caught_up_at: AtomicI64::new(0),
             secrets: Default::default(),
             waiting: AtomicU64::new(0),
             running: AtomicU64::new(0),
@@ -295,6 +301,16 @@ impl Metrics {
     /// Counts an event that a redelivery has published again.
     pub fn published_again(&self, source: &str) {
         self.source(source).published_again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a missed delivery that the sender was asked for.
+    pub fn asked_again(&self, source: &str) {
+        self.source(source).asked_again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a catch-up has ended.
+    pub fn caught_up(&self, source: &str, at: Timestamp) {
+        self.source(source).caught_up_at.store(at.0, Ordering::Relaxed);
     }
 
     fn broadcast(&self, heard: impl FnOnce() -> DeliveryRecord) {

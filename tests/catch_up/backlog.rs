@@ -41,6 +41,7 @@ async fn of_7000_missed_deliveries_the_270_that_matter_are_asked_for_oldest_firs
     assert!(api.lists() <= 75, "{} pages", api.lists());
     assert!(api.requests().len() <= 350, "{} requests", api.requests().len());
     assert!(!house.log().contains(TOKEN), "{}", house.log());
+    assert!(house.metrics().await.contains("hookonce_catch_up_asked_total{source=\"ghcr\"} 270"));
     // A second start looks only at what came since.
     let (lists, asked) = (api.lists(), api.asked().len());
     assert!(house.stop().success());
