@@ -63,6 +63,8 @@ mod action;
 #[cfg(feature = "node")]
 mod admin;
 #[cfg(feature = "node")]
+mod catch_up;
+#[cfg(feature = "node")]
 mod cli;
 #[cfg(feature = "node")]
 mod config;

@@ -9,6 +9,7 @@ use crate::action::publish::NatsConnections;
 use crate::action::{ActionEnvironment, ActionError, GuardProgram, NodeEnvVars, build_action};
 use crate::admin;
 use crate::admin::AdminState;
+use crate::catch_up::{self, CatchUpContext, CatchUpPlan, HookApi};
 use crate::config::Config;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::identity::recipe;
@@ -29,6 +30,7 @@ use crate::registry::RegistryClients;
 use crate::store;
 use crate::store::batch::Batcher;
 use crate::store::open::OpenPurpose;
+use crate::store::retention::NodeTopology;
 use crate::store::{DeclaredFields, EventQuery, Inspect, RetentionPolicies, StoreError, StoreOpenError, status_text};
 use data_loss::{DataLossCheckError, DataLossDetector, StateFileWriter};
 use std::collections::{BTreeSet, HashMap};
@@ -127,12 +129,14 @@ impl NodeHandle {
             servers: NatsConnections::default(),
         };
         let lanes = lanes(config, does, &environment)?;
+        let hook_apis = hook_apis(config)?;
         let (store, fence) = open(config, accepts, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         let metrics = Arc::new(Metrics::new(&config.sources));
         let batch = Batcher::start(store.clone(), metrics.clone());
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes, metrics.clone());
         let draining = CancellationToken::new();
+        let last_write = batch.last_write();
         let health = Readiness::new(draining.clone(), store.clone(), &batch);
         let flight = Arc::new(BodiesInFlight::default());
         let port = IngestState {
@@ -141,6 +145,14 @@ impl NodeHandle {
                 .looking_for(former_key_sources(&*store, config).await),
             flight: flight.clone(),
             health: health.clone(),
+        };
+        let catching_up = CatchUpContext {
+            store: store.clone(),
+            node: dispatcher.node().to_string(),
+            nodes: NodeTopology::of(&config.store),
+            metrics: metrics.clone(),
+            last_write,
+            draining: draining.clone(),
         };
         let desk =
             AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight);
@@ -174,6 +186,9 @@ impl NodeHandle {
             let answer = move |request| port.clone().answer(request);
             let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
             ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
+        }
+        if does != NodeRole::Work {
+            ports.extend(catch_up::start(hook_apis, &catching_up));
         }
         let fence = fence.starts(store.clone());
         Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port, fence })
@@ -283,6 +298,18 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
         }
     }
     Ok(lanes)
+}
+
+/// The APIs at which missed deliveries are asked for, in the order of the file.
+fn hook_apis(config: &Config) -> Result<Vec<HookApi>, NodeStartError> {
+    let planned = config.sources.iter().filter_map(|source| Some((source, config.catch_ups.get(&source.name)?)));
+    let one = |(source, plan): (&Arc<Source>, &CatchUpPlan)| {
+        HookApi::new(plan.clone(), source.clone()).map_err(|cannot| {
+            let why = format!("the source {} cannot be caught up: {cannot}", source.name);
+            NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
+        })
+    };
+    planned.map(one).collect()
 }
 
 /// Starts the consumers of stream sources.

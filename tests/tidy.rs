@@ -14,11 +14,18 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("action", &["decide", "lease", "action", "observe"]),
     ("registry", &["decide", "action", "registry"]),
     ("engine", &["decide", "store", "action", "registry", "observe", "lease", "engine"]),
-    ("config", &["decide", "store", "action", "registry", "observe", "config"]),
+    ("catch_up", &["decide", "store", "action", "observe", "engine", "catch_up"]),
+    ("config", &["decide", "store", "action", "registry", "catch_up", "observe", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
     ("ingress", &["decide", "store", "action", "registry", "observe", "engine", "config", "ingress"]),
     ("admin", &["decide", "store", "action", "observe", "engine", "config", "explain", "ingress", "admin"]),
-    ("node", &["decide", "store", "action", "registry", "observe", "engine", "config", "ingress", "admin", "node"]),
+    (
+        "node",
+        &[
+            "decide", "store", "action", "registry", "observe", "engine", "catch_up", "config", "ingress", "admin",
+            "node",
+        ],
+    ),
 ];
 
 /// A longer file probably has a second idea in it.
@@ -178,6 +185,7 @@ fn the_public_interface_is_the_layer_the_store_and_the_rules() {
 #[test]
 fn a_file_name_means_one_thing() {
     const IDEAS: &[(&str, &str)] = &[
+        ("catch_up.rs", "asking for missed deliveries"),
         ("columns.rs", "declared fields as columns of a database"),
         ("data_loss.rs", "detection of lost data"),
         ("error.rs", "the errors of that part"),

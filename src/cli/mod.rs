@@ -2,6 +2,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod cancel;
+pub(crate) mod catch_up;
 pub mod check;
 pub(crate) mod demo;
 pub(crate) mod error;
@@ -107,6 +108,8 @@ enum CliCommand {
     Cancel(cancel::CancelArgs),
     /// List, show or correct what each subject was last changed to, deployed as, and good as
     Registers(registers::RegistersArgs),
+    /// Ask the sender again for deliveries that were missed
+    CatchUp(catch_up::CatchUpArgs),
     /// Delete expired events, or forget one event or source
     Forget(forget::ForgetArgs),
     /// Show or change the schema version of the store, or copy a store
@@ -309,6 +312,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Replay(asked) => run_async(replay::replay(&asked, &env, out)),
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
         CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
+        CliCommand::CatchUp(asked) => run_async(catch_up::catch_up(&asked, &env, out)),
         CliCommand::Forget(asked) => run_async(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { way: MigrateCommand::Copy { from, to }, .. } => {

@@ -7,6 +7,7 @@
 
 mod action;
 pub(crate) mod caller_folder;
+mod catch_up;
 pub(crate) mod describe;
 pub mod diagnostic;
 pub(crate) mod event_kinds;
@@ -42,6 +43,7 @@ pub(crate) use units::size_text;
 
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
+use crate::catch_up::CatchUpPlan;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Route, Source};
 use crate::registry::LookupPlan;
@@ -85,6 +87,8 @@ pub struct Config {
     pub lookups: HashMap<(Arc<str>, Arc<str>), LookupPlan>,
     /// How the health of what a route deployed is checked, by the names of source and route.
     pub health_checks: HashMap<(Arc<str>, Arc<str>), HealthCheckPlan>,
+    /// Where missed deliveries are asked for, by the source's name.
+    pub catch_ups: HashMap<Arc<str>, CatchUpPlan>,
     /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
     /// The tags that sources poll, by the source's name.

@@ -211,6 +211,7 @@ impl<'a> ConfigResolver<'a> {
             actions: HashMap::new(),
             lookups: HashMap::new(),
             health_checks: HashMap::new(),
+            catch_ups: HashMap::new(),
             streams: HashMap::new(),
             polls: HashMap::new(),
             secret_env_names: BTreeSet::new(),
@@ -275,6 +276,9 @@ impl<'a> ConfigResolver<'a> {
             }
             for (route, lookup) in resolved.lookups {
                 config.lookups.insert((source.name.clone(), route), lookup);
+            }
+            if let Some(plan) = resolved.catch_up {
+                config.catch_ups.insert(source.name.clone(), plan);
             }
             if let Some(stream) = resolved.stream {
                 self.outlives(&stream, &config.store, inner.get("from").map_or(entry.key_at, |node| node.at));

@@ -1,5 +1,6 @@
 //! `source`: its preset, path, delivery id, responses and routes.
 
+use super::catch_up::{self, CATCH_UP_KEYS, CatchUpView};
 use super::describe::{LabelledTexts, labelled};
 use super::event_kinds::kind_use;
 use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
@@ -16,6 +17,7 @@ use super::verify::{SCHEMES, VERIFY_KEYS};
 use super::{Config, PollPlan, Provenance, SourceProvenance, StreamPlan, diagnostic, fields, once, presets, route};
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
+use crate::catch_up::CatchUpPlan;
 use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
@@ -110,6 +112,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "What makes two deliveries the same event.",
         ),
         key(
+            "catch_up",
+            ConfigValueType::Table(&CATCH_UP_KEYS),
+            "none",
+            "Asks the sender again for deliveries that were missed.",
+        ),
+        key(
             "route",
             ConfigValueType::Tables(&ROUTE_KEYS),
             "one that only records",
@@ -142,6 +150,7 @@ pub(super) struct ResolvedSource {
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
     pub(super) lookups: Vec<(Arc<str>, LookupPlan)>,
     pub(super) health_checks: Vec<(Arc<str>, HealthCheckPlan)>,
+    pub(super) catch_up: Option<CatchUpPlan>,
     pub(super) stream: Option<StreamPlan>,
     pub(super) poll: Option<PollPlan>,
     pub(super) notes: SourceProvenance,
@@ -184,6 +193,7 @@ impl ConfigResolver<'_> {
         };
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
         notes.preset = preset;
+        let catch_up = self.catch_up(&section, &once);
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);
@@ -247,7 +257,7 @@ impl ConfigResolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        ResolvedSource { source, plans, lookups, health_checks, stream, poll, notes }
+        ResolvedSource { source, plans, lookups, health_checks, catch_up, stream, poll, notes }
     }
 
     fn source_name(&mut self, name: &str, at: ConfigSpan) {
@@ -421,6 +431,9 @@ pub(crate) struct SourceView {
     mark_duplicates: bool,
     /// In bytes.
     body_max: usize,
+    /// Where missed deliveries are asked for.
+    #[schema(required)]
+    catch_up: Option<CatchUpView>,
     routes: Vec<RouteView>,
 }
 
@@ -468,6 +481,7 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         respond_within,
         mark_duplicates: source.mark_duplicates,
         body_max: source.body_max,
+        catch_up: config.catch_ups.get(&source.name).map(catch_up::view),
         routes: source.routes.iter().map(|r| route::view(config, source, r)).collect(),
     }
 }
@@ -513,6 +527,7 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
         texts.push(labelled("answers", respond_text(source)));
         texts.push(labelled("limits", format!("body {}", size_text(source.body_max))));
     }
+    texts.extend(config.catch_ups.get(&source.name).map(catch_up::text));
     if source.scope != source.name {
         texts.push(labelled("scope", &*source.scope));
     }

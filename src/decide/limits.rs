@@ -297,3 +297,34 @@ pub const POLL_LOOK: Duration = Duration::from_mins(1);
 pub const POLL_DIGESTS_MAX: usize = 16;
 /// Maximum size of docker's config file.
 pub const DOCKER_CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// How often a source is caught up, unless its config says so.
+pub const CATCH_UP_EVERY: Duration = Duration::from_hours(1);
+/// How soon after a catch-up that a start or an outage caused the next one follows: attempts that were under way are
+/// listed only when they have timed out.
+pub const CATCH_UP_FOLLOW_UP: Duration = Duration::from_mins(2);
+/// How long an outage must be over before the sender's list is read.
+pub const CATCH_UP_AFTER_OUTAGE: Duration = Duration::from_secs(2);
+/// The part of the list that the next catch-up looks at again, where the sender states times.
+pub const CATCH_UP_OVERLAP: Duration = Duration::from_mins(10);
+/// Default number of requests to a sender's API in one hour.
+pub const CATCH_UP_REQUESTS_PER_HOUR: u32 = 1_000;
+/// How long a node alone catches up, after each of its requests.
+pub const CATCH_UP_LEASE: Duration = Duration::from_mins(1);
+/// The time in which a sender's API must respond; less than the lease.
+pub const CATCH_UP_REQUEST_TIME: Duration = Duration::from_secs(30);
+/// The first delay after a request that failed; it doubles.
+pub const CATCH_UP_WAIT_FIRST: Duration = Duration::from_secs(10);
+/// Maximum delay after a request that failed, unless the API asks for more.
+pub const CATCH_UP_WAIT_LONGEST: Duration = Duration::from_hours(1);
+/// Maximum size of one page of the list: some senders list the bodies, too.
+pub const CATCH_UP_PAGE_BYTES_MAX: usize = 32 << 20;
+/// Maximum number of pages of one list.
+pub const CATCH_UP_PAGES_MAX: u32 = 10_000;
+/// Maximum number of deliveries that one catch-up asks for: the oldest. The others are asked for by the next one.
+pub const CATCH_UP_DELIVERIES_MAX: usize = 1_000;
+/// Maximum number of deliveries of which it is remembered that they arrived, or how often they were asked for.
+pub const CATCH_UP_REMEMBERED_MAX: usize = 2_000;
+/// How often a delivery is asked for that fails again each time.
+pub const CATCH_UP_ASKS_MAX: u32 = 3;
+/// Maximum length of the sender's id of a delivery, and of a position in its list.
+pub const CATCH_UP_TEXT_BYTES_MAX: usize = 512;

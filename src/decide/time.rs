@@ -61,6 +61,13 @@ impl serde::Serialize for Timestamp {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(read: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(read)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a time of RFC 3339"))
+    }
+}
+
 /// The units of a duration in a config, longest first, in milliseconds.
 pub const DURATION_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];

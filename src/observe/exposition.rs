@@ -7,7 +7,7 @@ use super::delivery_log::DeliveryVerdict;
 use super::histogram::HistogramSnapshot;
 use super::metrics::{Metrics, OUTCOMES, PollCounter, SourceCounter, SourceMetrics, StoreOp};
 use super::process_stats::ProcessStats;
-use crate::decide::time::Duration;
+use crate::decide::time::{Duration, Timestamp};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
@@ -174,6 +174,15 @@ fn deliveries(own: &mut Registry, meter: &Metrics) {
     own.register("duplicates", "Duplicates by the identity that matched", Samples::Counter(same.collect()));
     let again = by_source(meter, |source| load(&source.published_again));
     own.register("events_republished", "Events published again because of a repeat", Samples::Counter(again));
+    let asked = by_source(meter, |source| load(&source.asked_again));
+    own.register("catch_up_asked", "Missed deliveries that the sender was asked for", Samples::Counter(asked));
+    let ended = |source: &SourceMetrics| Timestamp(source.caught_up_at.load(Ordering::Relaxed)).since(Timestamp(0));
+    let caught_up = by_source(meter, |source| ended(source).as_secs_f64());
+    own.register(
+        "last_catch_up_timestamp_seconds",
+        "When a catch-up last ended on this node; 0: none has",
+        Samples::Gauge(caught_up),
+    );
     let conflicts = by_source(meter, |source| load(&source.conflicts));
     own.register("delivery_id_conflicts", "Delivery ids that came with another body", Samples::Counter(conflicts));
     let polls = meter.sources.iter().filter_map(|source| Some((&source.name, source.polls.as_ref()?)));

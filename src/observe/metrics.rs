@@ -100,6 +100,10 @@ pub struct SourceMetrics {
     pub(super) published_again: AtomicU64,
     /// Questions to the registry, by result; `None` if it polls none.
     pub(super) polls: Option<[AtomicU64; 4]>,
+    /// Missed deliveries that the sender was asked for.
+    pub(super) asked_again: AtomicU64,
+    /// When a catch-up last ended, in microseconds since 1970; 0: none has.
+    pub(super) caught_up_at: AtomicI64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
     /// Events that became waiting, and running.
     waiting: AtomicU64,
@@ -150,6 +154,8 @@ impl SourceMetrics {
             conflicts: AtomicU64::new(0),
             published_again: AtomicU64::new(0),
             polls: None,
+            asked_again: AtomicU64::new(0),
+            caught_up_at: AtomicI64::new(0),
             secrets: Default::default(),
             waiting: AtomicU64::new(0),
             running: AtomicU64::new(0),
@@ -336,6 +342,16 @@ impl Metrics {
         if let Some(polls) = &self.source(source).polls {
             polls[result as usize].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a missed delivery that the sender was asked for.
+    pub fn asked_again(&self, source: &str) {
+        self.source(source).asked_again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a catch-up has ended.
+    pub fn caught_up(&self, source: &str, at: Timestamp) {
+        self.source(source).caught_up_at.store(at.0, Ordering::Relaxed);
     }
 
     fn broadcast(&self, heard: impl FnOnce() -> DeliveryRecord) {

@@ -13,6 +13,7 @@ pub(crate) use select::{BackendArgs, BackendPurpose};
 use super::error::CommandError;
 use super::terminal::one_line;
 use crate::admin::LIST_MAX;
+use crate::catch_up::has_delivery;
 use crate::decide::id::Key;
 use crate::decide::ledger::RegisterEdit;
 use crate::store::EventQuery;
@@ -60,6 +61,14 @@ impl EventBackend {
         match self {
             Self::Store(store) => store.show(name).await,
             Self::Admin(port) => port.show(name).await,
+        }
+    }
+
+    /// Whether there is an event of this delivery.
+    pub(crate) async fn has_delivery(&self, source: &str, delivery: &str) -> Result<bool, CommandError> {
+        match self {
+            Self::Store(store) => Ok(has_delivery(&*store.store, source, delivery).await?),
+            Self::Admin(port) => port.has_delivery(delivery).await,
         }
     }
 

@@ -128,6 +128,16 @@ impl AdminClient {
         }
     }
 
+    /// Whether there is an event under this delivery id, of any source.
+    pub(super) async fn has_delivery(&self, delivery: &str) -> Result<bool, CommandError> {
+        let heard = self.request(Method::GET, self.url(&["api", "events", delivery])).await?;
+        match (heard.status, text(&heard.body, "reason")) {
+            (StatusCode::OK, _) | (_, "several_events") => Ok(true),
+            (_, "unknown_event") => Ok(false),
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
     pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         self.post_command(Method::POST, &["api", "events", name, "replay"], name).await
     }

@@ -6,6 +6,7 @@ use super::{CheckExit, ReportFormat, describe, load_config, print_errors, print_
 use crate::action::health_check::HealthCheckPlan;
 use crate::action::publish::{self, NatsConnections};
 use crate::action::{ActionPlan, LiveCheck, LiveCheckEnvironment, failed_check};
+use crate::catch_up::{HookApi, HookApiCredentials};
 use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
 #[cfg(feature = "nats")]
 use crate::config::{StreamPlan, UNKNOWN_URL};
@@ -92,6 +93,7 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
             all.extend(plan.check_live(&environment).await);
         }
         all.extend(check_live(lookups(config)).await);
+        all.extend(join_all(hook_apis(config).map(HookApi::check)).await);
         #[cfg(feature = "nats")]
         for stream in streams(config) {
             all.push(LiveCheck::new("stream", stream.words(), check_stream(&servers, stream).await));
@@ -126,6 +128,13 @@ fn lookups(config: &Config) -> impl Iterator<Item = &LookupPlan> {
         let polled = config.polls.get(&source.name).map(|plan| &plan.question);
         polled.into_iter().chain(source.routes.iter().filter_map(|route| config.lookup(source, route)))
     })
+}
+
+/// The APIs at which missed deliveries are asked for, without those whose credentials are not known.
+fn hook_apis(config: &Config) -> impl Iterator<Item = HookApi> {
+    let planned = config.sources.iter().filter_map(|source| Some((source, config.catch_ups.get(&source.name)?)));
+    let known = planned.filter(|(_, plan)| !matches!(plan.credentials, HookApiCredentials::Unknown));
+    known.filter_map(|(source, plan)| HookApi::new(plan.clone(), source.clone()).ok())
 }
 
 /// The streams that are read, without those whose server is not known.

@@ -86,6 +86,14 @@ pub struct ExtractedFields {
     kind: Result<(), String>,
 }
 
+/// The values of those fields of a [`FieldSet`] that are known of a delivery whose body is not.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PartialFields {
+    /// The values; fields that are not known are missing.
+    pub(super) found: ExtractedFields,
+    known: Vec<bool>,
+}
+
 /// The value of one field in a delivery.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ExtractedField {
@@ -202,6 +210,22 @@ impl FieldSet {
         }
         let kind = kinds.map_or(Ok(()), |kinds| kinds.compare(verified.delivery(), &seen));
         Ok(ExtractedFields { slots, shape, kind })
+    }
+
+    /// The values of the fields at those locations whose texts are known. A text that no field may have is not known.
+    pub fn read_partly<'t>(&self, text: impl Fn(&FieldLocation) -> Option<&'t str>) -> PartialFields {
+        let read = |field: &Field| field.slot(Some(JsonScalar::Text(text(&field.at)?.into()))).ok();
+        let slots: Vec<_> = self.fields.iter().map(read).collect();
+        let known = slots.iter().map(Option::is_some).collect();
+        let slots = slots.into_iter().map(|slot| slot.unwrap_or(ExtractedField::Missing)).collect();
+        PartialFields { found: ExtractedFields { slots, shape: true, kind: Ok(()) }, known }
+    }
+}
+
+impl PartialFields {
+    /// Whether the value of this field is known.
+    pub fn is_known(&self, ix: FieldIndex) -> bool {
+        self.known[usize::from(ix.0)]
     }
 }
 

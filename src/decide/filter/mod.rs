@@ -6,9 +6,10 @@
 mod lex;
 pub(crate) mod mismatch;
 mod parse;
+mod partial_match;
 
 use super::decimal;
-use super::field::{ExtractedFields, FieldIndex, FieldSet, FieldValue};
+use super::field::{ExtractedFields, FieldIndex, FieldSet, FieldValue, PartialFields};
 use regex::Regex;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -105,6 +106,11 @@ impl Filter {
     /// Whether the delivery passes. A missing field is `null`.
     pub fn matches(&self, found: &ExtractedFields) -> bool {
         self.root.is_true(found)
+    }
+
+    /// Whether a delivery could pass of which only some fields are known.
+    pub fn may_match(&self, known: &PartialFields) -> bool {
+        partial_match::truth(&self.root, known) != Some(false)
     }
 
     /// Why the delivery does not pass, in one line: `tag was "main", wanted tag == "latest"`. Empty if it does.
