@@ -22,6 +22,7 @@ pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod tail;
 pub(crate) mod terminal;
+pub(crate) mod test_notification;
 pub(crate) mod text_table;
 #[cfg(feature = "sqlite")]
 pub(crate) mod vacuum;
@@ -107,6 +108,13 @@ enum CliCommand {
     Cancel(cancel::CancelArgs),
     /// List, show or correct what each subject was last changed to, deployed as, and good as
     Registers(registers::RegistersArgs),
+    /// Test who is told about the ends of events
+    Notify {
+        #[command(flatten)]
+        which: ConfigArgs,
+        #[command(subcommand)]
+        way: NotifyCommand,
+    },
     /// Delete expired events, or forget one event or source
     Forget(forget::ForgetArgs),
     /// Show or change the schema version of the store, or copy a store
@@ -149,6 +157,12 @@ enum CliCommand {
         #[arg(long)]
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Subcommand, Debug)]
+enum NotifyCommand {
+    /// Send a test message to each target, and print what it answered (exit 0 all took it, 1 not all)
+    Test(test_notification::NotifyTestArgs),
 }
 
 #[derive(Args, Debug)]
@@ -309,6 +323,9 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Replay(asked) => run_async(replay::replay(&asked, &env, out)),
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
         CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
+        CliCommand::Notify { which, way: NotifyCommand::Test(asked) } => {
+            run_async(test_notification::test(&asked, which.config.as_deref(), &env, out))
+        }
         CliCommand::Forget(asked) => run_async(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { way: MigrateCommand::Copy { from, to }, .. } => {

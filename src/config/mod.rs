@@ -18,6 +18,7 @@ pub mod json_schema;
 pub(crate) mod keys;
 mod lookup;
 pub(crate) mod node_addresses;
+pub(crate) mod notifier;
 pub(crate) mod once;
 pub mod presets;
 mod queueing;
@@ -35,6 +36,7 @@ mod verify;
 
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
 pub(crate) use node_addresses::NodeAddresses;
+pub(crate) use notifier::ConfiguredNotifier;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 
@@ -83,6 +85,8 @@ pub struct Config {
     pub lookups: HashMap<(Arc<str>, Arc<str>), LookupPlan>,
     /// How the health of what a route deployed is checked, by the names of source and route.
     pub health_checks: HashMap<(Arc<str>, Arc<str>), HealthCheckPlan>,
+    /// Who is told about the ends of each source's events, by the source's name: each target once.
+    pub notifiers: HashMap<Arc<str>, Vec<Arc<ConfiguredNotifier>>>,
     /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
     /// Environment variables with a secret or URL of the config, which commands never get.

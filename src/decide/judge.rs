@@ -203,6 +203,7 @@ impl EventBuilder<'_> {
             burst_since: None,
             resolved: None,
             origin: None,
+            notifications: Vec::new(),
             body_digest,
             digest: body_digest,
         };
