@@ -175,7 +175,7 @@ async fn send(
     let (event, payload) = ended.test_notification(kind, &notifier.target);
     let lease = Arc::new(Lease::until(boottime() + TEST_TIME));
     let blocks = SharedSucceededBlocks::new(event.blocks);
-    let output = AttemptOutput::new(event.id, broadcast::Sender::new(1));
+    let output = AttemptOutput::new(event.id, (event.life, event.attempt), broadcast::Sender::new(1));
     let attempt = Attempt {
         event: &event,
         payload: &payload,

@@ -359,8 +359,10 @@ impl Event {
     /// Why it cannot be replayed, whatever is kept of it. A replay becomes its subject's current event, which a roll-back
     /// never is.
     pub fn replay_refusal(&self) -> Option<String> {
-        let Origin::Rollback { to, .. } = self.origin?;
-        Some(format!("it is a roll-back; replay {to}, the event that was good"))
+        match self.origin? {
+            Origin::Rollback { to, .. } => Some(format!("it is a roll-back; replay {to}, the event that was good")),
+            Origin::Notification { .. } => None,
+        }
     }
 
     /// The id of the event that deploys its subject's last good event again, if this one ends as unhealthy.

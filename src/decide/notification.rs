@@ -73,8 +73,7 @@ impl NotificationTarget {
     /// roll-back that has failed is told to those who are told about roll-backs, too.
     pub fn tells(&self, event: &Event) -> Option<NotificationKind> {
         let kind = event.notification_kind()?;
-        let is_rollback = matches!(event.origin, Some(Origin::Rollback { .. }));
-        let wanted = self.on.contains(&kind) || (is_rollback && self.on.contains(&NotificationKind::Rollback));
+        let wanted = self.on.contains(&kind) || (event.is_rollback() && self.on.contains(&NotificationKind::Rollback));
         let has_fields = self.needs.iter().all(|name| event.fields.get(name).is_some());
         (wanted && has_fields).then_some(kind)
     }
