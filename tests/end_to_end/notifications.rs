@@ -289,6 +289,22 @@ async fn the_nearest_level_says_who_is_told_and_an_empty_list_means_nobody() {
 }
 
 #[tokio::test]
+async fn an_unhealthy_deploy_and_its_roll_back_are_told() {
+    let keys = "run = { steps = [\"true\"] }\non_unhealthy = \"rollback\"\n\
+        health_check = { run = [\"sh\", \"check\"], within = \"200ms\", every = \"100ms\" }\n\
+        notify = { run = { steps = [\"echo $HOOKONCE_NOTIFY $HOOKONCE_CAUSE $HOOKONCE_FIELD_VERSION_ID >> told\"] } }";
+    let mut house = House::empty(&ghcr(keys));
+    std::fs::write(house.path("check"), "test $HOOKONCE_FIELD_VERSION_ID != 2\n").unwrap();
+    house.start();
+    for version in 1..=2 {
+        let second = u32::try_from(version).unwrap();
+        house.deliver(GHCR, &Sent::package(&version.to_string(), "latest", version, second)).await;
+        house.quiet().await;
+    }
+    assert_eq!(house.lines("told"), ["dead unhealthy 2", "rollback acted 1"]);
+}
+
+#[tokio::test]
 async fn a_message_whose_target_was_removed_waits_for_it() {
     let silent = Receiver::open(&[(503, "")]).await;
     let notify = |keys: &str| format!("notify = {{ as = \"ntfy\", url = \"{}\"{keys} }}", silent.url);
