@@ -4,14 +4,16 @@ pub(crate) mod state_file;
 
 use crate::action::forward::ip_filter::DnsResolver;
 use crate::action::health_check::HealthCheck;
+use crate::action::notifier::build_notifier;
 #[cfg(feature = "nats")]
 use crate::action::publish::NatsConnections;
-use crate::action::{ActionEnvironment, ActionError, GuardProgram, NodeEnvVars, build_action};
+use crate::action::{Action, ActionEnvironment, ActionError, GuardProgram, NodeEnvVars, build_action};
 use crate::admin;
 use crate::admin::AdminState;
 use crate::catch_up::{self, CatchUpContext, CatchUpPlan, HookApi};
 use crate::config::Config;
 use crate::decide::error_message::ErrorMessage;
+use crate::decide::id::Key;
 use crate::decide::identity::recipe;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Identity, Intake, Source, Sources};
@@ -33,6 +35,7 @@ use crate::store::open::OpenPurpose;
 use crate::store::retention::NodeTopology;
 use crate::store::{DeclaredFields, EventQuery, Inspect, RetentionPolicies, StoreError, StoreOpenError, status_text};
 use data_loss::{DataLossCheckError, DataLossDetector, StateFileWriter};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -295,6 +298,42 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             let health = config.health_check(source, route).map(|plan| HealthCheck::new(plan.clone(), environment));
             let health = health.transpose().map_err(cannot_act)?;
             lanes.push(Lane::new(source.clone(), route.clone(), action).asking(lookup).checking(health));
+        }
+    }
+    lanes.extend(notification_lanes(config, does, environment)?);
+    Ok(lanes)
+}
+
+/// A lane for each source and target of notifications. A target that several sources share has one action, so that it
+/// is left alone by all of them while it does not answer.
+fn notification_lanes(
+    config: &Config,
+    does: NodeRole,
+    environment: &ActionEnvironment,
+) -> Result<Vec<Lane>, NodeStartError> {
+    let mut lanes = Vec::new();
+    let mut actions: HashMap<Key, Arc<dyn Action>> = HashMap::new();
+    for source in &config.sources {
+        for notifier in config.notifiers.get(&source.name).into_iter().flatten() {
+            let route = notifier.route.clone();
+            if does == NodeRole::Ingest {
+                lanes.push(Lane::closed(source.clone(), route));
+                continue;
+            }
+            let action = match actions.entry(notifier.target.counted_at) {
+                Entry::Occupied(built) => built.get().clone(),
+                Entry::Vacant(place) => {
+                    let action = build_notifier(notifier.plan.clone(), environment).map_err(|cannot| {
+                        let why = format!(
+                            "the notification {} of source {} cannot be sent: {cannot}",
+                            notifier.name, source.name
+                        );
+                        NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
+                    })?;
+                    place.insert(action).clone()
+                }
+            };
+            lanes.push(Lane::new(source.clone(), route, Some(action)));
         }
     }
     Ok(lanes)

@@ -369,9 +369,10 @@ fn the_configs_in_the_documents_are_right() {
     let env = |name: &str| match name {
         "NATS_URL" => Some("nats://127.0.0.1:4222".to_owned()),
         "DATABASE_URL" => Some("postgres://127.0.0.1/hooks".to_owned()),
+        "SLACK_URL" => Some("https://slack.example/hook".to_owned()),
         _ => Some(format!("a secret for {name}")),
     };
-    for document in ["README.md", "docs/nats.md", "docs/run.md"] {
+    for document in ["README.md", "docs/nats.md", "docs/notify.md", "docs/run.md"] {
         let blocks = blocks(document, "toml");
         assert!(!blocks.is_empty(), "{document}");
         for block in blocks {

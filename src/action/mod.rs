@@ -6,6 +6,7 @@
 //!                            sql.rs     nothing yet: the statement runs in the write of the outcome
 //!                            forward/   one request ─▶ url_template.rs ─▶ ip_filter.rs
 //!                            publish/   one message
+//!                            notifier/  a message about the end of another event ─▶ run/ or forward/
 //! ```
 //!
 //! An action ends with its lease, or when its future is dropped; what it started is then killed.
@@ -34,6 +35,7 @@ use std::sync::Arc;
 
 pub(crate) mod forward;
 pub(crate) mod health_check;
+pub(crate) mod notifier;
 pub(crate) mod plan;
 #[cfg(feature = "nats")]
 pub(crate) mod publish;

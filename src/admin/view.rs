@@ -230,6 +230,12 @@ pub(crate) struct EventView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     rollback: Option<RollbackView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    notification: Option<NotificationView>,
+    /// The notifications of its ends, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notifications: Vec<EventId>,
 }
 
 /// A roll-back: no delivery made this event.
@@ -239,6 +245,15 @@ struct RollbackView {
     from: EventId,
     /// The last good event, which is deployed again.
     to: EventId,
+}
+
+/// A notification: it tells people about the end of another event.
+#[derive(Serialize, ToSchema)]
+struct NotificationView {
+    /// The event that ended.
+    of: EventId,
+    /// What is told: dead, rollback, done, or summary: that there were more than may be sent.
+    on: String,
 }
 
 /// The messages of this life that were published after the first one, because its delivery was repeated.
@@ -279,7 +294,15 @@ pub(crate) fn event(event: &Event) -> EventView {
             last_at: again.last_at,
             message: event.idempotency_key(),
         }),
-        rollback: event.origin.map(|Origin::Rollback { from, to }| RollbackView { from, to }),
+        rollback: match event.origin {
+            Some(Origin::Rollback { from, to }) => Some(RollbackView { from, to }),
+            _ => None,
+        },
+        notification: match event.origin {
+            Some(Origin::Notification { of, kind }) => Some(NotificationView { of, on: kind.word().to_owned() }),
+            _ => None,
+        },
+        notifications: event.notifications.clone(),
     };
     match &event.state {
         EventState::Waiting { due } => shown.due = Some(*due),

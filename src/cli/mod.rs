@@ -23,6 +23,7 @@ pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod tail;
 pub(crate) mod terminal;
+pub(crate) mod test_notification;
 pub(crate) mod text_table;
 #[cfg(feature = "sqlite")]
 pub(crate) mod vacuum;
@@ -110,6 +111,13 @@ enum CliCommand {
     Registers(registers::RegistersArgs),
     /// Ask the sender again for deliveries that were missed
     CatchUp(catch_up::CatchUpArgs),
+    /// Test who is told about the ends of events
+    Notify {
+        #[command(flatten)]
+        which: ConfigArgs,
+        #[command(subcommand)]
+        way: NotifyCommand,
+    },
     /// Delete expired events, or forget one event or source
     Forget(forget::ForgetArgs),
     /// Show or change the schema version of the store, or copy a store
@@ -152,6 +160,12 @@ enum CliCommand {
         #[arg(long)]
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Subcommand, Debug)]
+enum NotifyCommand {
+    /// Send a test message to each target, and print what it answered (exit 0 all took it, 1 not all)
+    Test(test_notification::NotifyTestArgs),
 }
 
 #[derive(Args, Debug)]
@@ -313,6 +327,9 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
         CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
         CliCommand::CatchUp(asked) => run_async(catch_up::catch_up(&asked, &env, out)),
+        CliCommand::Notify { which, way: NotifyCommand::Test(asked) } => {
+            run_async(test_notification::test(&asked, which.config.as_deref(), &env, out))
+        }
         CliCommand::Forget(asked) => run_async(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { way: MigrateCommand::Copy { from, to }, .. } => {

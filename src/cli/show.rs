@@ -88,6 +88,7 @@ impl<W: Write> EventPrinter<'_, W> {
         if story["digest"].is_string() {
             self.print_wrapped("digest", text(story, "digest"))?;
         }
+        self.notifications(story)?;
         self.fields(story)?;
         self.print_wrapped("once per", &identities(story))?;
         self.deliveries(story)?;
@@ -111,6 +112,23 @@ impl<W: Write> EventPrinter<'_, W> {
         let first = format!("{}: {}", self.terminal.paint(code, word), lines.first().map_or("", |line| line));
         self.label("state", &first)?;
         lines.iter().skip(1).try_for_each(|line| self.label("", line))
+    }
+
+    /// Prints which event it tells of, or which notifications tell of it.
+    fn notifications(&mut self, story: &Value) -> io::Result<()> {
+        let of = &story["notification"];
+        if of.is_object() {
+            let words = match text(of, "on") {
+                "summary" => "more events have ended than may be told; the first is".to_owned(),
+                on => format!("tells that it ended ({on}): event"),
+            };
+            self.print_wrapped("tells of", &format!("{words} {}", text(of, "of")))?;
+        }
+        let mut label = "told by";
+        for id in story["notifications"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            self.label(std::mem::take(&mut label), &one_line(id))?;
+        }
+        Ok(())
     }
 
     fn fields(&mut self, story: &Value) -> io::Result<()> {

@@ -40,6 +40,7 @@ const RESERVED: [&str; 7] = ["delivery", "body", "exists", "in", "true", "false"
 /// The fields that one source's config may name, with what decides which of them are signed.
 #[derive(Clone, Copy)]
 pub(super) struct SourceFieldScope<'a> {
+    /// Its name; empty: the top level, which has no fields.
     pub(super) source: &'a str,
     pub(super) fields: &'a FieldSet,
     /// `None`: it is invalid, so what it covers is unknown.
@@ -57,6 +58,7 @@ impl SourceFieldScope<'_> {
 
     pub(super) fn label(&self) -> String {
         match self.all().as_slice() {
+            [] if self.source.is_empty() => "fields belong to sources: use them in a source or a route".to_owned(),
             [] => format!("source `{}` declares no fields", self.source),
             names => format!("fields of source `{}`: {}", self.source, names.join(", ")),
         }

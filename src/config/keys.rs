@@ -148,6 +148,9 @@ impl SectionKeys {
 /// which stand in many.
 pub(super) fn sections() -> Vec<&'static SectionKeys> {
     fn walk(section: &'static SectionKeys, all: &mut Vec<&'static SectionKeys>) {
+        if all.contains(&section) {
+            return;
+        }
         all.push(section);
         section.all().filter_map(|key| key.takes.section()).for_each(|inner| walk(inner, all));
     }

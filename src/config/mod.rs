@@ -19,6 +19,7 @@ pub mod json_schema;
 pub(crate) mod keys;
 mod lookup;
 pub(crate) mod node_addresses;
+pub(crate) mod notifier;
 pub(crate) mod once;
 pub(crate) mod polled_source;
 pub mod presets;
@@ -38,6 +39,7 @@ mod verify;
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
 pub(crate) use node_addresses::NodeAddresses;
 pub(crate) use polled_source::PollPlan;
+pub(crate) use notifier::ConfiguredNotifier;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 
@@ -89,6 +91,8 @@ pub struct Config {
     pub health_checks: HashMap<(Arc<str>, Arc<str>), HealthCheckPlan>,
     /// Where missed deliveries are asked for, by the source's name.
     pub catch_ups: HashMap<Arc<str>, CatchUpPlan>,
+    /// Who is told about the ends of each source's events, by the source's name: each target once.
+    pub notifiers: HashMap<Arc<str>, Vec<Arc<ConfiguredNotifier>>>,
     /// The streams that sources read from, by the source's name.
     pub streams: HashMap<Arc<str>, StreamPlan>,
     /// The tags that sources poll, by the source's name.

@@ -113,7 +113,10 @@ mod tests {
         assert!(merged.get("once").unwrap().table().unwrap().get("per").is_none());
         let fields = merged.get("fields").unwrap().table().unwrap();
         let names: Vec<_> = fields.entries.iter().map(|e| e.key.as_str()).collect();
-        assert_eq!(names, ["package", "tag", "version_id", "sha", "updated_at", "namespace", "extra"]);
+        assert_eq!(
+            names,
+            ["package", "tag", "version_id", "sha", "updated_at", "namespace", "repository", "commit", "extra"]
+        );
         assert_eq!(fields.get("tag").unwrap().text(), Some("body.t"));
     }
 }

@@ -1,7 +1,9 @@
 //! Resolves the parsed file into a [`Config`]. Continues after an error, so that all are found at once.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
+use super::fields::SourceFieldScope;
 use super::keys::{ConfigValueType, SectionKeys, key};
+use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use super::source::SOURCE_KEYS;
@@ -9,6 +11,7 @@ use super::{
     AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, LogFormat, MigrationMode,
     SecretRequirement, StateFolder, StoreAddress, presets, validate,
 };
+use crate::decide::field::FieldSet;
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::sql_template::SqlDialect;
@@ -51,6 +54,12 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
             "The admin port: API, metrics, dashboard.",
         ),
         key("source", ConfigValueType::Named(&SOURCE_KEYS), "required", "The senders, each under a name."),
+        key(
+            "notify",
+            ConfigValueType::Tables(&NOTIFY_KEYS),
+            "nobody",
+            "Who is told about the ends of events, unless a source or a route has its own.",
+        ),
     ]],
 };
 
@@ -130,6 +139,8 @@ pub(super) struct ConfigResolver<'a> {
     pub(super) secrets_seen: Vec<(ConfigSecret, String)>,
     /// What could not be read of the source that is being resolved.
     pub(super) unread: SourcePartsInError,
+    /// The targets on the top level, for sources that have none.
+    pub(super) notifiers: Vec<Arc<ConfiguredNotifier>>,
 }
 
 /// Parses and resolves a config.
@@ -171,8 +182,20 @@ impl<'a> ConfigResolver<'a> {
         let (secrets, elsewhere) = (SecretRequirement::Required, Vec::new());
         let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
         let (dialect, unread) = (None, SourcePartsInError::default());
-        let diagnostics = found;
-        Self { text, base, env, secrets, diagnostics, elsewhere, env_names, env_passed, dialect, secrets_seen, unread }
+        Self {
+            text,
+            base,
+            env,
+            secrets,
+            diagnostics: found,
+            elsewhere,
+            env_names,
+            env_passed,
+            dialect,
+            secrets_seen,
+            unread,
+            notifiers: Vec::new(),
+        }
     }
 
     /// The parsed file; `None` if it is not TOML, which is reported.
@@ -212,6 +235,7 @@ impl<'a> ConfigResolver<'a> {
             lookups: HashMap::new(),
             health_checks: HashMap::new(),
             catch_ups: HashMap::new(),
+            notifiers: HashMap::new(),
             streams: HashMap::new(),
             polls: HashMap::new(),
             secret_env_names: BTreeSet::new(),
@@ -219,9 +243,18 @@ impl<'a> ConfigResolver<'a> {
             elsewhere: Vec::new(),
             warnings: Vec::new(),
         };
+        self.notifiers = self.top_notifiers(&top);
         self.sources(&top, &mut config);
         self.no_secrets_passed_on();
         Some(config)
+    }
+
+    /// The targets on the top level. There are no fields there.
+    fn top_notifiers(&mut self, top: &ConfigSection<'_>) -> Vec<Arc<ConfiguredNotifier>> {
+        let fields = FieldSet::new(Vec::new(), None);
+        let names =
+            SourceFieldScope { source: "", fields: &fields, scheme: None, kind: None, delivery: None, stream: None };
+        self.notify(top, &names, NotifyLevel { source: "", route: "" }).unwrap_or_default()
     }
 
     /// Reports variables that a route passes to commands although they hold a secret of the config.
@@ -280,6 +313,7 @@ impl<'a> ConfigResolver<'a> {
             if let Some(plan) = resolved.catch_up {
                 config.catch_ups.insert(source.name.clone(), plan);
             }
+            config.notifiers.insert(source.name.clone(), resolved.notifiers);
             if let Some(stream) = resolved.stream {
                 self.outlives(&stream, &config.store, inner.get("from").map_or(entry.key_at, |node| node.at));
                 config.streams.insert(source.name.clone(), stream);

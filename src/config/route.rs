@@ -5,16 +5,18 @@ use super::fields::{SourceFieldScope, field_names, joined_names};
 use super::health::HealthView;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::lookup::{LOOKUP_KEYS, LookupView};
+use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifierView, NotifyLevel};
 use super::queueing;
 use super::queueing::QueueingView;
 use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
-use super::{Config, action, health, lookup};
+use super::{Config, action, health, lookup, notifier};
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
 use crate::decide::event::RetryOwner;
 use crate::decide::limits;
+use crate::decide::notification::NOTIFY_ROUTE;
 use crate::decide::retry::RetryPolicy;
 use crate::decide::source::{
     ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
@@ -24,6 +26,7 @@ use crate::decide::time::{Duration, duration_text};
 use crate::registry::LookupPlan;
 use serde::Serialize;
 use serde_json::Value;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use utoipa::ToSchema;
 
@@ -82,6 +85,12 @@ pub(super) static ROUTE_KEYS: SectionKeys = SectionKeys {
         &queueing::QUEUEING_KEYS,
         &health::HEALTH_KEYS,
         &action::ACTION_KEYS,
+        &[key(
+            "notify",
+            ConfigValueType::Tables(&NOTIFY_KEYS),
+            "the source's",
+            "Who is told about the ends of its events.",
+        )],
     ],
 };
 
@@ -124,6 +133,7 @@ impl ConfigResolver<'_> {
         names: &SourceFieldScope<'_>,
         once: &DeduplicationPolicy,
         respond: ResponseMode,
+        notifiers: &[Arc<ConfiguredNotifier>],
     ) -> ResolvedRoute {
         let mut plan = self.plan(section, names, respond);
         let lookup = self.lookup(section, names, once, respond, plan.as_ref());
@@ -141,8 +151,15 @@ impl ConfigResolver<'_> {
             Some(_) => self.when_busy(section, group.as_ref(), once.change.as_ref(), respond),
             None => WhenBusy::Queue,
         };
+        let name = self.route_name(number, section);
+        let level = NotifyLevel { source: names.source, route: &name };
+        let notifiers = match self.notify(section, names, level) {
+            Some(own) => own,
+            None => notifiers.to_vec(),
+        };
         let route = Route {
-            name: self.route_name(number, section).into(),
+            name: name.into(),
+            notify: notifiers.iter().map(|notifier| notifier.target.clone()).collect(),
             when: self.filter("when", section, names),
             when_busy,
             budget: self.budget(section, group.as_ref()),
@@ -172,13 +189,18 @@ impl ConfigResolver<'_> {
         if let Some(plan) = &mut plan {
             self.finish_plan(plan, section, &route);
         }
-        ResolvedRoute { route, plan, lookup, health_check }
+        ResolvedRoute { route, plan, lookup, health_check, notifiers }
     }
 
     fn route_name(&mut self, number: usize, section: &ConfigSection<'_>) -> String {
         let name = section.text("name").map_or_else(|| number.to_string(), str::to_owned);
         if name.is_empty() || name.chars().any(char::is_control) {
             self.diagnostics.error("the name of a route is empty or cannot be printed").at(section.place("name"), "");
+        }
+        if name.starts_with(NOTIFY_ROUTE) {
+            self.diagnostics
+                .error(format!("the name of a route cannot begin with `{NOTIFY_ROUTE}`"))
+                .at(section.place("name"), "such routes are those of notifications");
         }
         name
     }
@@ -230,7 +252,7 @@ impl ConfigResolver<'_> {
             .hint("two events of one subject would be in two groups; remove `group`, or use one fixed name");
     }
 
-    fn retry(&mut self, section: &ConfigSection<'_>, attempts: u32) -> RetryPolicy {
+    pub(super) fn retry(&mut self, section: &ConfigSection<'_>, attempts: u32) -> RetryPolicy {
         let inner = section.section("retry");
         let duration = |key: &str| inner.and_then(|s| s.duration(key));
         let first = duration("first").unwrap_or_else(|| FIRST.min(duration("longest").unwrap_or(FIRST)));
@@ -345,12 +367,14 @@ impl ConfigResolver<'_> {
     }
 }
 
-/// A resolved route, what it does, the registry that it asks before, and how it checks the result.
+/// A resolved route, what it does, the registry that it asks before, how it checks the result, and who is told about its
+/// ends.
 pub(super) struct ResolvedRoute {
     pub(super) route: Route,
     pub(super) plan: Option<ActionPlan>,
     pub(super) lookup: Option<LookupPlan>,
     pub(super) health_check: Option<HealthCheckPlan>,
+    pub(super) notifiers: Vec<Arc<ConfiguredNotifier>>,
 }
 
 /// A route.
@@ -379,6 +403,8 @@ pub(super) struct RouteView {
     queueing: QueueingView,
     #[serde(flatten)]
     health: HealthView,
+    /// Who is told about the ends of its events.
+    notify: Vec<NotifierView>,
 }
 
 /// The group of a route: a name, or the names of fields.
@@ -454,6 +480,7 @@ pub(super) fn view(config: &Config, source: &Source, route: &Route) -> RouteView
         at_once: route.max_concurrency,
         queueing: queueing::view(route),
         health: health::view(config.health_check(source, route), route),
+        notify: notifier::views(config, source, route),
     }
 }
 
@@ -475,6 +502,7 @@ pub(super) fn texts(config: &Config, source: &Source, route: &Route) -> Vec<Labe
             labelled("lease", duration_text(route.lease)),
             labelled("at once", route.max_concurrency.to_string()),
         ]);
+        texts.extend(notifier::texts(config, source, route));
     }
     texts
 }

@@ -5,6 +5,7 @@ use super::describe::{LabelledTexts, labelled};
 use super::event_kinds::kind_use;
 use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
+use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::once::{ONCE_KEYS, OnceView, provenance};
 use super::polled_source::{self, POLL_KEYS, PollView};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
@@ -123,6 +124,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "one that only records",
             "Where events go; the first that matches wins.",
         ),
+        key(
+            "notify",
+            ConfigValueType::Tables(&NOTIFY_KEYS),
+            "the config's",
+            "Who is told about the ends of its events, unless a route has its own.",
+        ),
         in_preset("imported", ConfigValueType::Names, "The fields that identify an imported change."),
         in_preset("api", ConfigValueType::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset("kind", ConfigValueType::Table(&KIND_KEYS), "The kind of event this preset is for."),
@@ -144,13 +151,14 @@ const RESPOND_WITHIN: Duration = Duration::from_secs(8);
 /// Paths that the node serves itself.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
-/// A resolved source, the plans, lookups and health checks of its routes, and the provenance of its parts.
+/// A resolved source, the plans, lookups, health checks and notifiers of its routes, and the provenance of its parts.
 pub(super) struct ResolvedSource {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
     pub(super) lookups: Vec<(Arc<str>, LookupPlan)>,
     pub(super) health_checks: Vec<(Arc<str>, HealthCheckPlan)>,
     pub(super) catch_up: Option<CatchUpPlan>,
+    pub(super) notifiers: Vec<Arc<ConfiguredNotifier>>,
     pub(super) stream: Option<StreamPlan>,
     pub(super) poll: Option<PollPlan>,
     pub(super) notes: SourceProvenance,
@@ -202,9 +210,16 @@ impl ConfigResolver<'_> {
 
         let mut routes: Vec<Arc<Route>> = Vec::new();
         let (mut plans, mut lookups, mut health_checks) = (Vec::new(), Vec::new(), Vec::new());
+        let told = self.notify(&section, &names, NotifyLevel { source: name, route: "" });
+        let told = told.unwrap_or_else(|| self.notifiers.clone());
+        let mut notifiers: Vec<Arc<ConfiguredNotifier>> = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         for (i, inner) in section.sections("route").into_iter().enumerate() {
-            let ResolvedRoute { route, plan, lookup, health_check } = self.route(i + 1, &inner, &names, &once, respond);
+            let resolved = self.route(i + 1, &inner, &names, &once, respond, &told);
+            let ResolvedRoute { route, plan, lookup, health_check, notifiers: of_route } = resolved;
+            let known = |one: &ConfiguredNotifier| notifiers.iter().any(|other| other.target.route == one.target.route);
+            let new: Vec<_> = of_route.into_iter().filter(|one| !known(one)).collect();
+            notifiers.extend(new);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
                 self.diagnostics
                     .error(format!("source `{name}` has two routes named `{}`", route.name))
@@ -257,7 +272,7 @@ impl ConfigResolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        ResolvedSource { source, plans, lookups, health_checks, catch_up, stream, poll, notes }
+        ResolvedSource { source, plans, lookups, health_checks, catch_up, notifiers, stream, poll, notes }
     }
 
     fn source_name(&mut self, name: &str, at: ConfigSpan) {

@@ -7,6 +7,7 @@ pub use super::outcome::{Outcome, Receipt};
 use super::action_kind::ActionKind;
 use super::field::StoredFields;
 use super::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
+use super::notification::NotificationKind;
 use super::republish::RepublishState;
 use super::time::Timestamp;
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub struct Event {
     pub resolved: Option<Arc<str>>,
     /// What made it, if it was no delivery.
     pub origin: Option<Origin>,
+    /// The notifications of its ends, the oldest first.
+    pub notifications: Vec<EventId>,
     /// Digest of the body.
     pub body_digest: Digest,
     /// Digest of everything that never changes; see [`Event::immutable_digest`].
@@ -76,6 +79,13 @@ pub enum Origin {
         from: EventId,
         /// The event that was last good: its fields, its digest and its body are used.
         to: EventId,
+    },
+    /// An event has ended, and people are told.
+    Notification {
+        /// The event that ended.
+        of: EventId,
+        /// What they are told about it.
+        kind: NotificationKind,
     },
 }
 
@@ -349,8 +359,10 @@ impl Event {
     /// Why it cannot be replayed, whatever is kept of it. A replay becomes its subject's current event, which a roll-back
     /// never is.
     pub fn replay_refusal(&self) -> Option<String> {
-        let Origin::Rollback { to, .. } = self.origin?;
-        Some(format!("it is a roll-back; replay {to}, the event that was good"))
+        match self.origin? {
+            Origin::Rollback { to, .. } => Some(format!("it is a roll-back; replay {to}, the event that was good")),
+            Origin::Notification { .. } => None,
+        }
     }
 
     /// The id of the event that deploys its subject's last good event again, if this one ends as unhealthy.

@@ -203,6 +203,7 @@ impl EventBuilder<'_> {
             burst_since: None,
             resolved: self.polled_digest(),
             origin: None,
+            notifications: Vec::new(),
             body_digest,
             digest: body_digest,
         };

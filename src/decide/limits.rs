@@ -252,6 +252,26 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_hours(24);
 pub const BUDGET_RUNS_MAX: u32 = 1_000;
 /// The longest time of a budget.
 pub const BUDGET_WITHIN_MAX: Duration = Duration::from_hours(31 * 24);
+/// Maximum number of notifications that one target gets in an hour; one more says how many others there were.
+pub const NOTIFICATIONS_PER_HOUR: u32 = 20;
+/// The same for statuses and deployments of commits: as much as GitHub accepts. Nothing says how many others there were.
+pub const COMMIT_STATUSES_PER_HOUR: u32 = 500;
+/// Maximum number of notifications that are kept of one event, all lives together; the oldest are removed.
+pub const NOTIFICATIONS_PER_EVENT_MAX: usize = 32;
+/// Maximum number of targets of one route.
+pub const NOTIFICATION_TARGETS_MAX: usize = 16;
+/// Maximum number of characters of the reason in a notification.
+pub const NOTIFICATION_WHY_CHARS_MAX: usize = 500;
+/// Maximum number of characters of a field's value in the text of a notification.
+pub const NOTIFICATION_VALUE_CHARS_MAX: usize = 100;
+/// Maximum number of fields in the text of a notification.
+pub const NOTIFICATION_FIELDS_MAX: usize = 8;
+/// Default time in which a target must answer.
+pub const NOTIFICATION_TIME: Duration = Duration::from_secs(10);
+/// Attempts to send a notification, unless its target says otherwise.
+pub const NOTIFICATION_ATTEMPTS: u32 = 5;
+/// Maximum concurrent attempts to send notifications to one target.
+pub const NOTIFICATIONS_AT_ONCE: usize = 4;
 /// Maximum length of an image's name: the limit that the distribution specification advises.
 pub const IMAGE_NAME_BYTES_MAX: usize = 255;
 /// Maximum length of a tag, by the same specification.

@@ -36,6 +36,7 @@ pub(crate) mod json_walk;
 pub mod judge;
 pub mod ledger;
 pub mod limits;
+pub mod notification;
 pub mod outcome;
 pub mod poll_schedule;
 pub mod registry_address;

@@ -6,6 +6,7 @@ use super::filter::Filter;
 use super::id::Key;
 use super::identity::key;
 use super::limits;
+use super::notification::NotificationTarget;
 use super::retry::RetryPolicy;
 use super::time::Duration;
 use super::verify::VerificationScheme;
@@ -309,6 +310,8 @@ pub struct Route {
     pub budget: Option<Budget>,
     /// What happens if what an event deployed is not healthy.
     pub on_unhealthy: OnUnhealthy,
+    /// Who is told about the ends of its events.
+    pub notify: Arc<[NotificationTarget]>,
     /// How failures are retried.
     pub retry: RetryPolicy,
     /// How many attempts may fail once a sender that waited for the end got a 202 and no longer retries. `None`: as
@@ -533,6 +536,7 @@ impl Default for Route {
             when_busy: WhenBusy::Queue,
             budget: None,
             on_unhealthy: OnUnhealthy::Hold,
+            notify: Arc::default(),
             retry: RetryPolicy { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
             attempts_once_accepted: None,
             in_doubt: InDoubtPolicy::Retry,

@@ -7,8 +7,10 @@ use super::claim::{NewEvent, Payload};
 use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
 use super::id::{EventId, Key};
 use super::identity::key;
+use super::notification::NotificationTarget;
 use super::source::{Budget, BudgetScope, InDoubtPolicy, OnUnhealthy, Route, WhenBusy};
 use super::time::Timestamp;
+use std::sync::Arc;
 
 /// One write to one event: revision n-1 is replaced by n.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct Transition {
     pub if_deployed: Option<Event>,
     /// Whether the subject's last good event is deployed again, if this write ends the event as unhealthy.
     pub on_unhealthy: OnUnhealthy,
+    /// Who is told about it, if this write ends the event.
+    pub notify: Arc<[NotificationTarget]>,
 }
 
 /// The budget in which an attempt must have room.
@@ -163,6 +167,7 @@ impl Event {
             budget,
             if_deployed,
             on_unhealthy: route.on_unhealthy,
+            notify: route.notify.clone(),
         })
     }
 
@@ -174,10 +179,12 @@ impl Event {
 
     /// A start that depends only on the event's own row: the event is owed its first attempt or is no change of a
     /// subject, so no register is read; it is due and in its group's queue, so it has the slot; and its route has no
-    /// budget. `None`: this needs an ordinary step.
+    /// budget; and it is no summary, which gets its count as it starts. `None`: this needs an ordinary step.
     pub fn start_alone(&self, start: &EventStep, route: &Route, now: Timestamp) -> Option<Transition> {
         let change = self.transition(start.clone(), route, now).ok()?;
+        let is_complete = !self.is_summary() || self.attempt > 0;
         let alone = change.if_superseded.is_none() && change.budget.is_none() && !self.queue_state.is_aside();
+        let alone = alone && is_complete;
         (matches!(start, EventStep::Start { .. }) && alone).then_some(change)
     }
 

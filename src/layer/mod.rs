@@ -387,6 +387,7 @@ impl ResolvedOnce {
             burst_since: None,
             resolved: None,
             origin: None,
+            notifications: Vec::new(),
             body_digest,
             digest: body_digest,
         };

@@ -10,7 +10,7 @@
 //! field, `fields`. A suffix of the name is its unit: `took_ms` is `took=829ms` in a line of text, `age_seconds` is
 //! `age=1.1s`.
 
-use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::event::{DoneReason, Event, EventState, Origin};
 use crate::decide::field::{FieldValue, StoredFields};
 use crate::decide::time::Duration;
 use std::fmt::{self, Write};
@@ -127,12 +127,17 @@ pub(crate) fn log_state(event: &Event, details: StateDetails<'_>) {
         EventState::Waiting { due: None } => wait = Some("slot"),
         EventState::Waiting { due: Some(_) } | EventState::Running { .. } | EventState::Done { .. } => {}
     }
+    let of = match event.origin {
+        Some(Origin::Notification { of, .. }) => Some(display(of)),
+        _ => None,
+    };
     macro_rules! line {
         ($level:ident) => {
             $level!(
                 target: "hookonce",
                 event = %event.id,
                 source = &*event.source,
+                of,
                 fields = begins.then(|| tracing::field::debug(LoggedFields(&event.fields))),
                 attempt = Some(event.attempt).filter(|attempt| *attempt > 0),
                 cause,

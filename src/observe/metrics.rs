@@ -399,8 +399,8 @@ impl Metrics {
             EventState::Done { at, .. } => {
                 source.add(SourceCounter::Done);
                 // A replay's duration would include the time until the operator requested it; one that was published
-                // again has ended before.
-                if event.life == 1 && event.published_again.is_none() {
+                // again has ended before. A notification is no delivery.
+                if event.life == 1 && event.published_again.is_none() && !event.is_notification() {
                     source.done.add_time(at.since(event.received_at));
                 }
             }

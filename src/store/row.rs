@@ -13,6 +13,7 @@ use crate::decide::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
 use crate::decide::ledger::EventRow;
+use crate::decide::notification::NotificationKind;
 use crate::decide::republish::RepublishState;
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};
@@ -192,6 +193,7 @@ macro_rules! event_table {
             resolved: text, Step, absent CellValue::Null; row.event.resolved.as_deref();
             origin: text, Never, absent CellValue::Null; origin_cell(row.event);
             failed_lookups: integer, Step, absent CellValue::Number(0); row.event.failed_lookups;
+            notifications: text, Step, absent CellValue::Null; notifications_cell(row.event);
         }
     };
 }
@@ -330,14 +332,34 @@ fn queue_state(passed: i64, aside: Option<&str>) -> Option<QueueState> {
 
 /// What made an event that no delivery made, as a cell.
 fn origin_cell(event: &Event) -> Option<String> {
-    let Origin::Rollback { from, to } = event.origin?;
-    Some(json!({ "rollback": { "from": from.to_string(), "to": to.to_string() } }).to_string())
+    let origin = match event.origin? {
+        Origin::Rollback { from, to } => json!({ "rollback": { "from": from.to_string(), "to": to.to_string() } }),
+        Origin::Notification { of, kind } => {
+            json!({ "notification": { "of": of.to_string(), "kind": kind.word() } })
+        }
+    };
+    Some(origin.to_string())
 }
 
 fn origin(cell: &str) -> Option<Origin> {
     let cell: Json = serde_json::from_str(cell).ok()?;
-    let id = |name: &str| cell["rollback"][name].as_str()?.parse().ok();
-    Some(Origin::Rollback { from: id("from")?, to: id("to")? })
+    let id = |kind: &str, name: &str| cell[kind][name].as_str()?.parse().ok();
+    if cell["notification"].is_object() {
+        let kind = NotificationKind::parse(cell["notification"]["kind"].as_str()?)?;
+        return Some(Origin::Notification { of: id("notification", "of")?, kind });
+    }
+    Some(Origin::Rollback { from: id("rollback", "from")?, to: id("rollback", "to")? })
+}
+
+/// The ids of an event's notifications, as a cell.
+fn notifications_cell(event: &Event) -> Option<String> {
+    let ids: Vec<_> = event.notifications.iter().map(ToString::to_string).collect();
+    (!ids.is_empty()).then(|| json!(ids).to_string())
+}
+
+fn notifications(cell: &str) -> Option<Vec<EventId>> {
+    let cell: Vec<String> = serde_json::from_str(cell).ok()?;
+    cell.iter().map(|id| id.parse().ok()).collect()
 }
 
 /// The re-published messages, as a cell.
@@ -405,6 +427,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
     let resolved = cells.maybe(CellReader::text).map(Arc::from);
     let origin = cells.maybe(CellReader::text).map(origin);
     let failed_lookups = cells.number();
+    let notified = cells.maybe(CellReader::text).map(notifications);
     debug_assert_eq!(cells.next, EVENT_COLUMNS.len(), "every column is read");
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
@@ -420,6 +443,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         && state.is_some()
         && again != Some(None)
         && origin != Some(None)
+        && notified != Some(None)
         && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
     let damaged = EventState::Dead { cause: DeathCause::Damaged, at: ended_at.unwrap_or(received_at) };
     let mut event = Event {
@@ -446,6 +470,7 @@ pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
         burst_since,
         resolved,
         origin: origin.flatten(),
+        notifications: notified.flatten().unwrap_or_default(),
         body_digest,
         digest,
     };

@@ -2,7 +2,7 @@
 
 use super::{EventDetails, EventQuery};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState};
-use crate::decide::source::Source;
+use crate::decide::source::{Route, Source};
 use crate::decide::time::{Timestamp, approximate_duration};
 use crate::decide::transition::AttemptRecord;
 use std::collections::BTreeMap;
@@ -86,7 +86,10 @@ fn published_again(event: &Event, now: Timestamp) -> String {
 /// Is the route of this event configured?
 pub fn has_route(sources: &[Arc<Source>], event: &Event) -> bool {
     let source = sources.iter().find(|source| source.name == event.source);
-    source.is_some_and(|source| source.routes.iter().any(|route| route.name == event.route))
+    source.is_some_and(|source| {
+        let tells = |route: &Route| route.notify.iter().any(|target| target.route == event.route);
+        source.routes.iter().any(|route| route.name == event.route || tells(route))
+    })
 }
 
 /// A query for the newest waiting events, as input of [`stranded`].

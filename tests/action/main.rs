@@ -142,6 +142,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         burst_since: None,
         resolved: None,
         origin: None,
+        notifications: Vec::new(),
         blocks: SucceededBlocks::default(),
         queue_state: QueueState::Queued,
         retrier: RetryOwner::Sender,

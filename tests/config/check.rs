@@ -34,6 +34,8 @@ source ghcr
              sha         body.registry_package.package_version.version
              updated_at  body.registry_package.updated_at
              namespace   body.registry_package.namespace
+             repository  body.repository.full_name
+             commit      body.registry_package.package_version.target_oid
   acts when  tag == "latest"
   once per   the delivery id (header.x-github-delivery) with the body's digest, since the id is not signed  (preset)
              the body  (preset)

@@ -301,9 +301,9 @@ fields = { updated_at = "header.date" }
 "#,
         r#"
 error: `change.order` uses `updated_at`, which is not signed
-  --> preset github-package:17:73
+  --> preset github-package:19:73
    |
-17 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
+19 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
    |                                                                         ^^^^^^^^^^^^ anyone who repeats a delivery could change it
    |
 hint: take a value from the body

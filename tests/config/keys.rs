@@ -46,7 +46,7 @@ error: unknown key `colour` in a route of source `s`
 6 | colour = "red"
   | ^^^^^^
   |
-hint: keys here: name, when, group, retry, lookup, in_doubt, redelivery, rearm_after, lease, at_once, when_busy, debounce, debounce_max, budget, health_check, on_unhealthy, env, run, forward, publish, sql
+hint: keys here: name, when, group, retry, lookup, in_doubt, redelivery, rearm_after, lease, at_once, when_busy, debounce, debounce_max, budget, health_check, on_unhealthy, env, run, forward, publish, sql, notify
 
 1 error in hookonce.toml; nothing was started
 "#,

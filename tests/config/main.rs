@@ -10,6 +10,7 @@ mod health;
 mod identities;
 mod keys;
 mod nats;
+mod notifications;
 mod receivers;
 mod resolved;
 mod schemes;
@@ -60,6 +61,8 @@ version_id = "body.registry_package.package_version.id"
 sha        = "body.registry_package.package_version.version"
 updated_at = "body.registry_package.updated_at"
 namespace  = "body.registry_package.namespace"
+repository = "body.repository.full_name"
+commit     = "body.registry_package.package_version.target_oid"
 [source.ghcr.once]
 per    = ["delivery", "body"]          # each entry one identity: a name, or a list of names taken together
 change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }

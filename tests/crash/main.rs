@@ -16,6 +16,7 @@ mod lost_lease;
 #[path = "../support/mounted.rs"]
 mod mounted;
 mod newest_push;
+mod notifications;
 mod promises;
 mod random_kills;
 mod receiver;

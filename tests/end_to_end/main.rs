@@ -19,6 +19,7 @@ mod missing_route;
 #[path = "../support/nginx.rs"]
 mod nginx;
 mod node_crash;
+mod notifications;
 mod receiver;
 mod rejections;
 mod retention;

@@ -227,6 +227,7 @@ fn event_as_it_is(event: Event) -> Transition {
         budget: None,
         if_deployed: None,
         on_unhealthy: hookonce::decide::source::OnUnhealthy::Hold,
+        notify: std::sync::Arc::default(),
     }
 }
 

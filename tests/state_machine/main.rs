@@ -15,6 +15,7 @@ use hookonce::decide::source::{
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::transition::{QueuePositionUpdate, ReceiptUpdate};
 
+mod notifications;
 mod republish;
 #[path = "../support/seed.rs"]
 mod seed;
@@ -47,6 +48,7 @@ fn event() -> Event {
         burst_since: None,
         resolved: None,
         origin: None,
+        notifications: Vec::new(),
         change: Some(SubjectChange { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
         body_digest: Digest([5; 32]),
         digest: Digest([0; 32]),

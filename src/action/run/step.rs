@@ -9,6 +9,7 @@ use crate::action::plan::{
     CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplateError, FieldTemplatePart, WorkingDir,
 };
 use crate::decide::field::{FieldValue, StoredFields};
+use crate::decide::notification::EndDescription;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -147,7 +148,27 @@ fn environment(
     env.extend(attempt.digest.map(|digest| ("HOOKONCE_DIGEST".to_owned(), digest.to_owned())));
     env.extend(event.is_rollback().then(|| ("HOOKONCE_ROLLBACK".to_owned(), "1".to_owned())));
     env.extend(event.delivery_id.iter().map(|id| ("HOOKONCE_DELIVERY".to_owned(), id.to_string())));
+    if event.is_notification()
+        && let Some(described) = EndDescription::read(event, &attempt.payload.body)
+    {
+        env.extend(notification(&described).map(|(name, value)| (name.to_owned(), value)));
+        env.insert("HOOKONCE_NOTIFICATION".into(), event.idempotency_key());
+    }
     env
+}
+
+/// The variables of a notification: they describe the event that ended.
+fn notification(described: &EndDescription) -> [(&'static str, String); 8] {
+    [
+        ("HOOKONCE_NOTIFY", described.kind.word().to_owned()),
+        ("HOOKONCE_EVENT", described.event.to_string()),
+        ("HOOKONCE_SOURCE", described.source.to_string()),
+        ("HOOKONCE_ROUTE", described.route.to_string()),
+        ("HOOKONCE_STATE", described.state.to_string()),
+        ("HOOKONCE_CAUSE", described.cause.to_string()),
+        ("HOOKONCE_WHY", described.why.to_string()),
+        ("HOOKONCE_MORE", described.more.to_string()),
+    ]
 }
 
 /// `version-id` is `HOOKONCE_FIELD_VERSION_ID`.

@@ -92,6 +92,9 @@ fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>>
         for plan in health_checks(config) {
             all.extend(plan.check_live(&environment).await);
         }
+        let notifiers = config.sources.iter().filter_map(|source| config.notifiers.get(&source.name)).flatten();
+        let notifiers = notifiers.map(|notifier| notifier.plan.check_live(&environment));
+        all.extend(join_all(notifiers).await.into_iter().flatten());
         all.extend(check_live(lookups(config)).await);
         all.extend(join_all(hook_apis(config).map(HookApi::check)).await);
         #[cfg(feature = "nats")]

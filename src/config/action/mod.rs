@@ -8,7 +8,7 @@ mod sql;
 use super::describe::{LabelledTexts, labelled};
 use super::diagnostic;
 use super::fields::SourceFieldScope;
-use super::keys::{ConfigKey, ConfigValueType, key};
+use super::keys::{ConfigKey, ConfigValueType, SectionKeys, key};
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -31,6 +31,16 @@ pub(super) static ACTION_KEYS: [ConfigKey; 5] = [
     key("publish", ConfigValueType::Table(&publish::PUBLISH_KEYS), "none", "A NATS subject to publish to."),
     key("sql", ConfigValueType::TextOr(&sql::SQL_KEYS), "none", "A statement to run in the store's own transaction."),
 ];
+
+/// The keys of a block of `run`.
+pub(super) const fn block_keys() -> &'static SectionKeys {
+    &run::BLOCK_KEYS
+}
+
+/// The keys of a receiver of `forward`.
+pub(super) const fn forward_keys() -> &'static SectionKeys {
+    &forward::FORWARD_KEYS
+}
 
 impl ConfigResolver<'_> {
     /// The plan of a route; `None` if it only records events.

@@ -49,7 +49,7 @@ const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
 const OWN_VARIABLES: &str = "HOOKONCE_";
 
 impl ConfigResolver<'_> {
-    pub(super) fn run(
+    pub(in crate::config) fn run(
         &mut self,
         route: &ConfigSection<'_>,
         names: &SourceFieldScope<'_>,

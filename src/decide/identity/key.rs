@@ -126,6 +126,10 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
         parts.push(KeyPart::bytes("rollback from", &from.0));
         parts.push(KeyPart::bytes("rollback to", &to.0));
     }
+    if let Some(Origin::Notification { of, kind }) = &event.origin {
+        parts.push(KeyPart::bytes("notification of", &of.0));
+        parts.push(KeyPart::text("notification", kind.word()));
+    }
     parts.extend(names.iter().map(|(name, value)| KeyPart::field(name, value)));
     hash(&event.source, "event", &parts)
 }
@@ -133,14 +137,30 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
 /// The id of an event that another one makes at its end. It is the same each time, so that it is made once; its first
 /// bytes are those of the other's, so that both are listed together.
 pub(in crate::decide) fn follow_up(of: &Event, kind: &str) -> EventId {
+    follow_up_id(of, kind, None)
+}
+
+/// The id of the notification of this kind to the target that has this route: the same each time, too.
+pub(in crate::decide) fn notification(of: &Event, kind: &str, route: &str) -> EventId {
+    follow_up_id(of, "notification", Some([KeyPart::text("kind", kind), KeyPart::text("route", route)]))
+}
+
+fn follow_up_id(of: &Event, kind: &str, more: Option<[KeyPart<'_>; 2]>) -> EventId {
     let life = of.life.to_be_bytes();
-    let digest = hash(&of.source, kind, &[KeyPart::bytes("id", &of.id.0), KeyPart::bytes("life", &life)]);
+    let parts = [KeyPart::bytes("id", &of.id.0), KeyPart::bytes("life", &life)];
+    let parts: Vec<_> = parts.into_iter().chain(more.into_iter().flatten()).collect();
+    let digest = hash(&of.source, kind, &parts);
     let mut id = [0; 16];
     id.copy_from_slice(&digest.0[..16]);
     id[..6].copy_from_slice(&of.id.0[..6]);
     // The version and the variant of a UUIDv7.
     (id[6], id[8]) = (0x70 | id[6] & 0x0f, 0x80 | id[8] & 0x3f);
     EventId(id)
+}
+
+/// Where the notifications to a target are counted: the target's name, and the level of the config that it is on.
+pub fn notification_target(source: &str, route: &str, name: &str) -> Key {
+    key(source, "notification target", &[KeyPart::text("route", route), KeyPart::text("name", name)])
 }
 
 /// Where the attempts of a route, or of one of its groups, are counted.

@@ -2,6 +2,7 @@
 //! the event's register and its group's slot.
 
 use super::budget;
+use super::notifying;
 use super::register::{begin_retention, note_deployed, rollback_of};
 use super::{EventRow, Ledger, SubjectRegister, register_of};
 use crate::decide::event::{DeathCause, Event, EventState, EventStep};
@@ -80,6 +81,8 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         let rollback = EventRow { event: take_slot_or_park(ledger, rollback.event, now)?, keep_from: None };
         ledger.insert(&rollback, None)?;
     }
+    notifying::tell(ledger, change, &row.event, &mut event, now)?;
+    notifying::fill_summary(ledger, change, &mut event, now)?;
     let event = write(ledger, &row, event, now)?;
     if event.state.ended().is_some()
         && row.event.state.ended().is_none()
@@ -142,6 +145,8 @@ fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {
         (None, _) => None,
+        // It is forgotten with the event that it tells of.
+        (Some(_), _) if event.is_notification() => None,
         (Some(_), Some(_)) if old.keep_from.is_some() => old.keep_from,
         // An event that was published again is kept from its first end; one that was superseded meanwhile, from now.
         (Some(ended), _) => match register_of(ledger, &event)?.filter(|_| !event.has_queue_as_subject()) {

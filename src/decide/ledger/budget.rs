@@ -22,8 +22,12 @@ pub struct BudgetUse {
 impl BudgetUse {
     /// Reads a stored count. One that cannot be read counts as empty.
     pub fn read(state: &str) -> Self {
+        Self::of_json(&serde_json::from_str(state).unwrap_or_default())
+    }
+
+    /// The same, as JSON.
+    pub(super) fn of_json(json: &Json) -> Self {
         let read = || {
-            let json: Json = serde_json::from_str(state).ok()?;
             let starts = json["starts"].as_array()?.iter().map(|at| at.as_i64().map(Timestamp));
             Some(Self {
                 starts: starts.collect::<Option<_>>()?,
@@ -38,14 +42,14 @@ impl BudgetUse {
         state.map(Self::read).unwrap_or_default().counted(budget, now)
     }
 
-    fn to_state(&self) -> String {
+    pub(super) fn to_json(&self) -> Json {
         let starts: Vec<i64> = self.starts.iter().map(|at| at.0).collect();
         let within = u64::try_from(self.within.as_micros()).unwrap_or(u64::MAX);
-        json!({ "starts": starts, "within": within }).to_string()
+        json!({ "starts": starts, "within": within })
     }
 
     /// Those that still count at this time, at most as many as the budget has.
-    fn counted(mut self, budget: Budget, now: Timestamp) -> Self {
+    pub(super) fn counted(mut self, budget: Budget, now: Timestamp) -> Self {
         self.within = budget.within;
         self.starts.retain(|at| *at + budget.within > now && *at <= now);
         let extra = self.starts.len().saturating_sub(usize::try_from(budget.runs).unwrap_or(usize::MAX));
@@ -75,7 +79,7 @@ pub(super) fn take<L: Ledger>(
         }));
     }
     used.starts.push(now);
-    set_state(ledger, key, Some(&used.counted(*budget, now).to_state()))?;
+    set_state(ledger, key, Some(&used.counted(*budget, now).to_json().to_string()))?;
     Ok(None)
 }
 

@@ -2,6 +2,7 @@
 
 use super::advancing::release_slot;
 use super::budget;
+use super::notifying::{has_unsent, remove_notifications};
 use super::register::write_register;
 use super::{Deployment, EventRow, Ledger, SweepLedger, register_of};
 use crate::decide::expiry_clock::ExpiryTime;
@@ -57,8 +58,8 @@ pub struct ForgetCounts {
     pub bodies: u64,
 }
 
-/// Whether the retention of this event has ended. It never ends while the event carries its register's order: an equal
-/// order is not stale.
+/// Whether the retention of this event has ended, and its notifications are sent. It never ends while the event carries
+/// its register's order: an equal order is not stale.
 pub(super) fn has_expired<L: Ledger>(
     ledger: &mut L,
     row: &EventRow,
@@ -66,7 +67,7 @@ pub(super) fn has_expired<L: Ledger>(
     by: ExpiryTime,
 ) -> Result<bool, L::Error> {
     let (Some(from), Keep::For(length)) = (row.keep_from, keep) else { return Ok(false) };
-    if from + length > by.0 {
+    if from + length > by.0 || has_unsent(ledger, &row.event)? {
         return Ok(false);
     }
     match row.event.change {
@@ -95,6 +96,7 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
         }
     }
     release_slot(ledger, &event, now)?;
+    remove_notifications(ledger, &event)?;
     ledger.remove(id)?;
     Ok(RemovalResult::Removed)
 }
@@ -109,8 +111,8 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: Expiry
     Ok(goes)
 }
 
-/// Removes an event that has expired, and what was kept only for it: the register of its queue, and the count of its
-/// budget once that is over.
+/// Removes an event that has expired, and what was kept only for it: its notifications, the register of its queue, and
+/// the count of its budget once that is over.
 pub(super) fn remove_expired<L: Ledger>(ledger: &mut L, row: &EventRow, by: ExpiryTime) -> Result<(), L::Error> {
     let event = &row.event;
     if event.has_queue_as_subject()
@@ -122,6 +124,7 @@ pub(super) fn remove_expired<L: Ledger>(ledger: &mut L, row: &EventRow, by: Expi
     if let Some(group) = event.group {
         budget::forget(ledger, &key::budget(&event.source, &event.route, Some(group)), by.0)?;
     }
+    remove_notifications(ledger, event)?;
     ledger.remove(event.id)
 }
 

@@ -11,12 +11,14 @@ mod advancing;
 mod budget;
 mod claiming;
 mod forgetting;
+mod notifying;
 mod register;
 
 pub use advancing::{AdvanceResult, advance, end_damaged, hand_slot_on, parking};
 pub use budget::BudgetUse;
 pub use claiming::{ImportCounts, KnownDuplicate, claim, find_duplicate, import};
 pub use forgetting::{ForgetCounts, RemovalResult, RetentionPolicies, forget, forget_one, remove, would_forget};
+pub use notifying::notification_records;
 pub use register::{Deployment, RegisterEdit, RegisterEditError, SubjectRegister, edit_register, state_of, swap_state};
 
 use super::claim::{IdentityKey, MatchedBy, Payload};

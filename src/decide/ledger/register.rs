@@ -149,6 +149,7 @@ pub(super) fn rollback_of<L: Ledger>(
         burst_since: None,
         resolved: good.digest,
         origin: Some(Origin::Rollback { from: unhealthy.id, to: good.event }),
+        notifications: Vec::new(),
         body_digest: to.body_digest,
         ..unhealthy.clone()
     };

@@ -85,7 +85,7 @@ impl Dispatcher {
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context, digest: None };
-        let Some((event, outcome)) = self.deploy(lane, attempt, body, spot).await else { return };
+        let Some((event, outcome)) = Box::pin(self.deploy(lane, attempt, body, spot)).await else { return };
         let outcome = response::outcome_for_waiting_sender(outcome, lane.source.respond);
         span.settled(&outcome);
         let blocks = blocks.blocks();
@@ -152,7 +152,7 @@ impl Dispatcher {
     async fn fetch(&self, event: &Event, lease: &Lease) -> Option<StoredValue<Payload>> {
         let holder = match event.origin {
             Some(Origin::Rollback { to, .. }) => to,
-            None => event.id,
+            Some(Origin::Notification { .. }) | None => event.id,
         };
         loop {
             let asked = tokio::time::Instant::now();

@@ -314,8 +314,13 @@ impl Dispatcher {
         }
     }
 
-    /// Wakes the queues that may have work to do: this event's, or, if it leaves its group's slot, all of them.
+    /// Wakes the queues that may have work to do: those of its notifications, if it has ended; this event's own, or, if it
+    /// leaves its group's slot, all of them.
     pub fn wake(&self, event: &Event) {
+        if let (Some(_), Some(lane)) = (event.state.ended(), self.lane(&event.source, &event.route)) {
+            let told = lane.route.notify.iter().filter_map(|target| self.lane(&event.source, &target.route));
+            told.for_each(|lane| lane.wake_all());
+        }
         if event.group.is_some() && !event.wants_slot() {
             self.lanes().for_each(|lane| lane.wake_all());
         } else if let (EventState::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route))

@@ -26,7 +26,7 @@ fn budgeted(exceeded: BudgetExceeded) -> Route {
 }
 
 /// Writes this step by the policies of this route.
-async fn step_on(fresh: &StoreUnderTest, id: EventId, step: EventStep, route: &Route) -> Event {
+pub(super) async fn step_on(fresh: &StoreUnderTest, id: EventId, step: EventStep, route: &Route) -> Event {
     let event = fresh.get(id).await;
     let change = event.transition(step, route, fresh.store.now()).expect("the step is possible");
     match fresh.store.advance(vec![change]).await.expect("the store writes").remove(0) {

@@ -55,6 +55,7 @@ pub fn making() -> TestEventBuilder {
         burst_since: None,
         resolved: None,
         origin: None,
+        notifications: Vec::new(),
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };

@@ -16,6 +16,7 @@ pub(crate) mod deploys;
 pub(crate) mod event_builder;
 pub(crate) mod groups;
 pub(crate) mod list;
+pub(crate) mod notifications;
 pub(crate) mod queries;
 pub(crate) mod registers;
 pub(crate) mod retention;
@@ -108,6 +109,13 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         after_a_crash_only_the_health_of_a_deploy_is_checked_again
         an_operator_can_set_and_clear_a_register
         a_state_is_replaced_only_if_it_is_still_what_was_read
+    }
+    notifications {
+        a_notification_is_written_with_the_end_that_it_tells_of_and_once
+        a_rollback_is_told_when_it_has_ended
+        an_event_that_is_dropped_for_its_budget_is_told_to_many_targets
+        a_notification_is_forgotten_with_its_event_and_not_before_it_is_sent
+        of_thirty_ends_in_an_hour_twenty_are_told_and_one_message_counts_the_others
     }
     start_due {
         a_batch_start_writes_what_each_step_would_have_written

@@ -142,8 +142,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
                     Err(blank) => {
                         draft.drop_item();
                         missing.extend(match blank {
-                            NotReadError::Unread(cell) => Some(cell),
-                            NotReadError::QueueUnread => None,
+                            NotReadError::Unread(cell) => copies.with_siblings(cell),
+                            NotReadError::QueueUnread => Vec::new(),
                         });
                         None
                     }
@@ -186,6 +186,14 @@ fn cells_of(event: &Event) -> Vec<RecordId> {
     [RecordId::Event(event.id)].into_iter().chain(register).chain(event.group.map(RecordId::Slot)).collect()
 }
 
+fn cells_to_advance(change: &Transition) -> Vec<RecordId> {
+    let budget = change.budget.map(|check| RecordId::Register(check.key));
+    let (counts, notifications) = ledger::notification_records(change);
+    let notifications = notifications.into_iter().map(RecordId::Event);
+    let told = counts.into_iter().map(RecordId::Register).chain(notifications);
+    cells_of(&change.event).into_iter().chain(budget).chain(told).collect()
+}
+
 fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
     let keys = new.keys.iter().chain(&new.former_keys).map(|identity| RecordId::Key(identity.key));
     let imported = new.imported.iter().map(|imported| RecordId::Imported(imported.key));
@@ -206,10 +214,8 @@ impl<B: VersionedBackend> Store for B {
 
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         Box::pin(async move {
-            let budget = |change: &Transition| change.budget.map(|check| RecordId::Register(check.key));
-            let begins_with = |change: &Transition| cells_of(&change.event).into_iter().chain(budget(change)).collect();
             let written = OptimisticRunner(self)
-                .run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now))
+                .run(&changes, cells_to_advance, |draft, change, now| ledger::advance(draft, change, now))
                 .await?;
             written.into_iter().map(|advance| advance.ok_or_else(contended)).collect()
         })

@@ -1,9 +1,7 @@
 //! A transition with a SQL statement: prepared as any other, but written alone. The statement is the user's, so it
 //! shares a transaction with no other event.
 
-use super::{
-    BACK_OFF, BACK_OFF_MAX, OptimisticRunner, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, txn,
-};
+use super::{BACK_OFF, BACK_OFF_MAX, OptimisticRunner, PreparedWrite, TRIES, VersionedBackend, contended, txn};
 use crate::decide::event::Outcome;
 use crate::decide::ledger;
 use crate::decide::sql_template::BoundStatement;
@@ -33,9 +31,10 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         let changes = [change];
         for tries in 0..TRIES {
             back_off(tries).await;
-            let begins_with = |change: &Transition| cells_of(&change.event);
             let mut drafts = self
-                .draft(&changes, &[0], &begins_with, &|draft, change, now| ledger::advance(draft, change, now))
+                .draft(&changes, &[0], &super::cells_to_advance, &|draft, change, now| {
+                    ledger::advance(draft, change, now)
+                })
                 .await?;
             let Some(PreparedWrite { answer, swap, .. }) = drafts.pop().flatten() else { continue };
             if swap.ops.is_empty() {

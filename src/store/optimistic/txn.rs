@@ -28,6 +28,19 @@ impl ReadSet {
         self.turn = reading.turn.0;
     }
 
+    /// This record; and if it is one of several notifications of an event that was read, the others, too: whoever reads
+    /// one of them reads them all.
+    pub fn with_siblings(&self, cell: RecordId) -> Vec<RecordId> {
+        let siblings = self.cells.values().find_map(|found| match (found, cell) {
+            (Record::Event(row, _), RecordId::Event(id)) if row.event.notifications.contains(&id) => {
+                Some(&row.event.notifications)
+            }
+            _ => None,
+        });
+        let siblings = siblings.into_iter().flatten().map(|id| RecordId::Event(*id));
+        siblings.filter(|other| *other != cell && !self.cells.contains_key(other)).chain([cell]).collect()
+    }
+
     /// The store's clock.
     pub fn now(&self) -> Timestamp {
         self.now

@@ -289,6 +289,8 @@ class View {
       story.digest ? fact("digest", h("code", {}, story.digest)) : null,
       Object.entries(story.fields).map(([name, value]) => fact(name, this.value(name, String(value)))),
       fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
+      story.notification ? fact("tells of", eventLink(story.notification.of), h("span", { class: "faint" }, ` · ${story.notification.on}`)) : null,
+      story.notifications?.length ? fact("told by", story.notifications.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
       story.supersedes?.length ? fact("superseded", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
       fact("event", h("code", {}, story.event)));
   }

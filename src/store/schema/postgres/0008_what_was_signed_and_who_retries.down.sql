@@ -28,6 +28,7 @@ alter table events drop column action_kind cascade; -- as above
 delete from registers where note is not null and event = '00000000-0000-0000-0000-000000000000';
 alter table registers drop column note;
 alter table events drop column failed_lookups cascade; -- as above
+alter table events drop column notifications cascade; -- as above
 alter table events drop column origin cascade; -- as above
 alter table events drop column resolved cascade; -- as above
 alter table events drop column burst_since cascade; -- as above

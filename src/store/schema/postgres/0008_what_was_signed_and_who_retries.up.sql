@@ -54,6 +54,8 @@ alter table events add column resolved text;
 alter table events add column origin text;
 -- How many attempts of this life ended before their action began, because the registry did not answer.
 alter table events add column failed_lookups integer not null default 0;
+-- The notifications of its ends: a JSON list of their ids.
+alter table events add column notifications text;
 -- What was last deployed and last good of a subject: a JSON object. In a row whose event is zeros: a state of the nodes,
 -- such as the count of a budget.
 alter table registers add column note text;

@@ -13,6 +13,7 @@ alter table events drop column action_kind;
 delete from registers where note is not null and event = zeroblob(16);
 alter table registers drop column note;
 alter table events drop column failed_lookups;
+alter table events drop column notifications;
 alter table events drop column origin;
 alter table events drop column resolved;
 alter table events drop column burst_since;
