@@ -38,8 +38,8 @@ mod verify;
 
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
 pub(crate) use node_addresses::NodeAddresses;
-pub(crate) use polled_source::PollPlan;
 pub(crate) use notifier::ConfiguredNotifier;
+pub(crate) use polled_source::PollPlan;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 
