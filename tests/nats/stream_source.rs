@@ -93,6 +93,7 @@ async fn check_aside(keys: &str, verify: &str, headers: &[(String, String)], bod
     let carried = r#"{ scheme = "carried", of = "github", secret = { env = "SECRET" } }"#;
     let worker = House::new(&if verify.is_empty() { config } else { config.replace(carried, verify) });
     let sequence = nats.put("github.push", headers, body).await;
+    until("it in quarantine", || worker.sql("select count(*) from quarantine") == ["1"]).await;
     until_async("it to be given up", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;
     assert_eq!(worker.sql("select count(*) from events"), ["0"]);
     assert_eq!(worker.sql("select count(*) from keys"), ["0"]);
