@@ -65,7 +65,8 @@ impl SubjectRegister {
         self.event == NO_EVENT
     }
 
-    /// What was last deployed: by the last event of the subject whose action succeeded.
+    /// What was last deployed: by the last event of the subject whose action succeeded. `None` while it is unknown,
+    /// because a later event that looks up its digest has begun to act, or has failed.
     pub fn deployed(&self) -> Option<Deployment> {
         self.read_note("deployed")
     }
@@ -98,7 +99,8 @@ impl SubjectRegister {
 }
 
 /// Notes in the register what an event has come to since `was`: its action has succeeded, so that its value is deployed;
-/// and it is done, so that the value is good.
+/// and it is done, so that the value is good. From when its action may begin until it has succeeded it is unknown what is
+/// deployed: an action that fails or is cut off may have had its effect.
 pub(super) fn note_deployed<L: Ledger>(
     ledger: &mut L,
     was: &Event,
@@ -107,12 +109,17 @@ pub(super) fn note_deployed<L: Ledger>(
 ) -> Result<(), L::Error> {
     let is_good = was.state.ended().is_none() && matches!(event.state, EventState::Done { how: DoneReason::Acted, .. });
     let is_deployed = !was.blocks.acted() && (is_good || event.blocks.acted());
-    let Some(change) = event.explicit_change().filter(|_| is_good || is_deployed) else { return Ok(()) };
+    let may_act =
+        matches!(event.state, EventState::Running { .. }) && event.resolved.is_some() && !event.blocks.acted();
+    let Some(change) = event.explicit_change().filter(|_| is_good || is_deployed || may_act) else { return Ok(()) };
     let Some(register) = ledger.register(&change.subject)? else { return Ok(()) };
+    if may_act && register.deployed().is_none() {
+        return Ok(());
+    }
     let deployment = Deployment { event: event.id, digest: event.resolved.clone(), at: now };
     let one = |is_new: bool, was: Option<Deployment>| if is_new { Some(deployment.clone()) } else { was };
-    let edited =
-        register.clone().with_deployments(one(is_deployed, register.deployed()), one(is_good, register.good()));
+    let deployed = one(is_deployed, register.deployed().filter(|_| !may_act));
+    let edited = register.clone().with_deployments(deployed, one(is_good, register.good()));
     write_register(ledger, &change.subject, &register, &edited, now)
 }
 

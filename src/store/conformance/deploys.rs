@@ -244,6 +244,29 @@ pub(super) async fn a_register_knows_what_was_deployed_and_keeps_that_event(fres
     assert_eq!(only_register(&fresh).await.1.deployed().map(|one| one.event), Some(four));
 }
 
+pub(super) async fn what_is_deployed_is_unknown_once_another_deploy_has_begun(fresh: StoreUnderTest) {
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
+    let deployed = async || only_register(&fresh).await.1.deployed().map(|one| one.event);
+    let one = fresh.claimed(new("1")).await.id;
+    fresh.start(one).await;
+    fresh.step(one, resolve("sha256:1")).await;
+    fresh.settle(one, delivered()).await;
+    assert_eq!(deployed().await, Some(one));
+    let two = fresh.claimed(new("2")).await.id;
+    fresh.start(two).await;
+    fresh.step(two, resolve("sha256:2")).await;
+    assert_eq!(deployed().await, None);
+    fresh.settle(two, super::rejected()).await;
+    assert_eq!(deployed().await, None, "it may have acted before it failed");
+    // The tag points to the first image again.
+    let three = fresh.claimed(new("3")).await.id;
+    fresh.start(three).await;
+    assert_eq!(fresh.step(three, resolve("sha256:1")).await.state.word(), "running", "it must be deployed again");
+    fresh.settle(three, delivered()).await;
+    assert_eq!(deployed().await, Some(three));
+}
+
 fn unhealthy() -> Outcome {
     Outcome::Unhealthy { why: "no answer".into(), receipt: None }
 }
