@@ -36,6 +36,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
+    let mut ends_as_deployed = false;
     if change.if_deployed.is_some()
         && let Some(deployed) = register.as_ref().and_then(SubjectRegister::deployed)
         && deployed.event != event.id
@@ -43,6 +44,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         && deployed.digest == event.resolved
     {
         event = change.if_deployed_by(deployed.event, now).unwrap_or(event);
+        ends_as_deployed = true;
     }
     if let Some(was) = row.event.change {
         event = event.with_order(was.order);
@@ -73,7 +75,8 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     }
     note_deployed(ledger, &row.event, &event, now)?;
     // Parked behind this event's slot with its turn, the roll-back is the next to get it.
-    if matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. })
+    let is_unhealthy = matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. });
+    if (is_unhealthy || ends_as_deployed)
         && change.on_unhealthy == OnUnhealthy::Rollback
         && let Some(rollback) = rollback_of(ledger, &event, now)?
     {

@@ -2,7 +2,9 @@
 //! good. The same rows also hold small states of the nodes, such as budgets and cursors, under keys of their own.
 
 use super::{EventRow, Ledger};
-use crate::decide::event::{DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SucceededBlocks};
+use crate::decide::event::{
+    DeathCause, DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SucceededBlocks,
+};
 use crate::decide::id::{Digest, EventId, Key, Revision};
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};
@@ -123,16 +125,26 @@ pub(super) fn note_deployed<L: Ledger>(
     write_register(ledger, &change.subject, &register, &edited, now)
 }
 
-/// The event that deploys the subject's last good one again, after this one turned out to be unhealthy. `None` if
-/// there is none, if it is this one, or if another event is the subject's current one: then that one comes next. The new
+/// The event that deploys the subject's last good one again, because `ended` turned out to be unhealthy, or would have
+/// deployed the same as one that did and was not rolled back for its sake. `None` if there is no other good one, if there
+/// is such a roll-back, or if another event than `ended` is the subject's current one: then that one comes next. The new
 /// event changes no subject.
 pub(super) fn rollback_of<L: Ledger>(
     ledger: &mut L,
-    unhealthy: &Event,
+    ended: &Event,
     now: Timestamp,
 ) -> Result<Option<EventRow>, L::Error> {
-    let Some(change) = unhealthy.explicit_change() else { return Ok(None) };
-    let register = ledger.register(&change.subject)?.filter(|register| register.event == unhealthy.id);
+    let Some(change) = ended.explicit_change() else { return Ok(None) };
+    let by = match ended.state {
+        EventState::Done { how: DoneReason::Superseded { by }, .. } => ledger.row(by)?.map(|row| row.event),
+        _ => Some(ended.clone()),
+    };
+    let is_unhealthy = |event: &Event| matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. });
+    let Some(unhealthy) = by.filter(is_unhealthy) else { return Ok(None) };
+    if ledger.row(unhealthy.rollback_id())?.is_some() {
+        return Ok(None);
+    }
+    let register = ledger.register(&change.subject)?.filter(|register| register.event == ended.id);
     let Some(good) = register.and_then(|register| register.good()).filter(|good| good.event != unhealthy.id) else {
         return Ok(None);
     };
@@ -157,7 +169,7 @@ pub(super) fn rollback_of<L: Ledger>(
         resolved: good.digest,
         origin: Some(Origin::Rollback { from: unhealthy.id, to: good.event }),
         body_digest: to.body_digest,
-        ..unhealthy.clone()
+        ..unhealthy
     };
     event.digest = event.immutable_digest();
     Ok(Some(EventRow { event, keep_from: None }))

@@ -312,6 +312,36 @@ pub(super) async fn an_unhealthy_deploy_is_followed_by_the_last_good_one_before_
     assert_eq!(of(&only_register(&fresh).await.1), [Some(bad.id), Some(good.id)], "and touches no register");
 }
 
+pub(super) async fn a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one(
+    fresh: StoreUnderTest,
+) {
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
+    let good = fresh.claimed(new("1")).await.id;
+    fresh.start(good).await;
+    fresh.step(good, resolve("sha256:1")).await;
+    fresh.settle(good, delivered()).await;
+    let bad = fresh.claimed(new("2")).await.id;
+    fresh.start(bad).await;
+    fresh.step(bad, resolve("sha256:2")).await;
+    fresh.step(bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
+    let newer = fresh.claimed(new("3")).await.id;
+    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(fresh.due().await, [newer], "it comes next: it may deploy something else");
+    fresh.start(newer).await;
+    let ended = step_on(&fresh, newer, resolve("sha256:2"), &rolls_back).await;
+    assert_eq!(superseded_by(&ended), Some(bad));
+    let due = fresh.due().await;
+    assert_eq!(due.len(), 1, "it does not, so the bad one is rolled back");
+    assert_eq!(fresh.get(due[0]).await.origin, Some(Origin::Rollback { from: bad, to: good }));
+    fresh.attempt(due[0], delivered()).await;
+    let another = fresh.claimed(new("4")).await.id;
+    fresh.start(another).await;
+    assert_eq!(superseded_by(&step_on(&fresh, another, resolve("sha256:2"), &rolls_back).await), Some(bad));
+    assert_eq!(fresh.due().await, [], "once");
+}
+
 pub(super) async fn an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits(
     fresh: StoreUnderTest,
 ) {
