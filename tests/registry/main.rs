@@ -3,10 +3,13 @@
 
 mod config;
 mod credentials;
+mod day_of_pushes;
 mod deploys;
 #[path = "../support/docker_registry.rs"]
 mod docker_registry;
+mod example;
 mod odd_answers;
+mod recipes;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;
