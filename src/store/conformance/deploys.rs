@@ -342,6 +342,20 @@ pub(super) async fn a_newer_event_that_would_deploy_the_unhealthy_again_is_follo
     assert_eq!(fresh.due().await, [], "once");
 }
 
+pub(super) async fn what_was_deployed_but_never_checked_is_deployed_again(fresh: StoreUnderTest) {
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
+    let one = fresh.claimed(new("1")).await.id;
+    fresh.start(one).await;
+    fresh.step(one, resolve()).await;
+    fresh.step(one, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
+    let newer = fresh.claimed(new("2")).await.id;
+    fresh.step(one, EventStep::Supersede { by: newer }).await; // its node died, and a newer event waits
+    assert_eq!(only_register(&fresh).await.1.deployed().map(|deployed| deployed.event), Some(one));
+    fresh.start(newer).await;
+    assert_eq!(fresh.step(newer, resolve()).await.state.word(), "running", "its health is not known");
+}
+
 pub(super) async fn an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits(
     fresh: StoreUnderTest,
 ) {
