@@ -5,8 +5,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const DOCUMENTS: [&str; 5] =
-    ["README.md", "docs/start.md", "docs/guarantees.md", "docs/troubleshooting.md", "docs/from-steakpie.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "docs/start.md",
+    "docs/guarantees.md",
+    "docs/troubleshooting.md",
+    "docs/from-steakpie.md",
+    "docs/deploys.md",
+];
 
 fn root() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
@@ -149,6 +155,29 @@ fn the_first_config_of_the_readme_passes_check() {
     shell.args(["-ec", &script]).current_dir(folder.path()).env_remove("WEBHOOK_SECRET").env_remove("HOOKONCE_CONFIG");
     let done = shell.env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap())).output().unwrap();
     assert!(done.status.success(), "{script}{}{}", text(&done.stdout), text(&done.stderr));
+}
+
+/// Each config on the page about deploys; one that begins with a route belongs to the source of the first.
+#[test]
+fn every_config_of_the_deploys_page_passes_check() {
+    let page = std::fs::read_to_string(root().join("docs/deploys.md")).unwrap();
+    let configs: Vec<_> = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let source = configs[0].split("[[").next().unwrap();
+    assert!(configs.len() >= 6 && source.contains("github-package"), "{configs:?}");
+    for config in configs {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = if config.starts_with("[[") { format!("{source}{config}") } else { config.to_owned() };
+        let here = whole.replace("\"/opt/app\"", "\".\"").replace("\"/opt/db\"", "\".\"");
+        std::fs::write(folder.path().join("hookonce.toml"), here).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_hookonce"));
+        check.arg("check").current_dir(folder.path()).env_remove("HOOKONCE_CONFIG");
+        for secret in ["WEBHOOK_SECRET", "GITHUB_TOKEN"] {
+            check.env(secret, "a secret of sufficient length");
+        }
+        let done = check.output().unwrap();
+        let said = format!("{}{}", text(&done.stdout), text(&done.stderr));
+        assert!(done.status.success() && said.contains("hookonce.toml is fine\n"), "{config}\n{said}");
+    }
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -254,3 +254,25 @@ async fn a_roll_back_deploys_the_digest_that_was_last_good_whatever_the_tag_poin
     assert_eq!(house.lines("runs"), expected);
     assert_eq!(house.count("dead"), 1);
 }
+
+#[tokio::test]
+async fn an_image_is_deployed_again_if_the_attempt_at_another_failed_after_it() {
+    let registry = Registry::start(&Access::Open);
+    let first = registry.push(IMAGE, "latest", "1").await;
+    let lookup = format!("lookup = {{ registry = \"{}\", {NAMED} }}\n", registry.address());
+    // It acts, and fails only then.
+    let step = format!("echo $HOOKONCE_DIGEST >> runs; test $HOOKONCE_DIGEST = {first}");
+    let config = source(&format!("{lookup}run = {{ steps = [\"{step}\"] }}"));
+    let house = House::new(&config.replace("first = \"50ms\", longest = \"200ms\"", "first = \"1h\""));
+    assert_eq!(house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.status, 202);
+    house.quiet().await;
+    let second = registry.push(IMAGE, "latest", "2").await;
+    assert_eq!(house.deliver(GHCR, &Sent::package("two", "latest", 2, 2)).await.status, 202);
+    until("the failed attempt", || last_why(&house).contains("exit")).await;
+    assert_eq!(house.lines("runs"), [first.clone(), second.clone()]);
+    // The tag is moved back while the second image waits for its next attempt.
+    assert_eq!(registry.push(IMAGE, "latest", "1").await, first);
+    assert_eq!(house.deliver(GHCR, &Sent::package("three", "latest", 1, 3)).await.status, 202);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [first.clone(), second, first]);
+}

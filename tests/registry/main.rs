@@ -3,15 +3,18 @@
 
 mod config;
 mod credentials;
+mod day_of_pushes;
 mod deploys;
 #[path = "../support/docker_registry.rs"]
 mod docker_registry;
+mod example;
 mod odd_answers;
 mod poll_config;
 mod polling;
 mod polling_nodes;
 #[path = "../support/redis.rs"]
 mod redis;
+mod recipes;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;

@@ -5,7 +5,7 @@ use super::budget;
 use super::notifying;
 use super::register::{begin_retention, note_deployed, rollback_of};
 use super::{EventRow, Ledger, SubjectRegister, register_of};
-use crate::decide::event::{DeathCause, Event, EventState, EventStep};
+use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep};
 use crate::decide::id::{EventId, Key, QueueTurn};
 use crate::decide::source::{OnUnhealthy, Route, WhenBusy};
 use crate::decide::time::Timestamp;
@@ -37,13 +37,16 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
+    let mut ends_as_deployed = false;
     if change.if_deployed.is_some()
         && let Some(deployed) = register.as_ref().and_then(SubjectRegister::deployed)
         && deployed.event != event.id
         && deployed.digest.is_some()
         && deployed.digest == event.resolved
+        && health_is_known(ledger, deployed.event)?
     {
         event = change.if_deployed_by(deployed.event, now).unwrap_or(event);
+        ends_as_deployed = true;
     }
     if let Some(was) = row.event.change {
         event = event.with_order(was.order);
@@ -74,7 +77,8 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     }
     note_deployed(ledger, &row.event, &event, now)?;
     // Parked behind this event's slot with its turn, the roll-back is the next to get it.
-    if matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. })
+    let is_unhealthy = matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. });
+    if (is_unhealthy || ends_as_deployed)
         && change.on_unhealthy == OnUnhealthy::Rollback
         && let Some(rollback) = rollback_of(ledger, &event, now)?
     {
@@ -91,6 +95,18 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         ledger.drop_transient_headers(event.id)?;
     }
     Ok(AdvanceResult::Written { event: Box::new(event), now })
+}
+
+/// Whether this event, which has deployed something, went on to the end of its attempt. One that was cut off while its
+/// health was checked, and then superseded or given up, did not: what it deployed may not be healthy.
+fn health_is_known<L: Ledger>(ledger: &mut L, deployed: EventId) -> Result<bool, L::Error> {
+    let Some(row) = ledger.row(deployed)? else { return Ok(true) };
+    let is_unknown = matches!(
+        row.event.state,
+        EventState::Done { how: DoneReason::Superseded { .. }, .. }
+            | EventState::Dead { cause: DeathCause::InDoubt, .. }
+    );
+    Ok(!is_unknown)
 }
 
 /// Makes an event that an operator replays its subject's current one. The register keeps the highest order seen.

@@ -2,7 +2,9 @@
 //! good. The same rows also hold small states of the nodes, such as budgets and cursors, under keys of their own.
 
 use super::{EventRow, Ledger};
-use crate::decide::event::{DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SucceededBlocks};
+use crate::decide::event::{
+    DeathCause, DoneReason, Event, EventState, Origin, QueueState, RetryOwner, SucceededBlocks,
+};
 use crate::decide::id::{Digest, EventId, Key, Revision};
 use crate::decide::time::Timestamp;
 use serde_json::{Value as Json, json};
@@ -65,7 +67,8 @@ impl SubjectRegister {
         self.event == NO_EVENT
     }
 
-    /// What was last deployed: by the last event of the subject whose action succeeded.
+    /// What was last deployed: by the last event of the subject whose action succeeded. `None` while it is unknown,
+    /// because a later event that looks up its digest has begun to act, or has failed.
     pub fn deployed(&self) -> Option<Deployment> {
         self.read_note("deployed")
     }
@@ -98,7 +101,8 @@ impl SubjectRegister {
 }
 
 /// Notes in the register what an event has come to since `was`: its action has succeeded, so that its value is deployed;
-/// and it is done, so that the value is good.
+/// and it is done, so that the value is good. From when its action may begin until it has succeeded it is unknown what is
+/// deployed: an action that fails or is cut off may have had its effect.
 pub(super) fn note_deployed<L: Ledger>(
     ledger: &mut L,
     was: &Event,
@@ -107,25 +111,40 @@ pub(super) fn note_deployed<L: Ledger>(
 ) -> Result<(), L::Error> {
     let is_good = was.state.ended().is_none() && matches!(event.state, EventState::Done { how: DoneReason::Acted, .. });
     let is_deployed = !was.blocks.acted() && (is_good || event.blocks.acted());
-    let Some(change) = event.explicit_change().filter(|_| is_good || is_deployed) else { return Ok(()) };
+    let may_act =
+        matches!(event.state, EventState::Running { .. }) && event.resolved.is_some() && !event.blocks.acted();
+    let Some(change) = event.explicit_change().filter(|_| is_good || is_deployed || may_act) else { return Ok(()) };
     let Some(register) = ledger.register(&change.subject)? else { return Ok(()) };
+    if may_act && register.deployed().is_none() {
+        return Ok(());
+    }
     let deployment = Deployment { event: event.id, digest: event.resolved.clone(), at: now };
     let one = |is_new: bool, was: Option<Deployment>| if is_new { Some(deployment.clone()) } else { was };
-    let edited =
-        register.clone().with_deployments(one(is_deployed, register.deployed()), one(is_good, register.good()));
+    let deployed = one(is_deployed, register.deployed().filter(|_| !may_act));
+    let edited = register.clone().with_deployments(deployed, one(is_good, register.good()));
     write_register(ledger, &change.subject, &register, &edited, now)
 }
 
-/// The event that deploys the subject's last good one again, after this one turned out to be unhealthy. `None` if
-/// there is none, if it is this one, or if another event is the subject's current one: then that one comes next. The new
+/// The event that deploys the subject's last good one again, because `ended` turned out to be unhealthy, or would have
+/// deployed the same as one that did and was not rolled back for its sake. `None` if there is no other good one, if there
+/// is such a roll-back, or if another event than `ended` is the subject's current one: then that one comes next. The new
 /// event changes no subject.
 pub(super) fn rollback_of<L: Ledger>(
     ledger: &mut L,
-    unhealthy: &Event,
+    ended: &Event,
     now: Timestamp,
 ) -> Result<Option<EventRow>, L::Error> {
-    let Some(change) = unhealthy.explicit_change() else { return Ok(None) };
-    let register = ledger.register(&change.subject)?.filter(|register| register.event == unhealthy.id);
+    let Some(change) = ended.explicit_change() else { return Ok(None) };
+    let by = match ended.state {
+        EventState::Done { how: DoneReason::Superseded { by }, .. } => ledger.row(by)?.map(|row| row.event),
+        _ => Some(ended.clone()),
+    };
+    let is_unhealthy = |event: &Event| matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. });
+    let Some(unhealthy) = by.filter(is_unhealthy) else { return Ok(None) };
+    if ledger.row(unhealthy.rollback_id())?.is_some() {
+        return Ok(None);
+    }
+    let register = ledger.register(&change.subject)?.filter(|register| register.event == ended.id);
     let Some(good) = register.and_then(|register| register.good()).filter(|good| good.event != unhealthy.id) else {
         return Ok(None);
     };
@@ -151,7 +170,7 @@ pub(super) fn rollback_of<L: Ledger>(
         origin: Some(Origin::Rollback { from: unhealthy.id, to: good.event }),
         notifications: Vec::new(),
         body_digest: to.body_digest,
-        ..unhealthy.clone()
+        ..unhealthy
     };
     event.digest = event.immutable_digest();
     Ok(Some(EventRow { event, keep_from: None }))

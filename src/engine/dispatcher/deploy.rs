@@ -9,7 +9,7 @@ use super::{AttemptPermit, Dispatcher, Lane, log_and_pause};
 use crate::action::health_check::HealthVerdict;
 use crate::action::{Attempt, Lease, boottime};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::event::{Event, EventStep, Origin, Outcome};
+use crate::decide::event::{DoneReason, Event, EventState, EventStep, Origin, Outcome};
 use crate::decide::source::OnUnhealthy;
 use crate::lease::deadline;
 use crate::lease::renewal::{self, ASK_AGAIN};
@@ -116,6 +116,18 @@ impl Dispatcher {
         }
     }
 
+    /// Reports the roll-back that begins because an event would have deployed what turned out to be unhealthy before.
+    async fn report_late_rollback(&self, lane: &Lane, event: &Event) {
+        let EventState::Done { how: DoneReason::Superseded { by }, .. } = event.state else { return };
+        if lane.route.on_unhealthy == OnUnhealthy::Rollback
+            && let Ok(Some(bad)) = self.0.store.get(by).await
+            && let Ok(Some(rollback)) = self.0.store.get(bad.rollback_id()).await
+            && rollback.state.ended().is_none()
+        {
+            self.report_rollback(lane, &bad).await;
+        }
+    }
+
     /// Asks the route's registry, if it has one, what the tag of the event's image points to now, renews the lease
     /// meanwhile, and writes the digest beside the event. Returns the event as it then is, or with the outcome of an
     /// attempt that ends before its action begins. `None`: the attempt is over. Nothing has happened then, or what the
@@ -188,6 +200,7 @@ impl Dispatcher {
                 Some(is) => {
                     self.publish_state(&is, StateDetails::default());
                     self.wake(&is);
+                    self.report_late_rollback(lane, &is).await;
                     return None;
                 }
                 None if at_failure == AtStoreFailure::Abandon && lease.term().over().is_some() => {

@@ -244,6 +244,29 @@ pub(super) async fn a_register_knows_what_was_deployed_and_keeps_that_event(fres
     assert_eq!(only_register(&fresh).await.1.deployed().map(|one| one.event), Some(four));
 }
 
+pub(super) async fn what_is_deployed_is_unknown_once_another_deploy_has_begun(fresh: StoreUnderTest) {
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
+    let deployed = async || only_register(&fresh).await.1.deployed().map(|one| one.event);
+    let one = fresh.claimed(new("1")).await.id;
+    fresh.start(one).await;
+    fresh.step(one, resolve("sha256:1")).await;
+    fresh.settle(one, delivered()).await;
+    assert_eq!(deployed().await, Some(one));
+    let two = fresh.claimed(new("2")).await.id;
+    fresh.start(two).await;
+    fresh.step(two, resolve("sha256:2")).await;
+    assert_eq!(deployed().await, None);
+    fresh.settle(two, super::rejected()).await;
+    assert_eq!(deployed().await, None, "it may have acted before it failed");
+    // The tag points to the first image again.
+    let three = fresh.claimed(new("3")).await.id;
+    fresh.start(three).await;
+    assert_eq!(fresh.step(three, resolve("sha256:1")).await.state.word(), "running", "it must be deployed again");
+    fresh.settle(three, delivered()).await;
+    assert_eq!(deployed().await, Some(three));
+}
+
 fn unhealthy() -> Outcome {
     Outcome::Unhealthy { why: "no answer".into(), receipt: None }
 }
@@ -287,6 +310,50 @@ pub(super) async fn an_unhealthy_deploy_is_followed_by_the_last_good_one_before_
     step_on(&fresh, back.id, settle(unhealthy()), &rolls_back).await;
     assert_eq!(fresh.due().await, [other], "a roll-back is not followed by another");
     assert_eq!(of(&only_register(&fresh).await.1), [Some(bad.id), Some(good.id)], "and touches no register");
+}
+
+pub(super) async fn a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one(
+    fresh: StoreUnderTest,
+) {
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
+    let good = fresh.claimed(new("1")).await.id;
+    fresh.start(good).await;
+    fresh.step(good, resolve("sha256:1")).await;
+    fresh.settle(good, delivered()).await;
+    let bad = fresh.claimed(new("2")).await.id;
+    fresh.start(bad).await;
+    fresh.step(bad, resolve("sha256:2")).await;
+    fresh.step(bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
+    let newer = fresh.claimed(new("3")).await.id;
+    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(fresh.due().await, [newer], "it comes next: it may deploy something else");
+    fresh.start(newer).await;
+    let ended = step_on(&fresh, newer, resolve("sha256:2"), &rolls_back).await;
+    assert_eq!(superseded_by(&ended), Some(bad));
+    let due = fresh.due().await;
+    assert_eq!(due.len(), 1, "it does not, so the bad one is rolled back");
+    assert_eq!(fresh.get(due[0]).await.origin, Some(Origin::Rollback { from: bad, to: good }));
+    fresh.attempt(due[0], delivered()).await;
+    let another = fresh.claimed(new("4")).await.id;
+    fresh.start(another).await;
+    assert_eq!(superseded_by(&step_on(&fresh, another, resolve("sha256:2"), &rolls_back).await), Some(bad));
+    assert_eq!(fresh.due().await, [], "once");
+}
+
+pub(super) async fn what_was_deployed_but_never_checked_is_deployed_again(fresh: StoreUnderTest) {
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
+    let one = fresh.claimed(new("1")).await.id;
+    fresh.start(one).await;
+    fresh.step(one, resolve()).await;
+    fresh.step(one, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
+    let newer = fresh.claimed(new("2")).await.id;
+    fresh.step(one, EventStep::Supersede { by: newer }).await; // its node died, and a newer event waits
+    assert_eq!(only_register(&fresh).await.1.deployed().map(|deployed| deployed.event), Some(one));
+    fresh.start(newer).await;
+    assert_eq!(fresh.step(newer, resolve()).await.state.word(), "running", "its health is not known");
 }
 
 pub(super) async fn an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits(

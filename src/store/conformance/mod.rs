@@ -104,7 +104,10 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         attempts_beyond_the_budget_wait_without_a_slot_or_are_dropped
         an_event_that_is_parked_instead_of_started_costs_no_budget
         a_register_knows_what_was_deployed_and_keeps_that_event
+        what_is_deployed_is_unknown_once_another_deploy_has_begun
         an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group
+        a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one
+        what_was_deployed_but_never_checked_is_deployed_again
         an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits
         after_a_crash_only_the_health_of_a_deploy_is_checked_again
         an_operator_can_set_and_clear_a_register
