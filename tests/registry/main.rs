@@ -12,9 +12,9 @@ mod odd_answers;
 mod poll_config;
 mod polling;
 mod polling_nodes;
+mod recipes;
 #[path = "../support/redis.rs"]
 mod redis;
-mod recipes;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;
