@@ -7,7 +7,7 @@ use crate::action::health_check::HealthCheck;
 use crate::action::notifier::build_notifier;
 #[cfg(feature = "nats")]
 use crate::action::publish::NatsConnections;
-use crate::action::{Action, ActionEnvironment, ActionError, GuardProgram, NodeEnvVars, build_action};
+use crate::action::{Action, ActionBuildError, ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
 use crate::admin;
 use crate::admin::AdminState;
 use crate::catch_up::{self, CatchUpContext, CatchUpPlan, HookApi};
@@ -20,7 +20,7 @@ use crate::decide::source::{Identity, Intake, Source, Sources};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::{limits, response};
 use crate::engine::dispatcher::{Dispatcher, Lane};
-use crate::engine::gateway::{FormerKeyLookup, Gateway};
+use crate::engine::gateway::{FormerKeyPolicy, Gateway};
 use crate::ingress::accept::ConnectionLimits;
 use crate::ingress::http::IngestState;
 use crate::ingress::readiness::Readiness;
@@ -288,7 +288,7 @@ fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Re
             }
             let plan = config.plan(source, route);
             let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
-            let cannot_act = |cannot: ActionError| {
+            let cannot_act = |cannot: ActionBuildError| {
                 let why = format!("the route {} of source {} cannot act: {cannot}", route.name, source.name);
                 NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
             };
@@ -425,7 +425,7 @@ async fn is_there_any(store: &dyn Inspect, until: Option<Timestamp>) -> Result<b
 
 /// The sources whose deliveries are also looked up under the keys of an earlier version or config: those whose
 /// identities changed while there were events, as long as one of these is kept.
-async fn former_key_sources(store: &dyn Inspect, config: &Config) -> FormerKeyLookup {
+async fn former_key_sources(store: &dyn Inspect, config: &Config) -> FormerKeyPolicy {
     let looked = async {
         let mut sources = HashMap::new();
         let recipes = store.recipes().await?;
@@ -442,9 +442,9 @@ async fn former_key_sources(store: &dyn Inspect, config: &Config) -> FormerKeyLo
         Ok::<_, StoreError>(sources)
     };
     match looked.await {
-        Ok(sources) if config.store.is_shared() => FormerKeyLookup::Shared(Arc::new(sources)),
-        Ok(sources) => FormerKeyLookup::Of(Arc::new(sources)),
-        Err(_) => FormerKeyLookup::All,
+        Ok(sources) if config.store.is_shared() => FormerKeyPolicy::Shared(Arc::new(sources)),
+        Ok(sources) => FormerKeyPolicy::Of(Arc::new(sources)),
+        Err(_) => FormerKeyPolicy::All,
     }
 }
 

@@ -6,7 +6,7 @@
 use super::forward::ReceiverClient;
 use super::plan::{CommandBlock, ReceiverPlan};
 use super::run::RunAction;
-use super::{ActionEnvironment, ActionError, Attempt, LiveCheck, LiveCheckEnvironment, forward, run};
+use super::{ActionBuildError, ActionEnvironment, Attempt, LiveCheck, LiveCheckEnvironment, forward, run};
 use crate::decide::claim::Payload;
 use crate::decide::event::Outcome;
 use crate::decide::time::{Duration, duration_text};
@@ -83,7 +83,7 @@ pub(crate) enum HealthVerdict {
 }
 
 impl HealthCheck {
-    pub(crate) fn new(plan: HealthCheckPlan, environment: &ActionEnvironment) -> Result<Self, ActionError> {
+    pub(crate) fn new(plan: HealthCheckPlan, environment: &ActionEnvironment) -> Result<Self, ActionBuildError> {
         let probe = match plan.probe {
             HealthProbePlan::Run(block) => HealthProbe::Run(RunAction::new(Vec::new(), environment.clone()), block),
             HealthProbePlan::Url(receiver) => HealthProbe::Url(ReceiverClient::new(receiver, &environment.resolver)?),

@@ -228,7 +228,7 @@ pub(crate) fn failed_check<T>(why: impl Into<String>, hint: impl Into<String>) -
 }
 
 /// Creates the action of a plan.
-pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
+pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionBuildError> {
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(run::RunAction::new(blocks, environment.clone()))),
         ActionPlan::Forward(receivers) => Ok(Arc::new(forward::ForwardAction::new(receivers, &environment.resolver)?)),
@@ -236,7 +236,7 @@ pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result
         #[cfg(feature = "nats")]
         ActionPlan::Publish(publish) => Ok(Arc::new(publish::PublishAction::new(*publish, &environment.servers)?)),
         #[cfg(not(feature = "nats"))]
-        ActionPlan::Publish(_) => Err(ActionError("this hookonce was built without NATS".into())),
+        ActionPlan::Publish(_) => Err(ActionBuildError("this hookonce was built without NATS".into())),
     }
 }
 
@@ -277,15 +277,15 @@ pub struct ActionEnvironment {
 
 /// Why an action cannot be created on this machine.
 #[derive(Clone, Debug)]
-pub struct ActionError(pub ErrorMessage);
+pub struct ActionBuildError(pub ErrorMessage);
 
-impl fmt::Display for ActionError {
+impl fmt::Display for ActionBuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for ActionError {
+impl std::error::Error for ActionBuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source()
     }

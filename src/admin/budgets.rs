@@ -4,7 +4,7 @@ use super::AdminState;
 use super::openapi::{BudgetExceededWord, BudgetScopeWord};
 use crate::decide::event::{EventState, QueueState};
 use crate::decide::ledger::BudgetUse;
-use crate::decide::source::{Budget, BudgetExceeded, BudgetScope, Route, Source};
+use crate::decide::source::{AttemptBudget, BudgetExceeded, BudgetScope, Route, Source};
 use crate::decide::time::{Duration, Timestamp, duration_text};
 use crate::store::{EventQuery, Inspect, StoreError};
 use serde::Serialize;
@@ -75,7 +75,7 @@ async fn count(
     store: &dyn Inspect,
     source: &Source,
     route: &Route,
-    budget: Budget,
+    budget: AttemptBudget,
 ) -> Result<BudgetUseView, StoreError> {
     let mut shown = BudgetUseView {
         source: source.name.to_string(),

@@ -8,7 +8,7 @@ use super::catch_up_plan::{CatchUpPlan, HookApiCredentials, SenderHook};
 use super::error::{HookApiError, HookApiFailure};
 use crate::action::forward::receiver_response::retry_after;
 use crate::action::forward::root_cause;
-use crate::action::{ActionError, LiveCheck};
+use crate::action::{ActionBuildError, LiveCheck};
 use crate::decide::catch_up::ListedPage;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::limits::{CATCH_UP_PAGE_BYTES_MAX, CATCH_UP_REQUEST_TIME, CATCH_UP_TEXT_BYTES_MAX};
@@ -43,7 +43,7 @@ pub(crate) enum HookListing {
 }
 
 impl HookApi {
-    pub(crate) fn new(plan: CatchUpPlan, source: Arc<Source>) -> Result<Self, ActionError> {
+    pub(crate) fn new(plan: CatchUpPlan, source: Arc<Source>) -> Result<Self, ActionBuildError> {
         let builder = || {
             Client::builder()
                 .user_agent(concat!("hookonce/", env!("CARGO_PKG_VERSION")))
@@ -59,7 +59,7 @@ impl HookApi {
         };
         let http = http.map_err(|error| {
             let why = format!("cannot ask {}: {}", plan.api, root_cause(&error));
-            ActionError(ErrorMessage::from(why).caused_by(error))
+            ActionBuildError(ErrorMessage::from(why).caused_by(error))
         })?;
         Ok(Self { plan, source, http })
     }

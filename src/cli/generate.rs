@@ -2,7 +2,7 @@
 
 use super::UNKNOWN;
 use crate::config::{json_schema as config, presets};
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io;

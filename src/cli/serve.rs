@@ -24,6 +24,7 @@ pub(crate) enum ServeExit {
     Failed = 2,
 }
 
+/// The options of `hookonce serve`.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeOptions {
     /// What it does.

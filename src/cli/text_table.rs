@@ -5,7 +5,7 @@ use super::terminal::Terminal;
 /// Gap between two columns.
 const GAP: usize = 2;
 
-/// A table for people.
+/// A table for the terminal.
 #[derive(Debug, Default)]
 pub(crate) struct TextTable {
     columns: Vec<TextTableColumn>,

@@ -19,6 +19,7 @@ use tracing::warn;
 /// Two writes this close together may leave the same metadata, so a file read in between is read again.
 const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
 
+/// The folder of a source's callers: one file for each, with its secret.
 pub(super) struct CallerFolder {
     path: PathBuf,
     /// The scheme that a caller's secrets are put into.

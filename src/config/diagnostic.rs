@@ -3,7 +3,7 @@
 use super::raw::{ConfigOrigin, ConfigSpan};
 pub use super::snippet::DiagnosticSnippet;
 use super::snippet::show;
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 use std::fmt;
 use std::fmt::Write as _;
 

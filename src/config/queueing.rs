@@ -8,7 +8,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::decide::limits;
 use crate::decide::source::{
-    Budget, BudgetExceeded, BudgetScope, ChangeRule, Debounce, Group, ResponseMode, Route, WhenBusy,
+    AttemptBudget, BudgetExceeded, BudgetScope, ChangeRule, Debounce, Group, ResponseMode, Route, WhenBusy,
 };
 use crate::decide::time::{Duration, duration_text};
 use serde::Serialize;
@@ -141,7 +141,7 @@ impl ConfigResolver<'_> {
         Some(Debounce { quiet, max })
     }
 
-    pub(super) fn budget(&mut self, section: &ConfigSection<'_>, group: Option<&Group>) -> Option<Budget> {
+    pub(super) fn budget(&mut self, section: &ConfigSection<'_>, group: Option<&Group>) -> Option<AttemptBudget> {
         let inner = section.section("budget")?;
         for key in ["runs", "within"] {
             if !inner.has(key) {
@@ -174,7 +174,12 @@ impl ConfigResolver<'_> {
                 .hint("group = [\"field\"] on the route, or per = \"route\"");
         }
         let exceeded = if inner.text("exceeded") == Some("drop") { BudgetExceeded::Drop } else { BudgetExceeded::Wait };
-        Some(Budget { runs, within, exceeded, per: if per_group { BudgetScope::Group } else { BudgetScope::Route } })
+        Some(AttemptBudget {
+            runs,
+            within,
+            exceeded,
+            per: if per_group { BudgetScope::Group } else { BudgetScope::Route },
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::keys::SectionKeys;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable, ConfigValue};
 use super::units;
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 use crate::decide::time::Duration;
 use std::net::SocketAddr;
 

@@ -27,17 +27,15 @@ pub(super) fn check(table: &ConfigTable, part: &'static SectionKeys, within: &st
 
 fn unknown(entry: &ConfigEntry, part: &'static SectionKeys, within: &str, found: &mut DiagnosticCollector) {
     let known = part.names();
-    let meant = crate::decide::suggest::nearest(&entry.key, known.iter().copied());
+    let meant = crate::decide::nearest_name::nearest(&entry.key, known.iter().copied());
     let secret = meant
         .and_then(|name| part.find(name))
         .is_some_and(|key| matches!(key.takes, ConfigValueType::Secret | ConfigValueType::Secrets));
     if secret {
         conceal(&entry.node, found);
     }
-    let hint = match meant {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => format!("keys here: {}", known.join(", ")),
-    };
+    let hint = diagnostic::did_you_mean(&entry.key, known.iter().copied())
+        .unwrap_or_else(|| format!("keys here: {}", known.join(", ")));
     let within = if *part == TOP_KEYS { "at the top level".to_owned() } else { format!("in {within}") };
     found.error(format!("unknown key `{}` {within}", entry.key)).at(entry.key_at, "").hint(hint);
 }

@@ -29,9 +29,9 @@ impl ExpiryTime {
     }
 }
 
-/// The times in force at one moment.
+/// The store's clock and the time of expiry, read together for one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClockSnapshot {
+pub struct StoreTimes {
     /// The store's clock.
     pub now: Timestamp,
     /// The time by which events expire.

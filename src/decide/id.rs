@@ -90,7 +90,7 @@ impl DeliveryIdDigest {
     }
 }
 
-/// The position in a group's queue. The store assigns it at claim, re-arm and replay.
+/// A number that orders a group's queue. The store assigns it at claim, re-arm and replay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct QueueTurn(pub u64);
 

@@ -44,7 +44,8 @@ pub enum Outcome {
         /// The reason, as a sentence.
         why: String,
     },
-    /// It may have acted, and our own timeout ended it. Counted against `attempts`.
+    /// It may have acted, and our own timeout ended it. The route says what it is counted as
+    /// ([`TimeoutAccounting`](super::source::TimeoutAccounting)).
     TimedOut {
         /// The reason, as a sentence.
         why: String,

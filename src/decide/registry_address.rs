@@ -9,7 +9,7 @@ const HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 /// Maximum length of a host name (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
 
-/// The address of a registry.
+/// The address of a container registry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RegistryAddress {
     /// The host in lower case, with its port if it has one.

@@ -307,7 +307,7 @@ pub struct Route {
     /// What happens to events that wait while another of their subject arrives.
     pub when_busy: WhenBusy,
     /// How many attempts may begin in a given time.
-    pub budget: Option<Budget>,
+    pub budget: Option<AttemptBudget>,
     /// What happens if what an event deployed is not healthy.
     pub on_unhealthy: OnUnhealthy,
     /// Who is told about the ends of its events.
@@ -390,12 +390,12 @@ pub struct Debounce {
     pub max: Duration,
 }
 
-/// A limit on the attempts of a route, all nodes together.
+/// How many attempts of a route may begin in a given time, all nodes together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget {
-    /// How many attempts may begin
+pub struct AttemptBudget {
+    /// Maximum number of attempts that begin within the time.
     pub runs: u32,
-    /// within this time.
+    /// The time, counted back from each attempt.
     pub within: Duration,
     /// What happens to an event that would exceed it.
     pub exceeded: BudgetExceeded,
@@ -403,7 +403,7 @@ pub struct Budget {
     pub per: BudgetScope,
 }
 
-impl Budget {
+impl AttemptBudget {
     /// Where the attempts of a whole route are counted; `None` if each of its groups has a count of its own.
     pub fn route_key(&self, source: &str, route: &str) -> Option<Key> {
         (self.per == BudgetScope::Route).then(|| key::budget(source, route, None))
@@ -459,7 +459,7 @@ impl InDoubtPolicy {
     }
 }
 
-/// Which limit an attempt with an unknown outcome is counted against.
+/// What an attempt that our own timeout ended is counted as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeoutAccounting {
     /// `attempts`, as a failure is.

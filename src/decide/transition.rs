@@ -8,7 +8,7 @@ use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, O
 use super::id::{EventId, Key};
 use super::identity::key;
 use super::notification::NotificationTarget;
-use super::source::{Budget, BudgetScope, InDoubtPolicy, OnUnhealthy, Route, WhenBusy};
+use super::source::{AttemptBudget, BudgetScope, InDoubtPolicy, OnUnhealthy, Route, WhenBusy};
 use super::time::Timestamp;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub struct BudgetCheck {
     /// Where its attempts are counted.
     pub key: Key,
     /// Its limits.
-    pub budget: Budget,
+    pub budget: AttemptBudget,
     /// The attempt is counted, but begins in any case: an operator asked for it.
     pub exempt: bool,
 }
@@ -172,7 +172,7 @@ impl Event {
     }
 
     /// The budget in which its next attempt must have room.
-    fn budget_check(&self, budget: Budget) -> BudgetCheck {
+    fn budget_check(&self, budget: AttemptBudget) -> BudgetCheck {
         let key = key::budget(&self.source, &self.route, self.group.filter(|_| budget.per == BudgetScope::Group));
         BudgetCheck { key, budget, exempt: self.life > 1 && self.attempt == 0 }
     }

@@ -34,12 +34,12 @@ pub struct Gateway {
     batch: Batcher,
     dispatcher: Dispatcher,
     observer: DeliveryObserver,
-    former: FormerKeyLookup,
+    former: FormerKeyPolicy,
 }
 
 /// For which deliveries the keys of an earlier version or config are also looked up.
 #[derive(Clone, Debug, Default)]
-pub enum FormerKeyLookup {
+pub enum FormerKeyPolicy {
     /// All deliveries: always correct, and costs a lookup.
     #[default]
     All,
@@ -50,7 +50,7 @@ pub enum FormerKeyLookup {
     Of(Arc<HashMap<Arc<str>, Timestamp>>),
 }
 
-impl FormerKeyLookup {
+impl FormerKeyPolicy {
     /// Keeps those former keys of this event that may have an owner, and claims those that other nodes may look up.
     fn select_keys(&self, source: &str, new: &mut NewEvent, now: Timestamp) {
         let until = match self {
@@ -77,12 +77,12 @@ impl Gateway {
     /// A gateway to this store.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher, metrics: Arc<Metrics>) -> Self {
         let observer = DeliveryObserver::new(metrics);
-        Self { store, batch, dispatcher, observer, former: FormerKeyLookup::default() }
+        Self { store, batch, dispatcher, observer, former: FormerKeyPolicy::default() }
     }
 
     /// The same gateway, which looks up former keys only where there may be any.
     #[must_use]
-    pub fn looking_for(self, former: FormerKeyLookup) -> Self {
+    pub fn looking_for(self, former: FormerKeyPolicy) -> Self {
         Self { former, ..self }
     }
 

@@ -9,8 +9,8 @@ pub(crate) mod report_text;
 pub(crate) mod saved_delivery;
 
 use crate::config::ExternalValue;
+use crate::decide::nearest_name::nearest;
 use crate::decide::source::Source;
-use crate::decide::suggest::nearest;
 use crate::store::{StoreError, StoredValue};
 use delivery_trace::DeliveryTrace;
 use prediction::{DeliveryPrediction, ExplainHistory};

@@ -110,11 +110,11 @@ struct StreamConsumer {
 /// How a message is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AckDecision {
-    /// It was accepted.
+    /// Acknowledge it: it was accepted.
     Taken,
-    /// It will never be accepted, and is where an operator can see it.
+    /// End it: it must not be redelivered, and an operator can see it.
     Never,
-    /// Not now.
+    /// Have it redelivered later.
     Later,
 }
 

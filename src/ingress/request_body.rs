@@ -296,7 +296,7 @@ impl BodyReservation {
             return Err(BodyError::Displaced);
         }
         let bytes = std::mem::take(&mut *self.arriving.bytes());
-        Ok(Bytes::from_owner(BudgetedBody { bytes: bytes.into_bytes(), _room: self }))
+        Ok(Bytes::from_owner(ReservedBody { bytes: bytes.into_bytes(), _room: self }))
     }
 }
 
@@ -306,12 +306,13 @@ impl Drop for BodyReservation {
     }
 }
 
-struct BudgetedBody {
+/// A complete request body that holds its share of the memory for bodies until it is dropped.
+struct ReservedBody {
     bytes: Box<[u8]>,
     _room: BodyReservation,
 }
 
-impl AsRef<[u8]> for BudgetedBody {
+impl AsRef<[u8]> for ReservedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

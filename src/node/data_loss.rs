@@ -183,7 +183,7 @@ impl From<StoreOpenError> for DataLossCheckError {
     }
 }
 
-/// Writes what a running node knows to its state file.
+/// A task that keeps recording what the node knows of its store, so that the next start notices lost data.
 pub(super) struct StateFileWriter {
     store: Arc<dyn Inspect>,
     file: StateFile,

@@ -2,7 +2,7 @@
 
 use super::{LookupError, LookupFailure, RegistryAccess, RegistryClient, RegistryCredentials};
 use crate::action::plan::FieldTemplate;
-use crate::action::{ActionError, LiveCheck, failed_check};
+use crate::action::{ActionBuildError, LiveCheck, failed_check};
 use crate::decide::field::StoredFields;
 use crate::decide::image_reference::{ImageName, ImageTag, ManifestDigest};
 use crate::decide::time::Duration;
@@ -51,7 +51,7 @@ pub(crate) struct RegistryClients(HashMap<RegistryAccess, Arc<RegistryClient>>);
 
 impl RegistryClients {
     /// The lookup of a plan.
-    pub(crate) fn lookup(&mut self, plan: &LookupPlan) -> Result<RegistryLookup, ActionError> {
+    pub(crate) fn lookup(&mut self, plan: &LookupPlan) -> Result<RegistryLookup, ActionBuildError> {
         let client = match self.0.get(&plan.registry) {
             Some(client) => client.clone(),
             None => Arc::new(RegistryClient::new(plan.registry.clone())?),

@@ -14,7 +14,7 @@ pub(crate) mod docker_config;
 pub(crate) mod error;
 pub(crate) mod lookup_plan;
 
-use crate::action::ActionError;
+use crate::action::ActionBuildError;
 use crate::action::forward::receiver_response::retry_after;
 use crate::action::forward::root_cause;
 use crate::decide::error_message::ErrorMessage;
@@ -55,7 +55,7 @@ struct RegistryResponse {
 }
 
 impl RegistryClient {
-    pub(crate) fn new(access: RegistryAccess) -> Result<Self, ActionError> {
+    pub(crate) fn new(access: RegistryAccess) -> Result<Self, ActionBuildError> {
         let builder = || {
             Client::builder()
                 .user_agent(concat!("hookonce/", env!("CARGO_PKG_VERSION")))
@@ -71,7 +71,7 @@ impl RegistryClient {
         };
         let http = http.map_err(|error| {
             let why = format!("cannot ask the registry {}: {}", access.address, root_cause(&error));
-            ActionError(ErrorMessage::from(why).caused_by(error))
+            ActionBuildError(ErrorMessage::from(why).caused_by(error))
         })?;
         Ok(Self { access, http, authorizations: Mutex::default() })
     }

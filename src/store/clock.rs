@@ -8,7 +8,7 @@
 //! set, but not into a jump ([`expiry_clock`](crate::decide::expiry_clock)). [`StoreClock::wall_time`] is the wall
 //! clock itself, by which the age of a signature is measured.
 
-use super::ClockSnapshot;
+use super::StoreTimes;
 use crate::decide::expiry_clock::{ClockReading, ExpiryClock, ExpiryStatus, ExpiryTime};
 use crate::decide::limits;
 use crate::decide::store_clock::{AgreedClock, NodeStoreClock, ServerTime};
@@ -233,8 +233,8 @@ impl StoreClock {
     }
 
     /// The store's time together with the expiry time.
-    pub fn moment(&self) -> ClockSnapshot {
-        ClockSnapshot { now: self.now(), expiry: self.expiry().time }
+    pub fn moment(&self) -> StoreTimes {
+        StoreTimes { now: self.now(), expiry: self.expiry().time }
     }
 
     /// The expiry time if a jump of the clock counted at once.
@@ -402,14 +402,14 @@ mod tests {
         clock.last_seen(Some(Timestamp(5)), None);
         clock.advance(400 * DAY);
         let now = start + 400 * DAY;
-        assert_eq!(clock.moment(), ClockSnapshot { now, expiry: ExpiryTime(now) });
+        assert_eq!(clock.moment(), StoreTimes { now, expiry: ExpiryTime(now) });
         clock.set(now + 31 * DAY);
-        assert_eq!(clock.moment(), ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) });
+        assert_eq!(clock.moment(), StoreTimes { now: now + 31 * DAY, expiry: ExpiryTime(now) });
         assert_eq!(clock.wall_time(), now + 31 * DAY);
         clock.set(now);
         assert_eq!(
             clock.moment(),
-            ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) },
+            StoreTimes { now: now + 31 * DAY, expiry: ExpiryTime(now) },
             "the store's clock stays"
         );
         assert_eq!(clock.wall_time(), now, "the wall clock does not");

@@ -4,10 +4,10 @@
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
 use super::{
-    Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting,
-    EventDetails, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RegisterEditResult, RemovalResult,
+    Administer, AdvanceResult, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventDetails,
+    EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RegisterEditResult, RemovalResult,
     RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreBackend, StoreError,
-    StoreFuture, StoredValue, SweepError,
+    StoreFuture, StoreTimes, StoredValue, SweepError,
 };
 use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
@@ -28,6 +28,7 @@ pub struct MemoryStore {
     pub(super) clock: StoreClock,
 }
 
+/// The tables of the memory store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryTables {
     rows: BTreeMap<EventId, EventRow>,
@@ -61,7 +62,7 @@ impl MemoryStore {
     /// Runs one operation on the tables at the current time.
     fn with<T>(
         &self,
-        act: impl FnOnce(&mut MemoryTables, ClockSnapshot) -> Result<T, Infallible>,
+        act: impl FnOnce(&mut MemoryTables, StoreTimes) -> Result<T, Infallible>,
     ) -> Result<T, StoreError> {
         let mut books = self.books();
         let at = self.clock.moment();
@@ -155,7 +156,7 @@ impl Store for MemoryStore {
     }
 
     fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
-        answer(self.with(|books, ClockSnapshot { now, .. }| {
+        answer(self.with(|books, StoreTimes { now, .. }| {
             let wakes = books.wakes.iter().map(|(at, id)| (*at, &books.rows[id].event));
             let mut wakes = wakes.filter(|(_, event)| look.finds(event)).peekable();
             let mut due = DueEvents::default();

@@ -41,7 +41,7 @@ pub mod status_text;
 pub mod subjects;
 pub mod url;
 
-pub use crate::decide::expiry_clock::ClockSnapshot;
+pub use crate::decide::expiry_clock::StoreTimes;
 pub use crate::decide::ledger::{
     AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RegisterEditError, RemovalResult, RetentionPolicies,
 };

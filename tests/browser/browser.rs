@@ -71,14 +71,8 @@ impl Browser {
     /// A browser with this window size.
     pub(crate) async fn new(width: u32, height: u32) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        let mut child = Command::new("chromedriver")
-            .args(["--port=0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver is there: ./test installs it");
-        let address = format!("http://127.0.0.1:{}", port(&mut child));
+        let (child, port) = start_driver();
+        let address = format!("http://127.0.0.1:{port}");
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -300,18 +294,40 @@ impl Browser {
     }
 }
 
-/// The port from the driver's own output.
-fn port(child: &mut Child) -> u16 {
+/// Starts chromedriver. It takes a free port of IPv6, and ends if another program has that port of IPv4: then again.
+fn start_driver() -> (Child, u16) {
+    let mut said = String::new();
+    for _ in 0..10 {
+        let mut child = Command::new("chromedriver")
+            .args(["--port=0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver is there: ./test installs it");
+        match port(&mut child) {
+            Ok(port) => return (child, port),
+            Err(output) => said = output,
+        }
+        child.wait().unwrap();
+    }
+    panic!("chromedriver did not start: {said}");
+}
+
+/// The port from the driver's own output; otherwise that output.
+fn port(child: &mut Child) -> Result<u16, String> {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     loop {
         let mut line = String::new();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "chromedriver did not start: {said}");
+        if lines.read_line(&mut line).unwrap() == 0 {
+            return Err(said);
+        }
         said += &line;
         if let Some(port) = line.trim_end().strip_suffix('.').and_then(|line| line.split("on port ").nth(1)) {
             // Its later output is ignored, but must be read.
             std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-            return port.parse().unwrap();
+            return Ok(port.parse().unwrap());
         }
     }
 }

@@ -233,7 +233,7 @@ fn what_succeeded_with_another_digest_does_not_count() {
 fn the_repeated_check_of_a_deploy_costs_no_budget_and_is_no_doubt() {
     let per = hookonce::decide::source::BudgetScope::Route;
     let exceeded = hookonce::decide::source::BudgetExceeded::Drop;
-    let budget = Some(hookonce::decide::source::Budget { runs: 1, within: LEASE, exceeded, per });
+    let budget = Some(hookonce::decide::source::AttemptBudget { runs: 1, within: LEASE, exceeded, per });
     let route = Route { budget, ..route(1, InDoubtPolicy::Hold) };
     let begins = |event: &Event| event.transition(start(), &route, NOW + LEASE).expect("it is due").budget.is_some();
     assert!(begins(&event()));

@@ -23,7 +23,7 @@ use super::plan::{ReceiverPlan, UNKNOWN_URL};
 use crate::decide::error_message::ErrorMessage;
 use ip_filter::{DnsResolver, ForbiddenAddressError};
 
-use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check};
+use super::{Action, ActionBuildError, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::circuit_breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
 use crate::decide::event::Outcome;
@@ -52,6 +52,7 @@ const PROBE_LATE: Duration = Duration::from_secs(5);
 /// Connect timeout of a live check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Forwards an event to an HTTP receiver.
 pub(super) struct ForwardAction {
     receivers: Vec<ReceiverClient>,
 }
@@ -72,7 +73,7 @@ struct ForwardResult {
 }
 
 impl ForwardAction {
-    pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
+    pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionBuildError> {
         let to = |receiver| ReceiverClient::new(receiver, resolver);
         Ok(Self { receivers: receivers.into_iter().map(to).collect::<Result<_, _>>()? })
     }
@@ -123,12 +124,12 @@ impl Action for ForwardAction {
 }
 
 impl ReceiverClient {
-    pub(super) fn new(receiver: ReceiverPlan, resolver: &DnsResolver) -> Result<Self, ActionError> {
+    pub(super) fn new(receiver: ReceiverPlan, resolver: &DnsResolver) -> Result<Self, ActionBuildError> {
         let cannot = |why: String| ErrorMessage::from(format!("cannot forward by HTTP: {why}"));
         let client = request::client(&receiver, resolver);
-        let client = client.map_err(|error| ActionError(cannot(root_cause(&error)).caused_by(error)))?;
+        let client = client.map_err(|error| ActionBuildError(cannot(root_cause(&error)).caused_by(error)))?;
         let signs = receiver.sign.as_ref().map(request::signing).transpose();
-        let signs = signs.map_err(|why| ActionError(cannot(why)))?;
+        let signs = signs.map_err(|why| ActionBuildError(cannot(why)))?;
         let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
         Ok(Self { receiver, client, signs, breaker })
     }

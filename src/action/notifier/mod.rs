@@ -14,7 +14,7 @@ pub(crate) mod message_text;
 use super::forward::ForwardAction;
 use super::plan::{CommandBlock, FieldTemplate, FieldTemplatePart, ReceiverPlan};
 use super::run::RunAction;
-use super::{Action, ActionEnvironment, ActionError, ActionFuture, Attempt, CircuitAdmission};
+use super::{Action, ActionBuildError, ActionEnvironment, ActionFuture, Attempt, CircuitAdmission};
 use super::{LiveCheck, LiveCheckEnvironment, forward, run};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
@@ -144,8 +144,9 @@ impl NotifierPlan {
 pub(crate) fn build_notifier(
     plan: NotifierPlan,
     environment: &ActionEnvironment,
-) -> Result<Arc<dyn Action>, ActionError> {
-    let forward = |receivers| Ok::<_, ActionError>(Arc::new(ForwardAction::new(receivers, &environment.resolver)?));
+) -> Result<Arc<dyn Action>, ActionBuildError> {
+    let forward =
+        |receivers| Ok::<_, ActionBuildError>(Arc::new(ForwardAction::new(receivers, &environment.resolver)?));
     let (form, inner): (MessageForm, Arc<dyn Action>) = match plan {
         NotifierPlan::Run(blocks) => return Ok(Arc::new(RunAction::new(blocks, environment.clone()))),
         NotifierPlan::Forward(to) => return Ok(forward(vec![to])?),

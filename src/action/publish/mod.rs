@@ -18,7 +18,7 @@ pub(crate) use nats_connection::{NatsConnection, NatsConnections, NatsServerVers
 pub(crate) use stream_check::{check_live, connected};
 
 use super::plan::{PublishMode, PublishPlan};
-use super::{Action, ActionError, ActionFuture, Attempt};
+use super::{Action, ActionBuildError, ActionFuture, Attempt};
 use crate::action;
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
@@ -42,6 +42,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// JetStream's error code for a message that is too large.
 const TOO_LARGE: u64 = 10_054;
 
+/// Publishes an event to a NATS subject.
 pub(crate) struct PublishAction {
     plan: Arc<PublishPlan>,
     server: Arc<NatsConnection>,
@@ -67,7 +68,7 @@ struct PublishAckError {
 
 impl PublishAction {
     /// Creates the action. Checks the stream's settings in the background, and logs warnings.
-    pub(crate) fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
+    pub(crate) fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionBuildError> {
         let server = servers.connection(&plan.server)?;
         let plan = Arc::new(plan);
         tokio::spawn(stream_check::warn_about_stream(plan.clone(), server.clone()));

@@ -3,7 +3,7 @@
 //! Callers wait for [`NatsConnection::connected`] before they send. Otherwise the client would queue the request and
 //! send it after a reconnect, long after the caller has given up.
 
-use crate::action::ActionError;
+use crate::action::ActionBuildError;
 use crate::action::plan::{NatsCredentials, NatsServer};
 use crate::decide::time::Duration;
 use crate::observe::log;
@@ -43,13 +43,13 @@ impl fmt::Debug for NatsConnections {
 
 impl NatsConnections {
     /// The shared connection to this server; does not connect yet.
-    pub fn connection(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionError> {
+    pub fn connection(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionBuildError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(plan) {
             return Ok(known.clone());
         }
-        options(plan).map_err(|why| ActionError(why.into()))?;
-        addresses(plan).map_err(|why| ActionError(why.into()))?;
+        options(plan).map_err(|why| ActionBuildError(why.into()))?;
+        addresses(plan).map_err(|why| ActionBuildError(why.into()))?;
         let made = Arc::new(NatsConnection {
             plan: plan.clone(),
             news: Arc::new(watch::Sender::new(())),

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 /// Maximum characters of a step's text in an outcome's message.
 const SHOWN_CHARS: usize = 200;
 
+/// Runs an event's commands.
 pub(super) struct RunAction {
     blocks: Vec<CommandBlock>,
     environment: ActionEnvironment,

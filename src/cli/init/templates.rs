@@ -1,6 +1,6 @@
 //! Templates of starter configs: a text with placeholders, the questions that fill them, and how to set up the sender.
 
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 
 /// A template for one kind of config.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::form::{self, FormLookup};
 use crate::decide::json_walk::{JsonPathTrie, JsonScalar, PathInterest};
 use crate::decide::limits;
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 use std::borrow::Cow;
 use std::fmt;
 

@@ -10,7 +10,7 @@ use super::lex::{FilterToken, FilterTokenKind, tokens};
 use super::{CompareOp, FilterError, FilterExpr, FilterExprNode, RESERVED, SubstringOp};
 use crate::decide::field::{FieldIndex, FieldSet};
 use crate::decide::limits;
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 use regex::RegexBuilder;
 use std::ops::Range;
 

@@ -3,11 +3,12 @@
 
 use super::budget;
 use super::notifying;
-use super::register::{begin_retention, note_deployed, rollback_of};
+use super::register::{note_deployed, rollback_of};
+use super::superseding::make_current;
 use super::{EventRow, Ledger, SubjectRegister, register_of};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep};
 use crate::decide::id::{EventId, Key, QueueTurn};
-use crate::decide::source::{OnUnhealthy, Route, WhenBusy};
+use crate::decide::source::{OnUnhealthy, Route};
 use crate::decide::time::Timestamp;
 use crate::decide::transition::{QueuePositionUpdate, ReceiptUpdate, TransientHeadersUpdate, Transition};
 
@@ -109,54 +110,13 @@ fn health_is_known<L: Ledger>(ledger: &mut L, deployed: EventId) -> Result<bool,
     Ok(!is_unknown)
 }
 
-/// Makes an event that an operator replays its subject's current one. The register keeps the highest order seen.
-fn make_current<L: Ledger>(ledger: &mut L, event: &Event, when_busy: WhenBusy, now: Timestamp) -> Result<(), L::Error> {
-    let Some(change) = event.change else { return Ok(()) };
-    let was = ledger.register(&change.subject)?;
-    let order = was.as_ref().and_then(|register| register.order).max(change.order);
-    let mut register = SubjectRegister::new(change.value, order, event.id);
-    (register.strict, register.note) = (order.is_some(), was.as_ref().and_then(|was| was.note.clone()));
-    ledger.set_register(&change.subject, &register)?;
-    if let Some(was) = was.filter(|was| was.event != event.id) {
-        replace(ledger, &was, &register, event, when_busy, now)?;
-    }
-    Ok(())
-}
-
-/// What an event takes over from the one whose place it takes.
-#[derive(Clone, Copy)]
-pub(super) struct InheritedPlace {
-    /// Its position in the queue: a subject that is changed again and again must not wait for ever.
-    pub(super) turn: QueueTurn,
-    /// When its burst began.
-    pub(super) burst_since: Option<Timestamp>,
-}
-
-/// Ends the event that was its subject's current one until `by` became it, if it waits and need not run. If it has ended
-/// already, its retention begins. Returns the place of an event that would have run.
-pub(super) fn replace<L: Ledger>(
-    ledger: &mut L,
-    was: &SubjectRegister,
-    is: &SubjectRegister,
-    by: &Event,
-    when_busy: WhenBusy,
-    now: Timestamp,
-) -> Result<Option<InheritedPlace>, L::Error> {
-    let Some(row) = ledger.row(was.event)? else { return Ok(None) };
-    if let Some(event) = row.event.supersede(by, when_busy, now) {
-        let place = InheritedPlace { turn: row.event.turn, burst_since: row.event.burst_since };
-        write(ledger, &row, event, now)?;
-        ledger.drop_transient_headers(was.event)?;
-        return Ok(Some(place).filter(|_| row.event.owed_first_attempt()));
-    }
-    if !is.names(was.event) {
-        begin_retention(ledger, was.event, now)?;
-    }
-    Ok(None)
-}
-
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
-fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp) -> Result<Event, L::Error> {
+pub(super) fn write<L: Ledger>(
+    ledger: &mut L,
+    old: &EventRow,
+    event: Event,
+    now: Timestamp,
+) -> Result<Event, L::Error> {
     let event = take_slot_or_park(ledger, event, now)?;
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {

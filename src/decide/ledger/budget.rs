@@ -5,7 +5,7 @@ use super::Ledger;
 use super::register::{set_state, state_of};
 use crate::decide::event::EventStep;
 use crate::decide::id::Key;
-use crate::decide::source::{Budget, BudgetExceeded};
+use crate::decide::source::{AttemptBudget, BudgetExceeded};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::BudgetCheck;
 use serde_json::{Value as Json, json};
@@ -38,7 +38,7 @@ impl BudgetUse {
     }
 
     /// The attempts that count at this time, as the state under the budget's key says.
-    pub fn at(state: Option<&str>, budget: Budget, now: Timestamp) -> Self {
+    pub fn at(state: Option<&str>, budget: AttemptBudget, now: Timestamp) -> Self {
         state.map(Self::read).unwrap_or_default().counted(budget, now)
     }
 
@@ -49,7 +49,7 @@ impl BudgetUse {
     }
 
     /// Those that still count at this time, at most as many as the budget has.
-    pub(super) fn counted(mut self, budget: Budget, now: Timestamp) -> Self {
+    pub(super) fn counted(mut self, budget: AttemptBudget, now: Timestamp) -> Self {
         self.within = budget.within;
         self.starts.retain(|at| *at + budget.within > now && *at <= now);
         let extra = self.starts.len().saturating_sub(usize::try_from(budget.runs).unwrap_or(usize::MAX));
@@ -58,7 +58,7 @@ impl BudgetUse {
     }
 
     /// When the next attempt may begin: `None` means now.
-    pub fn next_start(&self, budget: Budget) -> Option<Timestamp> {
+    pub fn next_start(&self, budget: AttemptBudget) -> Option<Timestamp> {
         let full = self.starts.len() >= usize::try_from(budget.runs).unwrap_or(usize::MAX);
         self.starts.first().filter(|_| full).map(|oldest| *oldest + budget.within)
     }

@@ -1,13 +1,14 @@
 //! Decides whether a delivery is new, a duplicate, already imported or stale, and writes the result.
 
-use super::advancing::{InheritedPlace, replace, take_slot_or_park};
+use super::advancing::take_slot_or_park;
 use super::forgetting::{has_expired, remove_expired};
+use super::superseding::{InheritedPlace, supersede_previous};
 use super::{EventRow, KeyOwner, Ledger, SubjectRegister};
 use crate::decide::claim::{
     ClaimResult, DuplicateTarget, IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent,
 };
 use crate::decide::event::{DoneReason, Event, EventState, Receipt, SubjectChange};
-use crate::decide::expiry_clock::{ClockSnapshot, ExpiryTime};
+use crate::decide::expiry_clock::{ExpiryTime, StoreTimes};
 use crate::decide::id::Key;
 use crate::decide::time::{Duration, Timestamp};
 
@@ -73,7 +74,7 @@ fn matched_by(identity: &IdentityKey, held: &KeyOwner, row: &EventRow, new: &New
 }
 
 /// Claims one event: all its keys or none.
-pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Result<ClaimResult, L::Error> {
+pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: StoreTimes) -> Result<ClaimResult, L::Error> {
     let now = at.now;
     if let Some(row) = ledger.row(new.event.id)? {
         return Ok(ClaimResult::New { event: Box::new(row.event), now });
@@ -103,7 +104,7 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: ClockSnapshot) -> Re
         register.note = was.as_ref().and_then(|was| was.note.clone());
         ledger.set_register(&change.subject, &register)?;
         if let Some(was) = was {
-            inherited = replace(ledger, &was, &register, &new.event, new.when_busy, now)?;
+            inherited = supersede_previous(ledger, &was, &register, &new.event, new.when_busy, now)?;
         }
     }
     write_new(ledger, new, inherited, now)
@@ -142,7 +143,7 @@ fn find_match<L: Ledger>(
 pub fn find_duplicate<L: Ledger>(
     ledger: &mut L,
     new: &NewEvent,
-    at: ClockSnapshot,
+    at: StoreTimes,
 ) -> Result<Option<KnownDuplicate>, L::Error> {
     for (identity, how) in keys_to_look_up(new) {
         let Some(held) = ledger.key_owner(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };

@@ -13,6 +13,7 @@ mod claiming;
 mod forgetting;
 mod notifying;
 mod register;
+mod superseding;
 
 pub use advancing::{AdvanceResult, advance, end_damaged, hand_slot_on, parking};
 pub use budget::BudgetUse;

@@ -9,7 +9,7 @@ use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::identity::key;
 use crate::decide::limits;
 use crate::decide::notification::{EndDescription, NotificationKind, NotificationTarget};
-use crate::decide::source::{Budget, BudgetExceeded, BudgetScope, Route};
+use crate::decide::source::{AttemptBudget, BudgetExceeded, BudgetScope, Route};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
 use serde_json::{Value as Json, json};
@@ -53,8 +53,8 @@ impl NotificationCount {
 }
 
 /// The limit of a target as a budget.
-fn budget(target: &NotificationTarget) -> Budget {
-    Budget { runs: target.per_hour, within: WITHIN, exceeded: BudgetExceeded::Drop, per: BudgetScope::Route }
+fn budget(target: &NotificationTarget) -> AttemptBudget {
+    AttemptBudget { runs: target.per_hour, within: WITHIN, exceeded: BudgetExceeded::Drop, per: BudgetScope::Route }
 }
 
 /// The records that [`tell`] and [`fill_summary`] may read for this transition: the counts, and the notifications that

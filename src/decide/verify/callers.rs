@@ -10,7 +10,7 @@ use crate::decide::time::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
-/// Looks up callers. The result may change from one delivery to the next.
+/// Finds how a caller's deliveries are verified. The result may change from one delivery to the next.
 pub trait CallerDirectory: Send + Sync + fmt::Debug {
     /// How this caller's deliveries are verified; `None`: there is no such caller.
     fn scheme(&self, caller: &str) -> Option<Arc<VerificationScheme>>;

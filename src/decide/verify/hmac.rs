@@ -7,7 +7,7 @@ use crate::decide::delivery::DeliveryRejection;
 use crate::decide::field::FieldLocation;
 use crate::decide::json_walk::JsonScalar;
 use crate::decide::limits;
-use crate::decide::suggest::nearest;
+use crate::decide::nearest_name::nearest;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

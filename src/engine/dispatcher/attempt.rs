@@ -7,7 +7,7 @@
 
 use super::deploy::RollbackBody;
 use super::{
-    AttemptPermit, Dispatcher, DispatcherState, Lane, LeasedEvent, StartConfirmation, all_of, jitter, log_and_pause,
+    AttemptPermit, Dispatcher, DispatcherState, Lane, LeasedEvent, StartEvidence, all_of, jitter, log_and_pause,
 };
 use crate::action::{Attempt, AttemptOutput, Lease, LeaseSignal, SharedSucceededBlocks, boottime};
 use crate::decide::claim::Payload;
@@ -39,7 +39,7 @@ impl Dispatcher {
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
         // Two starts of one event whose responses were both lost look alike: only one of them acts.
         let Some(at_it) = RunningGuard::begin(&self, &event, known, &lease) else { return };
-        if known == StartConfirmation::LookedUp {
+        if known == StartEvidence::LookedUp {
             // Another task that has started it may have ended since it was looked up.
             match renewal::look_up(&*self.0.store, event.id).await {
                 Some(stands) if stands.revision == event.revision || event.was_only_accepted(&stands) => event = stands,
@@ -315,10 +315,10 @@ struct RunningGuard<'a> {
 impl<'a> RunningGuard<'a> {
     /// `None`: the node is running it already, from the same start; or from any start, if this start was only looked
     /// up.
-    fn begin(dispatcher: &'a Dispatcher, event: &Event, known: StartConfirmation, lease: &Arc<Lease>) -> Option<Self> {
+    fn begin(dispatcher: &'a Dispatcher, event: &Event, known: StartEvidence, lease: &Arc<Lease>) -> Option<Self> {
         let start = (event.id, event.revision);
         let mut running = dispatcher.0.running();
-        if known == StartConfirmation::LookedUp && running.range(all_of(event.id)).next().is_some() {
+        if known == StartEvidence::LookedUp && running.range(all_of(event.id)).next().is_some() {
             return None;
         }
         match running.entry(start) {

@@ -98,13 +98,13 @@ pub(crate) struct LeasedEvent {
     /// When the write that started it was first sent: the lease counts from then.
     sent: BootInstant,
     /// How this node knows that it has the lease.
-    known: StartConfirmation,
+    known: StartEvidence,
     spot: AttemptPermit,
 }
 
 /// How a node knows that it has started an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum StartConfirmation {
+enum StartEvidence {
     /// The store's response said so.
     Answered,
     /// The store did not respond, and the event was looked up. Another task of this node may have started it.
@@ -226,7 +226,7 @@ impl Dispatcher {
         match to_run {
             Some((spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
                 let payload = payload.map(StoredValue::Whole);
-                self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
+                self.act(LeasedEvent { event, payload, sent, known: StartEvidence::Answered, spot });
             }
             _ => self.wake(&event),
         }
@@ -459,13 +459,13 @@ impl Dispatcher {
     /// still be in progress in the store when the event is looked up. It is sent again until one of the two is known to
     /// be written: otherwise the event would be running on a node that does not know of it. `unsure`: a start has been
     /// sent already.
-    async fn begin(&self, event: &Event, start: EventStep, unsure: bool) -> Option<(Event, StartConfirmation)> {
+    async fn begin(&self, event: &Event, start: EventStep, unsure: bool) -> Option<(Event, StartEvidence)> {
         let mut unsure = unsure.then(|| UnconfirmedStart::note(self, event.id));
         loop {
             match self.step(event, start.clone()).await {
-                Ok(Some(AdvanceResult::Written { event, .. })) => return Some((*event, StartConfirmation::Answered)),
+                Ok(Some(AdvanceResult::Written { event, .. })) => return Some((*event, StartEvidence::Answered)),
                 Ok(Some(AdvanceResult::Lost)) if unsure.is_some() => {
-                    return self.started(event).await.map(|started| (started, StartConfirmation::LookedUp));
+                    return self.started(event).await.map(|started| (started, StartEvidence::LookedUp));
                 }
                 Ok(_) => return None,
                 Err(error) => {
@@ -474,7 +474,7 @@ impl Dispatcher {
                         StoreError::Unsure(_) => {
                             unsure.get_or_insert_with(|| UnconfirmedStart::note(self, event.id));
                             if let Some(started) = self.started(event).await {
-                                return Some((started, StartConfirmation::LookedUp));
+                                return Some((started, StartEvidence::LookedUp));
                             }
                         }
                         StoreError::Down(_) if unsure.is_some() => {}

@@ -1,7 +1,7 @@
 //! Starts many due events of a queue in one write.
 
 use super::lane::{AttemptPermit, ReceiverQueue};
-use super::{Dispatcher, Lane, LeasedEvent, StartConfirmation, log_and_pause};
+use super::{Dispatcher, Lane, LeasedEvent, StartEvidence, log_and_pause};
 use crate::action::boottime;
 use crate::decide::event::EventStep;
 use crate::decide::id::EventId;
@@ -81,7 +81,7 @@ impl Dispatcher {
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
             self.publish_state(&event, StateDetails::default());
             let payload = payloads.remove(&event.id);
-            self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
+            self.act(LeasedEvent { event, payload, sent, known: StartEvidence::Answered, spot });
         }
         for (was, spot) in unsure.into_iter().zip(spots) {
             let (this, step) = (self.clone(), step.clone());

@@ -9,7 +9,7 @@ use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::{RegisterEdit, SubjectRegister};
 use crate::decide::retry::Jitter;
 use crate::decide::source::{
-    Budget, BudgetExceeded, BudgetScope, Debounce, InDoubtPolicy, Keep, OnUnhealthy, Retention, Route, WhenBusy,
+    AttemptBudget, BudgetExceeded, BudgetScope, Debounce, InDoubtPolicy, Keep, OnUnhealthy, Retention, Route, WhenBusy,
 };
 use crate::decide::time::Timestamp;
 use crate::store::{AdvanceResult, RegisterEditError, RetentionPolicies};
@@ -22,7 +22,7 @@ fn replacing() -> Route {
 }
 
 fn budgeted(exceeded: BudgetExceeded) -> Route {
-    Route { budget: Some(Budget { runs: 2, within: MINUTE, exceeded, per: BudgetScope::Route }), ..route() }
+    Route { budget: Some(AttemptBudget { runs: 2, within: MINUTE, exceeded, per: BudgetScope::Route }), ..route() }
 }
 
 /// Writes this step by the policies of this route.

@@ -8,7 +8,7 @@ use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::decide::notification::{EndDescription, NotificationKind, NotificationTarget};
 use crate::decide::retry::Jitter;
-use crate::decide::source::{Budget, BudgetExceeded, BudgetScope, Keep, OnUnhealthy, Retention, Route};
+use crate::decide::source::{AttemptBudget, BudgetExceeded, BudgetScope, Keep, OnUnhealthy, Retention, Route};
 use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, StoredValue};
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ pub(super) async fn a_rollback_is_told_when_it_has_ended(fresh: StoreUnderTest) 
 pub(super) async fn an_event_that_is_dropped_for_its_budget_is_told_to_many_targets(fresh: StoreUnderTest) {
     let names = ["a", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh", "abcdefghi", "abcdefghij"];
     let targets = names.map(|name| target(name, &[NotificationKind::Dead]));
-    let budget = Budget { runs: 1, within: MINUTE, exceeded: BudgetExceeded::Drop, per: BudgetScope::Route };
+    let budget = AttemptBudget { runs: 1, within: MINUTE, exceeded: BudgetExceeded::Drop, per: BudgetScope::Route };
     let dropping = Route { notify: Arc::new(targets), budget: Some(budget), ..route() };
     let [first, second] =
         [fresh.claimed(making().delivery("1")).await.id, fresh.claimed(making().delivery("2")).await.id];

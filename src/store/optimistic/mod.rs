@@ -27,8 +27,8 @@ pub(super) use sweep::{ClockAccess, begin};
 pub use versioned_backend::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 
 use super::{
-    Administer, AdvanceResult, ClockSnapshot, DueEvents, DueQuery, ForgetCounts, ImportCounts, RegisterEditResult,
-    RemovalResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, SweepError,
+    Administer, AdvanceResult, DueEvents, DueQuery, ForgetCounts, ImportCounts, RegisterEditResult, RemovalResult,
+    RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, StoreTimes, SweepError,
 };
 use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::event::Event;
@@ -40,7 +40,7 @@ use crate::decide::transition::Transition;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracing::error;
-use txn::{NotReadError, OptimisticTxn, ReadSet};
+use txn::{NeedsRead, OptimisticTxn, ReadSet};
 
 /// Batches in flight: while one waits for its commit, another is prepared.
 const BATCHES_AT_ONCE: usize = 4;
@@ -67,8 +67,8 @@ struct PreparedWrite<T> {
 
 impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     /// The clock snapshot when the store's clock shows `now`.
-    fn at(&self, now: Timestamp) -> ClockSnapshot {
-        ClockSnapshot { now, expiry: self.0.clock().expiry().time }
+    fn at(&self, now: Timestamp) -> StoreTimes {
+        StoreTimes { now, expiry: self.0.clock().expiry().time }
     }
 
     /// Runs a rule over every input, as if one after another, and writes the results. `None` for an input that met
@@ -77,7 +77,7 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         &self,
         inputs: &[I],
         begins_with: impl Fn(&I) -> Vec<RecordId> + Send + Sync,
-        rule: impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NotReadError> + Send + Sync,
+        rule: impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NeedsRead> + Send + Sync,
     ) -> Result<Vec<Option<T>>, StoreError> {
         let mut answers: Vec<Option<T>> = inputs.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..inputs.len()).collect();
@@ -123,7 +123,7 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         inputs: &[I],
         open: &[usize],
         begins_with: &(impl Fn(&I) -> Vec<RecordId> + Send + Sync),
-        rule: &(impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NotReadError> + Send + Sync),
+        rule: &(impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NeedsRead> + Send + Sync),
     ) -> Result<Vec<Option<PreparedWrite<T>>>, StoreError> {
         let mut missing: BTreeSet<RecordId> = open.iter().flat_map(|place| begins_with(&inputs[*place])).collect();
         let mut copies = ReadSet::default();
@@ -142,8 +142,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
                     Err(blank) => {
                         draft.drop_item();
                         missing.extend(match blank {
-                            NotReadError::Unread(cell) => copies.with_siblings(cell),
-                            NotReadError::QueueUnread => Vec::new(),
+                            NeedsRead::Unread(cell) => copies.with_siblings(cell),
+                            NeedsRead::QueueUnread => Vec::new(),
                         });
                         None
                     }
@@ -160,7 +160,7 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     async fn run_one<T: Send>(
         &self,
         begins_with: Vec<RecordId>,
-        rule: impl Fn(&mut OptimisticTxn<'_>, Timestamp) -> Result<T, NotReadError> + Send + Sync,
+        rule: impl Fn(&mut OptimisticTxn<'_>, Timestamp) -> Result<T, NeedsRead> + Send + Sync,
     ) -> Result<T, StoreError> {
         let mut answers = self.run(&[()], |()| begins_with.clone(), |draft, (), now| rule(draft, now)).await?;
         answers.pop().flatten().ok_or_else(contended)

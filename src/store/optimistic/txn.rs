@@ -47,9 +47,9 @@ impl ReadSet {
     }
 }
 
-/// Why a rule could not continue.
+/// A record that a rule needs and that was not read yet: the caller reads it, and runs the rule again.
 #[derive(Clone, Copy, Debug)]
-pub enum NotReadError {
+pub enum NeedsRead {
     /// This record was not read yet.
     Unread(RecordId),
     /// The part of a group's queue that was read is used up by this very batch.
@@ -75,7 +75,7 @@ struct PendingWrites {
     gone: HashSet<EventId>,
 }
 
-type TxnResult<T> = Result<T, NotReadError>;
+type TxnResult<T> = Result<T, NeedsRead>;
 
 impl<'c> OptimisticTxn<'c> {
     /// An empty transaction over these copies.
@@ -120,7 +120,7 @@ impl<'c> OptimisticTxn<'c> {
         self.leans |= drafted.is_some();
         let found = match drafted {
             Some(found) => found.clone(),
-            None => self.copies.cells.get(&cell).cloned().ok_or(NotReadError::Unread(cell))?,
+            None => self.copies.cells.get(&cell).cloned().ok_or(NeedsRead::Unread(cell))?,
         };
         let holder = match &found {
             Record::Key(held) => Some(held.event),
@@ -185,7 +185,7 @@ impl<'c> OptimisticTxn<'c> {
 }
 
 impl Ledger for OptimisticTxn<'_> {
-    type Error = NotReadError;
+    type Error = NeedsRead;
 
     fn row(&mut self, id: EventId) -> TxnResult<Option<EventRow>> {
         Ok(match self.look(RecordId::Event(id))? {
@@ -293,7 +293,7 @@ impl Ledger for OptimisticTxn<'_> {
                 return Ok(Some(row));
             }
         }
-        if more { Err(NotReadError::QueueUnread) } else { Ok(None) }
+        if more { Err(NeedsRead::QueueUnread) } else { Ok(None) }
     }
 
     fn next_turn(&mut self) -> QueueTurn {

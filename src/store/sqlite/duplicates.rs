@@ -9,14 +9,14 @@ use crate::decide::ledger::{self, EventRow, KeyOwner, Ledger, SubjectRegister};
 use crate::decide::transition::AttemptRecord;
 use crate::store::row;
 use crate::store::row::{DecodedRow, columns};
-use crate::store::{ClockSnapshot, DuplicateLookup, KnownDuplicate};
+use crate::store::{DuplicateLookup, KnownDuplicate, StoreTimes};
 use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Claims each of these as if it were alone, in one snapshot, and writes nothing.
-pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: ClockSnapshot) -> Result<Vec<ClaimResult>> {
+pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: StoreTimes) -> Result<Vec<ClaimResult>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
         let claim = |one: &NewEvent| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
@@ -29,7 +29,7 @@ pub(super) fn recall(
     db: &Connection,
     new: &NewEvent,
     needs: DuplicateLookup,
-    at: ClockSnapshot,
+    at: StoreTimes,
 ) -> Result<Option<KnownDuplicate>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
@@ -57,7 +57,7 @@ struct ReadOnlyLedger<'t> {
 }
 
 impl<'t> ReadOnlyLedger<'t> {
-    fn new(db: &'t Connection, at: ClockSnapshot, turns: &'t mut u64, mark: &'t mut LastWriteMark) -> Self {
+    fn new(db: &'t Connection, at: StoreTimes, turns: &'t mut u64, mark: &'t mut LastWriteMark) -> Self {
         Self { rows: SqliteLedger { db, at, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
     }
 }

@@ -13,7 +13,7 @@ use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
 use crate::store::compression::CompressedBody;
 use crate::store::row::{ColumnRewritten, DamageRecorded, DecodedRow, EVENT_COLUMNS, EventCell, RowToWrite, columns};
-use crate::store::{ClockSnapshot, DuplicateSighting, row};
+use crate::store::{DuplicateSighting, StoreTimes, row};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, Result, params, params_from_iter};
 use std::iter;
@@ -25,7 +25,7 @@ pub(super) struct SqliteLedger<'t> {
     /// The writing connection.
     pub(super) db: &'t Connection,
     /// The time of the transaction.
-    pub(super) at: ClockSnapshot,
+    pub(super) at: StoreTimes,
     /// The last turn that was taken.
     pub(super) turns: &'t mut u64,
     /// The note of the last write.

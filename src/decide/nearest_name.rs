@@ -1,4 +1,4 @@
-//! Suggestions for misspelt names: "Did you mean …?"
+//! The known name that is nearest to a misspelt one.
 
 /// The name that was most likely meant by `wrong`, if any is near enough.
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
