@@ -407,6 +407,11 @@ impl Event {
         self.attempt == 0 && matches!(self.queue_state, QueueState::Queued | QueueState::Debouncing)
     }
 
+    /// Whether it takes the same route as another event, to the same receiver.
+    pub(super) fn has_route_of(&self, other: &Self) -> bool {
+        (&self.source, &self.route, self.part) == (&other.source, &other.route, other.part)
+    }
+
     /// Whether the subject that it changes is only its queue ([`SubjectChange::of_queue`]).
     pub fn has_queue_as_subject(&self) -> bool {
         self.change.is_some_and(|change| change.value == Digest::of(&self.id.0))

@@ -216,7 +216,7 @@ impl Event {
             (step @ (EventStep::Rearm | EventStep::Resume), EventState::Dead { cause, .. })
                 if step == EventStep::Resume || cause.rearmable() =>
             {
-                self.queue_state = QueueState::Queued;
+                (self.queue_state, self.burst_since) = (QueueState::Queued, None);
                 self.state = EventState::Waiting { due: Some(now) };
             }
             (EventStep::Accept, EventState::Waiting { .. } | EventState::Running { .. })
@@ -233,7 +233,7 @@ impl Event {
             }
             (EventStep::Replay, EventState::Done { .. } | EventState::Dead { .. }) => {
                 self.life += 1;
-                self.published_again = None;
+                (self.published_again, self.burst_since) = (None, None);
                 (self.attempt, self.doubts, self.failed_lookups) = (0, 0, 0);
                 (self.blocks, self.queue_state) = (SucceededBlocks::default(), QueueState::Queued);
                 self.state = EventState::Waiting { due: Some(now) };
@@ -370,9 +370,8 @@ impl Event {
     /// not owed its first attempt, or if `by` takes the same route and replaces what waits there; any other ends when it
     /// comes up.
     pub fn supersede(&self, by: &Self, when_busy: WhenBusy, now: Timestamp) -> Option<Self> {
-        let way = |event: &Self| (event.source.clone(), event.route.clone(), event.part);
         let waits = matches!(self.state, EventState::Waiting { .. });
-        let ends = waits && (!self.owed_first_attempt() || (when_busy.replaces() && way(self) == way(by)));
+        let ends = waits && (!self.owed_first_attempt() || (when_busy.replaces() && self.has_route_of(by)));
         if ends { self.after(EventStep::Supersede { by: by.id }, &Route::default(), now).ok() } else { None }
     }
 

@@ -178,13 +178,14 @@ impl Event {
     }
 
     /// A start that depends only on the event's own row: the event is owed its first attempt or is no change of a
-    /// subject, so no register is read; it is due and in its group's queue, so it has the slot; and its route has no
-    /// budget; and it is no summary, which gets its count as it starts. `None`: this needs an ordinary step.
+    /// subject, so no register is read; it is due and in its group's queue, so it has the slot; its route has no budget;
+    /// and it is neither a roll-back, which may be outdated, nor a summary, which gets its count as it starts. `None`:
+    /// this needs an ordinary step.
     pub fn start_alone(&self, start: &EventStep, route: &Route, now: Timestamp) -> Option<Transition> {
         let change = self.transition(start.clone(), route, now).ok()?;
         let is_complete = !self.is_summary() || self.attempt > 0;
         let alone = change.if_superseded.is_none() && change.budget.is_none() && !self.queue_state.is_aside();
-        let alone = alone && is_complete;
+        let alone = alone && is_complete && !self.is_rollback();
         (matches!(start, EventStep::Start { .. }) && alone).then_some(change)
     }
 

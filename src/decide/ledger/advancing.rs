@@ -3,7 +3,7 @@
 
 use super::budget;
 use super::notifying;
-use super::register::{note_deployed, rollback_of};
+use super::register::{note_deployed, outdates_rollback, rollback_of};
 use super::superseding::make_current;
 use super::{EventRow, Ledger, SubjectRegister, register_of};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep};
@@ -37,14 +37,20 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     if change.place == QueuePositionUpdate::RequireCurrent && current.is_some_and(|current| current != row.event.id) {
         return Ok(AdvanceResult::Lost);
     }
-    let mut event = change.resolve(current, now);
+    let mut event = change.resolve(replaced_by(ledger, &row.event, current)?, now);
+    if let (EventState::Waiting { .. }, EventState::Running { .. }) = (&row.event.state, &event.state)
+        && let Some(by) = outdates_rollback(ledger, &row.event)?
+        && let Ok(ended) = row.event.after(EventStep::Supersede { by }, &Route::default(), now)
+    {
+        event = ended;
+    }
     let mut ends_as_deployed = false;
     if change.if_deployed.is_some()
         && let Some(deployed) = register.as_ref().and_then(SubjectRegister::deployed)
         && deployed.event != event.id
         && deployed.digest.is_some()
         && deployed.digest == event.resolved
-        && health_is_known(ledger, deployed.event)?
+        && is_deployed_for(ledger, deployed.event, &event)?
     {
         event = change.if_deployed_by(deployed.event, now).unwrap_or(event);
         ends_as_deployed = true;
@@ -78,8 +84,8 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     }
     note_deployed(ledger, &row.event, &event, now)?;
     // Parked behind this event's slot with its turn, the roll-back is the next to get it.
-    let is_unhealthy = matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. });
-    if (is_unhealthy || ends_as_deployed)
+    let dies = matches!(event.state, EventState::Dead { .. }) && row.event.state.ended().is_none();
+    if (dies || ends_as_deployed)
         && change.on_unhealthy == OnUnhealthy::Rollback
         && let Some(rollback) = rollback_of(ledger, &event, now)?
     {
@@ -98,16 +104,29 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     Ok(AdvanceResult::Written { event: Box::new(event), now })
 }
 
-/// Whether this event, which has deployed something, went on to the end of its attempt. One that was cut off while its
-/// health was checked, and then superseded or given up, did not: what it deployed may not be healthy.
-fn health_is_known<L: Ledger>(ledger: &mut L, deployed: EventId) -> Result<bool, L::Error> {
-    let Some(row) = ledger.row(deployed)? else { return Ok(true) };
-    let is_unknown = matches!(
+/// The subject's current event, as far as it concerns this one: while it is owed its first attempt, only an event of the
+/// same route replaces it.
+fn replaced_by<L: Ledger>(
+    ledger: &mut L,
+    event: &Event,
+    current: Option<EventId>,
+) -> Result<Option<EventId>, L::Error> {
+    let Some(other) = current.filter(|current| *current != event.id && event.owed_first_attempt()) else {
+        return Ok(current);
+    };
+    let is_of_route = ledger.row(other)?.is_some_and(|row| row.event.has_route_of(event));
+    Ok(current.filter(|_| is_of_route))
+}
+
+/// Whether what `deployed` has deployed need not be deployed by `event`: it was by the same route, and its attempt went on
+/// to its end. What was cut off while its health was checked may not be healthy.
+fn is_deployed_for<L: Ledger>(ledger: &mut L, deployed: EventId, event: &Event) -> Result<bool, L::Error> {
+    let Some(row) = ledger.row(deployed)? else { return Ok(false) };
+    let has_ended = matches!(
         row.event.state,
-        EventState::Done { how: DoneReason::Superseded { .. }, .. }
-            | EventState::Dead { cause: DeathCause::InDoubt, .. }
+        EventState::Done { how: DoneReason::Acted, .. } | EventState::Dead { cause: DeathCause::Unhealthy, .. }
     );
-    Ok(!is_unknown)
+    Ok(has_ended && row.event.has_route_of(event))
 }
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.

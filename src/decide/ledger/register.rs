@@ -125,29 +125,34 @@ pub(super) fn note_deployed<L: Ledger>(
     write_register(ledger, &change.subject, &register, &edited, now)
 }
 
-/// The event that deploys the subject's last good one again, because `ended` turned out to be unhealthy, or would have
-/// deployed the same as one that did and was not rolled back for its sake. `None` if there is no other good one, if there
-/// is such a roll-back, or if another event than `ended` is the subject's current one: then that one comes next. The new
-/// event changes no subject.
+/// The event that deploys the subject's last good one again, because `ended` turned out to be unhealthy; or because one
+/// before it did, was not rolled back for its sake, and `ended` would have deployed the same, or is dead before it has
+/// deployed anything. `None` if there is no other good one, if there is such a roll-back, or if another event than `ended`
+/// is the subject's current one: then that one comes next. The new event changes no subject.
 pub(super) fn rollback_of<L: Ledger>(
     ledger: &mut L,
     ended: &Event,
     now: Timestamp,
 ) -> Result<Option<EventRow>, L::Error> {
     let Some(change) = ended.explicit_change() else { return Ok(None) };
-    let by = match ended.state {
-        EventState::Done { how: DoneReason::Superseded { by }, .. } => ledger.row(by)?.map(|row| row.event),
-        _ => Some(ended.clone()),
-    };
     let is_unhealthy = |event: &Event| matches!(event.state, EventState::Dead { cause: DeathCause::Unhealthy, .. });
-    let Some(unhealthy) = by.filter(is_unhealthy) else { return Ok(None) };
+    let Some(register) = ledger.register(&change.subject)?.filter(|register| register.event == ended.id) else {
+        return Ok(None);
+    };
+    let by = match ended.state {
+        EventState::Done { how: DoneReason::Superseded { by }, .. } => Some(by),
+        EventState::Dead { .. } if !is_unhealthy(ended) => register.deployed().map(|deployed| deployed.event),
+        _ => None,
+    };
+    let unhealthy = match by {
+        Some(by) => ledger.row(by)?.map(|row| row.event),
+        None => Some(ended.clone()),
+    };
+    let Some(unhealthy) = unhealthy.filter(is_unhealthy) else { return Ok(None) };
     if ledger.row(unhealthy.rollback_id())?.is_some() {
         return Ok(None);
     }
-    let register = ledger.register(&change.subject)?.filter(|register| register.event == ended.id);
-    let Some(good) = register.and_then(|register| register.good()).filter(|good| good.event != unhealthy.id) else {
-        return Ok(None);
-    };
+    let Some(good) = register.good().filter(|good| good.event != unhealthy.id) else { return Ok(None) };
     let Some(EventRow { event: to, .. }) = ledger.row(good.event)? else { return Ok(None) };
     let mut event = Event {
         id: unhealthy.rollback_id(),
@@ -174,6 +179,17 @@ pub(super) fn rollback_of<L: Ledger>(
     };
     event.digest = event.immutable_digest();
     Ok(Some(EventRow { event, keep_from: None }))
+}
+
+/// The subject's current event, if this is a roll-back that something else has overtaken: another event is deployed or good
+/// by now. One that waits for its budget, or whose route was gone, may start late.
+pub(super) fn outdates_rollback<L: Ledger>(ledger: &mut L, rollback: &Event) -> Result<Option<EventId>, L::Error> {
+    let Some(Origin::Rollback { from, to }) = rollback.origin else { return Ok(None) };
+    let Some(change) = ledger.row(from)?.and_then(|row| row.event.explicit_change()) else { return Ok(None) };
+    let Some(register) = ledger.register(&change.subject)? else { return Ok(None) };
+    let is_still_good = register.good().is_some_and(|good| good.event == to);
+    let is_other_deployed = register.deployed().is_some_and(|deployed| ![from, to].contains(&deployed.event));
+    Ok(Some(register.event).filter(|_| !is_still_good || is_other_deployed))
 }
 
 /// Writes a register over what it was. The retention of each event that it no longer refers to begins.

@@ -2,7 +2,8 @@
 //! budget, and registers remember what was deployed.
 
 use super::{
-    DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, parked, route, start, superseded_by,
+    DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, parked, rejected, route, start,
+    superseded_by,
 };
 use crate::decide::event::{DeathCause, Event, EventState, EventStep, Origin, Outcome, QueueState, SucceededBlocks};
 use crate::decide::id::{EventId, Key};
@@ -77,6 +78,8 @@ pub(super) async fn an_event_that_waits_for_its_next_attempt_is_replaced_and_one
     let elsewhere = fresh.claimed(new(2).route("other")).await;
     assert_eq!(superseded_by(&fresh.get(next.id).await), None, "its first attempt is still owed on its own route");
     assert!(parked(&elsewhere));
+    let started = step_on(&fresh, next.id, start(), &replacing()).await;
+    assert_eq!(started.state.word(), "running", "only an event of its own route replaces it");
 }
 
 pub(super) async fn a_backlog_from_before_is_thinned_as_each_event_gets_its_turn(fresh: StoreUnderTest) {
@@ -354,6 +357,68 @@ pub(super) async fn what_was_deployed_but_never_checked_is_deployed_again(fresh:
     assert_eq!(only_register(&fresh).await.1.deployed().map(|deployed| deployed.event), Some(one));
     fresh.start(newer).await;
     assert_eq!(fresh.step(newer, resolve()).await.state.word(), "running", "its health is not known");
+}
+
+pub(super) async fn a_deploy_that_was_cancelled_while_it_was_checked_and_one_of_another_route_do_not_count(
+    fresh: StoreUnderTest,
+) {
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
+    let one = fresh.claimed(new("1")).await.id;
+    fresh.start(one).await;
+    fresh.step(one, resolve()).await;
+    fresh.step(one, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
+    fresh.step(one, EventStep::Cancel).await;
+    let two = fresh.claimed(new("2")).await.id;
+    fresh.start(two).await;
+    assert_eq!(fresh.step(two, resolve()).await.state.word(), "running", "its health is not known");
+    fresh.step(two, settle(delivered())).await;
+    let other = fresh.claimed(new("3").route("other")).await.id;
+    fresh.start(other).await;
+    assert_eq!(fresh.step(other, resolve()).await.state.word(), "running", "this route has not deployed it");
+    fresh.step(other, settle(delivered())).await;
+    let last = fresh.claimed(new("4").route("other")).await.id;
+    fresh.start(last).await;
+    assert_eq!(superseded_by(&fresh.step(last, resolve()).await), Some(other));
+}
+
+pub(super) async fn if_the_event_after_an_unhealthy_one_dies_the_last_good_one_follows(fresh: StoreUnderTest) {
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let good = fresh.claimed(new("1")).await.id;
+    fresh.attempt(good, delivered()).await;
+    let bad = fresh.claimed(new("2")).await.id;
+    fresh.start(bad).await;
+    step_on(&fresh, bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }, &rolls_back)
+        .await;
+    let next = fresh.claimed(new("3")).await.id;
+    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(fresh.due().await, [next], "it comes next");
+    fresh.start(next).await;
+    let blocks = SucceededBlocks::default();
+    step_on(&fresh, next, EventStep::Settle { outcome: rejected(), blocks, jitter: Jitter(0) }, &rolls_back).await;
+    let [back] = fresh.due().await[..] else { panic!("one event is due") };
+    assert_eq!(fresh.get(back).await.origin, Some(Origin::Rollback { from: bad, to: good }));
+}
+
+pub(super) async fn a_roll_back_that_waited_while_something_else_became_good_does_not_run(fresh: StoreUnderTest) {
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let good = fresh.claimed(new("1")).await.id;
+    fresh.attempt(good, delivered()).await;
+    let bad = fresh.claimed(new("2")).await.id;
+    fresh.start(bad).await;
+    step_on(&fresh, bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }, &rolls_back)
+        .await;
+    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
+    let [back] = fresh.due().await[..] else { panic!("one event is due") };
+    fresh.step(back, EventStep::Suspend { lasts: SECOND }).await; // its route is gone for a while
+    let newer = fresh.claimed(new("3")).await.id;
+    fresh.attempt(newer, delivered()).await;
+    fresh.step(back, EventStep::Unsuspend).await;
+    let started = step_on(&fresh, back, start(), &rolls_back).await;
+    assert_eq!(superseded_by(&started), Some(newer));
+    assert_eq!(fresh.due().await, [], "its slot is free again");
 }
 
 pub(super) async fn an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits(

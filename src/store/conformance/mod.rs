@@ -108,6 +108,9 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group
         a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one
         what_was_deployed_but_never_checked_is_deployed_again
+        a_deploy_that_was_cancelled_while_it_was_checked_and_one_of_another_route_do_not_count
+        if_the_event_after_an_unhealthy_one_dies_the_last_good_one_follows
+        a_roll_back_that_waited_while_something_else_became_good_does_not_run
         an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits
         after_a_crash_only_the_health_of_a_deploy_is_checked_again
         an_operator_can_set_and_clear_a_register
