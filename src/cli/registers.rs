@@ -189,7 +189,8 @@ fn line(register: &Value) -> String {
 }
 
 fn table(registers: &[Value], terminal: &Terminal) -> TextTable {
-    let mut table = TextTable::default().column("register", WHOLE).column("source", LEAST);
+    // What is deployed is what people look for: of a narrow terminal, the state and the source go first.
+    let mut table = TextTable::default().column("register", WHOLE);
     let mut fields: Vec<&str> = Vec::new();
     for (name, _) in registers.iter().filter_map(|register| register["subject"].as_object()).flatten() {
         if !fields.contains(&name.as_str()) {
@@ -199,21 +200,22 @@ fn table(registers: &[Value], terminal: &Terminal) -> TextTable {
     for name in &fields {
         table = table.column(name, LEAST);
     }
-    table = table.column("current", WHOLE).column("state", WHOLE).column("deployed", WHOLE).column("good", WHOLE);
+    table = table.column("deployed", WHOLE).column("good", WHOLE).column("current", WHOLE).column("state", WHOLE);
+    table = table.column("source", LEAST);
     for register in registers {
         let current = &register["current"];
         let (said, code) = state(current);
         let mut cells = vec![TextTableCell::new(key_of(register), "1")];
-        cells.push(TextTableCell::new(one_line(text(register, "source")), ""));
         cells.extend(fields.iter().map(|name| TextTableCell::new(value(&register["subject"][name]), "")));
-        cells.push(TextTableCell::new(short(current), ""));
-        cells.push(TextTableCell::new(said, code));
         for which in ["deployed", "good"] {
             let one = &register[which];
             let said =
                 if one.is_object() { format!("{}, {}", short(one), terminal.ago(&one["at"])) } else { "-".to_owned() };
             cells.push(TextTableCell::new(said, if one["event"] == current["event"] { "2" } else { "33" }));
         }
+        cells.push(TextTableCell::new(short(current), ""));
+        cells.push(TextTableCell::new(said, code));
+        cells.push(TextTableCell::new(one_line(text(register, "source")), ""));
         table.row(cells);
     }
     table

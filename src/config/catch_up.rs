@@ -103,6 +103,11 @@ impl ConfigResolver<'_> {
                 .error("`catch_up` and `from` cannot be combined")
                 .at(at, "a stream keeps its messages until they are read");
         }
+        if source.has("poll") {
+            self.diagnostics
+                .error("`catch_up` and `poll` cannot be combined")
+                .at(at, "what is polled is sent by nobody, and cannot be missed");
+        }
         let is_unordered = once.change.as_ref().is_some_and(|change| change.order.is_none());
         if is_unordered && section.flag("unordered") != Some(true) {
             self.diagnostics

@@ -44,7 +44,7 @@ pub(super) static QUEUEING_KEYS: [ConfigKey; 4] = [
 pub(super) static BUDGET_KEYS: SectionKeys = SectionKeys {
     name: "budget",
     title: "`budget = { … }`",
-    about: "A limit on attempts that cost money. Retries count. An operator's replay counts, and is never held back.",
+    about: "A limit on attempts that cost money. Retries count. An operator's replay and a roll-back count, and are never held back.",
     keys: &[&[
         key("runs", ConfigValueType::Count, "required", "How many attempts may begin within that time."),
         key("within", ConfigValueType::Duration, "required", "The time, counted back from each attempt."),

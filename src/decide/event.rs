@@ -360,7 +360,9 @@ impl Event {
     /// never is.
     pub fn replay_refusal(&self) -> Option<String> {
         match self.origin? {
-            Origin::Rollback { to, .. } => Some(format!("it is a roll-back; replay {to}, the event that was good")),
+            Origin::Rollback { to, .. } => Some(format!(
+                "it is a roll-back; replay {to}, the event that was good (with `lookup` that asks the registry again)"
+            )),
             Origin::Notification { .. } => None,
         }
     }

@@ -35,6 +35,8 @@ pub struct Transition {
     pub when_busy: WhenBusy,
     /// The budget that this write must have room in, if it begins an attempt.
     pub budget: Option<BudgetCheck>,
+    /// Where the attempt is no longer counted, if this write ends it before its action began.
+    pub refund: Option<Key>,
     /// Written instead when the subject has already deployed what the event resolved to.
     pub if_deployed: Option<Event>,
     /// Whether the subject's last good event is deployed again, if this write ends the event as unhealthy.
@@ -50,7 +52,7 @@ pub struct BudgetCheck {
     pub key: Key,
     /// Its limits.
     pub budget: AttemptBudget,
-    /// The attempt is counted, but begins in any case: an operator asked for it.
+    /// The attempt is counted, but begins in any case: an operator asked for it, or what runs is not healthy.
     pub exempt: bool,
 }
 
@@ -130,6 +132,13 @@ impl Event {
             EventStep::Start { .. } if !self.blocks.acted() => route.budget.map(|budget| self.budget_check(budget)),
             _ => None,
         };
+        // An attempt that ends before its action began has cost nothing.
+        let refund = match &step {
+            EventStep::Resolve { .. } | EventStep::Settle { outcome: Outcome::Unresolved { .. }, .. } => {
+                route.budget.map(|budget| self.budget_check(budget).key)
+            }
+            _ => None,
+        };
         // An operator's replay always runs.
         let looks = matches!(step, EventStep::Resolve { .. }) && self.life == 1;
         let receipt = match &step {
@@ -165,6 +174,7 @@ impl Event {
             passed: TransientHeadersUpdate::Drop,
             when_busy: route.when_busy,
             budget,
+            refund,
             if_deployed,
             on_unhealthy: route.on_unhealthy,
             notify: route.notify.clone(),
@@ -174,7 +184,8 @@ impl Event {
     /// The budget in which its next attempt must have room.
     fn budget_check(&self, budget: AttemptBudget) -> BudgetCheck {
         let key = key::budget(&self.source, &self.route, self.group.filter(|_| budget.per == BudgetScope::Group));
-        BudgetCheck { key, budget, exempt: self.life > 1 && self.attempt == 0 }
+        let is_replay = self.life > 1 && self.attempt == 0;
+        BudgetCheck { key, budget, exempt: is_replay || self.is_rollback() }
     }
 
     /// A start that depends only on the event's own row: the event is owed its first attempt or is no change of a

@@ -129,7 +129,9 @@ async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
     until("the log to name both", || house.log().contains(&line)).await;
 
     let refused = house.ask("POST", &format!("/api/events/{back}/replay")).await;
-    let why = format!("it is a roll-back; replay {good}, the event that was good");
+    let why = format!(
+        "it is a roll-back; replay {good}, the event that was good (with `lookup` that asks the registry again)"
+    );
     assert_eq!((refused.status, &refused.json()["reason"]), (409, &json!(why)));
 
     // Its siblings and its repeats stay duplicates, and do not deploy it again.

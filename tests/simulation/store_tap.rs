@@ -225,6 +225,7 @@ fn event_as_it_is(event: Event) -> Transition {
         passed: TransientHeadersUpdate::Drop,
         when_busy: WhenBusy::Queue,
         budget: None,
+        refund: None,
         if_deployed: None,
         on_unhealthy: hookonce::decide::source::OnUnhealthy::Hold,
         notify: std::sync::Arc::default(),

@@ -65,6 +65,9 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
     {
         event = held;
     }
+    if let Some(key) = change.refund.filter(|_| !matches!(event.state, EventState::Running { .. })) {
+        budget::give_back(ledger, &key)?;
+    }
     if event.state.ended().is_none() {
         if matches!(change.place, QueuePositionUpdate::MoveToEnd | QueuePositionUpdate::BecomeCurrent) {
             event.turn = ledger.next_turn();

@@ -83,6 +83,14 @@ pub(super) fn take<L: Ledger>(
     Ok(None)
 }
 
+/// Takes back the attempt that was counted last: it ended before its action began.
+pub(super) fn give_back<L: Ledger>(ledger: &mut L, key: &Key) -> Result<(), L::Error> {
+    let Some(state) = state_of(ledger, key)? else { return Ok(()) };
+    let mut used = BudgetUse::read(&state);
+    used.starts.pop();
+    set_state(ledger, key, Some(&used.to_json().to_string()))
+}
+
 /// Removes the count under this key, if nothing of it counts any more.
 pub(super) fn forget<L: Ledger>(ledger: &mut L, key: &Key, now: Timestamp) -> Result<(), L::Error> {
     let Some(state) = state_of(ledger, key)? else { return Ok(()) };

@@ -152,7 +152,10 @@ pub(super) fn rollback_of<L: Ledger>(
     if ledger.row(unhealthy.rollback_id())?.is_some() {
         return Ok(None);
     }
-    let Some(good) = register.good().filter(|good| good.event != unhealthy.id) else { return Ok(None) };
+    // Where a digest was deployed, only a digest can be put back.
+    let can_be_put_back = |good: &Deployment| good.digest.is_some() || unhealthy.resolved.is_none();
+    let good = register.good().filter(|good| good.event != unhealthy.id).filter(can_be_put_back);
+    let Some(good) = good else { return Ok(None) };
     let Some(EventRow { event: to, .. }) = ledger.row(good.event)? else { return Ok(None) };
     let mut event = Event {
         id: unhealthy.rollback_id(),

@@ -109,7 +109,7 @@ impl Dispatcher {
                 self.wake(&rollback);
             }
             Ok(None) => {
-                let why = "not rolled back: no other event of its subject was good, or a newer one comes next";
+                let why = "not rolled back: no other event of its subject was good, its digest is not known, or a newer one comes next";
                 warn!(target: "hookonce", event = %event.id, why, "rollback");
             }
             Err(error) => drop(log_and_pause(&error)),

@@ -191,6 +191,34 @@ pub(super) async fn attempts_beyond_the_budget_wait_without_a_slot_or_are_droppe
     assert_eq!(third.queue_state, QueueState::Requeued);
 }
 
+pub(super) async fn an_attempt_that_ends_before_its_action_begins_costs_no_budget(fresh: StoreUnderTest) {
+    let budgeted = budgeted(BudgetExceeded::Drop);
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
+    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
+    let unresolved = || EventStep::Settle {
+        outcome: Outcome::Unresolved { why: "not there yet".into(), retry_after: None },
+        blocks: SucceededBlocks::default(),
+        jitter: Jitter(0),
+    };
+    let one = fresh.claimed(new("1")).await.id;
+    for _ in 0..5 {
+        assert_eq!(step_on(&fresh, one, start(), &budgeted).await.state.word(), "running");
+        assert_eq!(step_on(&fresh, one, unresolved(), &budgeted).await.state.word(), "waiting");
+    }
+    step_on(&fresh, one, start(), &budgeted).await;
+    step_on(&fresh, one, resolve(), &budgeted).await;
+    step_on(&fresh, one, settle(delivered()), &budgeted).await;
+    for n in 2..6 {
+        let same = fresh.claimed(new(&n.to_string())).await.id;
+        step_on(&fresh, same, start(), &budgeted).await;
+        assert_eq!(superseded_by(&step_on(&fresh, same, resolve(), &budgeted).await), Some(one));
+    }
+    for (n, word) in [(6, "running"), (7, "dead")] {
+        let next = fresh.claimed(making().delivery(&n.to_string())).await.id;
+        assert_eq!(step_on(&fresh, next, start(), &budgeted).await.state.word(), word, "two have begun");
+    }
+}
+
 pub(super) async fn an_event_that_is_parked_instead_of_started_costs_no_budget(fresh: StoreUnderTest) {
     let route = budgeted(BudgetExceeded::Drop);
     let holder = fresh.claimed(making().group("g").delivery("1")).await.id;

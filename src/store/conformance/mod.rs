@@ -103,6 +103,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         a_burst_is_waited_for_from_its_first_event
         attempts_beyond_the_budget_wait_without_a_slot_or_are_dropped
         an_event_that_is_parked_instead_of_started_costs_no_budget
+        an_attempt_that_ends_before_its_action_begins_costs_no_budget
         a_register_knows_what_was_deployed_and_keeps_that_event
         what_is_deployed_is_unknown_once_another_deploy_has_begun
         an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group

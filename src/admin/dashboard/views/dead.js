@@ -8,7 +8,7 @@ import { many, shortId } from "../words.js";
 import { when } from "../time.js";
 import { row, table } from "./rows.js";
 
-const CAUSES = [["", "All"], ["failed", "Failed"], ["rejected", "Rejected"], ["in_doubt", "In doubt"], ["damaged", "Damaged"], ["cancelled", "Cancelled"], ["over_budget", "Over budget"]];
+const CAUSES = [["", "All"], ["failed", "Failed"], ["rejected", "Rejected"], ["in_doubt", "In doubt"], ["damaged", "Damaged"], ["cancelled", "Cancelled"], ["over_budget", "Over budget"], ["unhealthy", "Unhealthy"]];
 
 /** Maximum events per page whose reason is loaded. */
 const REASONS = 50;

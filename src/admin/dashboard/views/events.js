@@ -12,7 +12,7 @@ import { trouble } from "../dialog.js";
 const PAGE = 50;
 const ROWS_MAX = 500;
 const SPANS = { "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000 };
-const ENDS = { dead: ["failed", "rejected", "in_doubt", "damaged", "cancelled", "over_budget"], done: ["acted", "recorded", "superseded"] };
+const ENDS = { dead: ["failed", "rejected", "in_doubt", "damaged", "cancelled", "over_budget", "unhealthy"], done: ["acted", "recorded", "superseded"] };
 const PLAIN = ["source", "route", "state", "cause", "text"];
 
 /** The filter that was changed last: it keeps the focus. */

@@ -126,7 +126,8 @@ export async function register({ page, signal, parts: [name], entitle, go }) {
       register.order === null ? null : fact("order", String(register.order), register.ordered_by ? h("span", { class: "faint" }, ` · ${register.ordered_by}`) : null, register.strict ? h("span", { class: "faint" }, " · an equal order is stale, too") : null),
       fact("digest of its value", h("code", {}, register.value_digest)),
       fact("register", h("code", {}, register.register), copier(register.register, "Copy the register's key")));
-    fill(othersBody, events.map((event) => candidate(event, register)));
+    const own = events.filter((event) => !event.rollback && !event.notification);
+    fill(othersBody, own.map((event) => candidate(event, register)));
   };
   let drawn = null;
   const load = async () => {
