@@ -365,7 +365,7 @@ impl Dispatcher {
             }
             let began = tokio::time::Instant::now();
             let (next, plenty) = match sure {
-                0 => self.start_due(&lane, queue, permit).await,
+                0 => Box::pin(self.start_due(&lane, queue, permit)).await,
                 _ => self.start_more(&lane, queue, permit).await,
             };
             took = began.elapsed();
