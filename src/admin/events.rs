@@ -279,11 +279,10 @@ pub(super) async fn replay_event(
     event: &Event,
 ) -> Result<Event, Result<(StatusCode, String), StoreError>> {
     let not = |status, why: &str| Err(Ok((status, why.to_owned())));
-    if let Some(why) = event.replay_refusal() {
-        return not(StatusCode::CONFLICT, &why);
-    }
     match state.store.payload(event.id).await.map_err(Err)? {
         StoredValue::Whole(_) => {}
+        // Its body is that of the last good event.
+        StoredValue::Forgotten if event.is_rollback() => {}
         StoredValue::Forgotten => return not(StatusCode::GONE, "its body is no longer kept"),
         StoredValue::Damaged => return not(StatusCode::CONFLICT, "its body is damaged"),
     }

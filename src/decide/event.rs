@@ -356,17 +356,6 @@ impl Event {
         matches!(self.origin, Some(Origin::Rollback { .. }))
     }
 
-    /// Why it cannot be replayed, whatever is kept of it. A replay becomes its subject's current event, which a roll-back
-    /// never is.
-    pub fn replay_refusal(&self) -> Option<String> {
-        match self.origin? {
-            Origin::Rollback { to, .. } => Some(format!(
-                "it is a roll-back; replay {to}, the event that was good (with `lookup` that asks the registry again)"
-            )),
-            Origin::Notification { .. } => None,
-        }
-    }
-
     /// The id of the event that deploys its subject's last good event again, if this one ends as unhealthy.
     pub fn rollback_id(&self) -> EventId {
         crate::decide::identity::key::follow_up(self, "rollback")

@@ -41,11 +41,10 @@ impl LocalBackend {
 
     pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         let event = self.find_by_name(name).await?;
-        if let Some(why) = event.replay_refusal() {
-            return Ok(CommandOutcome::Refused(why));
-        }
         match self.store.payload(event.id).await? {
             StoredValue::Whole(_) => self.step(&event, EventStep::Replay).await,
+            // Its body is that of the last good event.
+            StoredValue::Forgotten if event.is_rollback() => self.step(&event, EventStep::Replay).await,
             StoredValue::Forgotten => Ok(CommandOutcome::Refused("its body is no longer kept".into())),
             StoredValue::Damaged => Ok(CommandOutcome::Refused("its body is damaged".into())),
         }

@@ -185,9 +185,9 @@ pub(super) fn rollback_of<L: Ledger>(
 }
 
 /// The subject's current event, if this is a roll-back that something else has overtaken: another event is deployed or good
-/// by now. One that waits for its budget, or whose route was gone, may start late.
+/// by now. One that waits for its budget, or whose route was gone, may start late. An operator's replay always runs.
 pub(super) fn outdates_rollback<L: Ledger>(ledger: &mut L, rollback: &Event) -> Result<Option<EventId>, L::Error> {
-    let Some(Origin::Rollback { from, to }) = rollback.origin else { return Ok(None) };
+    let Some(Origin::Rollback { from, to }) = rollback.origin.filter(|_| rollback.life == 1) else { return Ok(None) };
     let Some(change) = ledger.row(from)?.and_then(|row| row.event.explicit_change()) else { return Ok(None) };
     let Some(register) = ledger.register(&change.subject)? else { return Ok(None) };
     let is_still_good = register.good().is_some_and(|good| good.event == to);

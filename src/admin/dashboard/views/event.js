@@ -153,7 +153,7 @@ class View {
     const button = (name, label, icn, then, more = {}) => h("button", { type: "button", id: name, onclick: then, ...more }, icon(icn), label);
     const act = mayAct()
       ? [
-        over && story.has_body ? button("replay", "Replay", "replay", () => this.replay(), { data: { key: "r" } }) : null,
+        over && (story.has_body || story.rollback) ? button("replay", "Replay", "replay", () => this.replay(), { data: { key: "r" } }) : null,
         over ? null : button("cancel", "Cancel", "stop", () => this.cancel(), { data: { key: "c" } }),
         over ? button("forget", "Forget", "forget", () => this.forget(), { class: "quiet-danger" }) : null,
       ]
