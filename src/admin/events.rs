@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 /// One page of events.
 #[derive(Serialize, ToSchema)]
 pub(super) struct EventList {
-    /// Newest first.
+    /// Newest first; a roll-back or a notification is beside the event that made it.
     events: Vec<EventView>,
     /// Pass it as `before` to continue; null: there are no more. A page may be short, or empty, and still have a next:
     /// a search without an index scans 20,000 events at a time.
@@ -149,7 +149,7 @@ struct IdentityView {
                 "ended_at": "2026-02-07T15:20:41.329000Z", "outcome": "failed",
                 "why": "step 1 of block 1 exited with 1", "output": "\u{1b}[31mno such image\u{1b}[0m\n",
             }],
-            "has_body": true, "supersedes": [],
+            "has_body": true, "supersedes": [], "rolled_back_by": null,
             "identities_in_words": [
                 { "same": "delivery", "words": "the delivery id (header.x-github-delivery) with the body's digest" },
                 { "same": "change", "words": "a change of package + tag to version_id + sha, ordered by updated_at" },

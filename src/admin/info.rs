@@ -191,6 +191,7 @@ fn cannot(error: &ExplainError) -> Response {
         ExplainErrorKind::Input | ExplainErrorKind::Source => refuse(StatusCode::BAD_REQUEST, &error.why),
         ExplainErrorKind::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
         ExplainErrorKind::Several => refuse(StatusCode::CONFLICT, "several_events"),
+        ExplainErrorKind::NoDelivery => refuse(StatusCode::CONFLICT, &error.why),
         ExplainErrorKind::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),
         ExplainErrorKind::Store => unavailable_response(&error.why),
     }

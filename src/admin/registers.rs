@@ -91,6 +91,10 @@ struct RegisterEventView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     cause: Option<CauseWord>,
+    /// deployed; dead, unhealthy: the event that has deployed the good one again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    rolled_back_by: Option<EventId>,
 }
 
 /// One register.
@@ -110,7 +114,9 @@ pub(crate) fn register(named: &NamedRegister) -> RegisterView {
         ordered_by: named.names.as_ref().and_then(|names| names.order.clone()),
         strict: register.strict,
         current: event(named, register.event, resolved),
-        deployed: register.deployed().map(deployment),
+        deployed: register
+            .deployed()
+            .map(|one| RegisterEventView { rolled_back_by: named.rolled_back_by(), ..deployment(one) }),
         good: register.good().map(deployment),
     }
 }
@@ -139,6 +145,7 @@ fn event(named: &NamedRegister, id: EventId, digest: Option<&str>) -> RegisterEv
         how: None,
         superseded_by: None,
         cause: None,
+        rolled_back_by: None,
     };
     match event.map(|event| &event.state) {
         Some(EventState::Done { how, .. }) => {

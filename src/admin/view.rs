@@ -17,6 +17,7 @@ use crate::decide::transition::AttemptRecord;
 use crate::observe::delivery_log::DeliveryRecord;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::status_text::status_text;
+use crate::store::subjects;
 use crate::store::{DuplicateSighting, EventDetails, EventQuery, ForgetCounts, Inspect, StoreError, StoredValue};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -387,6 +388,24 @@ pub(crate) struct EventDetailsView {
     headers: Option<Map<String, Value>>,
     /// Events that this one superseded; the newest 16.
     supersedes: Vec<EventId>,
+    /// dead, unhealthy: the event that deploys the last good one again; null: it is not rolled back.
+    #[schema(required)]
+    rolled_back_by: Option<RolledBackByView>,
+}
+
+/// The roll-back of an event.
+#[derive(Serialize, ToSchema)]
+struct RolledBackByView {
+    event: EventId,
+    state: StateWord,
+    /// done: in what way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    how: Option<DoneWord>,
+    /// dead: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    cause: Option<CauseWord>,
 }
 
 /// A duplicate that was received.
@@ -443,6 +462,8 @@ pub(crate) async fn event_details(store: &dyn Inspect, details: &EventDetails) -
     let superseded =
         EventQuery { superseded_by: Some(details.event.id), limit: SUPERSEDES_MAX, ..EventQuery::default() };
     let superseded = store.page(superseded).await?.events;
+    let rollback = subjects::rollback(store, &details.event).await?;
+    let rollback = rollback.map(|rollback| event(&rollback));
     let sighting = |seen: &DuplicateSighting| SightingView {
         at: seen.at,
         delivery: seen.delivery_id.as_deref().map(str::to_owned),
@@ -475,6 +496,12 @@ pub(crate) async fn event_details(store: &dyn Inspect, details: &EventDetails) -
         receipt: details.receipt.as_ref().map(receipt),
         headers,
         supersedes: superseded.iter().map(|event| event.id).collect(),
+        rolled_back_by: rollback.map(|EventView { event, state, how, cause, .. }| RolledBackByView {
+            event,
+            state,
+            how,
+            cause,
+        }),
     })
 }
 

@@ -18,6 +18,9 @@ const LEAST: usize = 10;
 
 /// What to list.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "A roll-back or a notification is listed beside the event that made it: its id begins with that event's time."
+)]
 pub(crate) struct ListArgs {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]

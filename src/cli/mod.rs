@@ -242,8 +242,7 @@ enum MigrateCommand {
     },
     /// Copy a store into an empty one and verify the copy; stop the nodes of both first
     Copy {
-        #[doc = concat!("Store to read: `sqlite:PATH`, ", server_addresses!(), ", or `env:NAME` for a variable with the URL")]
-        #[arg(long, value_name = "STORE")]
+        #[arg(long, value_name = "STORE", help = concat!("Store to read: `sqlite:PATH`, ", server_addresses!(), ", or `env:NAME` for a variable with the URL"))]
         from: String,
         /// Empty store to fill, written the same way
         #[arg(long, value_name = "STORE")]

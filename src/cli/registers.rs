@@ -1,6 +1,6 @@
 //! `hookonce registers`: what each subject was last changed to, what was last deployed of it, and what was last good.
 
-use super::backend::{BackendArgs, BackendPurpose, CommandOutcome, EventBackend, read_key, short, text};
+use super::backend::{BackendArgs, BackendPurpose, CommandOutcome, EventBackend, read_key, short, short_id, text};
 use super::error::{CommandError, print_error};
 use super::list::{state, value};
 use super::show::EventPrinter;
@@ -253,7 +253,9 @@ fn print(register: &Value, terminal: Terminal, out: &mut impl Write) -> io::Resu
         let (state, code) = if event["state"].is_null() { ("not kept".to_owned(), "2") } else { state(event) };
         let verb = if which == "current" { "received" } else { which };
         let at = if event["at"].is_null() { String::new() } else { format!(", {verb} {}", terminal.ago(&event["at"])) };
-        printer.label(which, &format!("{}  {}{at}", short(event), terminal.paint(code, &state)))?;
+        let back = text(event, "rolled_back_by");
+        let back = if back.is_empty() { String::new() } else { format!(", rolled back by {}", short_id(back)) };
+        printer.label(which, &format!("{}  {}{at}{back}", short(event), terminal.paint(code, &state)))?;
         if which == "current" || event["event"] != register["current"]["event"] {
             printer.print_values(event)?;
         }

@@ -1,6 +1,6 @@
 //! `hookonce show`: one event with its deliveries, attempts and output, and why it is in its state.
 
-use super::backend::{BackendArgs, BackendPurpose, text};
+use super::backend::{BackendArgs, BackendPurpose, short, text};
 use super::error::CommandError;
 use super::list::{state, times, value};
 use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
@@ -84,6 +84,12 @@ impl<W: Write> EventPrinter<'_, W> {
                 "rolls back",
                 &format!("from {from}, which is not healthy, to {to}, the last good one"),
             )?;
+        }
+        let back = &story["rolled_back_by"];
+        if back.is_object() {
+            self.print_wrapped("roll-back", &format!("rolled back by {} ({})", short(back), state(back).0))?;
+        } else if story["cause"] == "unhealthy" {
+            self.print_wrapped("roll-back", "not rolled back")?;
         }
         if story["digest"].is_string() {
             self.print_wrapped("digest", text(story, "digest"))?;

@@ -9,6 +9,7 @@ pub(crate) mod report_text;
 pub(crate) mod saved_delivery;
 
 use crate::config::ExternalValue;
+use crate::decide::event::Origin;
 use crate::decide::nearest_name::nearest;
 use crate::decide::source::Source;
 use crate::store::{StoreError, StoredValue};
@@ -51,6 +52,8 @@ pub(crate) enum ExplainErrorKind {
     Unknown,
     /// Several events match.
     Several,
+    /// No delivery made the event.
+    NoDelivery,
     /// Its body is no longer kept.
     Forgotten,
     /// The store does not respond.
@@ -116,6 +119,14 @@ pub(crate) async fn rebuild_delivery(
             return Err(ExplainError::of(ExplainErrorKind::Several, several));
         }
     };
+    if let Some(what) = event.origin.map(origin_text) {
+        let state = prediction::state_text(event);
+        let why = format!(
+            "event {} was not made by a delivery, so there is none to explain: {what}; it is {state}",
+            event.id
+        );
+        return Err(ExplainError::of(ExplainErrorKind::NoDelivery, why));
+    }
     let Some(source) = sources.iter().find(|source| source.name == event.source) else {
         return Err(
             format!("event {} belongs to the source `{}`, which is not configured", event.id, event.source).into()
@@ -132,6 +143,16 @@ pub(crate) async fn rebuild_delivery(
             ),
         )),
         StoredValue::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),
+    }
+}
+
+/// What an event is that no delivery made.
+fn origin_text(origin: Origin) -> String {
+    match origin {
+        Origin::Rollback { from, to } => {
+            format!("it is a roll-back from {from}, which is not healthy, to {to}, the last good one")
+        }
+        Origin::Notification { of, kind } => format!("it is a notification about {of} ({})", kind.word()),
     }
 }
 

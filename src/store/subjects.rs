@@ -5,7 +5,7 @@
 
 use super::StoreError;
 use super::inspect::{Inspect, said};
-use crate::decide::event::Event;
+use crate::decide::event::{DeathCause, DoneReason, Event, EventState};
 use crate::decide::field::FieldValue;
 use crate::decide::id::{EventId, Key};
 use crate::decide::identity::key;
@@ -25,6 +25,8 @@ pub struct NamedRegister {
     pub names: Option<ChangeFields>,
     /// Its current, deployed and good events, as far as they are kept.
     events: Vec<Event>,
+    /// The roll-back of its deployed event.
+    rollback: Option<Event>,
 }
 
 impl NamedRegister {
@@ -44,7 +46,10 @@ impl NamedRegister {
         for id in ids {
             events.extend(store.get(id).await?);
         }
-        let mut named = Self { key, register, names: None, events };
+        let mut named = Self { key, register, names: None, events, rollback: None };
+        if let Some(deployed) = named.register.deployed().and_then(|deployed| named.event(deployed.event)) {
+            named.rollback = rollback(store, deployed).await?;
+        }
         let is_queue = named.current().is_some_and(Event::has_queue_as_subject);
         named.names = named.current().and_then(|event| change_fields(recipes, &key, event));
         Ok((!is_queue).then_some(named))
@@ -60,6 +65,13 @@ impl NamedRegister {
         self.event(self.register.event)
     }
 
+    /// The roll-back that has deployed its good event again, since its deployed event was deployed.
+    pub fn rolled_back_by(&self) -> Option<EventId> {
+        let (deployed, rollback) = (self.register.deployed()?, self.rollback.as_ref()?);
+        let has_acted = matches!(rollback.state, EventState::Done { how: DoneReason::Acted, at } if at >= deployed.at);
+        has_acted.then_some(rollback.id)
+    }
+
     /// The fields that name its subject: all fields of its event, where it is unknown which.
     pub fn subject(&self) -> Vec<(&str, &FieldValue)> {
         let is_named = |name: &str| self.names.as_ref().is_none_or(|names| names.of.iter().any(|of| of == name));
@@ -71,6 +83,14 @@ impl NamedRegister {
     pub fn value_of<'e>(&self, event: &'e Event) -> Vec<(&'e str, &'e FieldValue)> {
         let is_value = |name: &str| self.names.as_ref().is_some_and(|names| names.to.iter().any(|to| to == name));
         event.fields.iter().filter(|(name, _)| is_value(name)).collect()
+    }
+}
+
+/// The roll-back of an event that is dead because what it deployed is not healthy.
+pub(crate) async fn rollback(store: &(impl Inspect + ?Sized), event: &Event) -> Result<Option<Event>, StoreError> {
+    match event.state {
+        EventState::Dead { cause: DeathCause::Unhealthy, .. } => store.get(event.rollback_id()).await,
+        _ => Ok(None),
     }
 }
 

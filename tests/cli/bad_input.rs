@@ -109,5 +109,7 @@ fn every_command_explains_itself() {
     for name in ["list", "show", "tail", "replay", "cancel", "forget", "send"] {
         let help = end(house.command(&[name, "--help"])).fine();
         assert!(help.contains("--json") && help.contains("--admin"), "{help}");
+        assert!(name == "send" || help.contains("Read this store directly: `sqlite:PATH`"), "{help}");
+        assert_eq!(help.contains("listed beside the event that made it"), name == "list", "{help}");
     }
 }

@@ -125,6 +125,27 @@ async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
         "{told}"
     );
     assert!(page(&["list", "--json"]).contains(&format!("\"from\": \"{bad}\"")));
+    let by = json!({ "event": back, "state": "done", "how": "acted" });
+    assert_eq!(shown(&house, &bad).await["rolled_back_by"], by);
+    assert_eq!(shown(&house, &good).await["rolled_back_by"], Json::Null);
+    let told = page(&["show", &bad]);
+    assert!(told.contains(&format!("roll-back   rolled back by {} (done)\n", &back[28..])), "{told}");
+    let told = page(&["registers", "show", &bad]);
+    let deployed = told.lines().find(|line| line.starts_with("deployed ")).unwrap();
+    assert!(deployed.ends_with(&format!(", rolled back by {}", &back[28..])), "{told}");
+    let registered = house.ask("GET", &format!("/api/registers/{bad}")).await.json();
+    assert_eq!(
+        ["current", "deployed", "good"].map(|one| registered[one].get("rolled_back_by")),
+        [None, Some(&json!(back)), None]
+    );
+
+    let why = format!(
+        "event {back} was not made by a delivery, so there is none to explain: \
+         it is a roll-back from {bad}, which is not healthy, to {good}, the last good one; it is done"
+    );
+    let explained = house.command(&["explain", &back]).output().unwrap();
+    let err = String::from_utf8(explained.stderr).unwrap();
+    assert_eq!((explained.status.code(), err.starts_with(&format!("error: {why}"))), (Some(2), true), "{err}");
     let line = format!("WARN rollback  event={} bad={} good={}\n", &back[28..], &bad[28..], &good[28..]);
     until("the log to name both", || house.log().contains(&line)).await;
 
@@ -147,6 +168,7 @@ async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
     assert_eq!(house.ask("POST", &format!("/api/events/{bad}/replay")).await.status, 200);
     house.quiet().await;
     assert_eq!(register(&house), [json!(bad), json!(bad), json!(bad)]);
+    assert_eq!(shown(&house, &bad).await["rolled_back_by"], Json::Null, "of this life there is no roll-back");
 }
 
 #[tokio::test]
@@ -155,11 +177,15 @@ async fn with_hold_or_without_a_last_good_one_nothing_follows() {
         let house = house(on_unhealthy, "200ms");
         make_bad(&house, if first_is_good { &[2] } else { &[1, 2] });
         let mut expected = Vec::new();
+        let mut last = String::new();
         for version in 1..=2 {
-            pushed(&house, version).await;
+            last = pushed(&house, version).await;
             house.quiet().await;
             expected.push(version.to_string());
         }
+        let told = String::from_utf8(house.command(&["show", &last]).output().unwrap().stdout).unwrap();
+        assert!(told.contains("roll-back   not rolled back\n"), "{told}");
+        assert_eq!(shown(&house, &last).await["rolled_back_by"], Json::Null);
         let expected: Vec<_> = expected.iter().map(String::as_str).collect();
         assert_eq!(house.lines("runs"), runs(&expected));
         assert_eq!(house.count("dead"), if first_is_good { 1 } else { 2 });

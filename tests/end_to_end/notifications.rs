@@ -167,6 +167,12 @@ async fn a_command_and_a_receiver_get_the_whole_description_and_both_events_name
         assert_eq!(child["notification"], json!({ "of": good, "on": "done" }), "{child}");
         let shown = String::from_utf8(house.command(&["show", &id]).output().unwrap().stdout).unwrap();
         assert!(shown.contains("tells of") && shown.contains(&good), "{shown}");
+        let explained = house.command(&["explain", &id]).output().unwrap();
+        let err = String::from_utf8(explained.stderr).unwrap();
+        let why = format!(
+            "event {id} was not made by a delivery, so there is none to explain: it is a notification about {good} (done); it is done"
+        );
+        assert_eq!((explained.status.code(), err.starts_with(&format!("error: {why}"))), (Some(2), true), "{err}");
     }
     let shown = String::from_utf8(house.command(&["show", &good]).output().unwrap().stdout).unwrap();
     assert!(shown.contains("told by"), "{shown}");

@@ -158,8 +158,12 @@ pub(crate) enum ClockConfirmation {
 
 /// The last eight digits of an event's id, as people see them.
 pub(crate) fn short(event: &Value) -> String {
-    let id = text(event, "event");
-    id.get(id.len().saturating_sub(8)..).unwrap_or(id).to_owned()
+    short_id(text(event, "event")).to_owned()
+}
+
+/// The last digits of an event's id.
+pub(crate) fn short_id(id: &str) -> &str {
+    id.get(id.len().saturating_sub(8)..).unwrap_or(id)
 }
 
 /// A member as text; empty if it is not a string.

@@ -22,8 +22,7 @@ pub(crate) struct BackendArgs {
     /// Config file [default: `HOOKONCE_CONFIG`, ./hookonce.toml, or /etc/hookonce/hookonce.toml]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    #[doc = concat!("Read this store directly: `sqlite:PATH` or a path, ", server_addresses!())]
-    #[arg(long, value_name = "STORE", conflicts_with = "admin")]
+    #[arg(long, value_name = "STORE", conflicts_with = "admin", help = concat!("Read this store directly: `sqlite:PATH` or a path, ", server_addresses!()))]
     pub store: Option<String>,
     /// Ask the node with this admin port, such as `http://127.0.0.1:3143`
     #[arg(long, value_name = "URL")]

@@ -6,7 +6,7 @@ import { live, Live, atMost } from "../live.js";
 import { Screen } from "../ansi.js";
 import { tree } from "../json.js";
 import { confirm, toast, trouble } from "../dialog.js";
-import { chip, copier, eventLink, many, sameWords, shortId, verdictChip } from "../words.js";
+import { chip, copier, eventLink, many, sameWords, shortId, stateWord, verdictChip } from "../words.js";
 import { when, length, now } from "../time.js";
 
 /** Maximum duplicates of one event that the store keeps. */
@@ -49,7 +49,7 @@ export async function event({ page, signal, parts: [name], entitle, go, recount 
   }, signal);
   live.on("state", (seen) => {
     if (seen.event === id) view.moved(seen);
-    if (seen.event === id || seen.event === view.story.behind || seen.superseded_by === id) refresh();
+    if (seen.event === id || seen.event === view.story.behind || seen.superseded_by === id || seen.rollback?.from === id) refresh();
   }, signal);
   live.on("delivery", (seen) => {
     if (seen.event !== id) return;
@@ -102,7 +102,7 @@ class View {
 
   /** Applies a change from the live stream, before the event is loaded again. */
   moved(seen) {
-    for (const of of ["due", "waiting_for", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again", "digest"]) delete this.story[of];
+    for (const of of ["due", "waiting_for", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again", "digest", "rolled_back_by"]) delete this.story[of];
     Object.assign(this.story, seen);
     this.drawn = null;
     this.listen();
@@ -160,7 +160,7 @@ class View {
       : null;
     fill(this.head, h("div", { class: "head" },
       h("div", { class: "event-head" }, h("a", { class: "crumb", href: "/events", data: { up: "" } }, "Events"), h("h1", { title: story.event }, shortId(story.event)), copier(story.event, "Copy the event's id"), chip(story)),
-      h("div", { class: "actions" }, act, story.has_body ? h("a", { class: "button", href: `/explain?event=${encodeURIComponent(story.event)}` }, icon("explain"), "Explain") : null),
+      h("div", { class: "actions" }, act, story.has_body && !story.notification ? h("a", { class: "button", href: `/explain?event=${encodeURIComponent(story.event)}` }, icon("explain"), "Explain") : null),
       h("p", { class: "standing", id: "why" }, story.why)));
     if (held) this.head.querySelector(`[data-key="${held}"]`)?.focus();
   }
@@ -286,6 +286,7 @@ class View {
       story.published_again ? fact("published again", many(story.published_again.times, "time")) : null,
       fact("duplicates", story.duplicates ? many(story.duplicates, "duplicate") : "none"),
       story.rollback ? fact("rolls back", "from ", eventLink(story.rollback.from), ", which is not healthy, to ", eventLink(story.rollback.to), ", the last good one") : null,
+      story.rolled_back_by ? fact("roll-back", "rolled back by ", eventLink(story.rolled_back_by.event), ` (${stateWord(story.rolled_back_by)})`) : story.cause === "unhealthy" ? fact("roll-back", "not rolled back") : null,
       story.digest ? fact("digest", h("code", {}, story.digest)) : null,
       Object.entries(story.fields).map(([name, value]) => fact(name, this.value(name, String(value)))),
       fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),

@@ -92,7 +92,7 @@ export async function register({ page, signal, parts: [name], entitle, go }) {
   const valueOf = (one) => [fields(one.value), one.digest ? h("code", { title: one.digest }, one.digest.slice(0, 19)) : null];
   const row = (which, register) => {
     const one = register[which];
-    const [first, ...rest] = one ? [h("td", { class: "tight" }, eventLink(one.event)), h("td", { class: "tight" }, stateOf(one)), h("td", { class: "wide" }, valueOf(one)), h("td", { class: "tight last" }, when(one.at))] : [h("td", {}, none())];
+    const [first, ...rest] = one ? [h("td", { class: "tight" }, eventLink(one.event)), h("td", { class: "tight" }, stateOf(one), one.rolled_back_by ? h("div", { class: "small" }, "rolled back by ", eventLink(one.rolled_back_by)) : null), h("td", { class: "wide" }, valueOf(one)), h("td", { class: "tight last" }, when(one.at))] : [h("td", {}, none())];
     return h("tr", { data: { which } }, h("td", { class: "tight" }, h("b", {}, which)), first, rest);
   };
   /** An event that the register could name: buttons for what it is not yet. */

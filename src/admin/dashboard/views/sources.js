@@ -25,6 +25,19 @@ function action({ run, forward, publish, sql }) {
   return "nothing: events are only recorded";
 }
 
+/** Whether what was deployed is healthy, and what happens if it is not. */
+function health({ health_check: { url, run, within, every }, on_unhealthy: otherwise }) {
+  const then = otherwise === "rollback" ? "otherwise it is dead, and the last good one is deployed again" : "otherwise it is dead";
+  return [h("code", {}, url ?? run), ` ${url ? "responds with 2xx" : "exits with 0"} within ${within}, checked every ${every}; ${then}`];
+}
+
+/** Who is told about which ends. */
+const target = ({ name, as, on, to, attempts }) =>
+  h("div", {}, as, name === as ? "" : ` (${name})`, ` on ${on.join(", ")}: `, h("code", {}, to), h("span", { class: "faint small" }, `, at most ${many(attempts, "attempt")}`));
+
+/** What is asked for in which registry. */
+const asksFor = ({ registry, image, tag, credentials }) => [h("code", {}, `${image}:${tag}`), " in the registry ", h("code", {}, registry), `, ${credentials}`];
+
 function route(of) {
   const { attempts, attempts_once_accepted: accepted, first, longest } = of.retry;
   const times = (n) => n === 1 ? "once" : `${n} times`;
@@ -33,20 +46,24 @@ function route(of) {
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
   return h("div", { class: "route" }, h("h3", {}, "Route ", of.name), h("dl", { class: "facts even" },
     fact("when", of.when ? h("code", {}, of.when) : "always"),
+    of.lookup ? fact("asks for", asksFor(of.lookup), `, at most ${of.lookup.timeout}`) : null,
     fact("does", action(of.action ?? {})),
+    of.health_check ? fact("healthy if", health(of)) : null,
     of.group ? fact("one at a time per", [of.group].flat().join(", ")) : null,
     of.when_busy === "replace" ? fact("when busy", `only the newest of those that wait is kept${of.debounce ? `; it starts when none came for ${of.debounce}, after ${of.debounce_max} at most` : ""}`) : null,
     of.budget ? fact("budget", `${budgetWords(of.budget)}; what is beyond it ${of.budget.exceeded === "drop" ? "is dropped" : "waits"}`) : null,
     fact("attempts", tries + apart),
-    fact("in doubt", { hold: "held for review", never: "never: it is one commit" }[of.in_doubt] ?? `retried, at most ${of.doubts} lost attempts`)));
+    fact("in doubt", { hold: "held for review", never: "never: it is one commit" }[of.in_doubt] ?? `retried, at most ${of.doubts} lost attempts`),
+    of.notify?.length ? fact("notifies", of.notify.map(target)) : null));
 }
 
 /** What a polled source asks for, and what the registry said. */
-function polled(fact, { registry, image, tag, credentials, every, min_age, timeout }, known) {
+function polled(fact, poll, known) {
+  const { every, min_age, timeout } = poll;
   const { digest, since, acted_on: acted, acts_at: acts, asked_at: asked, next_at: next, failures } = known ?? {};
   const pending = digest && digest !== acted ? [", deployed ", when(acts)] : [];
   return [
-    fact("polls", h("code", {}, `${image}:${tag}`), " in the registry ", h("code", {}, registry), `, ${credentials}, every ${every}, at most ${timeout}`),
+    fact("polls", asksFor(poll), `, every ${every}, at most ${timeout}`),
     min_age ? fact("waits", `until a digest was first seen ${min_age} ago`) : [],
     fact("is", digest ? [h("code", {}, digest), ", first seen there ", when(since), pending] : "not known"),
     fact("asked", asked ? [when(asked), ", next ", when(next)] : "not yet", failures ? h("span", { class: "is-bad" }, `; ${many(failures, "question")} in a row without an answer`) : null),
@@ -68,6 +85,7 @@ export async function sources({ page, signal }) {
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
           fact("recognised by", h("ul", { class: "bullets" }, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
           fact("keeps", `keys ${source.once.keep === "forever" ? "forever" : source.once.keep}, bodies ${source.once.keep_body}`),
+          source.catch_up ? fact("catches up", source.catch_up.hook, " at ", h("code", {}, source.catch_up.api), `, every ${source.catch_up.every}, at most ${source.catch_up.back} back, ${many(source.catch_up.requests_per_hour, "request")} an hour`) : null,
           source.poll ? null : fact("responds", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is stored"),
           fact("fields", source.fields.length ? h("span", { class: "fields" }, source.fields.map(({ name, at }) => h("span", { class: "field" }, h("span", {}, name), h("code", { class: "field-name" }, at)))) : "none")),
         h("div", {}, source.routes.map(route))));
