@@ -17,7 +17,7 @@ name  = "deploy"
 lease = "1s"
 retry = { first = "10ms" }
 run   = { steps = ["echo $HOOKONCE_FIELD_VERSION_ID > live; echo $HOOKONCE_FIELD_VERSION_ID$HOOKONCE_ROLLBACK >> runs"] }
-health_check = { run = ["grep", "-qx", "1", "live"], within = "150ms", every = "100ms" }
+health_check = { run = ["grep", "-qx", "1", "live"], within = "500ms", every = "100ms" }
 on_unhealthy = "rollback"
 "#;
 

@@ -97,7 +97,7 @@ async fn what_is_healthy_becomes_the_last_good_one() {
 
 #[tokio::test]
 async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
-    let house = house("rollback", "300ms");
+    let house = house("rollback", "1500ms");
     make_bad(&house, &[2]);
     let good = pushed(&house, 1).await;
     house.quiet().await;
@@ -108,7 +108,7 @@ async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
     let story = shown(&house, &bad).await;
     assert_eq!((&story["state"], &story["cause"]), (&json!("dead"), &json!("unhealthy")), "{story}");
     let why = story["why"].as_str().unwrap();
-    assert!(why.starts_with("dead: what it deployed is not healthy: not healthy within 300ms, checked "), "{why}");
+    assert!(why.starts_with("dead: what it deployed is not healthy: not healthy within 1500ms, checked "), "{why}");
     assert!(story["attempts"][0]["output"].as_str().unwrap().contains("its command exited with 1"), "{story}");
 
     let back = house.sql("select lower(hex(id)) from events where origin is not null").pop().unwrap();
@@ -174,7 +174,7 @@ async fn what_is_not_healthy_is_followed_by_the_last_good_one() {
 #[tokio::test]
 async fn with_hold_or_without_a_last_good_one_nothing_follows() {
     for (on_unhealthy, first_is_good) in [("hold", true), ("rollback", false)] {
-        let house = house(on_unhealthy, "200ms");
+        let house = house(on_unhealthy, "1s");
         make_bad(&house, if first_is_good { &[2] } else { &[1, 2] });
         let mut expected = Vec::new();
         let mut last = String::new();
@@ -211,7 +211,7 @@ async fn a_newer_push_that_arrives_during_the_check_comes_next_instead_of_a_roll
 
 #[tokio::test]
 async fn a_roll_back_that_is_not_healthy_is_not_followed_by_another() {
-    let house = house("rollback", "200ms");
+    let house = house("rollback", "1s");
     let good = pushed(&house, 1).await;
     house.quiet().await;
     make_bad(&house, &[1, 2]);
@@ -301,7 +301,7 @@ async fn a_receiver_is_checked_by_its_url_and_told_that_it_is_rolled_back() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().route("/", post(deploy)).route("/latest/healthz", get(health));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let check = "allow = [\"127.0.0.1\"], within = \"300ms\", every = \"100ms\"";
+    let check = "allow = [\"127.0.0.1\"], within = \"1500ms\", every = \"100ms\"";
     let house = House::new(&ghcr(&format!(
         "forward = {{ url = \"{url}/\" }}\nhealth_check = {{ url = \"{url}/{{tag}}/healthz\", {check} }}\non_unhealthy = \"rollback\""
     )));

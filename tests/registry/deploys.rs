@@ -234,7 +234,7 @@ async fn a_roll_back_deploys_the_digest_that_was_last_good_whatever_the_tag_poin
     let registry = Registry::start(&Access::Open);
     let lookup = format!("lookup = {{ registry = \"{}\", {NAMED} }}\n", registry.address());
     let run = "run = { steps = [\"echo $HOOKONCE_DIGEST >> runs\"] }\non_unhealthy = \"rollback\"\n";
-    let check = "health_check = { run = [\"sh\", \"check\"], within = \"200ms\", every = \"100ms\" }\n";
+    let check = "health_check = { run = [\"sh\", \"check\"], within = \"1s\", every = \"100ms\" }\n";
     let mut house = House::empty(&source(&(lookup + run + check)));
     std::fs::write(house.path("check"), "! grep -qx $HOOKONCE_DIGEST bad\n").unwrap();
     let good = registry.push(IMAGE, "latest", "good").await;
