@@ -3,7 +3,7 @@
 use super::describe::{LabelledTexts, labelled};
 use super::external_value::SecretRequirement;
 use super::keys::{ConfigValueType, SectionKeys, key};
-use super::raw::ConfigValue;
+use super::raw::{ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::catch_up::{AppKey, CatchUpPlan, HookApiCredentials, HookApiSecret, SenderHook};
@@ -216,6 +216,12 @@ impl ConfigResolver<'_> {
                 .hint("a token goes into token = { env = \"…\" }");
             return None;
         };
+        self.warn_without_tls("the API is asked", &url, node.at);
+        Some(text.trim_end_matches('/').to_owned())
+    }
+
+    /// Warns if a token would go to another machine in clear. `what` happens there.
+    pub(super) fn warn_without_tls(&mut self, what: &str, url: &reqwest::Url, at: ConfigSpan) {
         let is_loopback = match url.host_str() {
             Some("localhost") => true,
             Some(host) => host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
@@ -223,11 +229,10 @@ impl ConfigResolver<'_> {
         };
         if url.scheme() == "http" && !is_loopback {
             self.diagnostics
-                .warning("the API is asked without TLS")
-                .at(node.at, "anyone on the way can read the token")
+                .warning(format!("{what} without TLS"))
+                .at(at, "anyone on the way can read the token")
                 .hint("use https, unless the network is trusted");
         }
-        Some(text.trim_end_matches('/').to_owned())
     }
 
     /// The credentials; `None` if they are invalid.

@@ -12,9 +12,12 @@ use super::route::RETRY_KEYS;
 use super::section::ConfigSection;
 use super::{SecretRequirement, diagnostic};
 use crate::action::notifier::mail::MailHeaders;
-use crate::action::notifier::{GITHUB_COMMIT, GITHUB_DEPLOYMENT, GithubPlan, NTFY_HEADERS, NotifierPlan};
+use crate::action::notifier::{
+    GITHUB_COMMIT, GITHUB_DEPLOYMENT, GithubPlan, NTFY_HEADERS, NotifierPlan, owner_and_name,
+};
 use crate::action::plan::{
-    CommandBlock, CommandLine, FieldTemplate, OutputDestination, ReceiverHeaderValue, ReceiverPlan, WorkingDir,
+    CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, ReceiverHeaderValue, ReceiverPlan,
+    UNKNOWN_URL, WorkingDir,
 };
 use crate::decide::identity::key::notification_target;
 use crate::decide::limits;
@@ -276,6 +279,7 @@ impl ConfigResolver<'_> {
             "ntfy" => {
                 let set = self.bearer_token(section, false)?;
                 let to = self.webhook(section, names)?;
+                self.check_topic(section, &to.url, !set.is_empty());
                 let pass = NTFY_HEADERS.map(str::to_owned).to_vec();
                 Some(NotifierPlan::Ntfy(ReceiverPlan { pass, set, ..to }))
             }
@@ -294,6 +298,25 @@ impl ConfigResolver<'_> {
         };
         let (url, display) = self.url(node, &[], names)?;
         Some(ReceiverPlan { display, ..ReceiverPlan::new(url, timeout) })
+    }
+
+    /// Checks that the URL of ntfy names a topic, and that its token stays secret.
+    fn check_topic(&mut self, section: &ConfigSection<'_>, url: &FieldTemplate, has_token: bool) {
+        let part = |part: &FieldTemplatePart| match part {
+            FieldTemplatePart::Text(text) => text.clone(),
+            FieldTemplatePart::Field(_) => "x".to_owned(),
+        };
+        let text: String = url.0.iter().map(part).collect();
+        let Some(url) = reqwest::Url::parse(&text).ok().filter(|_| text != UNKNOWN_URL) else { return };
+        if url.path().trim_matches('/').is_empty() {
+            self.diagnostics
+                .error("`url` names no topic of ntfy")
+                .at(section.place("url"), "the topic is the last part of the path")
+                .hint("url = \"https://ntfy.sh/my-deploys\"");
+        }
+        if has_token {
+            self.warn_without_tls("the topic is written to", &url, section.place("url"));
+        }
     }
 
     /// A webhook whose URL is a secret: whoever knows it can post there.
@@ -342,10 +365,11 @@ impl ConfigResolver<'_> {
         for node in to.iter().chain(section.node("from")) {
             let address = node.text().unwrap_or_default();
             let is_one_line = address.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-            if address.trim().is_empty() || !is_one_line || address.contains(',') {
-                self.diagnostics
-                    .error("this cannot be an address of a mail")
-                    .at(node.at, "one address, in printable ASCII, such as \"ops@example.org\"");
+            if !is_one_line || address.contains(',') || !is_mailbox(address) {
+                self.diagnostics.error("this cannot be an address of a mail").at(
+                    node.at,
+                    "one address, in printable ASCII, such as \"ops@example.org\", or a user such as \"root\"",
+                );
             }
         }
         let timeout = self.timeout(section, ResponseMode::Accepted).unwrap_or(limits::NOTIFICATION_TIME);
@@ -370,15 +394,25 @@ impl ConfigResolver<'_> {
     ) -> Option<NotifierPlan> {
         let repository = self.template_or_field(section, "repository", names);
         let commit = self.template_or_field(section, "commit", names);
+        if let Some([FieldTemplatePart::Text(fixed)]) = repository.as_ref().map(|template| &template.0[..])
+            && owner_and_name(fixed).is_none()
+        {
+            self.diagnostics
+                .error(format!("`{fixed}` is not a repository of GitHub"))
+                .at(section.place("repository"), "expected \"owner/name\"");
+        }
         let mut set = self.bearer_token(section, true)?;
         let template = |text: &str| ReceiverHeaderValue::Template(text.into());
         set.push(("accept".to_owned(), template("application/vnd.github+json")));
         set.push(("x-github-api-version".to_owned(), template("2022-11-28")));
         let api = section.text("api").unwrap_or(GITHUB_API);
-        if !reqwest::Url::parse(api).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
-            self.diagnostics
-                .error("`api` is not a valid URL")
-                .at(section.place("api"), format!("such as {GITHUB_API}"));
+        match reqwest::Url::parse(api).ok().filter(|url| matches!(url.scheme(), "http" | "https")) {
+            Some(url) => self.warn_without_tls("the API is asked", &url, section.place("api")),
+            None => {
+                self.diagnostics
+                    .error("`api` is not a valid URL")
+                    .at(section.place("api"), format!("such as {GITHUB_API}"));
+            }
         }
         let timeout = self.timeout(section, ResponseMode::Accepted).unwrap_or(limits::NOTIFICATION_TIME);
         // The config names the host, and fields are single segments of the path: no address is out of bounds.
@@ -417,7 +451,16 @@ impl ConfigResolver<'_> {
                 .at(section.at, names.label());
             return None;
         }
-        Some(FieldTemplate(vec![crate::action::plan::FieldTemplatePart::Field(key.into())]))
+        Some(FieldTemplate(vec![FieldTemplatePart::Field(key.into())]))
+    }
+}
+
+/// Whether mail can be sent to this: an address, or a user of this machine.
+fn is_mailbox(address: &str) -> bool {
+    let in_user = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+    match address.trim().rsplit_once('@') {
+        Some((user, host)) => !user.is_empty() && !host.is_empty(),
+        None => !address.is_empty() && address.chars().all(in_user),
     }
 }
 

@@ -55,6 +55,8 @@ async fn a_sample_is_new_each_time_and_is_followed_to_its_end() {
     }
     package.quiet().await;
     assert_eq!(package.lines("runs"), ["app latest", "app latest"]);
+    let fields = run(&package, &["list", "--json"]).json()["events"][0]["fields"].clone();
+    assert_eq!((&fields["repository"], &fields["commit"]), (&json!("octocat/sample"), &json!(format!("{:040}", 0))));
 }
 
 #[tokio::test]

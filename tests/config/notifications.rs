@@ -45,6 +45,32 @@ fn every_kind_of_target_is_understood_and_shows_no_secret() {
 }
 
 #[test]
+fn a_token_that_goes_over_the_network_in_clear_is_a_warning() {
+    let warned = |keys: &str| {
+        let shown = |config: hookonce::internals::config::Config| {
+            config.warnings.iter().map(|warning| warning.render(ColorChoice::Plain)).collect::<String>()
+        };
+        shown(fine(&notify(keys))).contains("without TLS")
+    };
+    let token = "token = { env = \"A\" }";
+    for (host, expected) in [
+        ("http://ghes.example", true),
+        ("http://10.0.0.2:80", true),
+        ("https://ghes.example", false),
+        ("http://127.0.0.1:80", false),
+        ("http://[::1]:80", false),
+        ("http://localhost", false),
+    ] {
+        let github =
+            format!("as = \"github-status\", repository = \"o/r\", commit = \"{{sha}}\", {token}, api = \"{host}\"");
+        assert_eq!(warned(&github), expected, "{host}");
+        let topic = format!("as = \"ntfy\", url = \"{host}/t\"");
+        assert_eq!(warned(&format!("{topic}, {token}")), expected, "{host}");
+        assert!(!warned(&topic), "there is no token");
+    }
+}
+
+#[test]
 fn the_nearest_level_counts() {
     let say = |name: &str| format!("{{ name = \"{name}\", run = {{ dir = \"/\", steps = [\"x\"] }} }}");
     let top = format!("notify = [{}]\n", say("top"));
@@ -66,6 +92,9 @@ fn a_target_that_cannot_work_is_an_error() {
     wrong(&notify("on = [\"dead\"]"), &["does not say how to tell", "`run`, `forward`, or `as` with \"ntfy\""]);
     wrong(&notify("as = \"ntfy\", run = { steps = [\"x\"] }"), &["an entry of `notify` has `run` and `as`"]);
     wrong(&notify("as = \"ntfy\""), &["`notify` has no `url`"]);
+    for url in ["https://ntfy.sh", "https://ntfy.sh/"] {
+        wrong(&notify(&format!("as = \"ntfy\", url = \"{url}\"")), &["`url` names no topic of ntfy"]);
+    }
     wrong(
         &notify("as = \"ntfy\", url = \"http://a/t\", on = [\"ded\"]"),
         &["`ded` is nothing that can be told", "did you mean `dead`?"],
@@ -81,7 +110,19 @@ fn a_target_that_cannot_work_is_an_error() {
     );
     wrong(&notify("as = \"discord\", url = { env = \"NO\" }"), &["the environment variable `NO` is not set"]);
     wrong(&notify("as = \"sendmail\""), &["`notify` has no `to`"]);
-    wrong(&notify("as = \"sendmail\", to = [\"a@b\\nBcc: c@d\"]"), &["this cannot be an address of a mail"]);
+    for to in
+        ["a@b\\nBcc: c@d", "a@b\\t", "", "Ops Team", "ops example.org", "@example.org", "ops@", "a@b, c@d", "|prog"]
+    {
+        let to = notify(&format!("as = \"sendmail\", to = [\"{to}\"]"));
+        wrong(&to, &["this cannot be an address of a mail"]);
+    }
+    for repository in ["cat", "octo/", "octo/cat/x", "octo/c at", "https://github.com/octo/cat"] {
+        let keys = format!("token = {{ env = \"A\" }}, commit = \"{{sha}}\", repository = \"{repository}\"");
+        for word in ["github-status", "github-deployment"] {
+            let shown = [&*format!("`{repository}` is not a repository of GitHub"), "expected \"owner/name\""];
+            wrong(&notify(&format!("as = \"{word}\", {keys}")), &shown);
+        }
+    }
     wrong(&notify("as = \"github-status\", repository = \"o/r\", commit = \"{sha}\""), &["`notify` has no `token`"]);
     wrong(
         &notify("as = \"github-status\", token = { env = \"A\" }, commit = \"{sha}\""),

@@ -350,7 +350,47 @@ async fn a_test_message_is_sent_to_each_target_and_its_answer_is_printed() {
     let (code, _) = tokio::task::block_in_place(|| test(&["--on", "rollback", "--field", "n=seven"]));
     assert_eq!((code, house.lines("tested")), (Some(0), vec!["seven".to_owned()]));
     assert_eq!(good.calls().len(), 2, "`ntfy` is told about roll-backs, too");
-    let (code, said) = tokio::task::block_in_place(|| test(&["--source", "nobody"]));
-    assert_eq!((code, said.contains("no target is told about `dead`")), (Some(1), true), "{said}");
+    let wrong = [
+        (["--source", "number"], "the config has no source `number`: numbers; did you mean `numbers`?"),
+        (["--route", "nope"], "the config has no route `nope`: act"),
+        (["--field", "m=1"], "no target uses a field `m`: n"),
+        (["--field", "n"], "--field n: expected NAME=VALUE"),
+    ];
+    for (args, expected) in wrong {
+        let (code, said) = tokio::task::block_in_place(|| test(&args));
+        assert_eq!((code, said.contains(expected)), (Some(2), true), "{said}");
+    }
+    assert_eq!(good.calls().len(), 2, "nothing was sent");
     assert!(!house.path("hookonce.db").exists(), "no store is needed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_for_github_names_a_repository_and_a_commit() {
+    let [good, bad] = [Receiver::open(&[(201, "{\"id\":42}")]).await, Receiver::open(&[(422, "{}")]).await];
+    let house = House::empty("");
+    std::fs::write(house.path("token"), "a-token-of-sixteen-bytes").unwrap();
+    let target = |name: &str, on: &str, to: &Receiver| {
+        let api = to.url.trim_end_matches("/receive");
+        format!("{{ as = \"{name}\", on = [\"{on}\"], token = {{ file = \"token\" }}, api = \"{api}\" }}")
+    };
+    let targets = [target("github-deployment", "dead", &good), target("github-status", "done", &bad)].join(", ");
+    house.configure(&ghcr(&format!("run = {{ steps = [\"true\"] }}\nnotify = [{targets}]")));
+    let test = |args: &[&str]| {
+        let done = house.command(&[&["notify", "test"], args].concat()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap() + &String::from_utf8(done.stderr).unwrap())
+    };
+    let (code, said) = tokio::task::block_in_place(|| test(&[]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(good.calls()[0].starts_with("post /repos/owner/name/deployments "), "{:?}", good.calls());
+    assert!(body(&good.calls()[0]).contains(&format!("\"ref\":\"{:040}\"", 0)), "{:?}", good.calls());
+
+    let (code, said) = tokio::task::block_in_place(|| test(&["--on", "done"]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("; test with a real commit: --field repository=… --field commit=…\n"), "{said}");
+    let real = ["--on", "done", "--field", "repository=octo/cat", "--field", &format!("commit={COMMIT}")];
+    let (code, said) = tokio::task::block_in_place(|| test(&real));
+    assert_eq!((code, said.contains("--field")), (Some(1), false), "{said}");
+    assert!(bad.calls()[1].starts_with(&format!("post /repos/octo/cat/statuses/{COMMIT} ")), "{:?}", bad.calls());
+    let (code, said) = tokio::task::block_in_place(|| test(&["--field", "tag=latest"]));
+    assert_eq!((code, said.contains("no target uses a field `tag`: commit, repository")), (Some(2), true), "{said}");
 }

@@ -311,11 +311,16 @@ impl GithubPlan {
     fn fields(&self, event: &Event) -> Result<GithubFields, String> {
         let fill = |template: &FieldTemplate| template.fill(&event.fields).map_err(|missing| missing.to_string());
         let (repository, commit) = (fill(&self.repository)?, fill(&self.commit)?);
-        let named = repository.split_once('/').filter(|(_, name)| !name.contains('/'));
-        let (owner, repo) = named.ok_or("the repository is not written as `owner/name`")?;
+        let (owner, repo) = owner_and_name(&repository).ok_or("the repository is not written as `owner/name`")?;
         let field = |name: &str, value: &str| (name.into(), value.to_owned());
         Ok(vec![field(GITHUB_OWNER, owner), field(GITHUB_REPO, repo), field(GITHUB_COMMIT, &commit)])
     }
+}
+
+/// The two parts of a repository's name at GitHub.
+pub(crate) fn owner_and_name(repository: &str) -> Option<(&str, &str)> {
+    let is_part = |part: &str| !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace());
+    repository.split_once('/').filter(|(owner, name)| is_part(owner) && is_part(name))
 }
 
 fn rejected(why: String) -> Outcome {

@@ -46,9 +46,11 @@ impl NotificationCount {
         json.to_string()
     }
 
-    /// Whether its summary is still to come. One that was forgotten or cancelled is not waited for without end.
-    fn expects_summary(&self, now: Timestamp) -> bool {
-        self.summary.is_some_and(|(_, due)| now < due + WITHIN)
+    /// Whether its summary is still to come. One that is overdue still is while it waits, such as for a target that
+    /// is down. One that was forgotten or cancelled is not waited for without end.
+    fn expects_summary<L: Ledger>(&self, ledger: &mut L, now: Timestamp) -> Result<bool, L::Error> {
+        let Some((id, due)) = self.summary else { return Ok(false) };
+        Ok(now < due + WITHIN || ledger.row(id)?.is_some_and(|row| row.event.state.ended().is_none()))
     }
 }
 
@@ -58,7 +60,7 @@ fn budget(target: &NotificationTarget) -> AttemptBudget {
 }
 
 /// The records that [`tell`] and [`fill_summary`] may read for this transition: the counts, and the notifications that
-/// there may be already.
+/// there may be already. The overdue summary of a count is read when it is asked for.
 pub fn notification_records(change: &Transition) -> (Vec<Key>, Vec<EventId>) {
     if change.notify.is_empty() {
         return (Vec::new(), Vec::new());
@@ -104,7 +106,7 @@ pub(super) fn tell<L: Ledger>(
         if let Some(reopens) = reopens {
             count.more += 1;
             let id = key::notification(event, NotificationKind::Summary.word(), &target.route);
-            if target.summary && !count.expects_summary(now) && ledger.row(id)?.is_none() {
+            if target.summary && !count.expects_summary(ledger, now)? && ledger.row(id)?.is_none() {
                 count.summary = Some((id, reopens));
                 insert(ledger, event, NotificationKind::Summary, target, &described.into_summary(0), reopens, now)?;
             }

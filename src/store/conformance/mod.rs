@@ -123,6 +123,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         an_event_that_is_dropped_for_its_budget_is_told_to_many_targets
         a_notification_is_forgotten_with_its_event_and_not_before_it_is_sent
         of_thirty_ends_in_an_hour_twenty_are_told_and_one_message_counts_the_others
+        an_overdue_message_that_counts_stays_the_only_one_while_it_waits
     }
     start_due {
         a_batch_start_writes_what_each_step_would_have_written

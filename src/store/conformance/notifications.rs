@@ -224,3 +224,38 @@ pub(super) async fn of_thirty_ends_in_an_hour_twenty_are_told_and_one_message_co
     assert_eq!(next.len(), 2, "the hour is over: both are told again");
     assert_eq!(described(&fresh, next[0]).await.kind, NotificationKind::Dead);
 }
+
+pub(super) async fn an_overdue_message_that_counts_stays_the_only_one_while_it_waits(fresh: StoreUnderTest) {
+    let ops = NotificationTarget { per_hour: 1, ..target("ops", &[NotificationKind::Dead]) };
+    let of_lane = Route { notify: Arc::new([ops.clone()]), ..lane() };
+    let telling = Route { notify: Arc::new([ops]), ..route() };
+    let fail = async |delivery: &str| {
+        let id = fresh.claimed(making().delivery(delivery)).await.id;
+        step_on(&fresh, id, start(), &telling).await;
+        step_on(&fresh, id, settle(rejected()), &telling).await
+    };
+    let summaries = async || told(&fresh).await.into_iter().filter(Event::is_summary).map(|event| event.id);
+    fail("told").await;
+    fail("counted").await;
+    let [first] = summaries().await.collect::<Vec<_>>()[..] else { panic!("one counts") };
+
+    // Its target is down for long, and others end.
+    fresh.wait(150 * MINUTE);
+    for delivery in ["told, too", "counted, too", "counted as well"] {
+        fail(delivery).await;
+    }
+    assert_eq!(summaries().await.collect::<Vec<_>>(), [first], "the one that waits counts them");
+    step_on(&fresh, first, start(), &of_lane).await;
+    assert_eq!(described(&fresh, first).await.more, 3);
+    step_on(&fresh, first, settle(delivered()), &of_lane).await;
+
+    // The next ones are counted by another; and one that is cancelled is not waited for.
+    fail("of the next").await;
+    let next = summaries().await.find(|id| *id != first).expect("there is another");
+    fresh.wait(150 * MINUTE);
+    step_on(&fresh, next, EventStep::Cancel, &of_lane).await;
+    for delivery in ["told at last", "counted at last"] {
+        fail(delivery).await;
+    }
+    assert_eq!(summaries().await.count(), 3);
+}
