@@ -59,7 +59,7 @@ fn budget(target: &NotificationTarget) -> AttemptBudget {
     AttemptBudget { runs: target.per_hour, within: WITHIN, exceeded: BudgetExceeded::Drop, per: BudgetScope::Route }
 }
 
-/// The records that [`tell`] and [`fill_summary`] may read for this transition: the counts, and the notifications that
+/// The records that `tell` and `fill_summary` may read for this transition: the counts, and the notifications that
 /// there may be already. The overdue summary of a count is read when it is asked for.
 pub fn notification_records(change: &Transition) -> (Vec<Key>, Vec<EventId>) {
     if change.notify.is_empty() {
