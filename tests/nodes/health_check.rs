@@ -18,7 +18,7 @@ once   = {{ per = ["delivery"], change = {{ of = ["app"], to = ["n"] }} }}
 [[source.deploys.route]]
 lease    = "2s"
 retry    = {{ first = "10ms" }}
-run      = {{ dir = "{dir}", steps = ["echo $HOOKONCE_FIELD_N rollback=$HOOKONCE_ROLLBACK >> runs; cat >> bodies"] }}
+run      = {{ dir = "{dir}", steps = ["cat >> bodies; echo $HOOKONCE_FIELD_N rollback=$HOOKONCE_ROLLBACK >> runs"] }}
 health_check = {{ run = ["sh", "check"], within = "4s", every = "100ms" }}
 on_unhealthy = "rollback"
 "#
