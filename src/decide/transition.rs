@@ -127,6 +127,8 @@ impl Event {
             EventStep::Rearm | EventStep::Resume => !self.has_queue_as_subject(),
             _ => false,
         };
+        // What is published again stands for itself, whatever is newer in its queue.
+        let asks = asks && !(self.published_again.is_some() && self.has_queue_as_subject());
         let budget = match &step {
             // To check its health again costs nothing.
             EventStep::Start { .. } if !self.blocks.acted() => route.budget.map(|budget| self.budget_check(budget)),

@@ -261,6 +261,25 @@ once   = { per = ["delivery"], change = { of = ["repo"], to = ["n"], order = "n"
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_event_is_published_again_where_only_the_newest_that_waits_in_a_group_is_kept() {
+    let nats = stream().await;
+    let mut house =
+        House::new(&edge(&nats.url(), "", &format!("{LATER}\nwhen_busy = \"replace\"\ngroup = [\"kind\"]")));
+    let mut ids = Vec::new();
+    for n in 1..=2 {
+        ids.push(house.deliver(IN, &push(&format!("d-{n}"), n)).await.event());
+        house.quiet().await;
+    }
+    an_hour_passes(&mut house);
+    for n in 1..=2 {
+        assert_eq!(house.deliver(IN, &push(&format!("d-{n}"), n)).await.word(), "accepted", "d-{n}");
+        house.quiet().await;
+    }
+    ids.extend([format!("{}.r1", ids[0]), format!("{}.r1", ids[1])]);
+    assert_eq!(message_ids(&nats).await, ids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_equal_body_under_another_id_publishes_nothing_again() {
     let nats = stream().await;
     let sent = push("d-1", 1);

@@ -210,7 +210,8 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L
 }
 
 /// The event that a duplicate is answered with, and how it is related to the owner of the key: the owner itself, or
-/// where that was superseded, its subject's current event.
+/// where that was superseded, its subject's current event. Where the subject is only a queue, a newer event there does
+/// not replace what one that has acted stands for.
 fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, DuplicateTarget), L::Error> {
     let itself = |event: Event| (Box::new(event), DuplicateTarget::Direct);
     let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
@@ -218,7 +219,9 @@ fn event_for_duplicate<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<
         return Ok(itself(row.event));
     };
     if !matches!(row.event.state, EventState::Done { how: DoneReason::Superseded { .. }, .. }) {
-        return Ok((Box::new(row.event), DuplicateTarget::DirectNotCurrent));
+        let is_only_in_queue = row.event.has_queue_as_subject();
+        let target = if is_only_in_queue { DuplicateTarget::Direct } else { DuplicateTarget::DirectNotCurrent };
+        return Ok((Box::new(row.event), target));
     }
     match ledger.row(register.event)? {
         Some(current) => Ok((Box::new(current.event), DuplicateTarget::ViaSuccessor)),

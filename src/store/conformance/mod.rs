@@ -84,6 +84,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         a_rearm_takes_the_arriving_body
         a_republished_event_takes_the_arriving_body_and_keeps_its_first_end
         an_event_that_is_no_longer_current_is_not_published_again
+        each_event_of_a_queue_without_a_subject_is_published_again
         a_duplicate_of_a_done_event_matches_by_its_delivery_id_wherever_per_names_it
         a_register_is_found_by_its_key_and_a_list_may_begin_anywhere
     }

@@ -1,12 +1,14 @@
 //! Registers: what a subject was last changed to, and the effect on earlier events.
 
+use super::deploys::step_on;
 use super::{
     DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, rejected, route, start, superseded_by,
 };
 use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy};
-use crate::decide::event::{DeathCause, Event, EventState, EventStep};
+use crate::decide::event::{DeathCause, Event, EventState, EventStep, SucceededBlocks};
 use crate::decide::id::Key;
 use crate::decide::retry::Jitter;
+use crate::decide::source::{Route, WhenBusy};
 use crate::store::{AdvanceResult, StoredValue};
 
 pub(super) async fn another_value_is_new_and_the_same_value_is_a_duplicate(fresh: StoreUnderTest) {
@@ -233,6 +235,30 @@ pub(super) async fn an_event_that_is_no_longer_current_is_not_published_again(fr
     fresh.store.advance(vec![change]).await.expect("it writes");
     fresh.claimed(making().delivery("d3").change("app", "C", None)).await;
     assert_eq!(fresh.get(second).await.state, before);
+}
+
+pub(super) async fn each_event_of_a_queue_without_a_subject_is_published_again(fresh: StoreUnderTest) {
+    let route = Route { when_busy: WhenBusy::Replace { debounce: None }, ..route() };
+    let sent = |id: &str| making().delivery(id).body(id.to_owned()).in_queue("q").group("q").replacing(None);
+    let first = fresh.claimed(sent("d1")).await.id;
+    fresh.attempt(first, delivered()).await;
+    let second = fresh.claimed(sent("d2")).await.id;
+    fresh.attempt(second, delivered()).await;
+    let again = sent("d1").made(fresh.store.now());
+    let ClaimResult::Duplicate { event, same, target, now } = fresh.claim_all(vec![again.clone()]).await.remove(0)
+    else {
+        panic!("not a duplicate")
+    };
+    assert_eq!((event.id, same, target), (first, MatchedBy::Delivery, DuplicateTarget::Direct));
+    let change = event.publish_again(&again, &route, now).expect("it was published");
+    fresh.store.advance(vec![change]).await.expect("it writes");
+    let failed_once = step_on(&fresh, first, start(), &route).await;
+    assert_eq!(failed_once.state.word(), "running", "the newer event in its queue is another one");
+    let settle = EventStep::Settle { outcome: failed(), blocks: SucceededBlocks(0), jitter: Jitter(0) };
+    assert_eq!(step_on(&fresh, first, settle, &route).await.state.word(), "waiting", "it is tried again");
+    fresh.wait(2 * SECOND);
+    fresh.attempt(first, delivered()).await;
+    assert_eq!(fresh.get(second).await.published_again, None);
 }
 
 pub(super) async fn a_duplicate_of_a_done_event_matches_by_its_delivery_id_wherever_per_names_it(
