@@ -3,8 +3,9 @@
 
 use super::Ledger;
 use super::register::{set_state, state_of};
-use crate::decide::event::EventStep;
+use crate::decide::event::{Event, EventStep};
 use crate::decide::id::Key;
+use crate::decide::identity::key;
 use crate::decide::source::{AttemptBudget, BudgetExceeded};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::BudgetCheck;
@@ -57,6 +58,11 @@ impl BudgetUse {
         self
     }
 
+    /// Whether one of them still counts at this time.
+    fn counts(&self, now: Timestamp) -> bool {
+        self.starts.iter().any(|at| *at + self.within > now)
+    }
+
     /// When the next attempt may begin: `None` means now.
     pub fn next_start(&self, budget: AttemptBudget) -> Option<Timestamp> {
         let full = self.starts.len() >= usize::try_from(budget.runs).unwrap_or(usize::MAX);
@@ -91,12 +97,22 @@ pub(super) fn give_back<L: Ledger>(ledger: &mut L, key: &Key) -> Result<(), L::E
     set_state(ledger, key, Some(&used.to_json().to_string()))
 }
 
-/// Removes the count under this key, if nothing of it counts any more.
-pub(super) fn forget<L: Ledger>(ledger: &mut L, key: &Key, now: Timestamp) -> Result<(), L::Error> {
-    let Some(state) = state_of(ledger, key)? else { return Ok(()) };
-    let used = BudgetUse::read(&state);
-    if used.starts.iter().all(|at| *at + used.within <= now) {
-        set_state(ledger, key, None)?;
+/// Whether an attempt of this event's group still counts against a budget.
+pub(super) fn counts<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<bool, L::Error> {
+    let Some(key) = group_key(event) else { return Ok(false) };
+    Ok(state_of(ledger, &key)?.is_some_and(|state| BudgetUse::read(&state).counts(now)))
+}
+
+/// Removes the count of this event's group, if nothing of it counts any more.
+pub(super) fn forget<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    let Some(key) = group_key(event) else { return Ok(()) };
+    match state_of(ledger, &key)? {
+        Some(state) if !BudgetUse::read(&state).counts(now) => set_state(ledger, &key, None),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Where the attempts of this event's group are counted, if its route has a budget for each group.
+fn group_key(event: &Event) -> Option<Key> {
+    event.group.map(|group| key::budget(&event.source, &event.route, Some(group)))
 }

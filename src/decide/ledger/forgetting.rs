@@ -5,9 +5,10 @@ use super::budget;
 use super::notifying::{has_unsent, remove_notifications};
 use super::register::write_register;
 use super::{Deployment, EventRow, Ledger, SweepLedger, register_of};
+use crate::decide::event::Event;
 use crate::decide::expiry_clock::ExpiryTime;
 use crate::decide::id::EventId;
-use crate::decide::identity::key;
+use crate::decide::shared_output::SharedOutput;
 use crate::decide::source::{Keep, Retention, Source};
 use crate::decide::time::Timestamp;
 use std::collections::HashMap;
@@ -96,23 +97,22 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
         }
     }
     release_slot(ledger, &event, now)?;
-    remove_notifications(ledger, &event)?;
-    ledger.remove(id)?;
+    remove_whole(ledger, &event, now)?;
     Ok(RemovalResult::Removed)
 }
 
-/// Removes one event if it has expired; returns whether it was removed.
+/// Removes one event if it has expired; returns whether it was removed. One whose group still counts against a budget is
+/// left for a later sweep: it may be the last that could remove the count.
 pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: ExpiryTime) -> Result<bool, L::Error> {
     let Some(row) = ledger.row(id)? else { return Ok(false) };
-    let goes = has_expired(ledger, &row, keep, by)?;
+    let goes = has_expired(ledger, &row, keep, by)? && !budget::counts(ledger, &row.event, by.0)?;
     if goes {
         remove_expired(ledger, &row, by)?;
     }
     Ok(goes)
 }
 
-/// Removes an event that has expired, and what was kept only for it: its notifications, the register of its queue, and
-/// the count of its budget once that is over.
+/// Removes an event that has expired, and what was kept only for it, such as the register of its queue.
 pub(super) fn remove_expired<L: Ledger>(ledger: &mut L, row: &EventRow, by: ExpiryTime) -> Result<(), L::Error> {
     let event = &row.event;
     if event.has_queue_as_subject()
@@ -121,11 +121,21 @@ pub(super) fn remove_expired<L: Ledger>(ledger: &mut L, row: &EventRow, by: Expi
     {
         ledger.remove_register(&change.subject)?;
     }
-    if let Some(group) = event.group {
-        budget::forget(ledger, &key::budget(&event.source, &event.route, Some(group)), by.0)?;
-    }
+    remove_whole(ledger, event, by.0)
+}
+
+/// Removes an event with its notifications, and the count of its group's budget once that is over.
+fn remove_whole<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    budget::forget(ledger, event, now)?;
     remove_notifications(ledger, event)?;
-    ledger.remove(event.id)
+    remove_with_output(ledger, event.id)
+}
+
+/// Removes an event, and what a node may have shared of its output: if that could not be removed when the attempt ended,
+/// it is still there. It is not read before, because there is nothing for almost all events.
+pub(super) fn remove_with_output<L: Ledger>(ledger: &mut L, id: EventId) -> Result<(), L::Error> {
+    ledger.remove_register(&SharedOutput::key(id))?;
+    ledger.remove(id)
 }
 
 /// Removes what has expired: at most `limit` events and as many bodies.

@@ -2,6 +2,7 @@
 //! are counted for each target: beyond its limit, one more says how many there were.
 
 use super::budget::BudgetUse;
+use super::forgetting::remove_with_output;
 use super::register::{set_state, state_of};
 use super::{EventRow, Ledger};
 use crate::decide::event::{Event, EventState, EventStep, Origin, QueueState};
@@ -136,7 +137,7 @@ fn insert<L: Ledger>(
     // Each life adds some: of an event that is replayed again and again, the oldest are forgotten.
     while of.notifications.len() > limits::NOTIFICATIONS_PER_EVENT_MAX {
         let oldest = of.notifications.remove(0);
-        ledger.remove(oldest)?;
+        remove_with_output(ledger, oldest)?;
     }
     Ok(())
 }
@@ -191,5 +192,5 @@ pub(super) fn has_unsent<L: Ledger>(ledger: &mut L, event: &Event) -> Result<boo
 
 /// Removes the notifications of an event that is removed.
 pub(super) fn remove_notifications<L: Ledger>(ledger: &mut L, event: &Event) -> Result<(), L::Error> {
-    event.notifications.iter().try_for_each(|id| ledger.remove(*id))
+    event.notifications.iter().try_for_each(|id| remove_with_output(ledger, *id))
 }

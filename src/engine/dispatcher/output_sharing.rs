@@ -2,7 +2,8 @@
 //! watched, the last part of its output is written to the store once a second.
 //!
 //! Nothing is written while no client watches. What was written is removed when the attempt ends or the last client is
-//! gone; of a node that crashed, by the node that finds its lease expired.
+//! gone; of a node that crashed, by the node that finds its lease expired. If the store does not respond then, it is
+//! removed together with its event.
 
 use super::Dispatcher;
 use crate::decide::id::{EventId, Key};
@@ -89,7 +90,7 @@ impl Dispatcher {
         }
         let key = SharedOutput::key(event);
         if let Ok(Some(left)) = self.0.store.state(key).await {
-            // If that fails, the next client that watches the event removes it.
+            // If that fails, it is removed with its event.
             self.0.store.swap_state(key, Some(left), None).await.ok();
         }
     }

@@ -143,6 +143,8 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         the_sweep_keeps_to_its_limit_and_gets_through
         concurrent_sweeps_leave_nothing_and_count_each_event_once
         a_recorded_event_may_leave_no_body
+        the_count_of_a_groups_budget_goes_with_its_last_event
+        what_was_shared_of_an_events_output_goes_with_the_event
         a_delivery_acts_again_after_an_operator_forgot_its_event
         forgetting_a_subjects_current_event_forgets_what_it_was_changed_to
         an_event_that_has_not_ended_cannot_be_forgotten_by_an_operator

@@ -1,9 +1,10 @@
 //! Forgetting: only ended events, by the store's clock, each with all its keys.
 
-use super::{DAY, KEPT, MINUTE, StoreUnderTest, TestEventBuilder, delivered, failed, making};
+use super::{DAY, KEPT, MINUTE, StoreUnderTest, TestEventBuilder, delivered, failed, making, route, start};
 use crate::decide::event::{EventState, EventStep};
-use crate::decide::id::EventId;
-use crate::decide::source::{Keep, Retention};
+use crate::decide::id::{EventId, Key};
+use crate::decide::shared_output::SharedOutput;
+use crate::decide::source::{AttemptBudget, BudgetExceeded, BudgetScope, Keep, Retention, Route};
 use crate::decide::time::Duration;
 use crate::store::retention::{ForgetSourceCounts, forget_source};
 use crate::store::{EventQuery, ForgetCounts, RemovalResult, RetentionPolicies, SourceRetention, StoredValue};
@@ -169,6 +170,47 @@ pub(super) async fn a_recorded_event_may_leave_no_body(fresh: StoreUnderTest) {
     let waiting = fresh.claimed(waiting).await.id;
     fresh.wait(MINUTE);
     assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), StoredValue::Whole(payload));
+}
+
+pub(super) async fn the_count_of_a_groups_budget_goes_with_its_last_event(fresh: StoreUnderTest) {
+    let within = 32 * DAY; // longer than the event is kept
+    let budget = AttemptBudget { runs: 2, within, exceeded: BudgetExceeded::Wait, per: BudgetScope::Group };
+    let budgeted = Route { budget: Some(budget), ..route() };
+    let run = async |group: &str| {
+        let event = fresh.claimed(making().group(group)).await;
+        let change = event.transition(start(), &budgeted, fresh.store.now()).expect("it is due");
+        let counted_at = change.budget.expect("its route has a budget").key;
+        fresh.store.advance(vec![change]).await.expect("the store writes");
+        fresh.settle(event.id, delivered()).await;
+        (event.id, counted_at)
+    };
+    let (_, swept) = run("swept").await;
+    let (by_hand, removed) = run("removed by hand").await;
+    let is_counted = async |key: Key| fresh.store.state(key).await.expect("the store reads").is_some();
+    fresh.wait(31 * DAY);
+    assert_eq!(fresh.forget(100).await.events, 0, "it is the last that can remove a count which is not over");
+    assert!(is_counted(swept).await && is_counted(removed).await);
+    fresh.wait(DAY + MINUTE);
+    assert_eq!(fresh.remove(by_hand).await, RemovalResult::Removed);
+    assert!(is_counted(swept).await && !is_counted(removed).await);
+    assert_eq!(fresh.forget(100).await.events, 1);
+    assert!(!is_counted(swept).await);
+}
+
+pub(super) async fn what_was_shared_of_an_events_output_goes_with_the_event(fresh: StoreUnderTest) {
+    let (swept, by_hand) = (fresh.claimed(making()).await.id, fresh.claimed(making()).await.id);
+    for event in [swept, by_hand] {
+        fresh.attempt(event, delivered()).await;
+        // Its node could not remove it when the attempt ended.
+        let left = fresh.store.swap_state(SharedOutput::key(event), None, Some("output".into())).await;
+        assert!(left.expect("the store writes"));
+    }
+    let is_left = async |event| fresh.store.state(SharedOutput::key(event)).await.expect("it reads").is_some();
+    assert_eq!(fresh.remove(by_hand).await, RemovalResult::Removed);
+    assert!(is_left(swept).await && !is_left(by_hand).await);
+    fresh.wait(31 * DAY);
+    assert_eq!(fresh.forget(100).await.events, 1);
+    assert!(!is_left(swept).await);
 }
 
 pub(super) async fn a_delivery_acts_again_after_an_operator_forgot_its_event(fresh: StoreUnderTest) {
