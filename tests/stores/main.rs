@@ -33,6 +33,8 @@ mod failover;
 mod indexes;
 #[cfg(feature = "postgres")]
 mod lost_commits;
+#[cfg(all(feature = "node", feature = "sqlite", feature = "postgres"))]
+mod migrate_down;
 #[cfg(feature = "sqlite")]
 #[path = "../support/mounted.rs"]
 mod mounted;

@@ -1,3 +1,28 @@
+-- Earlier versions know nothing of notifications, which are forgotten with another event, nor of roll-backs, which run a
+-- route that no delivery asked for. The former are removed; of the latter those that have not ended are cancelled, and
+-- their slots are handed on.
+delete from payloads where event in (select id from events where origin like '{"notification"%');
+delete from attempts where event in (select id from events where origin like '{"notification"%');
+delete from output where event in (select id from events where origin like '{"notification"%');
+delete from receipts where event in (select id from events where origin like '{"notification"%');
+delete from sightings where event in (select id from events where origin like '{"notification"%');
+delete from duplicates where event in (select id from events where origin like '{"notification"%');
+delete from events where origin like '{"notification"%';
+update events set state = 'dead', cause = 'cancelled', wake_at = null, node = null, ended_at = unixepoch() * 1000000,
+    keep_from = unixepoch() * 1000000, revision = revision + 1
+    where origin is not null and ended_at is null;
+update slots set event = parked.id from (
+        select grp, id, row_number() over (partition by grp order by turn, id) as place from events
+            where state = 'waiting' and wake_at is null and passed <> 1
+    ) as parked
+    where parked.grp = slots.grp and parked.place = 1
+        and event in (select id from events where origin is not null and ended_at is not null);
+delete from slots where event in (select id from events where origin is not null and ended_at is not null);
+update events set wake_at = unixepoch() * 1000000, revision = revision + 1
+    where state = 'waiting' and wake_at is null and id in (select event from slots);
+-- Earlier versions would take an event with one of these causes for damaged. A cancelled one is not re-armed by a delivery,
+-- either.
+update events set cause = 'cancelled' where state = 'dead' and cause in ('over_budget', 'unhealthy');
 drop index events_due_part;
 drop index events_id_end;
 drop table retention;
