@@ -394,3 +394,33 @@ async fn a_test_for_github_names_a_repository_and_a_commit() {
     let (code, said) = tokio::task::block_in_place(|| test(&["--field", "tag=latest"]));
     assert_eq!((code, said.contains("no target uses a field `tag`: commit, repository")), (Some(2), true), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_is_cancelled_while_no_node_runs_is_told_when_one_starts() {
+    let target = Receiver::open(&[(200, "ok")]).await;
+    let keys = format!("once = {{ per = [\"delivery\"] }}\nnotify = [{{ as = \"ntfy\", url = \"{}\" }}]", target.url);
+    let route = "run = { steps = [\"false\"] }\nretry = { attempts = 5, first = \"1h\" }";
+    let mut house = House::new(&numbers(&keys, route));
+    let mut events = Vec::new();
+    for n in 1..=3 {
+        events.push(house.deliver(IN, &number(&format!("d{n}"), n)).await.event());
+    }
+    let waiting = "select count(*) from events where state = 'waiting' and attempt = 1";
+    until("each to fail once", || house.sql(waiting) == ["3"]).await;
+    house.stop();
+    let cancel = |args: &[&str]| {
+        let mut command = house.command(&[&["cancel"], args].concat());
+        let done = command.env_remove("SECRET").output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    cancel(&[&events[0]]);
+    cancel(&[&events[1], "--store", "hookonce.db"]);
+    std::fs::create_dir(house.path("elsewhere")).unwrap();
+    std::fs::copy(house.path("hookonce.toml"), house.path("elsewhere/hookonce.toml")).unwrap();
+    cancel(&[&events[2], "--store", "hookonce.db", "--config", "elsewhere/hookonce.toml"]);
+    assert_eq!(house.count("dead"), 3);
+    assert_eq!(told(&house, "notify:ntfy"), ["waiting", "waiting"], "another store's config does not count");
+    house.start();
+    let calls = called(&target, 2).await;
+    assert!(calls.iter().all(|call| call.contains("title: numbers/act: dead (cancelled)")), "{calls:?}");
+}

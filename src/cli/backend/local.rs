@@ -6,7 +6,7 @@ use crate::cli::error::CommandError;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::id::Key;
 use crate::decide::ledger::RegisterEdit;
-use crate::decide::source::Route;
+use crate::decide::source::Source;
 use crate::store::retention::{self, NodeTopology};
 use crate::store::subjects::{self, NamedRegister, RegisterLookup, RegisterQuery};
 use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionPolicies, StoredValue};
@@ -22,6 +22,8 @@ pub(crate) struct LocalBackend {
     pub keeps: Arc<RetentionPolicies>,
     /// Whether nodes may run on it meanwhile.
     pub nodes: NodeTopology,
+    /// The sources of its nodes, where their config is at hand and a step is to be written.
+    pub sources: Vec<Arc<Source>>,
 }
 
 impl LocalBackend {
@@ -126,9 +128,12 @@ impl LocalBackend {
         }
     }
 
-    /// Applies an operator's transition, which needs nothing of the event's route.
+    /// Applies an operator's transition, by the policies of the event's route: whom its end is told, for instance.
+    /// Without the config, none of them apply.
     async fn step(&self, event: &Event, step: EventStep) -> Result<CommandOutcome, CommandError> {
-        let Ok(change) = event.transition(step, &Route::default(), self.store.now()) else {
+        let source = self.sources.iter().find(|source| source.name == event.source);
+        let route = source.and_then(|source| source.routes.iter().find(|route| route.name == event.route).cloned());
+        let Ok(change) = event.transition(step, &route.unwrap_or_default(), self.store.now()) else {
             return Ok(CommandOutcome::Refused(format!("it is {}", event.state.word())));
         };
         match self.store.advance(vec![change]).await?.pop() {

@@ -2,8 +2,9 @@
 
 use super::{AdminClient, EventBackend, LocalBackend};
 use crate::cli::error::CommandError;
-use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
+use crate::config::{self, EnvLookup, NodeAddresses, SecretRequirement, StoreAddress};
 use crate::decide::error_message::ErrorMessage;
+use crate::decide::source::Source;
 use crate::store::open::{OpenPurpose, StoreUrlError, open_for, server_addresses};
 use crate::store::retention::NodeTopology;
 use crate::store::{Inspect, RetentionPolicies};
@@ -143,7 +144,18 @@ impl BackendArgs {
                 open_for(address, to).await.map_err(|cannot| CommandError::unknown(ErrorMessage::of(cannot)))?
             }
         };
-        Ok(LocalBackend { store, keeps, nodes: NodeTopology::of(address) })
+        let sources = if purpose == BackendPurpose::Write { self.sources_of(address, env) } else { Vec::new() };
+        Ok(LocalBackend { store, keeps, nodes: NodeTopology::of(address), sources })
+    }
+
+    /// The sources of the config, if this store is the config's. A command also works without them, and beside a config
+    /// that has errors.
+    fn sources_of(&self, store: &StoreAddress, env: EnvLookup<'_>) -> Vec<Arc<Source>> {
+        let Ok(path) = config::find(self.config.as_deref(), env) else { return Vec::new() };
+        match config::load_with(&path, SecretRequirement::Optional, env) {
+            Ok(config) if is_same_store(&config.store, store) => config.sources,
+            Ok(_) | Err(_) => Vec::new(),
+        }
     }
 
     /// Retention of the config's sources; for other sources the store has it.
@@ -193,6 +205,17 @@ fn named_store(store: &str) -> Result<StoreAddress, CommandError> {
         (_, Some(("sqlite", ""))) => cannot("the path is missing; expected sqlite:PATH"),
         (_, Some((_, rest))) if rest.starts_with("//") => cannot(&StoreUrlError.to_string()),
         _ => Ok(StoreAddress::Sqlite(store.into())),
+    }
+}
+
+/// Whether two addresses are of one store. A path may be written in several ways.
+fn is_same_store(one: &StoreAddress, other: &StoreAddress) -> bool {
+    match (one, other) {
+        (StoreAddress::Sqlite(one), StoreAddress::Sqlite(other)) => {
+            let file = |path: &Path| path.canonicalize().ok();
+            file(one).is_some() && file(one) == file(other)
+        }
+        _ => one == other,
     }
 }
 
