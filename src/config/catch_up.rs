@@ -9,7 +9,7 @@ use super::section::ConfigSection;
 use crate::catch_up::{AppKey, CatchUpPlan, HookApiCredentials, HookApiSecret, SenderHook};
 use crate::decide::catch_up::CatchUpPolicy;
 use crate::decide::limits::{CATCH_UP_EVERY, CATCH_UP_REQUESTS_PER_HOUR};
-use crate::decide::source::DeduplicationPolicy;
+use crate::decide::source::{DeduplicationPolicy, DeliveryIdLocation};
 use crate::decide::time::{Duration, duration_text};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -71,9 +71,14 @@ const DAY: Duration = Duration::from_hours(24);
 
 impl ConfigResolver<'_> {
     /// The catch-up of a source; `None` if it has none or it is invalid.
-    pub(super) fn catch_up(&mut self, source: &ConfigSection<'_>, once: &DeduplicationPolicy) -> Option<CatchUpPlan> {
+    pub(super) fn catch_up(
+        &mut self,
+        source: &ConfigSection<'_>,
+        once: &DeduplicationPolicy,
+        delivery: Option<&DeliveryIdLocation>,
+    ) -> Option<CatchUpPlan> {
         let section = source.section("catch_up")?;
-        self.can_be_caught_up(source, &section, once);
+        self.can_be_caught_up(source, &section, once, delivery);
         let hook = self.sender_hook(&section);
         let (api, back, pause) = match hook {
             Some(SenderHook::Project { .. }) => (GITLAB, DAY * 7, Duration::from_secs(12)),
@@ -96,6 +101,7 @@ impl ConfigResolver<'_> {
         source: &ConfigSection<'_>,
         section: &ConfigSection<'_>,
         once: &DeduplicationPolicy,
+        delivery: Option<&DeliveryIdLocation>,
     ) {
         let at = source.key_place("catch_up");
         if source.has("from") {
@@ -107,6 +113,14 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error("`catch_up` and `poll` cannot be combined")
                 .at(at, "what is polled is sent by nobody, and cannot be missed");
+        }
+        if delivery.is_none() && !source.has("from") && !source.has("poll") {
+            let header = if section.has("project") { "idempotency-key" } else { "x-github-delivery" };
+            self.diagnostics
+                .error("`catch_up` needs `delivery`")
+                .unless(self.unread.delivery)
+                .at(at, "without the sender's delivery id it is not known which deliveries the store has")
+                .hint(format!("delivery = \"header.{header}\""));
         }
         let is_unordered = once.change.as_ref().is_some_and(|change| change.order.is_none());
         if is_unordered && section.flag("unordered") != Some(true) {
@@ -252,7 +266,7 @@ impl ConfigResolver<'_> {
                 .hint(format!("{wanted} = {{ env = \"NAME\" }}, or {wanted} = {{ file = \"PATH\" }}"));
             return None;
         };
-        let Some(secret) = self.secret(wanted, node) else {
+        let Some(secret) = self.credential(wanted, node) else {
             return (self.secrets == SecretRequirement::Optional).then_some(HookApiCredentials::Unknown);
         };
         if wanted == "private_key" {

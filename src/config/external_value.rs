@@ -81,7 +81,20 @@ pub(super) struct ConfigText {
 }
 
 impl ConfigResolver<'_> {
+    /// A secret that is chosen here, so that it can be long.
     pub(super) fn secret(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
+        let secret = self.credential(what, node)?;
+        if is_short(&secret.0) {
+            self.diagnostics
+                .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))
+                .at(node.at, "it could be guessed")
+                .hint("generate one with `openssl rand -hex 32`");
+        }
+        Some(secret)
+    }
+
+    /// A secret that another service gives out, such as an access token.
+    pub(super) fn credential(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
         match &node.value {
             ConfigValue::Text(_) => {
                 self.diagnostics
@@ -90,16 +103,7 @@ impl ConfigResolver<'_> {
                     .hint(format!("put it in an environment variable and write {what} = {{ env = \"NAME\" }}, or in a file and write {what} = {{ file = \"PATH\" }}"));
                 None
             }
-            ConfigValue::Table(_) => {
-                let bytes = self.fetch(what, node)?;
-                if is_short(&bytes) {
-                    self.diagnostics
-                        .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))
-                        .at(node.at, "it could be guessed")
-                        .hint("generate one with `openssl rand -hex 32`");
-                }
-                Some(ConfigSecret(bytes))
-            }
+            ConfigValue::Table(_) => self.fetch(what, node).map(ConfigSecret),
             _ => None,
         }
     }

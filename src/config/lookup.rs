@@ -87,7 +87,18 @@ impl ConfigResolver<'_> {
         let address = self.registry_address(section);
         let image = self.reference("image", ["{namespace}/{package}", "octocat/app"], section, names);
         if let Some((address, image)) = address.as_ref().zip(image.as_ref()) {
-            self.check_reference("image", section, image, |sample| address.image(sample).err());
+            let written = section.text("image").unwrap_or_default();
+            if let Some(rest) = address.without_own_name(written) {
+                self.diagnostics
+                    .error("`image` begins with the name of the registry")
+                    .at(
+                        section.place("image"),
+                        "the registry has no image of that name; it is asked as `registry` says",
+                    )
+                    .hint(format!("image = \"{rest}\""));
+            } else {
+                self.check_reference("image", section, image, |sample| address.image(sample).err());
+            }
         }
         let tag = self.reference("tag", ["{tag}", "latest"], section, names);
         if let Some(tag) = &tag {
@@ -241,6 +252,13 @@ impl ConfigResolver<'_> {
                     .at(section.key_place("credentials"), "one of them, not both");
                 None
             }
+            (Some(""), None) => {
+                self.diagnostics
+                    .error("`credentials` is empty")
+                    .at(section.place("credentials"), "expected \"docker\", or the path of a file of docker's format")
+                    .hint("leave it out to ask without credentials");
+                None
+            }
             (Some(file), None) => self.docker_login(section, file, address),
             (None, Some(_)) => self.registry_password(section),
             (None, None) => Some(RegistryCredentials::Anonymous),
@@ -257,7 +275,7 @@ impl ConfigResolver<'_> {
         };
         let at = password.at;
         let user = self.text_or_external("user", user);
-        let password = self.secret("password", password).map(|secret| String::from_utf8(secret.expose().to_vec()));
+        let password = self.credential("password", password).map(|secret| String::from_utf8(secret.expose().to_vec()));
         if let Some(Err(_)) = password {
             self.diagnostics.error("`password` is not text").at(at, "it is not UTF-8");
             return None;

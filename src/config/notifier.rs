@@ -323,7 +323,7 @@ impl ConfigResolver<'_> {
     fn secret_webhook(&mut self, section: &ConfigSection<'_>, names: &SourceFieldScope<'_>) -> Option<ReceiverPlan> {
         if let Some(node) = section.node("url").filter(|node| node.text().is_some()) {
             self.diagnostics.conceal(node.at);
-            self.secret("url", node);
+            self.credential("url", node);
             return None;
         }
         self.webhook(section, names)
@@ -345,7 +345,7 @@ impl ConfigResolver<'_> {
             }
             return (!required).then(Vec::new);
         };
-        let token = match self.secret("token", node) {
+        let token = match self.credential("token", node) {
             Some(secret) => String::from_utf8(secret.expose().to_vec()).ok(),
             None => (self.secrets == SecretRequirement::Optional).then(String::new),
         };

@@ -201,7 +201,7 @@ impl ConfigResolver<'_> {
         };
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
         notes.preset = preset;
-        let catch_up = self.catch_up(&section, &once);
+        let catch_up = self.catch_up(&section, &once, delivery.as_ref());
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);

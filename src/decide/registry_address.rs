@@ -103,6 +103,12 @@ impl RegistryAddress {
         }
     }
 
+    /// What follows the name of this registry in the name of an image, where someone has written it there, too.
+    pub fn without_own_name<'t>(&self, image: &'t str) -> Option<&'t str> {
+        let (first, rest) = image.split_once('/')?;
+        self.has_login_key(first).then_some(rest)
+    }
+
     /// Whether this key of docker's config file is for this registry. A key is a host, or a URL such as
     /// `https://index.docker.io/v1/`.
     pub fn has_login_key(&self, key: &str) -> bool {
@@ -213,6 +219,21 @@ mod tests {
         assert_eq!(name("registry-1.docker.io", "nginx"), "library/nginx");
         assert_eq!(name("docker.io", "octocat/app"), "octocat/app");
         assert_eq!(name("ghcr.io", "nginx"), "nginx");
+    }
+
+    #[test]
+    fn only_its_own_name_is_found_in_the_name_of_an_image() {
+        for (registry, image, expected) in [
+            ("ghcr.io", "ghcr.io/octocat/app", Some("octocat/app")),
+            ("ghcr.io", "GHCR.io/{namespace}/{package}", Some("{namespace}/{package}")),
+            ("docker.io", "index.docker.io/nginx", Some("nginx")),
+            ("http://127.0.0.1:5000", "127.0.0.1:5000/app", Some("app")),
+            ("ghcr.io", "octocat/app", None),
+            ("ghcr.io", "ghcr.io", None),
+            ("ghcr.io", "docker.io/nginx", None),
+        ] {
+            assert_eq!(RegistryAddress::parse(registry).unwrap().without_own_name(image), expected, "{image}");
+        }
     }
 
     #[test]

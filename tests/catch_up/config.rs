@@ -1,44 +1,17 @@
 //! `catch_up` in a config: what loads, what `check` says, and what can never work.
 
-use hookonce::internals::config::{self, ColorChoice};
+use crate::config_errors::{env, problems, wrong};
+use hookonce::internals::config;
 use std::path::Path;
-
-const PEM: &str = "-----BEGIN PRIVATE KEY-----\nczNjcmV0\n-----END PRIVATE KEY-----\n";
 
 fn source(lines: &str, keys: &str) -> String {
     format!(
-        "[source.s]\nverify = \"none\"\nfields = {{ tag = \"body.tag\", sha = \"body.sha\", at = \"body.at\" }}\n{lines}\n\
+        "[source.s]\nverify = \"none\"\ndelivery = \"header.x-github-delivery\"\nfields = {{ tag = \"body.tag\", sha = \"body.sha\", at = \"body.at\" }}\n{lines}\n\
          [source.s.catch_up]\n{keys}\n[[source.s.route]]\nrun = {{ dir = \"/\", steps = [\"x\"] }}\n"
     )
 }
 
 const GOOD: &str = "repository = \"octo/app\"\nhook = 4000000000\ntoken = { env = \"TOKEN\" }";
-
-fn env(name: &str) -> Option<String> {
-    match name {
-        "TOKEN" => Some("s3cret-token-of-the-api".to_owned()),
-        "SPACES" => Some("s3cret token of the api".to_owned()),
-        "PEM" => Some(PEM.to_owned()),
-        _ => None,
-    }
-}
-
-fn problems(text: &str) -> String {
-    match config::parse(text, "hookonce.toml", Path::new("/etc"), &env) {
-        Err(problems) => problems.render(ColorChoice::Plain),
-        Ok(config) => config.warnings.iter().map(|warning| warning.render(ColorChoice::Plain)).collect(),
-    }
-}
-
-#[track_caller]
-fn wrong(text: &str, words: &[&str]) {
-    let shown = problems(text);
-    assert!(shown.starts_with("error: "), "{text}\n{shown}");
-    for words in words {
-        assert!(shown.contains(words), "{words}\n{text}\n{shown}");
-    }
-    assert!(!shown.contains("s3cret"), "{shown}");
-}
 
 #[test]
 fn every_key_is_understood_and_nothing_shows_a_secret() {
@@ -83,6 +56,11 @@ fn what_can_never_work_is_an_error_that_says_what_to_do() {
         &["`token` is not used here", "has no `private_key`"],
     );
     wrong(&source("", "app = \"1\"\nprivate_key = { env = \"PEM\" }"), &["not the private key of an App", "RSA"]);
+    let no_id = |keys: &str| source("", keys).replace("delivery = \"header.x-github-delivery\"\n", "");
+    wrong(&no_id(GOOD), &["`catch_up` needs `delivery`", "delivery = \"header.x-github-delivery\""]);
+    let project = GOOD.replace("repository", "project");
+    wrong(&no_id(&project), &["`catch_up` needs `delivery`", "delivery = \"header.idempotency-key\""]);
+    assert!(!problems(&no_id(GOOD).replace("verify =", "delivry = \"header.x\"\nverify =")).contains("needs"));
     wrong(&source("", &GOOD.replace("TOKEN", "SPACES")), &["`token` is not a token"]);
     wrong(&source("", &GOOD.replace("{ env = \"TOKEN\" }", "\"s3cret-in-the-file\"")), &["written in the config file"]);
     wrong(&source("", &format!("{GOOD}\napi = \"https://u:s3cret@host\"")), &["`api` is not the address of an API"]);

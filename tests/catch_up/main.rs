@@ -5,6 +5,8 @@
 mod backlog;
 mod command;
 mod config;
+#[path = "../support/config_errors.rs"]
+mod config_errors;
 mod credentials;
 mod gitlab;
 mod outages;

@@ -1,6 +1,7 @@
 //! `lookup` in a config: what loads, what `check` says, and what can never work.
 
-use hookonce::internals::config::{self, ColorChoice};
+use crate::config_errors::{env, problems, wrong};
+use hookonce::internals::config;
 use std::path::Path;
 
 /// A source with a register, with one route with these lines.
@@ -16,32 +17,6 @@ fn lookup(keys: &str) -> String {
 }
 
 const GOOD: &str = r#"registry = "ghcr.io", image = "{owner}/app", tag = "{tag}""#;
-
-fn env(name: &str) -> Option<String> {
-    match name {
-        "PASSWORD" => Some("s3cret-password-of-the-registry".to_owned()),
-        "USER_NAME" => Some("s3cret-user".to_owned()),
-        _ => None,
-    }
-}
-
-/// All problems of a config, as the user sees them.
-fn problems(text: &str) -> String {
-    match config::parse(text, "hookonce.toml", Path::new("/etc"), &env) {
-        Err(problems) => problems.render(ColorChoice::Plain),
-        Ok(config) => config.warnings.iter().map(|warning| warning.render(ColorChoice::Plain)).collect(),
-    }
-}
-
-#[track_caller]
-fn wrong(text: &str, words: &[&str]) {
-    let shown = problems(text);
-    assert!(shown.starts_with("error: "), "{text}\n{shown}");
-    for words in words {
-        assert!(shown.contains(words), "{words}\n{text}\n{shown}");
-    }
-    assert!(!shown.contains("s3cret"), "{shown}");
-}
 
 #[test]
 fn every_key_is_understood_and_nothing_shows_a_secret() {
@@ -120,6 +95,15 @@ fn a_registry_an_image_and_a_tag_are_needed_and_must_be_valid() {
         let keys = format!(r#"registry = "ghcr.io", image = "{image}", tag = "{{tag}}""#);
         wrong(&lookup(&keys), &["`image` cannot be asked for", "it is not the name of an image"]);
     }
+    for image in ["ghcr.io/{owner}/app", "GHCR.io/{owner}/app"] {
+        let keys = GOOD.replace("{owner}/app", image);
+        wrong(
+            &lookup(&keys),
+            &["`image` begins with the name of the registry", "hint: image = \"{owner}/app\"", "1 error"],
+        );
+    }
+    let local = GOOD.replace("ghcr.io", "http://127.0.0.1:5000").replace("{owner}/app", "127.0.0.1:5000/app");
+    wrong(&lookup(&local), &["`image` begins with the name of the registry", "hint: image = \"app\""]);
     for tag in ["-{tag}", "a:b", "", "a/b", "sha256:{sha}"] {
         let keys = format!(r#"registry = "ghcr.io", image = "a", tag = "{tag}""#);
         wrong(&lookup(&keys), &["`tag` cannot be asked for", "it is not a tag"]);
@@ -141,6 +125,12 @@ fn credentials_are_complete_and_not_in_the_file() {
         &lookup(&format!("{GOOD}, user = \"bob\", password = {{ env = \"NOT_SET\" }}")),
         &["the environment variable `NOT_SET` is not set"],
     );
+    wrong(
+        &lookup(&format!("{GOOD}, credentials = \"\"")),
+        &["`credentials` is empty", "expected \"docker\", or the path"],
+    );
+    let short = lookup(&format!("{GOOD}, user = \"bob\", password = {{ env = \"SHORT\" }}"));
+    assert!(!problems(&short).contains("SHORT"), "how long it is was not chosen here: {}", problems(&short));
     let both = format!("{GOOD}, user = \"bob\", password = {{ env = \"PASSWORD\" }}, credentials = \"docker\"");
     wrong(&lookup(&both), &["`user` and `credentials` are both credentials"]);
     wrong(

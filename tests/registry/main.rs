@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failing `unwrap` says where a test failed")]
 
 mod config;
+#[path = "../support/config_errors.rs"]
+mod config_errors;
 mod credentials;
 mod day_of_pushes;
 mod deploys;

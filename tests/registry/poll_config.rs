@@ -1,41 +1,20 @@
 //! `poll` in a config: what loads, what the commands say about it, and what can never work.
 
 use crate::IMAGE;
+use crate::config_errors::{env, problems, wrong};
 use crate::odd_answers::OddRegistry;
 use crate::polling::{digest, points_to, polled};
 use crate::support::{House, PATIENCE, until};
-use hookonce::internals::config::{self, ColorChoice};
+use hookonce::internals::config;
 use std::path::Path;
 use std::time::Instant;
 
 const GOOD: &str = r#"registry = "ghcr.io", image = "o/app", tag = "latest""#;
 const ROUTE: &str = "[[source.s.route]]\nrun = { dir = \"/\", steps = [\"x\"] }\n";
 
-fn env(name: &str) -> Option<String> {
-    (name == "PASSWORD").then(|| "s3cret-password".to_owned())
-}
-
 /// A source that polls with these keys, and has these lines.
 fn source(keys: &str, lines: &str) -> String {
     format!("[source.s]\npoll = {{ {keys} }}\n{lines}\n{ROUTE}")
-}
-
-/// All problems of a config, as the user sees them.
-fn problems(text: &str) -> String {
-    match config::parse(text, "hookonce.toml", Path::new("/etc"), &env) {
-        Err(problems) => problems.render(ColorChoice::Plain),
-        Ok(config) => config.warnings.iter().map(|warning| warning.render(ColorChoice::Plain)).collect(),
-    }
-}
-
-#[track_caller]
-fn wrong(text: &str, words: &[&str]) {
-    let shown = problems(text);
-    assert!(shown.starts_with("error: "), "{text}\n{shown}");
-    for words in words {
-        assert!(shown.contains(words), "{words}\n{text}\n{shown}");
-    }
-    assert!(!shown.contains("s3cret"), "{shown}");
 }
 
 #[test]
@@ -83,6 +62,8 @@ fn the_registry_the_image_the_tag_and_the_times_must_be_valid() {
     wrong(&source(r#"registry = "ghcr.io", tag = "b""#, ""), &["`poll` has no `image`", "image = \"octocat/app\""]);
     wrong(&source(r#"registry = "ghcr.io", image = "a""#, ""), &["`poll` has no `tag`", "tag = \"latest\""]);
     wrong(&source(&GOOD.replace("o/app", "{owner}/app"), ""), &["`image` cannot be asked for"]);
+    let named = GOOD.replace("o/app", "ghcr.io/o/app");
+    wrong(&source(&named, ""), &["`image` begins with the name of the registry", "hint: image = \"o/app\""]);
     wrong(&source(&GOOD.replace("latest", "{tag}"), ""), &["`tag` cannot be asked for", "it is not a tag"]);
     for (keys, words) in [
         ("every = \"999ms\"", ["`every` is too short", "at least 1s"]),
