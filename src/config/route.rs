@@ -20,7 +20,7 @@ use crate::decide::notification::NOTIFY_ROUTE;
 use crate::decide::retry::RetryPolicy;
 use crate::decide::source::{
     ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
-    Source, TimeoutAccounting, WhenBusy,
+    SameChange, Source, TimeoutAccounting, WhenBusy,
 };
 use crate::decide::time::{Duration, duration_text};
 use crate::registry::LookupPlan;
@@ -162,6 +162,7 @@ impl ConfigResolver<'_> {
             notify: notifiers.iter().map(|notifier| notifier.target.clone()).collect(),
             when: self.filter("when", section, names),
             when_busy,
+            same_change: if lookup.is_some() { SameChange::Hint } else { SameChange::Duplicate },
             budget: self.budget(section, group.as_ref()),
             on_unhealthy: self.on_unhealthy(section, once.change.as_ref()),
             group,

@@ -2,7 +2,9 @@
 
 use super::event::{DeathCause, Event, EventState};
 use super::id::{DeliveryIdDigest, EventId, Key};
-use super::source::{ApiStyle, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, Source, WhenBusy};
+use super::source::{
+    ApiStyle, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, SameChange, Source, WhenBusy,
+};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub struct NewEvent {
     pub kept: Retention,
     /// What becomes of the waiting events of its subject, as configured now.
     pub when_busy: WhenBusy,
+    /// What it is if its subject is at the same change already, as configured now.
+    pub same_change: SameChange,
 }
 
 /// One identity's key.

@@ -208,8 +208,9 @@ impl EventBuilder<'_> {
             digest: body_digest,
         };
         event.digest = event.immutable_digest();
-        let (kept, when_busy) = (self.source.once.kept(), self.route.when_busy);
-        Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy })
+        let (kept, Route { when_busy, same_change, .. }) = (self.source.once.kept(), self.route);
+        let (when_busy, same_change) = (*when_busy, *same_change);
+        Ok(NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy, same_change })
     }
 
     /// What a registry that was polled said the image is.

@@ -306,6 +306,8 @@ pub struct Route {
     pub group: Option<Group>,
     /// What happens to events that wait while another of their subject arrives.
     pub when_busy: WhenBusy,
+    /// What a newer delivery of the change that its subject is at is.
+    pub same_change: SameChange,
     /// How many attempts may begin in a given time.
     pub budget: Option<AttemptBudget>,
     /// What happens if what an event deployed is not healthy.
@@ -428,6 +430,15 @@ pub enum BudgetScope {
     Group,
 }
 
+/// What a newer delivery of the change that its subject is at is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SameChange {
+    /// A duplicate: that change has an event.
+    Duplicate,
+    /// A hint, where a registry says what is deployed: the tag may have been moved away and back since it was asked.
+    Hint,
+}
+
 /// What happens after a deploy that is not healthy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnUnhealthy {
@@ -534,6 +545,7 @@ impl Default for Route {
             when: None,
             group: None,
             when_busy: WhenBusy::Queue,
+            same_change: SameChange::Duplicate,
             budget: None,
             on_unhealthy: OnUnhealthy::Hold,
             notify: Arc::default(),

@@ -99,6 +99,7 @@ use crate::decide::event::{Event, EventState, QueueState, RetryOwner, SucceededB
 use crate::decide::field::StoredFields;
 use crate::decide::id::{Digest, EventId, QueueTurn, Revision};
 use crate::decide::limits;
+use crate::decide::source::{SameChange, WhenBusy};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::{ForgetCounts, Inspect, Store, StoreError};
 use acquire::{OnceEngine, ScopeRules};
@@ -399,7 +400,8 @@ impl ResolvedOnce {
             imported: Vec::new(),
             payload: Payload::default(),
             kept: self.rules.kept,
-            when_busy: crate::decide::source::WhenBusy::Queue,
+            when_busy: WhenBusy::Queue,
+            same_change: SameChange::Duplicate,
         }
     }
 }

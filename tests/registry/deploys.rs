@@ -276,3 +276,27 @@ async fn an_image_is_deployed_again_if_the_attempt_at_another_failed_after_it() 
     house.quiet().await;
     assert_eq!(house.lines("runs"), [first.clone(), second, first]);
 }
+
+#[tokio::test]
+async fn an_image_that_was_put_back_is_deployed_though_its_own_push_had_deployed_another() {
+    let registry = Registry::start(&Access::Open);
+    let house = House::new(&deploy(&registry.address(), ""));
+    let first = registry.push(IMAGE, "latest", "1").await;
+    let second = registry.push(IMAGE, "latest", "2").await;
+    // The delivery of the first push is late, and those of the second are lost.
+    house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await;
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [&*second]);
+    assert_eq!(registry.push(IMAGE, "latest", "1").await, first);
+    let back = house.deliver(GHCR, &Sent::package("two", "latest", 1, 3)).await;
+    assert_eq!((back.status, back.word().as_str()), (202, "accepted"));
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [&*second, &*first]);
+    // The other deliveries of that push ask as well, and run nothing.
+    for (id, at) in [("three", 4), ("four", 5), ("five", 5)] {
+        house.deliver(GHCR, &Sent::package(id, "latest", 1, at)).await;
+        house.quiet().await;
+    }
+    assert_eq!(house.lines("runs"), [second, first]);
+    assert_eq!(house.sql("select cause from events order by id"), ["acted", "acted", "superseded", "superseded"]);
+}

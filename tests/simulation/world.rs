@@ -11,7 +11,7 @@ use crate::tally::Tally;
 use hookonce::decide::claim::{ClaimResult, IdentityKey, MatchedBy, NewEvent, Payload};
 use hookonce::decide::event::{DoneReason, Event, EventState, QueueState};
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::{Keep, Retention, Route, Source, WhenBusy};
+use hookonce::decide::source::{Keep, Retention, Route, SameChange, Source, WhenBusy};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::memory::MemoryStore;
@@ -288,6 +288,7 @@ impl World {
             payload: Payload::default(),
             kept,
             when_busy: WhenBusy::Queue,
+            same_change: SameChange::Duplicate,
         };
         let mut claims = ready(self.store.claim(vec![new.into()])).expect("a memory store claims");
         match claims.pop() {

@@ -10,7 +10,7 @@ use hookonce::decide::field::{FieldValue, StoredFields};
 use hookonce::decide::id::{Digest, EventId, Key, NodeId, QueueTurn, Revision};
 use hookonce::decide::retry::{Jitter, RetryPolicy};
 use hookonce::decide::source::{
-    InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, TimeoutAccounting, WhenBusy,
+    InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, SameChange, TimeoutAccounting, WhenBusy,
 };
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::transition::{QueuePositionUpdate, ReceiptUpdate};
@@ -378,6 +378,7 @@ fn a_repeat_resumes_an_event_in_doubt_only_if_its_sender_waits_and_the_route_ret
         payload: Payload::default(),
         kept: Retention::default(),
         when_busy: WhenBusy::Queue,
+        same_change: SameChange::Duplicate,
     };
     for (respond, in_doubt, redelivery, instead, expected) in [
         (done, InDoubtPolicy::Retry, soon, false, RepeatEffect::Resumes),

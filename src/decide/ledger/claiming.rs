@@ -7,9 +7,10 @@ use super::{EventRow, KeyOwner, Ledger, SubjectRegister};
 use crate::decide::claim::{
     ClaimResult, DuplicateTarget, IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent,
 };
-use crate::decide::event::{DoneReason, Event, EventState, Receipt, SubjectChange};
+use crate::decide::event::{DeathCause, DoneReason, Event, EventState, Receipt, SubjectChange};
 use crate::decide::expiry_clock::{ExpiryTime, StoreTimes};
 use crate::decide::id::Key;
+use crate::decide::source::SameChange;
 use crate::decide::time::{Duration, Timestamp};
 
 /// A duplicate that was found without a claim: what [`ClaimResult::Duplicate`] has, and the receipt.
@@ -93,6 +94,7 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: &NewEvent, at: StoreTimes) -> Resul
         if let Some(register) = &was {
             if register.value == change.value
                 && let Some(current) = ledger.row(register.event)?
+                && !is_another_hint(new, change.order, register, &current.event)
             {
                 return repeat_change(ledger, new, &change, register.clone(), current, now);
             }
@@ -251,6 +253,19 @@ fn repeat_change<L: Ledger>(
         ledger.update(&EventRow { event: event.clone(), ..current })?;
     }
     Ok(ClaimResult::Duplicate { event: Box::new(event), same: MatchedBy::Change, target: DuplicateTarget::Direct, now })
+}
+
+/// Whether a delivery whose subject already has the value that it would be changed to is an event all the same: it is
+/// newer, and the registry is not asked again for the current event. What is dead for another reason than its health asks
+/// again when it is re-armed.
+fn is_another_hint(new: &NewEvent, order: Option<i64>, register: &SubjectRegister, current: &Event) -> bool {
+    let has_asked = match current.state {
+        EventState::Waiting { .. } => current.blocks.acted(),
+        EventState::Running { .. } => !current.is_called_off(),
+        EventState::Done { .. } => true,
+        EventState::Dead { cause, .. } => cause == DeathCause::Unhealthy,
+    };
+    new.same_change == SameChange::Hint && order > register.order && has_asked
 }
 
 fn is_stale(register: &SubjectRegister, order: Option<i64>) -> bool {

@@ -7,7 +7,7 @@ use crate::decide::field::StoredFields;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
 use crate::decide::identity::key;
 use crate::decide::identity::key::KeyPart;
-use crate::decide::source::{Debounce, Retention, WhenBusy};
+use crate::decide::source::{Debounce, Retention, SameChange, WhenBusy};
 use crate::decide::time::Timestamp;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,7 @@ pub struct TestEventBuilder {
     payload: Payload,
     kept: Retention,
     when_busy: WhenBusy,
+    same_change: SameChange,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -67,6 +68,7 @@ pub fn making() -> TestEventBuilder {
         payload: Payload::default(),
         kept: KEPT,
         when_busy: WhenBusy::Queue,
+        same_change: SameChange::Duplicate,
     }
 }
 
@@ -189,6 +191,13 @@ impl TestEventBuilder {
         self
     }
 
+    /// A registry says what it deploys.
+    #[must_use]
+    pub fn hinting(mut self) -> Self {
+        self.same_change = SameChange::Hint;
+        self
+    }
+
     /// It has no subject but its queue.
     #[must_use]
     pub fn in_queue(mut self, name: &str) -> Self {
@@ -254,7 +263,7 @@ impl TestEventBuilder {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;
         self.event.digest = self.event.immutable_digest();
-        let Self { event, keys, former, imported, payload, kept, when_busy } = self;
-        NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy }
+        let Self { event, keys, former, imported, payload, kept, when_busy, same_change } = self;
+        NewEvent { event, keys, former_keys: former, imported, payload, kept, when_busy, same_change }
     }
 }

@@ -72,6 +72,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
     registers {
         another_value_is_new_and_the_same_value_is_a_duplicate
         a_change_a_new_value_and_the_rollback_are_three_events
+        where_a_registry_decides_a_newer_delivery_of_the_same_change_is_new_once_it_was_asked
         a_delivery_matched_through_its_register_is_still_a_duplicate_after_the_next_change
         named_fields_leave_no_alias
         an_older_order_is_stale_and_an_equal_one_is_not

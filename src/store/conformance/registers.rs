@@ -25,6 +25,28 @@ pub(super) async fn a_change_a_new_value_and_the_rollback_are_three_events(fresh
     }
 }
 
+pub(super) async fn where_a_registry_decides_a_newer_delivery_of_the_same_change_is_new_once_it_was_asked(
+    fresh: StoreUnderTest,
+) {
+    let sent = |id: &str, order| making().delivery(id).change("app", "A", Some(order)).group("app").hinting();
+    let first = fresh.claimed(sent("d1", 1)).await.id;
+    assert_eq!(fresh.duplicate(sent("d2", 2)).await, (first, MatchedBy::Change), "the registry is still to be asked");
+    fresh.start(first).await;
+    assert_eq!(fresh.duplicate(sent("d3", 2)).await.0, first, "it is not newer");
+    let second = fresh.claimed(sent("d4", 3)).await.id;
+    assert_eq!(fresh.duplicate(sent("d5", 4)).await.0, second);
+    let resolve = || EventStep::Resolve { digest: "sha256:B".into(), lasts: 30 * SECOND };
+    fresh.step(first, resolve()).await;
+    fresh.settle(first, delivered()).await;
+    fresh.start(second).await;
+    assert_eq!(superseded_by(&fresh.step(second, resolve()).await), Some(first), "the registry says the same");
+    let third = fresh.claimed(sent("d6", 5)).await.id;
+    fresh.attempt(third, rejected()).await;
+    assert_eq!(fresh.duplicate(sent("d7", 6)).await.0, third, "a delivery re-arms it, but not at once");
+    let plain = making().delivery("d8").change("app", "A", Some(7)).group("app");
+    assert_eq!(fresh.duplicate(plain).await.0, third);
+}
+
 pub(super) async fn a_delivery_matched_through_its_register_is_still_a_duplicate_after_the_next_change(
     fresh: StoreUnderTest,
 ) {
