@@ -1,10 +1,9 @@
 //! A push that is not healthy, and the node is killed at any commit: at rest the last good one is deployed, once more and
 //! not twice.
 
-use crate::crash_points::traced;
-use crate::promises::deserted;
+use crate::crash_points::{crash, crash_at_each};
 use crate::rounds;
-use crate::support::{House, SECRET, Sent, package};
+use crate::support::{House, Sent, package};
 use std::time::{Duration, Instant};
 
 const CONFIG: &str = r#"
@@ -26,37 +25,28 @@ async fn push(house: &House, version: u64) -> bool {
     house.post("/in", &sent.headers, &sent.body).await.is_ok_and(|answer| answer.status == 202)
 }
 
-/// Kills the node at the nth commit while it deploys a bad push, starts another, and checks. Returns whether the node
-/// died there.
-async fn crash_at(nth: usize) -> bool {
+/// Deploys a bad push, until it is rolled back or the node has died. Returns whether the push was accepted.
+async fn push_bad(house: &mut House) -> bool {
+    let accepted = push(house, 2).await;
+    let begun = Instant::now();
+    while !house.has_ended() && house.sql("select 1 from events where origin like '%' and ended_at > 0").is_empty() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "{}", house.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    accepted
+}
+
+/// Kills the node at the nth call, starts another, and checks. Returns whether the node died there.
+async fn crash_at(call: &str, nth: usize) -> bool {
     let mut house = House::new(CONFIG);
     assert!(push(&house, 1).await);
     house.quiet().await;
     assert!(house.stop().success());
-    let options = ["-etrace=fdatasync".to_owned(), format!("-einject=fdatasync:signal=KILL:when={nth}")];
-    let mut command = traced(&house, &options);
-    command.env("SECRET", SECRET);
-    let (mut accepted, mut died) = (false, true);
-    if house.try_start_by(command).is_ok() {
-        accepted = push(&house, 2).await;
-        let begun = Instant::now();
-        while !house.has_ended() && house.sql("select 1 from events where origin like '%' and ended_at > 0").is_empty()
-        {
-            assert!(begun.elapsed() < Duration::from_mins(1), "{}", house.log());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        died = house.has_ended();
-        if !died {
-            house.signal(rustix::process::Signal::KILL);
-        }
-        house.wait();
-    }
-    deserted(&house).await;
-    house.start();
-    house.quiet().await;
+    let (accepted, died) = crash(&mut house, call, nth, push_bad).await;
+    let accepted = accepted.unwrap_or(false);
     let runs = house.lines("runs");
     let ends = house.sql("select cause from events order by received_at, origin is not null");
-    println!("fdatasync {nth}: accepted {accepted}, runs {runs:?}, {ends:?}"); // shown if the test fails
+    println!("{call} {nth}: accepted {accepted}, runs {runs:?}, {ends:?}"); // shown if the test fails
     assert_eq!(house.lines("live"), ["1"], "the last good one is not what runs");
     if ends.len() == 1 {
         assert!(!accepted, "an accepted push is lost");
@@ -72,10 +62,5 @@ async fn crash_at(nth: usize) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_kill_at_any_commit_a_bad_push_is_rolled_back() {
-    let mut died = 0;
-    let many = rounds(9, 30);
-    for nth in 2..2 + many {
-        died += usize::from(crash_at(nth).await);
-    }
-    assert!(died >= 4, "only {died} of {many} points killed anything");
+    crash_at_each(&[("fdatasync", 2, 1)], rounds(9, 30), 4, crash_at).await;
 }

@@ -1,9 +1,9 @@
 //! Every crash point: the unmodified binary is killed at the nth write or sync of a short run.
 
-use crate::promises::{Delivered, SOURCES, World};
+use crate::promises::{Delivered, SOURCES, World, deserted};
 use crate::rounds;
 use crate::senders::deliver;
-use crate::support::House;
+use crate::support::{House, SECRET};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Mutex;
@@ -27,8 +27,54 @@ pub(crate) fn traced(house: &House, options: &[String]) -> Command {
     let mut command = Command::new("strace");
     command.args(["-D", "-f", "-q", "-o", "trace"]).args(options);
     command.arg(serve.get_program()).args(serve.get_args()).current_dir(house.dir.path());
-    command.env_remove("HOOKONCE_CONFIG");
+    command.env("SECRET", SECRET).env_remove("HOOKONCE_CONFIG");
     command
+}
+
+/// `serve` under strace, which kills it at the nth call of this name.
+fn killed_at(house: &House, call: &str, nth: usize) -> Command {
+    traced(house, &[format!("-etrace={call}"), format!("-einject={call}:signal=KILL:when={nth}")])
+}
+
+/// Starts a node that is killed at the nth call of this name, at the latest after `work` with it; then starts another, and
+/// waits until that is quiet. Returns what the work returned, if it began, and whether the node died at the call.
+pub(crate) async fn crash<T>(
+    house: &mut House,
+    call: &str,
+    nth: usize,
+    work: impl AsyncFnOnce(&mut House) -> T,
+) -> (Option<T>, bool) {
+    let (mut worked, mut died) = (None, true);
+    if house.try_start_by(killed_at(house, call, nth)).is_ok() {
+        worked = Some(work(house).await);
+        died = house.has_ended();
+        if !died {
+            house.signal(rustix::process::Signal::KILL);
+        }
+        house.wait();
+    }
+    deserted(house).await;
+    house.start();
+    house.quiet().await;
+    (worked, died)
+}
+
+/// Crashes at `many` calls of each of these names, which are given with the first of them after the node's start and the
+/// distance between two. At `deaths` of them, the node must have died there.
+pub(crate) async fn crash_at_each(
+    calls: &[(&str, usize, usize)],
+    many: usize,
+    deaths: usize,
+    crash_at: impl AsyncFn(&str, usize) -> bool,
+) {
+    let (mut died, all) = (0, calls.len() * many);
+    for (call, first, step) in calls {
+        for n in 0..many {
+            died += usize::from(crash_at(call, first + n * step).await);
+        }
+    }
+    println!("N = {all} crash points, the node died at {died}");
+    assert!(died >= deaths, "only {died} of {all} points killed anything");
 }
 
 /// The short run: a few deliveries to each source, some twice; ends when the node does, or when all events have ended.
@@ -76,9 +122,8 @@ async fn survey() -> Vec<Point> {
 async fn crash_at(point: Point) -> bool {
     let mut world = World::new("2s", "0.01").await;
     let Point { call, nth } = point;
-    let options = [format!("-etrace={call}"), format!("-einject={call}:signal=KILL:when={nth}")];
     let mut acked = Vec::new();
-    if world.house.try_start_by(traced(&world.house, &options)).is_ok() {
+    if world.house.try_start_by(killed_at(&world.house, call, nth)).is_ok() {
         acked = short_run(&mut world).await;
         if !world.house.has_ended() {
             world.house.signal(rustix::process::Signal::TERM);

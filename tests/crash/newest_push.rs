@@ -1,11 +1,10 @@
 //! Pushes of one image with `when_busy = "replace"`, and the node is killed at any write: the newest push that was stored
 //! is deployed, and no older one after a newer one.
 
-use crate::crash_points::traced;
+use crate::crash_points::{crash, crash_at_each};
 use crate::promises::deserted;
 use crate::rounds;
-use crate::support::{House, SECRET, Sent, package, until};
-use std::process::Command;
+use crate::support::{House, Sent, package, until};
 use std::time::Duration;
 
 const PUSHES: u64 = 8;
@@ -20,11 +19,6 @@ name  = "deploy"
 lease = "1s"
 run   = { steps = ["echo $HOOKONCE_FIELD_VERSION_ID >> runs; sleep 0.05"] }
 "#;
-
-fn with_secret(mut command: Command) -> Command {
-    command.env("SECRET", SECRET);
-    command
-}
 
 /// Sends the pushes while the node lives; returns the newest that was accepted.
 async fn push(house: &mut House) -> u64 {
@@ -52,19 +46,8 @@ fn runs(house: &House) -> Vec<u64> {
 async fn crash_at(call: &str, nth: usize) -> bool {
     let mut house = House::new(CONFIG);
     assert!(house.stop().success()); // its tables exist
-    let options = [format!("-etrace={call}"), format!("-einject={call}:signal=KILL:when={nth}")];
-    let (mut accepted, mut died) = (0, true);
-    if house.try_start_by(with_secret(traced(&house, &options))).is_ok() {
-        accepted = push(&mut house).await;
-        died = house.has_ended();
-        if !died {
-            house.signal(rustix::process::Signal::KILL);
-        }
-        house.wait();
-    }
-    deserted(&house).await;
-    house.start();
-    house.quiet().await;
+    let (accepted, died) = crash(&mut house, call, nth, push).await;
+    let accepted = accepted.unwrap_or(0);
     let stored = house.sql("select max(json_extract(fields, '$.version_id')) from events where state <> 'dead'");
     let stored: u64 = stored.first().and_then(|max| max.parse().ok()).unwrap_or(0);
     let runs = runs(&house);
@@ -76,22 +59,13 @@ async fn crash_at(call: &str, nth: usize) -> bool {
     died
 }
 
-/// Calls that bring something to the disk, a command or a sender, with the first of them after the node's start and the
-/// distance between two points.
-const POINTS: [(&str, usize, usize); 5] =
+/// Calls that bring something to the disk, a command or a sender.
+const CALLS: [(&str, usize, usize); 5] =
     [("pwrite64", 36, 11), ("fdatasync", 3, 1), ("write", 6, 1), ("writev", 1, 1), ("sendto", 1, 1)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_kill_at_any_write_the_newest_push_is_deployed_and_no_older_one_after_it() {
-    let many = rounds(6, 120);
-    let points = POINTS.map(|(call, first, step)| (0..many).map(move |n| (call, first + n * step)));
-    let (mut died, mut all) = (0, 0);
-    for (call, nth) in points.into_iter().flatten() {
-        died += usize::from(crash_at(call, nth).await);
-        all += 1;
-    }
-    println!("N = {all} crash points, the node died at {died}");
-    assert!(died >= 10, "only {died} of {all} points killed anything");
+    crash_at_each(&CALLS, rounds(6, 120), 10, crash_at).await;
 }
 
 #[tokio::test]

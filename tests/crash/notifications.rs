@@ -1,11 +1,9 @@
 //! Events that fail and are told about, and the node is killed at any write: each end that was written is told, by one
 //! notification.
 
-use crate::crash_points::traced;
-use crate::promises::deserted;
+use crate::crash_points::{crash, crash_at_each};
 use crate::rounds;
-use crate::support::{House, SECRET, Sent};
-use std::process::Command;
+use crate::support::{House, Sent};
 use std::time::Duration;
 
 const EVENTS: usize = 4;
@@ -21,11 +19,6 @@ lease = "1s"
 retry = { attempts = 1, first = "1ms", longest = "1ms" }
 run   = { steps = ["exit 1"] }
 "#;
-
-fn with_secret(mut command: Command) -> Command {
-    command.env("SECRET", SECRET);
-    command
-}
 
 /// Sends the deliveries while the node lives, and waits until all are told or the node has died.
 async fn send(house: &mut House) {
@@ -49,19 +42,7 @@ async fn send(house: &mut House) {
 async fn crash_at(call: &str, nth: usize) -> bool {
     let mut house = House::new(CONFIG);
     assert!(house.stop().success()); // its tables exist
-    let options = [format!("-etrace={call}"), format!("-einject={call}:signal=KILL:when={nth}")];
-    let mut died = true;
-    if house.try_start_by(with_secret(traced(&house, &options))).is_ok() {
-        send(&mut house).await;
-        died = house.has_ended();
-        if !died {
-            house.signal(rustix::process::Signal::KILL);
-        }
-        house.wait();
-    }
-    deserted(&house).await;
-    house.start();
-    house.quiet().await;
+    let (_, died) = crash(&mut house, call, nth, send).await;
     let dead = house.sql("select lower(hex(id)) from events where route = 'act' and state = 'dead' order by id");
     let of = "replace(json_extract(origin, '$.notification.of'), '-', '')";
     let notified = house.sql(&format!("select {of} from events where route = 'notify:run' order by 1"));
@@ -74,19 +55,10 @@ async fn crash_at(call: &str, nth: usize) -> bool {
     died
 }
 
-/// Calls that bring something to the disk or to a command, with the first of them after the node's start and the
-/// distance between two points.
-const POINTS: [(&str, usize, usize); 3] = [("pwrite64", 40, 9), ("fdatasync", 3, 2), ("write", 6, 2)];
+/// Calls that bring something to the disk or to a command.
+const CALLS: [(&str, usize, usize); 3] = [("pwrite64", 40, 9), ("fdatasync", 3, 2), ("write", 6, 2)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_kill_at_any_write_each_end_is_told_by_one_notification() {
-    let many = rounds(4, 80);
-    let points = POINTS.map(|(call, first, step)| (0..many).map(move |n| (call, first + n * step)));
-    let (mut died, mut all) = (0, 0);
-    for (call, nth) in points.into_iter().flatten() {
-        died += usize::from(crash_at(call, nth).await);
-        all += 1;
-    }
-    println!("N = {all} crash points, the node died at {died}");
-    assert!(died >= 5, "only {died} of {all} points killed anything");
+    crash_at_each(&CALLS, rounds(4, 80), 5, crash_at).await;
 }
