@@ -6,13 +6,13 @@ use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Outcome,
 use hookonce::decide::id::{EventId, Key, NodeId};
 use hookonce::decide::notification::{NotificationKind, NotificationTarget};
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::{OnUnhealthy, Route};
+use hookonce::decide::source::{Keep, OnUnhealthy, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::internals::cli::migrate::{self, DataLossConsent};
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::{TestEventBuilder, making};
 use hookonce::store::open::StoreUrl;
-use hookonce::store::{AdvanceResult, Inspect, StoredValue};
+use hookonce::store::{AdvanceResult, Inspect, RetentionPolicies, StoredValue};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,6 +55,7 @@ async fn attempt(store: &dyn Inspect, id: EventId, outcome: Outcome) -> Event {
 
 /// What is in the store before it is taken down.
 struct FilledStore {
+    good: EventId,
     bad: EventId,
     rollback: EventId,
     parked: [EventId; 2],
@@ -74,11 +75,11 @@ async fn fill(store: &dyn Inspect) -> FilledStore {
         assert_eq!(store.get(id).await.unwrap().unwrap().state, EventState::Waiting { due: None });
     }
     let good = store.get(good).await.unwrap().unwrap();
-    let notifications: Vec<_> = good.notifications.into_iter().chain(dead.notifications.clone()).collect();
+    let notifications: Vec<_> = good.notifications.iter().copied().chain(dead.notifications.clone()).collect();
     assert_eq!(notifications.len(), 2);
     let rollback = dead.rollback_id();
     assert!(matches!(store.get(rollback).await.unwrap().unwrap().state, EventState::Waiting { due: Some(_) }));
-    FilledStore { bad, rollback, parked, notifications }
+    FilledStore { good: good.id, bad, rollback, parked, notifications }
 }
 
 async fn check_nothing_acts(store: &dyn Inspect, filled: &FilledStore) {
@@ -96,6 +97,11 @@ async fn check_nothing_acts(store: &dyn Inspect, filled: &FilledStore) {
     let [waiting, _] = crate::due(store, 10).await.unwrap();
     let next = waiting.events.iter().map(|event| event.id).find(|id| *id == filled.parked[1]);
     assert!(next.is_some(), "the slot is handed on as ever");
+    let kept = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = RetentionPolicies { sources: [("source".into(), kept)].into() };
+    store.forget(Arc::new(keeps), 10).await.unwrap();
+    assert_eq!(store.get(filled.good).await.unwrap(), None, "it is no longer the last good one");
+    assert!(store.get(filled.bad).await.unwrap().is_some(), "it is its subject's current event");
 }
 
 #[tokio::test]

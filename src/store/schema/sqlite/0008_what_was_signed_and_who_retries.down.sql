@@ -8,8 +8,8 @@ delete from receipts where event in (select id from events where origin like '{"
 delete from sightings where event in (select id from events where origin like '{"notification"%');
 delete from duplicates where event in (select id from events where origin like '{"notification"%');
 delete from events where origin like '{"notification"%';
-update events set state = 'dead', cause = 'cancelled', wake_at = null, node = null, ended_at = unixepoch() * 1000000,
-    keep_from = unixepoch() * 1000000, revision = revision + 1
+update events set state = 'dead', cause = 'cancelled', wake_at = null, node = null, revision = revision + 1,
+    ended_at = unixepoch() * 1000000, keep_from = unixepoch() * 1000000
     where origin is not null and ended_at is null;
 update slots set event = parked.id from (
         select grp, id, row_number() over (partition by grp order by turn, id) as place from events
@@ -20,8 +20,10 @@ update slots set event = parked.id from (
 delete from slots where event in (select id from events where origin is not null and ended_at is not null);
 update events set wake_at = unixepoch() * 1000000, revision = revision + 1
     where state = 'waiting' and wake_at is null and id in (select event from slots);
--- Earlier versions would take an event with one of these causes for damaged. A cancelled one is not re-armed by a delivery,
--- either.
+-- Earlier versions know only a register's current event, so the retention of what was only deployed or good begins.
+update events set keep_from = unixepoch() * 1000000
+    where ended_at is not null and keep_from is null and id not in (select event from registers);
+-- Earlier versions would take an event with one of these causes for damaged. No delivery re-arms a cancelled one, either.
 update events set cause = 'cancelled' where state = 'dead' and cause in ('over_budget', 'unhealthy');
 drop index events_due_part;
 drop index events_id_end;
