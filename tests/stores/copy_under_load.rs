@@ -309,7 +309,9 @@ async fn a_copy_delayed_in_a_write_writes_nothing_once_nodes_use_the_target() {
     let (nodes, looks) = (server.client(&database).await, server.client(&database).await);
     // The first page, with all events, is written. The next one has the subject's register.
     let finish = async {
-        let hold = "begin; select from hookonce.registers where key = 'hookonce: the place of a copy   ' for update";
+        // The copy and the nodes wait for each other's row, and it is the copy that must give way.
+        let hold = "set deadlock_timeout = '1min'; \
+                    begin; select from hookonce.registers where key = 'hookonce: the place of a copy   ' for update";
         nodes.batch_execute(hold).await.unwrap();
         tokio::spawn(async move {
             let waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%registers%' and pid <> pg_backend_pid()";
