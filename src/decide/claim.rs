@@ -27,7 +27,7 @@ pub struct NewEvent {
     pub kept: Retention,
     /// What becomes of the waiting events of its subject, as configured now.
     pub when_busy: WhenBusy,
-    /// What it is if its subject is at the same change already, as configured now.
+    /// What it counts as if it is its subject's current change once more, as configured now.
     pub same_change: SameChange,
 }
 

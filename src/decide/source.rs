@@ -306,7 +306,7 @@ pub struct Route {
     pub group: Option<Group>,
     /// What happens to events that wait while another of their subject arrives.
     pub when_busy: WhenBusy,
-    /// What a newer delivery of the change that its subject is at is.
+    /// What a newer delivery of its subject's current change counts as.
     pub same_change: SameChange,
     /// How many attempts may begin in a given time.
     pub budget: Option<AttemptBudget>,
@@ -430,7 +430,7 @@ pub enum BudgetScope {
     Group,
 }
 
-/// What a newer delivery of the change that its subject is at is.
+/// What a newer delivery of its subject's current change counts as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SameChange {
     /// A duplicate: that change has an event.
