@@ -161,7 +161,7 @@ async fn what_is_deployed_already_is_not_deployed_again_unless_an_operator_repla
     assert_eq!(shown["digest"], digest);
     let why = format!("done: superseded by {}, which had deployed the same digest", &first[28..]);
     assert_eq!(shown["why"], why);
-    let line = format!("event={} source=ghcr attempt=1 how=superseded by={}", &second[28..], &first[28..]);
+    let line = format!("event={} source=ghcr attempt=3 how=superseded by={}", &second[28..], &first[28..]);
     until("its end in the log", || house.log().contains(&line)).await;
     let page = house.command(&["show", &second]).output().unwrap();
     assert!(String::from_utf8_lossy(&page.stdout).contains(&format!("digest      {digest}\n")), "{page:?}");

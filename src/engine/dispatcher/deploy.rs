@@ -131,7 +131,7 @@ impl Dispatcher {
     /// Asks the route's registry, if it has one, what the tag of the event's image points to now, renews the lease
     /// meanwhile, and writes the digest beside the event. Returns the event as it then is, or with the outcome of an
     /// attempt that ends before its action begins. `None`: the attempt is over. Nothing has happened then, or what the
-    /// event would deploy is deployed already.
+    /// event would deploy is deployed already, and the registry may be asked again.
     async fn resolve_digest(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<Result<Event, Box<(Event, Outcome)>>> {
         let Some(lookup) = lane.lookup.as_ref().filter(|_| !attempt.event.is_rollback()) else {
             return Some(Ok(attempt.event.clone()));
@@ -172,7 +172,7 @@ impl Dispatcher {
             let sent = boottime();
             let change = event.transition(step.clone(), &lane.route, self.0.store.now()).ok()?;
             let written = match self.0.batch.advance(change).await {
-                Ok(AdvanceResult::Written { event, .. }) => Some(*event),
+                Ok(AdvanceResult::Written { event, now }) => Some((*event, now)),
                 Ok(AdvanceResult::Lost) => {
                     let Some(stands) = renewal::accepted(&*self.0.store, &event).await else {
                         self.lost(&event);
@@ -184,7 +184,7 @@ impl Dispatcher {
                 // If the commit did not succeed, the event is unchanged.
                 Err(StoreError::Unsure(_)) => {
                     let stands = renewal::look_up(&*self.0.store, event.id).await?;
-                    (stands.revision != event.revision).then_some(stands)
+                    (stands.revision != event.revision).then(|| (stands, self.0.store.now()))
                 }
                 Err(StoreError::Broken(_)) => return None,
                 Err(error @ StoreError::Down(_)) => {
@@ -193,13 +193,15 @@ impl Dispatcher {
                 }
             };
             match written {
-                Some(is) if is.is_running_on(&self.0.node) && is.attempt == event.attempt && is.life == event.life => {
+                Some((is, _))
+                    if is.is_running_on(&self.0.node) && is.attempt == event.attempt && is.life == event.life =>
+                {
                     lease.extend(deadline(sent, lane.route.lease));
                     return Some(is);
                 }
-                Some(is) => {
-                    self.publish_state(&is, StateDetails::default());
-                    self.wake(&is);
+                Some((is, now)) => {
+                    let ended = AdvanceResult::Written { event: Box::new(is.clone()), now };
+                    self.report_advance(&ended, None, None, "");
                     self.report_late_rollback(lane, &is).await;
                     return None;
                 }
