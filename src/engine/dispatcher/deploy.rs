@@ -9,7 +9,7 @@ use super::{AttemptPermit, Dispatcher, Lane, log_and_pause};
 use crate::action::health_check::HealthVerdict;
 use crate::action::{Attempt, Lease, boottime};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::event::{DoneReason, Event, EventState, EventStep, Origin, Outcome};
+use crate::decide::event::{Event, EventStep, Origin, Outcome};
 use crate::decide::source::OnUnhealthy;
 use crate::lease::deadline;
 use crate::lease::renewal::{self, ASK_AGAIN};
@@ -46,6 +46,7 @@ impl Dispatcher {
         body: RollbackBody,
         spot: &mut AttemptPermit,
     ) -> Option<(Event, Outcome)> {
+        log_rollback(attempt.event);
         if attempt.event.blocks.acted() {
             return self.check_health(lane, attempt, Outcome::Delivered(None)).await;
         }
@@ -96,15 +97,13 @@ impl Dispatcher {
         Some((event, outcome))
     }
 
-    /// Reports what follows an unhealthy deploy: the roll-back, or why there is none.
+    /// Reports what follows an unhealthy deploy: the roll-back, or why there is none yet.
     pub(super) async fn report_rollback(&self, lane: &Lane, event: &Event) {
         if lane.route.on_unhealthy == OnUnhealthy::Hold || event.is_rollback() {
             return;
         }
         match self.0.store.get(event.rollback_id()).await {
             Ok(Some(rollback)) => {
-                let Some(Origin::Rollback { from, to }) = rollback.origin else { return };
-                warn!(target: "hookonce", event = %rollback.id, bad = %from, good = %to, "rollback");
                 self.publish_state(&rollback, StateDetails::default());
                 self.wake(&rollback);
             }
@@ -113,18 +112,6 @@ impl Dispatcher {
                 warn!(target: "hookonce", event = %event.id, why, "rollback");
             }
             Err(error) => drop(log_and_pause(&error)),
-        }
-    }
-
-    /// Reports the roll-back that begins because an event would have deployed what turned out to be unhealthy before.
-    async fn report_late_rollback(&self, lane: &Lane, event: &Event) {
-        let EventState::Done { how: DoneReason::Superseded { by }, .. } = event.state else { return };
-        if lane.route.on_unhealthy == OnUnhealthy::Rollback
-            && let Ok(Some(bad)) = self.0.store.get(by).await
-            && let Ok(Some(rollback)) = self.0.store.get(bad.rollback_id()).await
-            && rollback.state.ended().is_none()
-        {
-            self.report_rollback(lane, &bad).await;
         }
     }
 
@@ -200,9 +187,8 @@ impl Dispatcher {
                     return Some(is);
                 }
                 Some((is, now)) => {
-                    let ended = AdvanceResult::Written { event: Box::new(is.clone()), now };
+                    let ended = AdvanceResult::Written { event: Box::new(is), now };
                     self.report_advance(&ended, None, None, "");
-                    self.report_late_rollback(lane, &is).await;
                     return None;
                 }
                 None if at_failure == AtStoreFailure::Abandon && lease.term().over().is_some() => {
@@ -212,6 +198,15 @@ impl Dispatcher {
                 None => tokio::time::sleep(ASK_AGAIN).await,
             }
         }
+    }
+}
+
+/// Logs that a roll-back begins. It may have been made by the end of another event than the unhealthy one.
+fn log_rollback(event: &Event) {
+    if let Some(Origin::Rollback { from, to }) = event.origin
+        && (event.life, event.attempt) == (1, 1)
+    {
+        warn!(target: "hookonce", event = %event.id, bad = %from, good = %to, "rollback");
     }
 }
 

@@ -118,6 +118,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group
         a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one
         if_the_event_after_an_unhealthy_one_dies_the_last_good_one_follows
+        if_the_event_after_an_unhealthy_one_fails_in_its_action_the_last_good_one_follows
         a_roll_back_that_waited_while_something_else_became_good_does_not_run
         an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits
     }

@@ -1,11 +1,13 @@
 //! Roll-backs: an unhealthy deploy is followed by the last good one, unless another event of its subject comes next.
 
 use super::deploys::{only_register, resolve, resolved, settle, step_on};
-use super::{SECOND, StoreUnderTest, dead_of, delivered, making, parked, rejected, route, start, superseded_by};
+use super::{DAY, SECOND, StoreUnderTest, dead_of, delivered, making, parked, rejected, route, start, superseded_by};
 use crate::decide::event::{DeathCause, EventStep, Origin, Outcome, SucceededBlocks};
 use crate::decide::ledger::SubjectRegister;
 use crate::decide::retry::Jitter;
-use crate::decide::source::{OnUnhealthy, Route};
+use crate::decide::source::{Keep, OnUnhealthy, Retention, Route};
+use crate::store::RetentionPolicies;
+use std::sync::Arc;
 
 fn unhealthy() -> Outcome {
     Outcome::Unhealthy { why: "no answer".into(), receipt: None }
@@ -92,6 +94,53 @@ pub(super) async fn if_the_event_after_an_unhealthy_one_dies_the_last_good_one_f
     step_on(&fresh, next, EventStep::Settle { outcome: rejected(), blocks, jitter: Jitter(0) }, &rolls_back).await;
     let [back] = fresh.due().await[..] else { panic!("one event is due") };
     assert_eq!(fresh.get(back).await.origin, Some(Origin::Rollback { from: bad, to: good }));
+}
+
+pub(super) async fn if_the_event_after_an_unhealthy_one_fails_in_its_action_the_last_good_one_follows(
+    fresh: StoreUnderTest,
+) {
+    let kept = Retention { keys: Keep::For(DAY), body: DAY };
+    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
+    let new = |to: &str| making().delivery(to).change("app", to, None).group("app").kept(kept);
+    let fails = || EventStep::Settle { outcome: rejected(), blocks: SucceededBlocks::default(), jitter: Jitter(0) };
+    let good = fresh.claimed(new("1")).await.id;
+    resolved(&fresh, good, "sha256:1", &rolls_back).await;
+    fresh.settle(good, delivered()).await;
+    let bad = fresh.claimed(new("2")).await.id;
+    resolved(&fresh, bad, "sha256:2", &rolls_back).await;
+    step_on(&fresh, bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }, &rolls_back)
+        .await;
+    let next = fresh.claimed(new("3")).await.id;
+    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
+    assert_eq!(resolved(&fresh, next, "sha256:3", &rolls_back).await.state.word(), "running");
+    assert_eq!(only_register(&fresh).await.1.deployed(), None, "it has begun to act");
+    let newest = fresh.claimed(new("4")).await.id;
+    assert_eq!(superseded_by(&step_on(&fresh, next, fails(), &rolls_back).await), Some(newest));
+    assert_eq!(fresh.due().await, [newest], "it comes next: it may deploy something else");
+    resolved(&fresh, newest, "sha256:4", &rolls_back).await;
+    step_on(&fresh, newest, fails(), &rolls_back).await;
+    let [back] = fresh.due().await[..] else { panic!("one event is due") };
+    let rollback = fresh.get(back).await;
+    assert_eq!(rollback.origin, Some(Origin::Rollback { from: bad, to: good }));
+    assert_eq!(rollback.resolved.as_deref(), Some("sha256:1"));
+    assert_eq!(fresh.attempt(back, delivered()).await.state.word(), "done", "nothing has outdated it");
+
+    let another = fresh.claimed(new("5")).await.id;
+    resolved(&fresh, another, "sha256:5", &rolls_back).await;
+    step_on(&fresh, another, fails(), &rolls_back).await;
+    assert_eq!(fresh.due().await, [], "the bad one is rolled back already");
+    let mut keeps = RetentionPolicies::default();
+    keeps.sources.insert("source".into(), kept);
+    let keeps = Arc::new(keeps);
+    fresh.wait(3 * DAY);
+    fresh.store.forget(keeps.clone(), 10).await.expect("the store forgets");
+    assert!(fresh.store.get(bad).await.expect("the store reads").is_some(), "what may still run is kept");
+    let last = fresh.claimed(new("6")).await.id;
+    resolved(&fresh, last, "sha256:6", &rolls_back).await;
+    fresh.settle(last, delivered()).await;
+    fresh.wait(3 * DAY);
+    fresh.store.forget(keeps, 10).await.expect("the store forgets");
+    assert!(fresh.store.get(bad).await.expect("the store reads").is_none(), "and forgotten after the next deploy");
 }
 
 pub(super) async fn a_roll_back_that_waited_while_something_else_became_good_does_not_run(fresh: StoreUnderTest) {
