@@ -281,6 +281,11 @@ pub const LOOKUP_TIME: Duration = Duration::from_secs(10);
 /// How often a registry may fail to answer for an event, at least: an hour or two with the default waits. As often as
 /// an attempt may fail, if that is more.
 pub const FAILED_LOOKUPS_MIN: u32 = 12;
+/// How often a registry is asked again that, for an event that arrived after a deploy, still has what was deployed then:
+/// it may lag behind its own webhook. Lookups that failed count too, because time has passed.
+pub const UNMOVED_LOOKUPS: u32 = 2;
+/// Maximum wait before each of them.
+pub const UNMOVED_WAIT: Duration = Duration::from_secs(3);
 /// Maximum time until what an action deployed must be healthy.
 pub const HEALTH_WITHIN_MAX: Duration = Duration::from_hours(1);
 /// Minimum time between two probes of its health.

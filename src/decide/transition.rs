@@ -7,7 +7,9 @@ use super::claim::{NewEvent, Payload};
 use super::event::{DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
 use super::id::{EventId, Key};
 use super::identity::key;
+use super::limits;
 use super::notification::NotificationTarget;
+use super::retry::Jitter;
 use super::source::{AttemptBudget, BudgetScope, InDoubtPolicy, OnUnhealthy, Route, WhenBusy};
 use super::time::Timestamp;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub struct Transition {
     pub refund: Option<Key>,
     /// Written instead when the subject has already deployed what the event resolved to.
     pub if_deployed: Option<Event>,
+    /// Written instead of that, with the record of the attempt, when the registry may only lag behind: it is asked again.
+    pub if_unmoved: Option<Box<(Event, AttemptRecord)>>,
     /// Whether the subject's last good event is deployed again, if this write ends the event as unhealthy.
     pub on_unhealthy: OnUnhealthy,
     /// Who is told about it, if this write ends the event.
@@ -154,6 +158,7 @@ impl Event {
             }
             _ => None,
         };
+        let if_unmoved = if looks { self.asked_again(route, now)?.map(Box::new) } else { None };
         let event = self.after(step, route, now)?;
         let overtaken = match (asks, self.change) {
             (true, Some(_)) => Some(self.after(EventStep::Supersede { by: CURRENT_EVENT }, route, now)?),
@@ -178,6 +183,7 @@ impl Event {
             budget,
             refund,
             if_deployed,
+            if_unmoved,
             on_unhealthy: route.on_unhealthy,
             notify: route.notify.clone(),
         })
@@ -210,12 +216,30 @@ impl Event {
             InDoubtPolicy::Never => "its lease ran out: nothing was written",
             InDoubtPolicy::Retry | InDoubtPolicy::Hold => "its lease ran out: it may have acted",
         };
-        let outcome = Outcome::Unknown { why: why.into() };
+        self.attempt_record(&Outcome::Unknown { why: why.into() }, until - route.lease, now)
+    }
+
+    /// The event as it waits to ask the registry again, which may lag behind its own webhook, and the record of the attempt
+    /// that ends with that. `None` if it was asked often enough.
+    fn asked_again(&self, route: &Route, now: Timestamp) -> Result<Option<(Self, AttemptRecord)>, InvalidStepError> {
+        let EventState::Running { until, .. } = self.state else { return Err(InvalidStepError) };
+        if self.failed_lookups >= limits::UNMOVED_LOOKUPS {
+            return Ok(None);
+        }
+        let why = "the registry still has what is deployed already; it may lag behind its own webhook".to_owned();
+        let outcome = Outcome::Unresolved { why, retry_after: Some(route.retry.first.min(limits::UNMOVED_WAIT)) };
+        let record = self.attempt_record(&outcome, until - route.lease, now);
+        let settle = EventStep::Settle { outcome, blocks: self.blocks, jitter: Jitter(0) };
+        Ok(Some((self.after(settle, route, now)?, record)))
+    }
+
+    /// The record of its running attempt, of which there is no output.
+    fn attempt_record(&self, outcome: &Outcome, started_at: Timestamp, ended_at: Timestamp) -> AttemptRecord {
         AttemptRecord {
             life: self.life,
             attempt: self.attempt,
-            started_at: until - route.lease,
-            ended_at: now,
+            started_at,
+            ended_at,
             outcome: outcome.word().into(),
             why: outcome.why().into(),
             output: Vec::new(),
@@ -281,6 +305,13 @@ impl Transition {
     /// runs all the same.
     pub fn if_deployed_by(&self, by: EventId, at: Timestamp) -> Option<Event> {
         self.if_deployed.clone().map(|event| self.at_store_time(event, Some(by), at))
+    }
+
+    /// The event to write at the store's time `at`, and the record of its attempt, if the registry is asked again; `None`
+    /// where it is not.
+    pub fn if_asked_again(&self, at: Timestamp) -> Option<(Event, &AttemptRecord)> {
+        let (event, record) = self.if_unmoved.as_deref()?;
+        Some((self.at_store_time(event.clone(), None, at), record))
     }
 
     fn at_store_time(&self, mut event: Event, superseded_by: Option<EventId>, at: Timestamp) -> Event {

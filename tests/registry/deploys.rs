@@ -1,11 +1,14 @@
 //! What is deployed is what the tag points to when the attempt begins.
 
 use crate::docker_registry::{Access, Registry};
+use crate::odd_answers::OddRegistry;
+use crate::polling::{digest, points_to};
 use crate::support::{House, Sent, package, until};
 use crate::{GHCR, IMAGE, NAMED, deploy, last_why, source};
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -161,7 +164,7 @@ async fn what_is_deployed_already_is_not_deployed_again_unless_an_operator_repla
     assert_eq!(shown["digest"], digest);
     let why = format!("done: superseded by {}, which had deployed the same digest", &first[28..]);
     assert_eq!(shown["why"], why);
-    let line = format!("event={} source=ghcr attempt=1 how=superseded by={}", &second[28..], &first[28..]);
+    let line = format!("event={} source=ghcr attempt=3 how=superseded by={}", &second[28..], &first[28..]);
     until("its end in the log", || house.log().contains(&line)).await;
     let page = house.command(&["show", &second]).output().unwrap();
     assert!(String::from_utf8_lossy(&page.stdout).contains(&format!("digest      {digest}\n")), "{page:?}");
@@ -253,6 +256,39 @@ async fn a_roll_back_deploys_the_digest_that_was_last_good_whatever_the_tag_poin
     house.quiet().await;
     assert_eq!(house.lines("runs"), expected);
     assert_eq!(house.count("dead"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_the_push_after_an_unhealthy_one_fails_the_last_good_image_is_put_back() {
+    let tag = Arc::new(AtomicUsize::new(1));
+    let latest = tag.clone();
+    let registry = OddRegistry::start(None, move |_| points_to(latest.load(Ordering::SeqCst))).await;
+    let lookup = format!("lookup = {{ registry = \"{}\", {NAMED} }}\n", registry.address);
+    let run = "run = { steps = [\"sh deploy\"] }\non_unhealthy = \"rollback\"\n";
+    let check = "health_check = { run = [\"sh\", \"check\"], within = \"500ms\", every = \"100ms\" }\n";
+    let mut house = House::empty(&source(&(lookup + run + check)).replace("attempts = 1000", "attempts = 1"));
+    // The second image is not healthy, and takes its time; the third cannot be started.
+    let steps = "case $HOOKONCE_DIGEST in\n*2) until test -e go; do sleep 0.05; done ;;\n*3) exit 1 ;;\nesac\n";
+    let deploy = format!("echo $HOOKONCE_DIGEST$HOOKONCE_ROLLBACK >> runs\n{steps}");
+    std::fs::write(house.path("deploy"), deploy).unwrap();
+    std::fs::write(house.path("check"), "case $HOOKONCE_DIGEST in *2) exit 1 ;; esac\n").unwrap();
+    house.start();
+    let good = house.deliver(GHCR, &Sent::package("one", "latest", 1, 1)).await.event();
+    house.quiet().await;
+    tag.store(2, Ordering::SeqCst);
+    let bad = house.deliver(GHCR, &Sent::package("two", "latest", 2, 2)).await.event();
+    until("the second image", || house.lines("runs").contains(&digest(2))).await;
+    tag.store(3, Ordering::SeqCst);
+    let failing = house.deliver(GHCR, &Sent::package("three", "latest", 3, 3)).await.event();
+    std::fs::write(house.path("go"), "").unwrap();
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [digest(1), digest(2), digest(3), digest(1) + "1"]);
+    for (event, cause) in [(&bad, "unhealthy"), (&failing, "failed")] {
+        assert_eq!(house.ask("GET", &format!("/api/events/{event}")).await.json()["cause"], cause);
+    }
+    let named = format!(" bad={} good={}", &bad[28..], &good[28..]);
+    let is_rollback = |line: &str| line.contains("WARN rollback") && line.ends_with(&named);
+    until("the roll-back in the log", || house.log().lines().any(is_rollback)).await;
 }
 
 #[tokio::test]

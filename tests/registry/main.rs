@@ -10,6 +10,7 @@ mod deploys;
 #[path = "../support/docker_registry.rs"]
 mod docker_registry;
 mod example;
+mod lagging;
 mod odd_answers;
 mod poll_config;
 mod polling;

@@ -107,7 +107,7 @@ async fn a_public_image_is_asked_for_with_a_token_that_everyone_gets_and_that_is
     let digest = registry.push_with_token(IMAGE, "latest", "x", &server.token(&["pull", "push"])).await;
     let house = House::new(&deploy(&registry.address(), ""));
     deliver(&house, 1..=3).await;
-    assert_eq!(house.lines("runs"), [digest], "it is asked for three times, and deployed once");
+    assert_eq!(house.lines("runs"), [digest], "it is asked for many times, and deployed once");
     assert_eq!(*server.asked.lock().unwrap(), [SCOPE], "one token is enough, and it may only pull");
 }
 
@@ -118,7 +118,8 @@ async fn a_token_that_is_about_to_expire_is_not_used_again() {
     let house = House::new(&deploy(&registry.address(), ""));
     deliver(&house, 1..=2).await;
     assert_eq!(house.count("done"), 2);
-    assert_eq!(*server.asked.lock().unwrap(), [SCOPE, SCOPE]);
+    // It was asked for once, and then three times, because the tag might have moved.
+    assert_eq!(*server.asked.lock().unwrap(), [SCOPE; 4]);
 }
 
 #[tokio::test(flavor = "multi_thread")] // `check` blocks a thread while the token server answers it

@@ -227,6 +227,7 @@ fn event_as_it_is(event: Event) -> Transition {
         budget: None,
         refund: None,
         if_deployed: None,
+        if_unmoved: None,
         on_unhealthy: hookonce::decide::source::OnUnhealthy::Hold,
         notify: std::sync::Arc::default(),
     }

@@ -5,7 +5,7 @@ use super::budget;
 use super::notifying;
 use super::register::{note_deployed, outdates_rollback, rollback_of};
 use super::superseding::make_current;
-use super::{EventRow, Ledger, SubjectRegister, register_of};
+use super::{Deployment, EventRow, Ledger, SubjectRegister, register_of};
 use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep};
 use crate::decide::id::{EventId, Key, QueueTurn};
 use crate::decide::source::{OnUnhealthy, Route};
@@ -45,15 +45,16 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -
         event = ended;
     }
     let mut ends_as_deployed = false;
-    if change.if_deployed.is_some()
-        && let Some(deployed) = register.as_ref().and_then(SubjectRegister::deployed)
-        && deployed.event != event.id
-        && deployed.digest.is_some()
-        && deployed.digest == event.resolved
-        && is_deployed_for(ledger, deployed.event, &event)?
-    {
-        event = change.if_deployed_by(deployed.event, now).unwrap_or(event);
-        ends_as_deployed = true;
+    if let Some(deployed) = deployed_before(ledger, change, register.as_ref(), &event)? {
+        // If there is a newer event, the registry is asked for that one.
+        let may_lag = deployed.at <= event.received_at && current == Some(event.id);
+        if let Some((waits, tried)) = change.if_asked_again(now).filter(|_| may_lag) {
+            ledger.add_attempt(event.id, tried)?;
+            event = waits;
+        } else {
+            event = change.if_deployed_by(deployed.event, now).unwrap_or(event);
+            ends_as_deployed = true;
+        }
     }
     if let Some(was) = row.event.change {
         event = event.with_order(was.order);
@@ -119,6 +120,20 @@ fn replaced_by<L: Ledger>(
     };
     let is_of_route = ledger.row(other)?.is_some_and(|row| row.event.has_route_of(event));
     Ok(current.filter(|_| is_of_route))
+}
+
+/// The deploy that makes one of what this event has resolved to needless, if its transition asks for that.
+fn deployed_before<L: Ledger>(
+    ledger: &mut L,
+    change: &Transition,
+    register: Option<&SubjectRegister>,
+    event: &Event,
+) -> Result<Option<Deployment>, L::Error> {
+    let deployed = register.filter(|_| change.if_deployed.is_some()).and_then(SubjectRegister::deployed);
+    let is_same = |one: &Deployment| one.event != event.id && one.digest.is_some() && one.digest == event.resolved;
+    let Some(deployed) = deployed.filter(is_same) else { return Ok(None) };
+    let is_needless = is_deployed_for(ledger, deployed.event, event)?;
+    Ok(Some(deployed).filter(|_| is_needless))
 }
 
 /// Whether what `deployed` has deployed need not be deployed by `event`: it was by the same route, and its attempt went on

@@ -4,7 +4,7 @@ use super::advancing::release_slot;
 use super::budget;
 use super::notifying::{has_unsent, remove_notifications};
 use super::register::write_register;
-use super::{Deployment, EventRow, Ledger, SweepLedger, register_of};
+use super::{EventRow, Ledger, SubjectRegister, SweepLedger, register_of};
 use crate::decide::event::Event;
 use crate::decide::expiry_clock::ExpiryTime;
 use crate::decide::id::EventId;
@@ -88,12 +88,12 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
     }
     if let (Some(change), Some(register)) = (event.change, register_of(ledger, &event)?) {
         if register.event == id {
-            write_register(ledger, &change.subject, &register, &register.clone().with_deployments(None, None), now)?;
+            let bare = SubjectRegister { note: None, ..register.clone() };
+            write_register(ledger, &change.subject, &register, &bare, now)?;
             ledger.remove_register(&change.subject)?;
         } else if register.names(id) {
-            let other = |one: &Deployment| one.event != id;
-            let (deployed, good) = (register.deployed().filter(other), register.good().filter(other));
-            ledger.set_register(&change.subject, &register.with_deployments(deployed, good))?;
+            let others = register.deployments().without(id);
+            ledger.set_register(&change.subject, &register.with_deployments(&others))?;
         }
     }
     release_slot(ledger, &event, now)?;

@@ -20,7 +20,9 @@ pub use budget::BudgetUse;
 pub use claiming::{ImportCounts, KnownDuplicate, claim, find_duplicate, import};
 pub use forgetting::{ForgetCounts, RemovalResult, RetentionPolicies, forget, forget_one, remove, would_forget};
 pub use notifying::notification_records;
-pub use register::{Deployment, RegisterEdit, RegisterEditError, SubjectRegister, edit_register, state_of, swap_state};
+pub use register::{
+    Deployment, Deployments, RegisterEdit, RegisterEditError, SubjectRegister, edit_register, state_of, swap_state,
+};
 
 use super::claim::{IdentityKey, MatchedBy, Payload};
 use super::event::{Event, Receipt};

@@ -48,6 +48,58 @@ impl Deployment {
     }
 }
 
+/// What a register knows of its subject's deploys.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Deployments {
+    /// What was last deployed: by the last event of the subject whose action succeeded. `None` while it is unknown,
+    /// because a later event that looks up its digest has begun to act, or has failed.
+    pub deployed: Option<Deployment>,
+    /// What was last good: deployed, and healthy where its route checks that.
+    pub good: Option<Deployment>,
+    /// What was deployed until that became unknown, if it was not good: it may be unhealthy, and still run.
+    pub suspect: Option<Deployment>,
+}
+
+impl Deployments {
+    /// A note that cannot be read counts as none: then nothing is known to be deployed.
+    fn read(note: Option<&str>) -> Self {
+        let note: Json = note.and_then(|note| serde_json::from_str(note).ok()).unwrap_or_default();
+        let member = |name: &str| Deployment::read(&note[name]);
+        Self { deployed: member("deployed"), good: member("good"), suspect: member("suspect") }
+    }
+
+    fn to_note(&self) -> Option<Arc<str>> {
+        if self.events().is_empty() {
+            return None;
+        }
+        let json = |one: &Option<Deployment>| one.as_ref().map(Deployment::to_json);
+        let mut note = json!({ "deployed": json(&self.deployed), "good": json(&self.good) });
+        if let Some(suspect) = &self.suspect {
+            note["suspect"] = suspect.to_json();
+        }
+        Some(note.to_string().into())
+    }
+
+    /// The events that are referred to.
+    fn events(&self) -> Vec<EventId> {
+        [&self.deployed, &self.good, &self.suspect].into_iter().flatten().map(|one| one.event).collect()
+    }
+
+    /// The same without this event.
+    pub(super) fn without(self, event: EventId) -> Self {
+        let other = |one: &Deployment| one.event != event;
+        let Self { deployed, good, suspect } = self;
+        Self { deployed: deployed.filter(other), good: good.filter(other), suspect: suspect.filter(other) }
+    }
+
+    /// The same from when another action may have its effect. Without a good one, nothing could be put back.
+    fn made_unknown(self) -> Self {
+        let is_suspect = |one: &Deployment| self.good.as_ref().is_some_and(|good| good.event != one.event);
+        let suspect = self.deployed.filter(is_suspect).or(self.suspect);
+        Self { deployed: None, good: self.good, suspect }
+    }
+}
+
 /// The event of a row that holds a state: none.
 const NO_EVENT: EventId = EventId([0; 16]);
 
@@ -67,36 +119,37 @@ impl SubjectRegister {
         self.event == NO_EVENT
     }
 
-    /// What was last deployed: by the last event of the subject whose action succeeded. `None` while it is unknown,
-    /// because a later event that looks up its digest has begun to act, or has failed.
+    /// What it knows of the subject's deploys.
+    pub fn deployments(&self) -> Deployments {
+        Deployments::read(self.note.as_deref())
+    }
+
+    /// What was last deployed ([`Deployments::deployed`]).
     pub fn deployed(&self) -> Option<Deployment> {
-        self.read_note("deployed")
+        self.deployments().deployed
     }
 
-    /// What was last good: deployed, and healthy where its route checks that.
+    /// What was last good ([`Deployments::good`]).
     pub fn good(&self) -> Option<Deployment> {
-        self.read_note("good")
-    }
-
-    /// A note that cannot be read counts as none: then nothing is known to be deployed.
-    fn read_note(&self, member: &str) -> Option<Deployment> {
-        let note: Json = serde_json::from_str(self.note.as_deref()?).ok()?;
-        Deployment::read(note.get(member)?)
+        self.deployments().good
     }
 
     /// The same register with other deployments.
     #[must_use]
-    pub fn with_deployments(mut self, deployed: Option<Deployment>, good: Option<Deployment>) -> Self {
-        let is_empty = deployed.is_none() && good.is_none();
-        let json = |one: Option<Deployment>| one.map(|one| one.to_json());
-        self.note = (!is_empty).then(|| json!({ "deployed": json(deployed), "good": json(good) }).to_string().into());
+    pub fn with_deployments(mut self, deployments: &Deployments) -> Self {
+        self.note = deployments.to_note();
         self
     }
 
-    /// Whether the register refers to this event: as current, deployed or good. Such an event is not forgotten.
+    /// Whether the register refers to this event: as current, deployed, good or suspect. Such an event is not forgotten.
     pub fn names(&self, event: EventId) -> bool {
-        let is = |deployment: Option<Deployment>| deployment.is_some_and(|deployment| deployment.event == event);
-        self.event == event || (self.note.is_some() && (is(self.deployed()) || is(self.good())))
+        self.event == event || self.deployments().events().contains(&event)
+    }
+
+    /// The event before the current one that may be unhealthy and still run, if the current one has deployed nothing.
+    fn deployed_before_current(&self) -> Option<EventId> {
+        let Deployments { deployed, suspect, .. } = self.deployments();
+        deployed.or(suspect).map(|one| one.event)
     }
 }
 
@@ -115,13 +168,21 @@ pub(super) fn note_deployed<L: Ledger>(
         matches!(event.state, EventState::Running { .. }) && event.resolved.is_some() && !event.blocks.acted();
     let Some(change) = event.explicit_change().filter(|_| is_good || is_deployed || may_act) else { return Ok(()) };
     let Some(register) = ledger.register(&change.subject)? else { return Ok(()) };
-    if may_act && register.deployed().is_none() {
+    let mut is = register.deployments();
+    if may_act && is.deployed.is_none() {
         return Ok(());
     }
     let deployment = Deployment { event: event.id, digest: event.resolved.clone(), at: now };
-    let one = |is_new: bool, was: Option<Deployment>| if is_new { Some(deployment.clone()) } else { was };
-    let deployed = one(is_deployed, register.deployed().filter(|_| !may_act));
-    let edited = register.clone().with_deployments(deployed, one(is_good, register.good()));
+    if may_act {
+        is = is.made_unknown();
+    }
+    if is_deployed {
+        is = Deployments { deployed: Some(deployment.clone()), suspect: None, ..is };
+    }
+    if is_good {
+        is.good = Some(deployment);
+    }
+    let edited = register.clone().with_deployments(&is);
     write_register(ledger, &change.subject, &register, &edited, now)
 }
 
@@ -141,7 +202,7 @@ pub(super) fn rollback_of<L: Ledger>(
     };
     let by = match ended.state {
         EventState::Done { how: DoneReason::Superseded { by }, .. } => Some(by),
-        EventState::Dead { .. } if !is_unhealthy(ended) => register.deployed().map(|deployed| deployed.event),
+        EventState::Dead { .. } if !is_unhealthy(ended) => register.deployed_before_current(),
         _ => None,
     };
     let unhealthy = match by {
@@ -204,9 +265,9 @@ pub(super) fn write_register<L: Ledger>(
     now: Timestamp,
 ) -> Result<(), L::Error> {
     ledger.set_register(subject, is)?;
-    let former = [Some(was.event), was.deployed().map(|one| one.event), was.good().map(|one| one.event)];
+    let former = [was.event].into_iter().chain(was.deployments().events());
     let mut seen = Vec::new();
-    for event in former.into_iter().flatten().filter(|event| !is.names(*event)) {
+    for event in former.filter(|event| !is.names(*event)) {
         if !seen.contains(&event) {
             begin_retention(ledger, event, now)?;
             seen.push(event);
@@ -291,7 +352,7 @@ pub fn edit_register<L: Ledger>(
             ledger.remove_register(subject)?;
             return Ok(Ok(None));
         }
-        RegisterEdit::ClearDeployed => is = is.with_deployments(None, None),
+        RegisterEdit::ClearDeployed => is.note = None,
         RegisterEdit::Set { current, deployed, good } => {
             let mut rows = Vec::new();
             for id in [*current, *deployed, *good].into_iter().flatten() {
@@ -310,9 +371,12 @@ pub fn edit_register<L: Ledger>(
                 let order = was.order.max(change.order);
                 is = SubjectRegister { value: change.value, order, strict: order.is_some(), event: row.event.id, ..is };
             }
-            let deployed = deployed.as_ref().and_then(deployment).or_else(|| was.deployed());
-            let good = good.as_ref().and_then(deployment).or_else(|| was.good());
-            is = is.with_deployments(deployed, good);
+            let mut deployments = was.deployments();
+            if let Some(deployed) = deployed.as_ref().and_then(deployment) {
+                deployments = Deployments { deployed: Some(deployed), suspect: None, ..deployments };
+            }
+            deployments.good = good.as_ref().and_then(deployment).or(deployments.good);
+            is = is.with_deployments(&deployments);
             for row in rows.into_iter().filter(|row| row.keep_from.is_some()) {
                 ledger.update(&EventRow { keep_from: None, ..row })?;
             }

@@ -9,7 +9,7 @@ use super::{AttemptPermit, Dispatcher, Lane, log_and_pause};
 use crate::action::health_check::HealthVerdict;
 use crate::action::{Attempt, Lease, boottime};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::event::{DoneReason, Event, EventState, EventStep, Origin, Outcome};
+use crate::decide::event::{Event, EventStep, Origin, Outcome};
 use crate::decide::source::OnUnhealthy;
 use crate::lease::deadline;
 use crate::lease::renewal::{self, ASK_AGAIN};
@@ -46,6 +46,7 @@ impl Dispatcher {
         body: RollbackBody,
         spot: &mut AttemptPermit,
     ) -> Option<(Event, Outcome)> {
+        log_rollback(attempt.event);
         if attempt.event.blocks.acted() {
             return self.check_health(lane, attempt, Outcome::Delivered(None)).await;
         }
@@ -96,15 +97,13 @@ impl Dispatcher {
         Some((event, outcome))
     }
 
-    /// Reports what follows an unhealthy deploy: the roll-back, or why there is none.
+    /// Reports what follows an unhealthy deploy: the roll-back, or why there is none yet.
     pub(super) async fn report_rollback(&self, lane: &Lane, event: &Event) {
         if lane.route.on_unhealthy == OnUnhealthy::Hold || event.is_rollback() {
             return;
         }
         match self.0.store.get(event.rollback_id()).await {
             Ok(Some(rollback)) => {
-                let Some(Origin::Rollback { from, to }) = rollback.origin else { return };
-                warn!(target: "hookonce", event = %rollback.id, bad = %from, good = %to, "rollback");
                 self.publish_state(&rollback, StateDetails::default());
                 self.wake(&rollback);
             }
@@ -116,22 +115,10 @@ impl Dispatcher {
         }
     }
 
-    /// Reports the roll-back that begins because an event would have deployed what turned out to be unhealthy before.
-    async fn report_late_rollback(&self, lane: &Lane, event: &Event) {
-        let EventState::Done { how: DoneReason::Superseded { by }, .. } = event.state else { return };
-        if lane.route.on_unhealthy == OnUnhealthy::Rollback
-            && let Ok(Some(bad)) = self.0.store.get(by).await
-            && let Ok(Some(rollback)) = self.0.store.get(bad.rollback_id()).await
-            && rollback.state.ended().is_none()
-        {
-            self.report_rollback(lane, &bad).await;
-        }
-    }
-
     /// Asks the route's registry, if it has one, what the tag of the event's image points to now, renews the lease
     /// meanwhile, and writes the digest beside the event. Returns the event as it then is, or with the outcome of an
     /// attempt that ends before its action begins. `None`: the attempt is over. Nothing has happened then, or what the
-    /// event would deploy is deployed already.
+    /// event would deploy is deployed already, and the registry may be asked again.
     async fn resolve_digest(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<Result<Event, Box<(Event, Outcome)>>> {
         let Some(lookup) = lane.lookup.as_ref().filter(|_| !attempt.event.is_rollback()) else {
             return Some(Ok(attempt.event.clone()));
@@ -172,7 +159,7 @@ impl Dispatcher {
             let sent = boottime();
             let change = event.transition(step.clone(), &lane.route, self.0.store.now()).ok()?;
             let written = match self.0.batch.advance(change).await {
-                Ok(AdvanceResult::Written { event, .. }) => Some(*event),
+                Ok(AdvanceResult::Written { event, now }) => Some((*event, now)),
                 Ok(AdvanceResult::Lost) => {
                     let Some(stands) = renewal::accepted(&*self.0.store, &event).await else {
                         self.lost(&event);
@@ -184,7 +171,7 @@ impl Dispatcher {
                 // If the commit did not succeed, the event is unchanged.
                 Err(StoreError::Unsure(_)) => {
                     let stands = renewal::look_up(&*self.0.store, event.id).await?;
-                    (stands.revision != event.revision).then_some(stands)
+                    (stands.revision != event.revision).then(|| (stands, self.0.store.now()))
                 }
                 Err(StoreError::Broken(_)) => return None,
                 Err(error @ StoreError::Down(_)) => {
@@ -193,14 +180,15 @@ impl Dispatcher {
                 }
             };
             match written {
-                Some(is) if is.is_running_on(&self.0.node) && is.attempt == event.attempt && is.life == event.life => {
+                Some((is, _))
+                    if is.is_running_on(&self.0.node) && is.attempt == event.attempt && is.life == event.life =>
+                {
                     lease.extend(deadline(sent, lane.route.lease));
                     return Some(is);
                 }
-                Some(is) => {
-                    self.publish_state(&is, StateDetails::default());
-                    self.wake(&is);
-                    self.report_late_rollback(lane, &is).await;
+                Some((is, now)) => {
+                    let ended = AdvanceResult::Written { event: Box::new(is), now };
+                    self.report_advance(&ended, None, None, "");
                     return None;
                 }
                 None if at_failure == AtStoreFailure::Abandon && lease.term().over().is_some() => {
@@ -210,6 +198,15 @@ impl Dispatcher {
                 None => tokio::time::sleep(ASK_AGAIN).await,
             }
         }
+    }
+}
+
+/// Logs that a roll-back begins. It may have been made by the end of another event than the unhealthy one.
+fn log_rollback(event: &Event) {
+    if let Some(Origin::Rollback { from, to }) = event.origin
+        && (event.life, event.attempt) == (1, 1)
+    {
+        warn!(target: "hookonce", event = %event.id, bad = %from, good = %to, "rollback");
     }
 }
 

@@ -5,12 +5,13 @@ use super::{
     DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, parked, rejected, route, start,
     superseded_by,
 };
-use crate::decide::event::{DeathCause, Event, EventState, EventStep, Origin, Outcome, QueueState, SucceededBlocks};
+use crate::decide::event::{DeathCause, Event, EventState, EventStep, Outcome, QueueState, SucceededBlocks};
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::{RegisterEdit, SubjectRegister};
+use crate::decide::limits;
 use crate::decide::retry::Jitter;
 use crate::decide::source::{
-    AttemptBudget, BudgetExceeded, BudgetScope, Debounce, InDoubtPolicy, Keep, OnUnhealthy, Retention, Route, WhenBusy,
+    AttemptBudget, BudgetExceeded, BudgetScope, Debounce, InDoubtPolicy, Keep, Retention, Route, WhenBusy,
 };
 use crate::decide::time::Timestamp;
 use crate::store::{AdvanceResult, RegisterEditError, RetentionPolicies};
@@ -36,12 +37,28 @@ pub(super) async fn step_on(fresh: &StoreUnderTest, id: EventId, step: EventStep
     }
 }
 
+pub(super) fn resolve(digest: &str) -> EventStep {
+    EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND }
+}
+
+/// Starts this event and resolves it to this digest, again and again while the registry may lag behind.
+pub(super) async fn resolved(fresh: &StoreUnderTest, id: EventId, digest: &str, route: &Route) -> Event {
+    for _ in 0..=limits::UNMOVED_LOOKUPS {
+        step_on(fresh, id, start(), route).await;
+        let event = step_on(fresh, id, resolve(digest), route).await;
+        if event.state.word() != "waiting" {
+            return event;
+        }
+    }
+    panic!("the registry is asked again and again")
+}
+
 fn due(event: &Event) -> Option<Timestamp> {
     event.state.wake_at()
 }
 
 /// The only register of the store.
-async fn only_register(fresh: &StoreUnderTest) -> (Key, SubjectRegister) {
+pub(super) async fn only_register(fresh: &StoreUnderTest) -> (Key, SubjectRegister) {
     let mut all = fresh.store.registers(None, 10).await.expect("the store lists");
     assert_eq!(all.len(), 1);
     all.remove(0)
@@ -107,7 +124,7 @@ pub(super) async fn a_replay_replaces_what_waits_and_so_does_a_rearm_in_a_queue_
 
     let new = || making().in_queue("q").group("q").replacing(None);
     let dead = fresh.claimed(new()).await.id;
-    fresh.attempt(dead, super::rejected()).await;
+    fresh.attempt(dead, rejected()).await;
     let running = fresh.claimed(new()).await.id;
     fresh.start(running).await;
     let waiting = fresh.claimed(new()).await.id;
@@ -194,7 +211,6 @@ pub(super) async fn attempts_beyond_the_budget_wait_without_a_slot_or_are_droppe
 pub(super) async fn an_attempt_that_ends_before_its_action_begins_costs_no_budget(fresh: StoreUnderTest) {
     let budgeted = budgeted(BudgetExceeded::Drop);
     let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
     let unresolved = || EventStep::Settle {
         outcome: Outcome::Unresolved { why: "not there yet".into(), retry_after: None },
         blocks: SucceededBlocks::default(),
@@ -206,12 +222,11 @@ pub(super) async fn an_attempt_that_ends_before_its_action_begins_costs_no_budge
         assert_eq!(step_on(&fresh, one, unresolved(), &budgeted).await.state.word(), "waiting");
     }
     step_on(&fresh, one, start(), &budgeted).await;
-    step_on(&fresh, one, resolve(), &budgeted).await;
+    step_on(&fresh, one, resolve("sha256:1"), &budgeted).await;
     step_on(&fresh, one, settle(delivered()), &budgeted).await;
     for n in 2..6 {
         let same = fresh.claimed(new(&n.to_string())).await.id;
-        step_on(&fresh, same, start(), &budgeted).await;
-        assert_eq!(superseded_by(&step_on(&fresh, same, resolve(), &budgeted).await), Some(one));
+        assert_eq!(superseded_by(&resolved(&fresh, same, "sha256:1", &budgeted).await), Some(one));
     }
     for (n, word) in [(6, "running"), (7, "dead")] {
         let next = fresh.claimed(making().delivery(&n.to_string())).await.id;
@@ -235,18 +250,17 @@ pub(super) async fn an_event_that_is_parked_instead_of_started_costs_no_budget(f
 pub(super) async fn a_register_knows_what_was_deployed_and_keeps_that_event(fresh: StoreUnderTest) {
     let kept = Retention { keys: Keep::For(DAY), body: DAY };
     let new = |to: &str| making().delivery(to).change("app", to, None).group("app").kept(kept);
-    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
     let one = fresh.claimed(new("1")).await.id;
     fresh.start(one).await;
-    let resolved = fresh.step(one, resolve("sha256:1")).await;
-    assert_eq!((resolved.resolved.as_deref(), resolved.state.word()), (Some("sha256:1"), "running"));
+    let running = fresh.step(one, resolve("sha256:1")).await;
+    assert_eq!((running.resolved.as_deref(), running.state.word()), (Some("sha256:1"), "running"));
     assert_eq!(only_register(&fresh).await.1.deployed(), None, "nothing is deployed before its action has succeeded");
     fresh.settle(one, delivered()).await;
     let deployed = only_register(&fresh).await.1.deployed().expect("one is deployed");
     assert_eq!((deployed.event, deployed.digest.as_deref()), (one, Some("sha256:1")));
 
     let two = fresh.claimed(new("2")).await.id;
-    fresh.attempt(two, super::rejected()).await;
+    fresh.attempt(two, rejected()).await;
     let (_, register) = only_register(&fresh).await;
     assert_eq!(
         (register.event, register.deployed().map(|one| one.event)),
@@ -254,8 +268,7 @@ pub(super) async fn a_register_knows_what_was_deployed_and_keeps_that_event(fres
         "a failure deploys nothing"
     );
     let three = fresh.claimed(new("3")).await.id;
-    fresh.start(three).await;
-    let same = fresh.step(three, resolve("sha256:1")).await;
+    let same = resolved(&fresh, three, "sha256:1", &route()).await;
     assert_eq!(superseded_by(&same), Some(one), "what it would deploy is deployed");
     let again = fresh.step(three, EventStep::Replay).await;
     fresh.start(again.id).await;
@@ -277,7 +290,6 @@ pub(super) async fn a_register_knows_what_was_deployed_and_keeps_that_event(fres
 
 pub(super) async fn what_is_deployed_is_unknown_once_another_deploy_has_begun(fresh: StoreUnderTest) {
     let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
     let deployed = async || only_register(&fresh).await.1.deployed().map(|one| one.event);
     let one = fresh.claimed(new("1")).await.id;
     fresh.start(one).await;
@@ -288,7 +300,7 @@ pub(super) async fn what_is_deployed_is_unknown_once_another_deploy_has_begun(fr
     fresh.start(two).await;
     fresh.step(two, resolve("sha256:2")).await;
     assert_eq!(deployed().await, None);
-    fresh.settle(two, super::rejected()).await;
+    fresh.settle(two, rejected()).await;
     assert_eq!(deployed().await, None, "it may have acted before it failed");
     // The tag points to the first image again.
     let three = fresh.claimed(new("3")).await.id;
@@ -298,174 +310,81 @@ pub(super) async fn what_is_deployed_is_unknown_once_another_deploy_has_begun(fr
     assert_eq!(deployed().await, Some(three));
 }
 
-fn unhealthy() -> Outcome {
-    Outcome::Unhealthy { why: "no answer".into(), receipt: None }
-}
-
-fn settle(outcome: Outcome) -> EventStep {
-    EventStep::Settle { outcome, blocks: SucceededBlocks::default().with_acted(), jitter: Jitter(0) }
-}
-
-pub(super) async fn an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group(
+pub(super) async fn a_registry_that_still_has_what_was_deployed_before_an_event_arrived_is_asked_again(
     fresh: StoreUnderTest,
 ) {
-    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
-    let new = |to: &str| making().delivery(to).change("app", to, None).group("app").fields(&format!("{{\"v\":{to}}}"));
-    let deploy = EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND };
-    let good = fresh.claimed(new("1").carrying("body 1")).await;
-    fresh.start(good.id).await;
-    fresh.step(good.id, EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND }).await;
-    fresh.settle(good.id, delivered()).await;
-
-    let bad = fresh.claimed(new("2")).await;
-    let other = fresh.claimed(making().delivery("other").group("app")).await.id;
-    fresh.start(bad.id).await;
-    let deployed = fresh.step(bad.id, deploy).await;
-    assert!(deployed.blocks.acted() && deployed.state.word() == "running", "{deployed:?}");
-    let (_, register) = only_register(&fresh).await;
-    let of = |register: &SubjectRegister| [register.deployed(), register.good()].map(|one| one.map(|one| one.event));
-    assert_eq!(of(&register), [Some(bad.id), Some(good.id)], "it is deployed, and not yet good");
-
-    let dead = step_on(&fresh, bad.id, settle(unhealthy()), &rolls_back).await;
-    assert_eq!(dead_of(&dead), Some(DeathCause::Unhealthy));
-    let due = fresh.due().await;
-    assert_eq!(due.len(), 1, "the other event of its group waits for the roll-back");
-    let back = fresh.get(due[0]).await;
-    assert_eq!(back.origin, Some(Origin::Rollback { from: bad.id, to: good.id }));
-    assert_eq!((back.change, back.resolved.as_deref(), &back.fields), (None, Some("sha256:1"), &good.fields));
-    assert_eq!((back.body_digest, back.immutable_digest()), (good.body_digest, back.digest));
-    assert!(parked(&fresh.get(other).await));
-    assert_eq!(fresh.duplicate(making().delivery("3").change("app", "2", None)).await.0, bad.id);
-
-    fresh.start(back.id).await;
-    step_on(&fresh, back.id, settle(unhealthy()), &rolls_back).await;
-    assert_eq!(fresh.due().await, [other], "a roll-back is not followed by another");
-    assert_eq!(of(&only_register(&fresh).await.1), [Some(bad.id), Some(good.id)], "and touches no register");
-}
-
-pub(super) async fn a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one(
-    fresh: StoreUnderTest,
-) {
-    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
     let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let resolve = |digest: &str| EventStep::Resolve { digest: digest.into(), lasts: 30 * SECOND };
-    let good = fresh.claimed(new("1")).await.id;
-    fresh.start(good).await;
-    fresh.step(good, resolve("sha256:1")).await;
-    fresh.settle(good, delivered()).await;
-    let bad = fresh.claimed(new("2")).await.id;
-    fresh.start(bad).await;
-    fresh.step(bad, resolve("sha256:2")).await;
-    fresh.step(bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
-    let newer = fresh.claimed(new("3")).await.id;
-    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
-    assert_eq!(fresh.due().await, [newer], "it comes next: it may deploy something else");
-    fresh.start(newer).await;
-    let ended = step_on(&fresh, newer, resolve("sha256:2"), &rolls_back).await;
-    assert_eq!(superseded_by(&ended), Some(bad));
-    let due = fresh.due().await;
-    assert_eq!(due.len(), 1, "it does not, so the bad one is rolled back");
-    assert_eq!(fresh.get(due[0]).await.origin, Some(Origin::Rollback { from: bad, to: good }));
-    fresh.attempt(due[0], delivered()).await;
-    let another = fresh.claimed(new("4")).await.id;
-    fresh.start(another).await;
-    assert_eq!(superseded_by(&step_on(&fresh, another, resolve("sha256:2"), &rolls_back).await), Some(bad));
-    assert_eq!(fresh.due().await, [], "once");
+    let one = fresh.claimed(new("1")).await.id;
+    assert_eq!(resolved(&fresh, one, "sha256:1", &route()).await.state.word(), "running");
+    let early = fresh.claimed(new("2")).await.id;
+    fresh.wait(SECOND);
+    fresh.settle(one, delivered()).await;
+    fresh.start(early).await;
+    let ended = fresh.step(early, resolve("sha256:1")).await;
+    assert_eq!(superseded_by(&ended), Some(one), "it arrived before that was deployed: it is a part of the same push");
+
+    fresh.wait(SECOND);
+    let late = fresh.claimed(new("3")).await.id;
+    for asked in 1..=limits::UNMOVED_LOOKUPS {
+        fresh.start(late).await;
+        let before = fresh.store.now();
+        let waits = fresh.step(late, resolve("sha256:1")).await;
+        assert_eq!((waits.failed_lookups, &waits.resolved, waits.wants_slot()), (asked, &None, true));
+        let due = due(&waits).expect("it waits for a time");
+        assert!(due >= before + SECOND && due <= fresh.store.now() + SECOND, "{before:?} {due:?}");
+        let tried = fresh.store.details(late).await.expect("it reads").expect("it is there").attempts;
+        let last = tried.last().expect("an attempt is recorded");
+        assert_eq!((u32::try_from(tried.len()), last.attempt, &*last.outcome), (Ok(asked), asked, "failed"));
+    }
+    fresh.start(late).await;
+    assert_eq!(fresh.step(late, resolve("sha256:2")).await.state.word(), "running", "now the tag has moved");
+    fresh.settle(late, delivered()).await;
+    assert_eq!(only_register(&fresh).await.1.deployed().map(|deployed| deployed.event), Some(late));
+
+    fresh.wait(SECOND);
+    let overtaken = fresh.claimed(new("4")).await.id;
+    fresh.start(overtaken).await;
+    fresh.claimed(new("5")).await;
+    let ended = fresh.step(overtaken, resolve("sha256:2")).await;
+    assert_eq!(superseded_by(&ended), Some(late), "the registry is asked for the newer one");
+}
+
+pub(super) fn settle(outcome: Outcome) -> EventStep {
+    EventStep::Settle { outcome, blocks: SucceededBlocks::default().with_acted(), jitter: Jitter(0) }
 }
 
 pub(super) async fn what_was_deployed_but_never_checked_is_deployed_again(fresh: StoreUnderTest) {
     let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
     let one = fresh.claimed(new("1")).await.id;
     fresh.start(one).await;
-    fresh.step(one, resolve()).await;
+    fresh.step(one, resolve("sha256:1")).await;
     fresh.step(one, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
     let newer = fresh.claimed(new("2")).await.id;
     fresh.step(one, EventStep::Supersede { by: newer }).await; // its node died, and a newer event waits
     assert_eq!(only_register(&fresh).await.1.deployed().map(|deployed| deployed.event), Some(one));
     fresh.start(newer).await;
-    assert_eq!(fresh.step(newer, resolve()).await.state.word(), "running", "its health is not known");
+    assert_eq!(fresh.step(newer, resolve("sha256:1")).await.state.word(), "running", "its health is not known");
 }
 
 pub(super) async fn a_deploy_that_was_cancelled_while_it_was_checked_and_one_of_another_route_do_not_count(
     fresh: StoreUnderTest,
 ) {
     let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let resolve = || EventStep::Resolve { digest: "sha256:1".into(), lasts: 30 * SECOND };
     let one = fresh.claimed(new("1")).await.id;
     fresh.start(one).await;
-    fresh.step(one, resolve()).await;
+    fresh.step(one, resolve("sha256:1")).await;
     fresh.step(one, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }).await;
     fresh.step(one, EventStep::Cancel).await;
     let two = fresh.claimed(new("2")).await.id;
     fresh.start(two).await;
-    assert_eq!(fresh.step(two, resolve()).await.state.word(), "running", "its health is not known");
+    assert_eq!(fresh.step(two, resolve("sha256:1")).await.state.word(), "running", "its health is not known");
     fresh.step(two, settle(delivered())).await;
     let other = fresh.claimed(new("3").route("other")).await.id;
     fresh.start(other).await;
-    assert_eq!(fresh.step(other, resolve()).await.state.word(), "running", "this route has not deployed it");
+    assert_eq!(fresh.step(other, resolve("sha256:1")).await.state.word(), "running", "this route has not deployed it");
     fresh.step(other, settle(delivered())).await;
     let last = fresh.claimed(new("4").route("other")).await.id;
-    fresh.start(last).await;
-    assert_eq!(superseded_by(&fresh.step(last, resolve()).await), Some(other));
-}
-
-pub(super) async fn if_the_event_after_an_unhealthy_one_dies_the_last_good_one_follows(fresh: StoreUnderTest) {
-    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
-    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let good = fresh.claimed(new("1")).await.id;
-    fresh.attempt(good, delivered()).await;
-    let bad = fresh.claimed(new("2")).await.id;
-    fresh.start(bad).await;
-    step_on(&fresh, bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }, &rolls_back)
-        .await;
-    let next = fresh.claimed(new("3")).await.id;
-    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
-    assert_eq!(fresh.due().await, [next], "it comes next");
-    fresh.start(next).await;
-    let blocks = SucceededBlocks::default();
-    step_on(&fresh, next, EventStep::Settle { outcome: rejected(), blocks, jitter: Jitter(0) }, &rolls_back).await;
-    let [back] = fresh.due().await[..] else { panic!("one event is due") };
-    assert_eq!(fresh.get(back).await.origin, Some(Origin::Rollback { from: bad, to: good }));
-}
-
-pub(super) async fn a_roll_back_that_waited_while_something_else_became_good_does_not_run(fresh: StoreUnderTest) {
-    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
-    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let good = fresh.claimed(new("1")).await.id;
-    fresh.attempt(good, delivered()).await;
-    let bad = fresh.claimed(new("2")).await.id;
-    fresh.start(bad).await;
-    step_on(&fresh, bad, EventStep::Deploy { blocks: SucceededBlocks::default(), lasts: 30 * SECOND }, &rolls_back)
-        .await;
-    step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
-    let [back] = fresh.due().await[..] else { panic!("one event is due") };
-    fresh.step(back, EventStep::Suspend { lasts: SECOND }).await; // its route is gone for a while
-    let newer = fresh.claimed(new("3")).await.id;
-    fresh.attempt(newer, delivered()).await;
-    fresh.step(back, EventStep::Unsuspend).await;
-    let started = step_on(&fresh, back, start(), &rolls_back).await;
-    assert_eq!(superseded_by(&started), Some(newer));
-    assert_eq!(fresh.due().await, [], "its slot is free again");
-}
-
-pub(super) async fn an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits(
-    fresh: StoreUnderTest,
-) {
-    let rolls_back = Route { on_unhealthy: OnUnhealthy::Rollback, ..route() };
-    let new = |to: &str| making().delivery(to).change("app", to, None).group("app");
-    let first = fresh.claimed(new("1")).await.id;
-    fresh.start(first).await;
-    step_on(&fresh, first, settle(unhealthy()), &rolls_back).await;
-    assert_eq!(fresh.due().await, []);
-    let good = fresh.claimed(new("2")).await.id;
-    fresh.attempt(good, delivered()).await;
-    let bad = fresh.claimed(new("3")).await.id;
-    fresh.start(bad).await;
-    let newer = fresh.claimed(new("4")).await.id;
-    let dead = step_on(&fresh, bad, settle(unhealthy()), &rolls_back).await;
-    assert_eq!(dead_of(&dead), Some(DeathCause::Unhealthy));
-    assert_eq!(fresh.due().await, [newer]);
+    assert_eq!(superseded_by(&resolved(&fresh, last, "sha256:1", &route()).await), Some(other));
 }
 
 pub(super) async fn after_a_crash_only_the_health_of_a_deploy_is_checked_again(fresh: StoreUnderTest) {

@@ -20,6 +20,7 @@ pub(crate) mod notifications;
 pub(crate) mod queries;
 pub(crate) mod registers;
 pub(crate) mod retention;
+pub(crate) mod rollbacks;
 pub(crate) mod sql;
 pub(crate) mod start_due;
 
@@ -108,16 +109,20 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         an_attempt_that_ends_before_its_action_begins_costs_no_budget
         a_register_knows_what_was_deployed_and_keeps_that_event
         what_is_deployed_is_unknown_once_another_deploy_has_begun
-        an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group
-        a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one
         what_was_deployed_but_never_checked_is_deployed_again
+        a_registry_that_still_has_what_was_deployed_before_an_event_arrived_is_asked_again
         a_deploy_that_was_cancelled_while_it_was_checked_and_one_of_another_route_do_not_count
-        if_the_event_after_an_unhealthy_one_dies_the_last_good_one_follows
-        a_roll_back_that_waited_while_something_else_became_good_does_not_run
-        an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits
         after_a_crash_only_the_health_of_a_deploy_is_checked_again
         an_operator_can_set_and_clear_a_register
         a_state_is_replaced_only_if_it_is_still_what_was_read
+    }
+    rollbacks {
+        an_unhealthy_deploy_is_followed_by_the_last_good_one_before_anything_else_of_its_group
+        a_newer_event_that_would_deploy_the_unhealthy_again_is_followed_by_the_last_good_one
+        if_the_event_after_an_unhealthy_one_dies_the_last_good_one_follows
+        if_the_event_after_an_unhealthy_one_fails_in_its_action_the_last_good_one_follows
+        a_roll_back_that_waited_while_something_else_became_good_does_not_run
+        an_unhealthy_deploy_is_not_followed_by_another_if_there_is_none_or_a_newer_event_waits
     }
     notifications {
         a_notification_is_written_with_the_end_that_it_tells_of_and_once
