@@ -79,7 +79,9 @@ impl House {
     /// Writes another config; a running node does not read it.
     pub fn configure(&self, config: &str) {
         let mut text = String::new();
-        if !config.contains("\nlisten") && !config.starts_with("listen") {
+        // The `listen` of `[admin]` is another.
+        let mut top_level = config.lines().take_while(|line| !line.starts_with('['));
+        if !top_level.any(|line| line.starts_with("listen")) {
             text += "listen = \"127.0.0.1:0\"\n";
         }
         let (top, rest) = config.split_at(config.find("\n[").map_or(0, |at| at + 1));
