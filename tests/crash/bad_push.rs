@@ -4,7 +4,7 @@
 use crate::crash_points::traced;
 use crate::promises::deserted;
 use crate::rounds;
-use crate::support::{House, SECRET, Sent, package};
+use crate::support::{House, PATIENCE, SECRET, Sent, package};
 use std::time::{Duration, Instant};
 
 const CONFIG: &str = r#"
@@ -14,7 +14,7 @@ path   = "/in"
 secret = { env = "SECRET" }
 [[source.ghcr.route]]
 name  = "deploy"
-lease = "1s"
+lease = "20s"
 retry = { first = "10ms" }
 run   = { steps = ["echo $HOOKONCE_FIELD_VERSION_ID > live; echo $HOOKONCE_FIELD_VERSION_ID$HOOKONCE_ROLLBACK >> runs"] }
 health_check = { run = ["grep", "-qx", "1", "live"], within = "500ms", every = "100ms" }
@@ -42,7 +42,7 @@ async fn crash_at(nth: usize) -> bool {
         let begun = Instant::now();
         while !house.has_ended() && house.sql("select 1 from events where origin like '%' and ended_at > 0").is_empty()
         {
-            assert!(begun.elapsed() < Duration::from_mins(1), "{}", house.log());
+            assert!(begun.elapsed() < PATIENCE, "{}", house.log());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         died = house.has_ended();

@@ -4,9 +4,8 @@
 use crate::crash_points::traced;
 use crate::promises::deserted;
 use crate::rounds;
-use crate::support::{House, SECRET, Sent, package, until};
+use crate::support::{House, PATIENCE, SECRET, Sent, package, until};
 use std::process::Command;
-use std::time::Duration;
 
 const PUSHES: u64 = 8;
 
@@ -17,7 +16,7 @@ path   = "/in"
 secret = { env = "SECRET" }
 [[source.ghcr.route]]
 name  = "deploy"
-lease = "1s"
+lease = "20s"
 run   = { steps = ["echo $HOOKONCE_FIELD_VERSION_ID >> runs; sleep 0.05"] }
 "#;
 
@@ -32,7 +31,7 @@ async fn push(house: &mut House) -> u64 {
     for version in 1..=PUSHES {
         let body = package("latest", version, u32::try_from(version).unwrap());
         let sent = Sent::github("registry_package", &format!("push-{version}"), &body);
-        let answer = tokio::time::timeout(Duration::from_secs(10), house.post("/in", &sent.headers, &sent.body)).await;
+        let answer = tokio::time::timeout(PATIENCE, house.post("/in", &sent.headers, &sent.body)).await;
         match answer.expect("a response, or a closed connection, in time") {
             Ok(answer) if answer.status < 300 => newest = version,
             Ok(answer) => panic!("{answer:?}"),
