@@ -3,7 +3,7 @@
 
 use crate::crash_points::{crash, crash_at_each};
 use crate::rounds;
-use crate::support::{House, Sent, package};
+use crate::support::{House, PATIENCE, Sent, package};
 use std::time::{Duration, Instant};
 
 const CONFIG: &str = r#"
@@ -13,7 +13,7 @@ path   = "/in"
 secret = { env = "SECRET" }
 [[source.ghcr.route]]
 name  = "deploy"
-lease = "1s"
+lease = "20s"
 retry = { first = "10ms" }
 run   = { steps = ["echo $HOOKONCE_FIELD_VERSION_ID > live; echo $HOOKONCE_FIELD_VERSION_ID$HOOKONCE_ROLLBACK >> runs"] }
 health_check = { run = ["grep", "-qx", "1", "live"], within = "500ms", every = "100ms" }
@@ -30,7 +30,7 @@ async fn push_bad(house: &mut House) -> bool {
     let accepted = push(house, 2).await;
     let begun = Instant::now();
     while !house.has_ended() && house.sql("select 1 from events where origin like '%' and ended_at > 0").is_empty() {
-        assert!(begun.elapsed() < Duration::from_mins(1), "{}", house.log());
+        assert!(begun.elapsed() < PATIENCE, "{}", house.log());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     accepted

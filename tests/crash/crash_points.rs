@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// System calls that bring something to the disk, a guard, a receiver or a sender.
 const CALLS: [&str; 8] = ["pwrite64", "fsync", "fdatasync", "ftruncate", "write", "writev", "sendto", "unlink"];
 /// How long the short run may take under strace.
-const RUN: Duration = Duration::from_secs(20);
+const RUN: Duration = Duration::from_mins(1);
 
 /// A crash point: the nth call of this name in a thread.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use crate::crash_points::{short_run, traced};
 use crate::promises::World;
 use crate::rounds;
-use crate::support::{House, until};
+use crate::support::{House, PATIENCE, until};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ path = "/held"
 verify = "none"
 delivery = "header.x-id"
 [[source.held.route]]
-lease = "2s"
+lease = "5s"
 in_doubt = "hold"
 run = { steps = ["until [ -e go ]; do sleep 0.02; done"] }
 "#;
@@ -93,14 +93,14 @@ async fn a_full_disk_rejects_deliveries_loses_nothing_and_works_again_without_a_
     };
     assert_eq!(ready().await, (503, "store_not_writable".to_owned()));
     let full_since = Instant::now();
-    tokio::time::sleep(Duration::from_secs(3)).await; // longer than the lease, with results that cannot be written
+    tokio::time::sleep(Duration::from_secs(6)).await; // longer than the lease, with results that cannot be written
     assert_eq!(send(&house, "/noted", "still", &body).await, 503);
     let complaints = house.log().lines().filter(|line| line.contains("ERROR store")).count();
     std::fs::remove_file(house.path("filler")).unwrap();
     let full_for = full_since.elapsed();
     until("it accepts writes again", || house.sql("select 1").len() == 1).await;
     // No delivery has arrived yet: a load balancer waits for this before it sends any.
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + PATIENCE;
     while ready().await.0 != 200 {
         assert!(Instant::now() < patience, "it does not become ready again");
         tokio::time::sleep(Duration::from_millis(50)).await;

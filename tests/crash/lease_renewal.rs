@@ -25,8 +25,8 @@ fn desk(does: Does, lease: u64, in_doubt: InDoubtPolicy) -> (Desk, std::sync::Ar
 
 #[tokio::test]
 async fn renewals_keep_a_long_action_alone() {
-    let (one, stub) = desk(Does::Takes(ms(1500)), 300, InDoubtPolicy::Retry);
-    let two = Desk::new(&one.store, route(ms(300), InDoubtPolicy::Retry, 4), stub.clone());
+    let (one, stub) = desk(Does::Takes(ms(4000)), 3000, InDoubtPolicy::Retry);
+    let two = Desk::new(&one.store, route(ms(3000), InDoubtPolicy::Retry, 4), stub.clone());
     two.dispatcher.run();
     let id = one.new_event("long").await;
     let event = one.ended(id).await;
@@ -61,11 +61,11 @@ async fn a_result_is_written_when_the_store_is_back_however_long_that_takes() {
 #[tokio::test]
 async fn an_attempt_that_cannot_renew_its_lease_ends_unknown() {
     for (in_doubt, begun) in [(InDoubtPolicy::Retry, 2), (InDoubtPolicy::Hold, 1)] {
-        let (desk, stub) = desk(Does::Takes(ms(60_000)), 300, in_doubt);
+        let (desk, stub) = desk(Does::Takes(ms(60_000)), 1500, in_doubt);
         let id = desk.new_event("unknown").await;
         until("it acts", || stub.begun() == 1).await;
         desk.store.advances.all(Mood::Down);
-        tokio::time::sleep(ms(700)).await;
+        tokio::time::sleep(ms(2000)).await; // longer than the lease
         stub.does(Does::Takes(ms(1)));
         desk.store.advances.all(Mood::Fine);
         let event = desk.ended(id).await;
@@ -84,14 +84,21 @@ async fn an_attempt_that_cannot_renew_its_lease_ends_unknown() {
 
 #[tokio::test]
 async fn a_store_that_is_away_for_less_than_the_lease_is_not_noticed() {
-    let (desk, stub) = desk(Does::Takes(ms(1500)), 900, InDoubtPolicy::Hold);
+    let (desk, stub) = desk(Does::Takes(ms(6000)), 3000, InDoubtPolicy::Hold);
     let id = desk.new_event("short").await;
     until("it acts", || stub.begun() == 1).await;
     for _ in 0..2 {
         desk.store.advances.all(Mood::Down);
-        tokio::time::sleep(ms(300)).await;
+        let asked = desk.store.advances.asked.load(Ordering::SeqCst);
+        until("a renewal to fail", || desk.store.advances.asked.load(Ordering::SeqCst) > asked).await;
+        tokio::time::sleep(ms(300)).await; // the next one fails, too
+        let revision = desk.stands(id).await.revision;
         desk.store.advances.all(Mood::Fine);
-        tokio::time::sleep(ms(400)).await;
+        let start = std::time::Instant::now();
+        while desk.stands(id).await.revision == revision {
+            assert!(start.elapsed() < crate::support::PATIENCE, "it is not renewed");
+            tokio::time::sleep(ms(5)).await;
+        }
     }
     let event = desk.ended(id).await;
     assert!(matches!(event.state, EventState::Done { .. }), "{event:?}");
@@ -100,32 +107,33 @@ async fn a_store_that_is_away_for_less_than_the_lease_is_not_noticed() {
 
 #[tokio::test]
 async fn an_unsure_response_to_any_write_of_an_attempt_causes_no_loss_no_doubt_and_no_double_run() {
-    let mut trials = 0;
+    let trial = async |in_doubt, mood, nth| {
+        let (desk, stub) = desk(Does::Takes(ms(2500)), 3000, in_doubt);
+        let mut moods = vec![Mood::Fine; nth];
+        moods.push(mood);
+        desk.store.advances.once(&moods);
+        let id = desk.new_event("unsure").await;
+        let event = desk.ended(id).await;
+        let what = format!("{in_doubt:?} {mood:?} at write {nth}: {event:?}");
+        assert!(matches!(event.state, EventState::Done { .. }), "{what}");
+        assert_eq!((stub.begun(), event.doubts), (1, 0), "{what}");
+    };
+    let mut trials = Vec::new();
     for in_doubt in [InDoubtPolicy::Retry, InDoubtPolicy::Hold] {
         for mood in [Mood::Written, Mood::NotWritten] {
             // The writes: start (under hold), two renewals, settle.
-            for nth in 0..4 {
-                trials += 1;
-                let (desk, stub) = desk(Does::Takes(ms(500)), 600, in_doubt);
-                let mut moods = vec![Mood::Fine; nth];
-                moods.push(mood);
-                desk.store.advances.once(&moods);
-                let id = desk.new_event("unsure").await;
-                let event = desk.ended(id).await;
-                let what = format!("{in_doubt:?} {mood:?} at write {nth}: {event:?}");
-                assert!(matches!(event.state, EventState::Done { .. }), "{what}");
-                assert_eq!((stub.begun(), event.doubts), (1, 0), "{what}");
-            }
+            trials.extend((0..4).map(|nth| trial(in_doubt, mood, nth)));
         }
     }
+    let trials = futures_util::future::join_all(trials).await.len();
     println!("N = {trials} unsure responses to a start, a renewal or a result: doubled 0, doubted 0, lost 0");
 }
 
 #[tokio::test]
 async fn a_clock_set_an_hour_ahead_does_not_end_an_attempt_of_this_node() {
     let clock = StoreClock::manual(Timestamp(1_700_000_000_000_000));
-    let (store, stub) = (Flaky::by(clock.clone()), Stub::new(Does::Takes(ms(800))));
-    let desk = Desk::new(&store, route(ms(600), InDoubtPolicy::Hold, 4), stub.clone());
+    let (store, stub) = (Flaky::by(clock.clone()), Stub::new(Does::Takes(ms(2800))));
+    let desk = Desk::new(&store, route(ms(3000), InDoubtPolicy::Hold, 4), stub.clone());
     desk.dispatcher.run();
     let id = desk.new_event("clock").await;
     until("it acts", || stub.begun() == 1).await;
@@ -170,7 +178,7 @@ async fn an_unsure_response_to_a_claim_causes_no_loss_and_no_double_run() {
 async fn an_action_that_panics_releases_its_permit_and_counts_as_a_doubt() {
     for (in_doubt, begun) in [(InDoubtPolicy::Retry, 2), (InDoubtPolicy::Hold, 1)] {
         let (store, stub) = (Flaky::new(), Stub::new(Does::Panics));
-        let desk = Desk::new(&store, route(ms(300), in_doubt, 1), stub.clone());
+        let desk = Desk::new(&store, route(ms(2000), in_doubt, 1), stub.clone());
         desk.dispatcher.run();
         let id = desk.new_event("panics").await;
         until("it panicked", || stub.begun() == 1).await;

@@ -4,8 +4,7 @@
 use crate::crash_points::{crash, crash_at_each};
 use crate::promises::deserted;
 use crate::rounds;
-use crate::support::{House, Sent, package, until};
-use std::time::Duration;
+use crate::support::{House, PATIENCE, Sent, package, until};
 
 const PUSHES: u64 = 8;
 
@@ -16,7 +15,7 @@ path   = "/in"
 secret = { env = "SECRET" }
 [[source.ghcr.route]]
 name  = "deploy"
-lease = "1s"
+lease = "20s"
 run   = { steps = ["echo $HOOKONCE_FIELD_VERSION_ID >> runs; sleep 0.05"] }
 "#;
 
@@ -26,7 +25,7 @@ async fn push(house: &mut House) -> u64 {
     for version in 1..=PUSHES {
         let body = package("latest", version, u32::try_from(version).unwrap());
         let sent = Sent::github("registry_package", &format!("push-{version}"), &body);
-        let answer = tokio::time::timeout(Duration::from_secs(10), house.post("/in", &sent.headers, &sent.body)).await;
+        let answer = tokio::time::timeout(PATIENCE, house.post("/in", &sent.headers, &sent.body)).await;
         match answer.expect("a response, or a closed connection, in time") {
             Ok(answer) if answer.status < 300 => newest = version,
             Ok(answer) => panic!("{answer:?}"),

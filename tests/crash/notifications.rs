@@ -3,7 +3,7 @@
 
 use crate::crash_points::{crash, crash_at_each};
 use crate::rounds;
-use crate::support::{House, Sent};
+use crate::support::{House, PATIENCE, Sent};
 use std::time::Duration;
 
 const EVENTS: usize = 4;
@@ -15,7 +15,7 @@ verify = { scheme = "github", secret = { env = "SECRET" } }
 notify = { run = { steps = ["echo $HOOKONCE_EVENT >> told"] }, retry = { first = "1ms", longest = "1ms" } }
 [[source.s.route]]
 name  = "act"
-lease = "1s"
+lease = "20s"
 retry = { attempts = 1, first = "1ms", longest = "1ms" }
 run   = { steps = ["exit 1"] }
 "#;
@@ -25,7 +25,7 @@ async fn send(house: &mut House) {
     for n in 0..EVENTS {
         let sent = Sent::github("push", &format!("id-{n}"), &format!("{{\"n\":{n}}}"));
         let answer = house.post("/in", &sent.headers, &sent.body);
-        let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("a response in time");
+        let answer = tokio::time::timeout(PATIENCE, answer).await.expect("a response in time");
         if answer.is_err() && house.has_ended() {
             return;
         }

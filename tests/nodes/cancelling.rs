@@ -17,7 +17,7 @@ fields = {{ n = "body.n" }}
 once   = {{ per = ["delivery"] }}
 [[source.deploys.route]]
 group    = "one"
-lease    = "3s"
+lease    = "6s"
 in_doubt = "hold"
 run      = {{ steps = ["echo begins $HOOKONCE_FIELD_N >> {dir}/told; trap 'echo ends $HOOKONCE_FIELD_N >> {dir}/told; exit 1' TERM; if test $HOOKONCE_FIELD_N = 1; then for i in $(seq 300); do sleep 0.1; done; fi; echo ends $HOOKONCE_FIELD_N >> {dir}/told"] }}
 "#

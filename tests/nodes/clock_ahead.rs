@@ -21,9 +21,9 @@ fields = {{ name = "body.name" }}
 once = {{ per = ["delivery"] }}
 [[source.s.route]]
 name = "r"
-lease = "2s"
+lease = "6s"
 in_doubt = "retry"
-retry = {{ attempts = 100, first = "1s", longest = "1s" }}
+retry = {{ attempts = 1000, first = "1s", longest = "1s" }}
 run = {{ steps = ["echo begins $HOOKONCE_FIELD_NAME >> {dir}/told; case $HOOKONCE_FIELD_NAME in fails) exit 1;; esac; sleep 3; echo ends $HOOKONCE_FIELD_NAME >> {dir}/told"] }}
 "#
     )
@@ -143,7 +143,7 @@ async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
     set_ahead(dial, &[&ingest]).await;
     assert_eq!(ingest.deliver("/in", &delivery).await.word(), "duplicate");
     dial.set("+62d");
-    until("another jump to be logged", || ingest.log().matches("would_forget=").count() == 2).await;
+    until("another jump to be logged", || ingest.log().matches("would_forget=").count() >= 2).await;
 
     set_right(dial, &ingest).await;
     assert!(worker.stop().success());
@@ -154,7 +154,7 @@ async fn check_every_node_looks_at_the_clock(url: &str, dial: &Dial) {
     set_ahead(dial, &[&ingest]).await;
     let forgets = worker.ask("POST", "/api/forget?now=1").await;
     assert_eq!(forgets.status, 200, "{forgets:?}");
-    until("the confirmation to arrive", || ingest.log().matches("no longer jumps").count() == 2).await;
+    until("the confirmation to arrive", || ingest.log().matches("no longer jumps").count() >= 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,6 +71,15 @@ pub(crate) struct Fleet {
     next: AtomicUsize,
 }
 
+/// How long the leases of a fleet's events are.
+#[derive(Clone, Copy)]
+pub(crate) enum Lease {
+    /// What a node leaves when it dies is taken over soon. A node that a busy machine delays may lose its lease.
+    Short,
+    /// No lease ends during the test, unless by mistake.
+    Long,
+}
+
 /// How a node of the fleet is started.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Start<'a> {
@@ -83,13 +92,23 @@ pub(crate) struct Start<'a> {
 impl Fleet {
     /// Three nodes that forward to a receiver.
     pub(crate) async fn of_three(store: StoreServer, respond: &str, takes: Duration) -> Self {
-        Self::start(store, respond, takes, &[Start::default(); 3]).await
+        Self::start(store, respond, takes, Lease::Short, &[Start::default(); 3]).await
     }
 
-    pub(crate) async fn start(store: StoreServer, respond: &str, takes: Duration, starts: &[Start<'_>]) -> Self {
+    pub(crate) async fn start(
+        store: StoreServer,
+        respond: &str,
+        takes: Duration,
+        lease: Lease,
+        starts: &[Start<'_>],
+    ) -> Self {
         let receiver = Receiver::start(takes).await;
         let url = store.fresh().await;
         let address = StoreUrl::parse(&url, std::path::Path::new("")).unwrap();
+        let lease = match lease {
+            Lease::Short => "3s",
+            Lease::Long => "60s",
+        };
         let config = format!(
             r#"store = "{url}"
 [source.s]
@@ -102,7 +121,7 @@ key = "body.key"
 per = [["key"]]
 [[source.s.route]]
 name = "r"
-lease = "3s"
+lease = "{lease}"
 at_once = 16
 retry = {{ attempts = 50, first = "20ms", longest = "200ms" }}
 forward = {{ url = "{}", timeout = "10s" }}

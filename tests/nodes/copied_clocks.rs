@@ -122,7 +122,7 @@ async fn a_store_whose_clock_was_ahead_is_not_copied_to_a_server_while_something
 async fn a_file_is_not_copied_while_a_receiver_may_still_work_for_a_node_that_was_killed() {
     let receiver = Receiver::start(Duration::from_mins(1)).await;
     let route =
-        format!("[[source.s.route]]\nname = \"r\"\nlease = \"5s\"\nforward = {{ url = \"{}\" }}\n", receiver.url);
+        format!("[[source.s.route]]\nname = \"r\"\nlease = \"8s\"\nforward = {{ url = \"{}\" }}\n", receiver.url);
     let mut house = House::empty(&format!("{RECORDS}{route}"));
     start(&mut house, SQLITE, "+0");
     assert_eq!(house.deliver("/in", &delivery(0)).await.word(), "accepted");

@@ -33,13 +33,11 @@ pub(crate) fn start(house: &mut House, url: &str, args: &[&str]) -> Result<(), S
 
 /// Delivers it, and waits until its command has run and its end is written.
 pub(crate) async fn act(house: &House, key: &str) {
-    assert_eq!(house.deliver("/in", &delivery(key)).await.word(), "accepted", "{key}");
+    let answer = house.deliver("/in", &delivery(key)).await;
+    assert_eq!(answer.word(), "accepted", "{key}");
     until("the command to run", || house.lines("acted").iter().any(|line| line == key)).await;
-    until("its end to be written", || {
-        let log = house.log();
-        log.matches(" done ").count() >= log.matches(" running ").count()
-    })
-    .await;
+    let done = format!(" done      event={} ", &answer.event()[28..]);
+    until("its end to be written", || house.log().contains(&done)).await;
 }
 
 /// Checks that the node does not start and prints these words; returns the loss that it names.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A command that writes a line, and another one for each file that appears.
-fn config(dir: &Path) -> String {
+fn config(dir: &Path, lease: &str) -> String {
     let step = "echo one; until test -e DIR/two; do sleep 0.02; done; echo two; until test -e DIR/end; do sleep 0.02; done; printf last"
         .replace("DIR", &dir.display().to_string());
     format!(
@@ -23,7 +23,7 @@ path   = "/in"
 verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
 once   = {{ per = ["delivery"] }}
 [[source.deploys.route]]
-lease = "3s"
+lease = "{lease}"
 run   = {{ steps = ["{step}"] }}
 "#
     )
@@ -70,7 +70,7 @@ fn touch(dir: &Path, name: &str) {
 
 pub(crate) async fn output_is_followed_from_another_node_and_leaves_nothing_behind(store: StoreServer) {
     let (url, dir) = (store.fresh().await, tempfile::tempdir().unwrap());
-    let config = config(dir.path());
+    let config = config(dir.path(), "60s");
     let [ingest, work] = ["ingest", "work"].map(|role| node(&config, &url, role));
     let store = looks(&url).await;
     let event = ingest.deliver("/in", &Sent::github("push", "d1", "{}")).await.event();
@@ -104,7 +104,7 @@ pub(crate) async fn output_is_followed_from_another_node_and_leaves_nothing_behi
 
 pub(crate) async fn what_a_crashed_node_has_shared_is_removed(store: StoreServer) {
     let (url, dir) = (store.fresh().await, tempfile::tempdir().unwrap());
-    let config = config(dir.path());
+    let config = config(dir.path(), "3s");
     let [ingest, mut work] = ["ingest", "work"].map(|role| node(&config, &url, role));
     let store = looks(&url).await;
     let event = ingest.deliver("/in", &Sent::github("push", "d1", "{}")).await.event();

@@ -2,29 +2,33 @@
 
 use crate::failing_pooler::FailingPooler;
 use crate::postgres::Server;
+use crate::server_refusals::on;
 use crate::support::{House, PATIENCE, Sent};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+const CONFIG: &str = r#"store = { env = "STORE" }
+[source.numbers]
+path   = "/in"
+verify = { scheme = "github", secret = { env = "SECRET" } }
+fields = { n = "body.n" }
+[[source.numbers.route]]
+in_doubt = "hold"
+lease    = "20s"
+run      = { steps = ["echo $HOOKONCE_FIELD_N >> runs"] }
+"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_under_hold_runs_once_and_is_not_in_doubt_when_a_pooler_fails_at_the_commit() {
     let server = Server::start().await;
     let database = server.database().await;
     let pooler = FailingPooler::of_every(server.port, 3).await;
-    let config = format!(
-        r#"store = "postgres://postgres@127.0.0.1:{}/{database}"
-[source.numbers]
-path   = "/in"
-verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
-fields = {{ n = "body.n" }}
-[[source.numbers.route]]
-in_doubt = "hold"
-lease    = "3s"
-run      = {{ steps = ["echo $HOOKONCE_FIELD_N >> runs"] }}
-"#,
-        pooler.port
-    );
-    let house = House::new(&config);
+    let mut house = House::empty(CONFIG);
+    // The tables are there before: creating them through this pooler takes a minute.
+    let up = on(&house, &server.url(&database), &["migrate", "up"]).output().unwrap();
+    assert!(up.status.success(), "{up:?}");
+    let serve = on(&house, &format!("postgres://postgres@127.0.0.1:{}/{database}", pooler.port), &["serve"]);
+    house.try_start_by(serve).unwrap();
     let db = server.client(&database).await;
     let events = 24;
     let until = Instant::now() + PATIENCE;

@@ -173,19 +173,21 @@ async fn a_failing_sweep_is_reported_and_counted_and_so_is_what_the_next_one_rem
     server.kill();
     assert_eq!(house.ask("POST", "/api/forget").await.status, 503);
     let sweep = get(&house, "/api/overview").await["sweep"].clone();
-    assert_eq!(sweep["failures"], 1, "{sweep}");
+    assert!(sweep["failures"].as_u64().is_some_and(|times| times > 0), "{sweep}");
     assert!(sweep["failed"]["why"].as_str().is_some_and(|why| why.contains("out of reach")), "{sweep}");
     until("it to be logged", || house.log().contains("WARN sweep")).await;
     server.run();
-    let (begun, mut events) = (Instant::now(), 0);
-    while events < 5 {
-        assert!(begun.elapsed() < PATIENCE, "only {events} are removed");
-        let answer = house.ask("POST", "/api/forget").await;
-        events += answer.json()["forgotten"].as_u64().unwrap_or(0);
+    let begun = Instant::now();
+    let sweep = loop {
+        // The node's own sweep may be first.
+        house.ask("POST", "/api/forget").await;
+        let sweep = get(&house, "/api/overview").await["sweep"].clone();
+        if sweep["events"] == 5 {
+            break sweep;
+        }
+        assert!(begun.elapsed() < PATIENCE, "they are not removed: {sweep}");
         tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let sweep = get(&house, "/api/overview").await["sweep"].clone();
-    assert_eq!(sweep["events"], 5, "{sweep}");
+    };
     assert!(sweep["freed"]["at"].is_string() && sweep["finished_at"].is_string(), "{sweep}");
     let metrics = house.metrics().await;
     assert!(metrics.lines().any(|line| line == "hookonce_forgotten_events_total 5"), "{metrics}");

@@ -294,7 +294,7 @@ async fn a_claim_dropped_half_way_poisons_no_connection() {
     assert!(given_up > 20);
     let db = server.client(&database).await;
     let left = "select count(*) from pg_stat_activity where state like 'idle in transaction%'";
-    for _ in 0..200 {
+    for _ in 0..1200 {
         if db.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0 {
             return;
         }

@@ -72,7 +72,7 @@ async fn nothing_that_was_confirmed_is_lost_when_the_server_is_killed_under_load
         assert!(store.get(*id).await.unwrap().is_some(), "{id} was confirmed and is lost");
     }
     println!("{} claims confirmed, {rounds} kills, back after at most {longest:?}", acked.len());
-    assert!(acked.len() > 100 && longest < Duration::from_secs(5), "{} {longest:?}", acked.len());
+    assert!(acked.len() > 100 && longest < Duration::from_secs(15), "{} {longest:?}", acked.len());
 }
 
 #[tokio::test]

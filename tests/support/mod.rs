@@ -6,11 +6,14 @@
 
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,7 +33,49 @@ struct Running {
     child: Child,
     ingest: String,
     admin: String,
-    log: Arc<Mutex<String>>,
+    log: Arc<NodeLog>,
+}
+
+/// What a node writes to standard error. Whoever asks for it reads what is there: all that was written before.
+struct NodeLog {
+    pipe: OwnedFd,
+    text: Mutex<Vec<u8>>,
+}
+
+impl NodeLog {
+    /// Reads it as it comes, so that the node never waits for a reader.
+    fn follow(pipe: ChildStderr) -> Arc<Self> {
+        let log = Arc::new(Self { pipe: pipe.into(), text: Mutex::default() });
+        rustix::io::ioctl_fionbio(&log.pipe, true).unwrap();
+        let own = log.clone();
+        std::thread::spawn(move || {
+            while own.read() {
+                poll(&mut [PollFd::new(&own.pipe, PollFlags::IN)], None).ok();
+            }
+        });
+        log
+    }
+
+    /// Reads what is there; returns whether more may come.
+    fn read(&self) -> bool {
+        let (mut text, mut some) = (self.text.lock().unwrap(), [0; 8192]);
+        loop {
+            match rustix::io::read(&self.pipe, &mut some) {
+                Ok(length @ 1..) => text.extend_from_slice(&some[..length]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Ok(0) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Its whole lines.
+    fn text(&self) -> String {
+        self.read();
+        let text = self.text.lock().unwrap();
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        String::from_utf8_lossy(&text[..whole]).into_owned()
+    }
 }
 
 /// An HTTP response.
@@ -122,22 +167,14 @@ impl House {
     pub fn try_start_by(&mut self, mut command: Command) -> Result<(), String> {
         assert!(self.node.is_none(), "a node is running");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (said, mut errors) = (log.clone(), BufReader::new(child.stderr.take().unwrap()));
-        let reader = std::thread::spawn(move || {
-            let mut line = String::new();
-            while errors.read_line(&mut line).is_ok_and(|read| read > 0) {
-                said.lock().unwrap().push_str(&std::mem::take(&mut line));
-            }
-        });
+        let log = NodeLog::follow(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let (mut greeting, mut ingest) = (String::new(), String::new());
         loop {
             let mut line = String::new();
             if lines.read_line(&mut line).unwrap() == 0 {
                 let status = child.wait().unwrap();
-                reader.join().unwrap(); // all of its output is read
-                return Err(format!("{status}\n{greeting}{}", log.lock().unwrap()));
+                return Err(format!("{status}\n{greeting}{}", log.text()));
             }
             greeting += &line;
             if let Some(rest) = line.split("http://").nth(1) {
@@ -158,27 +195,20 @@ impl House {
     /// Starts the node by this command, whose log is JSON: the log contains its ports.
     pub fn start_with_json_log(&mut self, mut command: Command) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let (mut text, mut ingest, mut admin) = (String::new(), String::new(), None);
-        while admin.is_none() {
-            let from = text.len();
-            assert!(errors.read_line(&mut text).unwrap() > 0, "the node did not start: {text}");
-            let line: Json = serde_json::from_str(&text[from..]).unwrap_or_else(|_| panic!("not JSON: {text}"));
-            if let Some(at) = line["ingest"].as_str() {
-                at.clone_into(&mut ingest);
+        let log = NodeLog::follow(child.stderr.take().unwrap());
+        let (ingest, admin) = loop {
+            let (ended, text) = (child.try_wait().unwrap().is_some(), log.text());
+            let json = |line| serde_json::from_str::<Json>(line).unwrap_or_else(|_| panic!("not JSON: {text}"));
+            let lines: Vec<Json> = text.lines().map(json).collect();
+            let last = |name: &str| lines.iter().rev().find_map(|line| line[name].as_str().map(str::to_owned));
+            if let Some(admin) = last("admin") {
+                break (last("ingest").unwrap_or_default(), admin);
             }
-            admin = line["admin"].as_str().map(str::to_owned);
-        }
-        let log = Arc::new(Mutex::new(text));
-        let said = log.clone();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            while errors.read_line(&mut line).is_ok_and(|read| read > 0) {
-                said.lock().unwrap().push_str(&std::mem::take(&mut line));
-            }
-        });
+            assert!(!ended, "the node did not start: {text}");
+            std::thread::sleep(Duration::from_millis(5));
+        };
         self.client = reqwest::Client::new();
-        self.node = Some(Running { child, ingest, admin: admin.unwrap(), log });
+        self.node = Some(Running { child, ingest, admin, log });
     }
 
     fn running(&self) -> &Running {
@@ -202,9 +232,9 @@ impl House {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Everything that the node has written to standard error.
+    /// Everything that the node has written to standard error. It writes its lines a moment after what they are about.
     pub fn log(&self) -> String {
-        self.running().log.lock().unwrap().clone()
+        self.running().log.text()
     }
 
     /// Whether the node has exited by itself.
@@ -228,13 +258,12 @@ impl House {
     /// Waits until the node has exited; returns its status and log.
     pub fn wait(&mut self) -> (ExitStatus, String) {
         let mut node = self.node.take().expect("a node is running");
-        let patience = Instant::now() + Duration::from_mins(1);
+        let patience = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = node.child.try_wait().unwrap() {
-                let said = node.log.lock().unwrap().clone();
-                return (status, said);
+                return (status, node.log.text());
             }
-            assert!(Instant::now() < patience, "the node does not exit: {}", node.log.lock().unwrap());
+            assert!(Instant::now() < patience, "the node does not exit: {}", node.log.text());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -306,7 +335,7 @@ impl Drop for House {
     fn drop(&mut self) {
         if let Some(mut node) = self.node.take() {
             if std::thread::panicking() {
-                eprintln!("the node's log:\n{}", node.log.lock().unwrap());
+                eprintln!("the node's log:\n{}", node.log.text());
             }
             node.child.kill().ok();
             node.child.wait().ok();

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// What a server logs when it listens, and what a sentinel does.
+const READY: [&str; 2] = ["Ready to accept connections", "+monitor master"];
 
 /// A server, as durable as it can be, unless more arguments say otherwise.
 pub struct Server {
@@ -52,16 +54,32 @@ impl Server {
 
     /// The same with its files in this folder.
     pub fn inside(dir: tempfile::TempDir, program: &Path, words: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        let mut server = Self { dir, port, program: program.to_owned(), words, running: None };
-        server.run();
-        server
+        let mut server = Self { dir, port: 0, program: program.to_owned(), words, running: None };
+        // Another process may take the free port before the server has it.
+        for _ in 0..5 {
+            server.port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            if server.try_run() {
+                return server;
+            }
+        }
+        panic!("the server does not start:\n{}", server.log());
     }
 
     /// Starts it on the existing data, and waits until it responds.
     pub fn run(&mut self) {
+        assert!(self.try_run(), "the server does not start:\n{}", self.log());
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// The same; returns whether its port was free.
+    fn try_run(&mut self) -> bool {
         assert!(self.running.is_none(), "it is running already");
+        // The log of the previous run says nothing about this one.
+        std::fs::remove_file(self.dir.path().join("log")).ok();
         // The shell kills it when the test's end of the pipe closes, even if the test was killed.
         let mut shell = Command::new("sh")
             .args(["-c", "\"$@\" >log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait", "sh"])
@@ -78,18 +96,27 @@ impl Server {
         let lifeline = shell.stdin.take().unwrap();
         self.running = Some(Running { shell, lifeline, pid: pid.trim().parse().unwrap() });
         let begun = Instant::now();
-        while !self.answers() {
-            let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        loop {
+            // Another server may have the port, and answer there.
+            let (answers, log) = (self.answers(), self.log());
+            if log.contains("Address already in use") {
+                self.kill();
+                return false;
+            }
+            if answers && READY.iter().any(|words| log.contains(words)) {
+                return true;
+            }
             assert!(begun.elapsed() < PATIENCE, "the server does not start:\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// A sentinel that watches this server under the name `main`, with a quorum of two.
+    /// A sentinel that watches this server under the name `main`, with a quorum of two. A busy machine may delay a server
+    /// for a second: that is no failure.
     pub fn sentinel_of(primary: &Self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let text = format!(
-            "sentinel monitor main 127.0.0.1 {} 2\nsentinel down-after-milliseconds main 500\n\
+            "sentinel monitor main 127.0.0.1 {} 2\nsentinel down-after-milliseconds main 2000\n\
              sentinel failover-timeout main 3000\n",
             primary.port
         );

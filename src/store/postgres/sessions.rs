@@ -20,8 +20,8 @@ pub(super) const NAME: &str = "hookonce";
 /// The `application_name` of a copy's sessions.
 const COPY_NAME: &str = "hookonce copy";
 
-/// How often an exclusive lock is tried if no holder is visible, because its session is just ending.
-const TRIES: usize = 10;
+/// How often an exclusive lock is tried: the sessions of a node that was just stopped end a moment later.
+const TRIES: usize = 20;
 /// The wait between two tries.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -35,14 +35,15 @@ pub(super) async fn hold_schema_lock(db: &Client, schema: &SchemaName) -> Result
     db.batch_execute(&format!("select pg_advisory_lock_shared({CLASS}, {})", schema.number())).await
 }
 
-/// Prevents nodes from starting on the store until this session ends. If sessions already use the store, returns those,
+/// Prevents nodes from starting on the store until this session ends. If sessions go on using the store, returns those,
 /// and holds no lock.
 pub async fn exclude_nodes(db: &Client, schema: &SchemaName) -> Result<Result<(), Vec<NodeSession>>, Error> {
     let number = schema.number();
     let lock = format!("select pg_try_advisory_lock({CLASS}, {number})");
+    let mut sessions = Vec::new();
     for _ in 0..TRIES {
         let locked: bool = db.query_one(&lock, &[]).await?.try_get(0)?;
-        let sessions = running_nodes(db, schema).await?;
+        sessions = running_nodes(db, schema).await?;
         if locked && sessions.is_empty() {
             return Ok(Ok(()));
         }
@@ -50,12 +51,9 @@ pub async fn exclude_nodes(db: &Client, schema: &SchemaName) -> Result<Result<()
             // Nodes of the first release hold no lock.
             db.batch_execute(&format!("select pg_advisory_unlock({CLASS}, {number})")).await?;
         }
-        if !sessions.is_empty() {
-            return Ok(Err(sessions));
-        }
         tokio::time::sleep(AGAIN).await;
     }
-    Ok(Err(Vec::new()))
+    Ok(Err(sessions))
 }
 
 const SESSIONS: &str = "select a.pid, coalesce(host(a.client_addr), 'a local socket') from pg_stat_activity a \
