@@ -333,9 +333,9 @@ async fn a_slow_body_is_given_up_whatever_length_it_announces() {
 async fn the_time_for_a_complete_body_grows_with_what_has_arrived() {
     let port = Port::open(Setting { body: whole(), ..Setting::default() }).await;
     let mut client = port.connect().await;
-    client.send(announce("/", 200_000)).await;
+    client.send(announce("/", 400_000)).await;
     let start = Instant::now();
-    client.send(vec![b'b'; 199_000]).await;
+    client.send(vec![b'b'; 399_000]).await;
     tokio::time::sleep_until(start + 1000 * MS).await;
     client.send(vec![b'b'; 1000]).await;
     assert_eq!(client.answer().await.map(|a| a.status), Some(200));

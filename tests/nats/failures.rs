@@ -200,6 +200,7 @@ async fn an_unreachable_server_is_logged_with_the_reason_and_not_at_every_try() 
     house.deliver(IN, &push("d-1", 1)).await;
     // Meanwhile the client has tried to connect about five times.
     until("the event to be dead", || house.count("dead") == 1).await;
+    until("its death in the log", || house.log().contains(" dead ")).await;
     let log = house.log();
     let said: Vec<_> = log.lines().filter(|line| line.contains("client error") && line.contains(" nats ")).collect();
     assert_eq!(said.len(), 1, "{log}");
