@@ -266,16 +266,12 @@ async fn guesses_over_many_connections_are_throttled_and_a_right_token_is_accept
     let rate = (refused.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
     stop.store(true, Ordering::Relaxed);
     guesses.iter().for_each(tokio::task::JoinHandle::abort);
-    times.sort();
-    let usual = times[times.len() / 2];
-    println!(
-        "100 connections: {rate:.1} refusals per second; a right token took {usual:?}, at most {:?}",
-        times.last()
-    );
+    let slow = times.iter().filter(|time| **time > Duration::from_secs(1)).count();
+    println!("100 connections: {rate:.1} refusals per second; a right token took {:?} at most", times.iter().max());
     // 16 wait at once, two seconds each.
     assert!(rate <= 10.0, "{rate:.1} refusals per second");
-    // Not the slowest: a busy machine may delay one. A wrong one waits for two seconds.
-    assert!(usual < Duration::from_secs(1), "a right token took {times:?}");
+    // A busy machine may delay one. A wrong one waits for two seconds.
+    assert!(slow <= times.len() / 10, "right tokens took {times:?}");
     let lines = house.log().lines().filter(|line| line.contains("WARN admin")).count();
     assert!((1..=5).contains(&lines), "{}", house.log());
     let metrics = String::from_utf8(request(&house, "GET", "/metrics", &right, "").await.body).unwrap();
