@@ -289,13 +289,13 @@ async fn a_check_that_outlives_its_lease_renews_it() {
     let config = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
     house.signal(Signal::TERM);
     house.wait();
-    std::fs::write(house.path("hookonce.toml"), config.replace("in_doubt =", "lease = \"4s\"\nin_doubt =")).unwrap();
+    std::fs::write(house.path("hookonce.toml"), config.replace("in_doubt =", "lease = \"6s\"\nin_doubt =")).unwrap();
     house.start();
     touch(&house, "wait");
     pushed(&house, 1).await;
     until("a check", || !house.lines("checks").is_empty()).await;
     let begun = Instant::now();
-    until("its lease to be over", || begun.elapsed() > Duration::from_millis(4200)).await;
+    until("its lease to be over", || begun.elapsed() > Duration::from_millis(6200)).await;
     touch(&house, "go");
     house.quiet().await;
     assert_eq!(house.lines("runs"), runs(&["1"]));
