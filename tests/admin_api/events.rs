@@ -179,6 +179,9 @@ async fn the_overview_counts_deliveries_and_outcomes_and_restores_events_after_a
     house.deliver(IN, &number("d4", 1, "no")).await;
     house.deliver(IN, &number("d5", 1, "a").with("x-hub-signature-256", "sha256=00")).await;
     house.quiet().await;
+    let states = ["done", "dead"];
+    let ends = states.map(|state| format!(r#"hookonce_event_states_total{{source="numbers",state="{state}"}} 1"#));
+    house.counted(&ends.each_ref().map(String::as_str)).await;
     for window in ["1h", "24h", "7d"] {
         let told = get(&house, &format!("/api/overview?window={window}")).await;
         let expected =

@@ -115,7 +115,7 @@ fn told<'s>(span: &'s Value, name: &str) -> &'s str {
     span["attributes"][format!("hookonce.{name}")].as_str().unwrap_or("")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")] // the collector answers while the node stops
 async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     let (url, spans) = collector().await;
     let mut house = House::empty(&numbers("").replace("echo out of", "echo within $TRACEPARENT; echo out of"));

@@ -5,7 +5,7 @@ use crate::{ORDER, config, order, visit};
 
 #[tokio::test]
 async fn the_overview_shows_what_was_swept_and_counts_events_of_sources_that_no_node_has() {
-    let short = |config: String| config + "[source.orders.once]\nkeep = \"1s\"\nkeep_body = \"0s\"\n";
+    let short = |config: String| config + "[source.orders.once]\nkeep = \"5s\"\nkeep_body = \"0s\"\n";
     let mut house = House::new(&short(config("true")));
     house.deliver(ORDER, &order("o-1", "paid", "ada")).await;
     let begun = std::time::Instant::now();
@@ -22,7 +22,7 @@ async fn the_overview_shows_what_was_swept_and_counts_events_of_sources_that_no_
     house.configure(&config("true").split("[source.orders]").next().unwrap().replace("deploys", "others"));
     house.start();
     let page = visit(&house, "/").await;
-    page.shows("#orphaned", "1 event of a source that no node has: orders (1, kept for 1s)").await;
+    page.shows("#orphaned", "1 event of a source that no node has: orders (1, kept for 5s)").await;
     page.shows("#orphaned", "hookonce forget --source NAME").await;
     page.close(&house.admin_url("/")).await;
 }

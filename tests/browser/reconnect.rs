@@ -1,12 +1,11 @@
 //! A node that stops and restarts under an open page.
 
-use crate::support::House;
+use crate::support::{House, free_port};
 use crate::{DEPLOY, config, deploy, short, visit};
 
 #[tokio::test]
 async fn the_page_reconnects_and_shows_what_it_missed() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let admin = format!("[admin]\nlisten = \"127.0.0.1:{port}\"\n");
+    let admin = format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", free_port());
     let mut house = House::new(&format!("{admin}{}", config("true")));
     let page = visit(&house, "/events").await;
     page.says("No events yet").await;

@@ -64,7 +64,7 @@ async fn a_register_is_found_shown_and_corrected() {
 
 #[tokio::test]
 async fn a_roll_back_is_named_on_its_event_and_its_register_and_sources_shows_what_leads_to_it() {
-    let check = r#"{ run = ["sh", "check"], within = "3s", every = "100ms" }"#;
+    let check = r#"{ run = ["sh", "check"], within = "5s", every = "100ms" }"#;
     let notify = r#"[{ name = "desk", on = ["rollback"], run = { steps = ["true"] } }]"#;
     let keys = format!("name = \"run\"\nhealth_check = {check}\non_unhealthy = \"rollback\"\nnotify = {notify}");
     let mut house = House::empty(&(config("true").replace("name = \"run\"", &keys) + PACKAGES));
@@ -88,7 +88,7 @@ async fn a_roll_back_is_named_on_its_event_and_its_register_and_sources_shows_wh
     page.shows("[role=alert]", "was not made by a delivery").await;
 
     page.open(&house.admin_url("/sources")).await;
-    page.says(r#"["sh", "check"] exits with 0 within 3s, checked every 100ms"#).await;
+    page.says(r#"["sh", "check"] exits with 0 within 5s, checked every 100ms"#).await;
     page.says("otherwise it is dead, and the last good one is deployed again").await;
     page.says("run (desk) on rollback: true, at most 5 attempts").await;
     page.says("{namespace}/{package}:{tag} in the registry http://127.0.0.1:9").await;

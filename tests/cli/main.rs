@@ -13,7 +13,7 @@ mod terminal;
 
 use serde_json::Value as Json;
 use std::process::{Command, Stdio};
-use support::{House, Sent};
+use support::{House, Sent, free_port};
 
 /// Where the numbers arrive.
 const IN: &str = "/in";
@@ -47,9 +47,7 @@ run  = {{ steps = ["{STEP}"] }}
 
 /// The same on ports named in the config, so that commands find the node by it.
 fn on_known_ports(more: &str) -> House {
-    let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let [listen, admin] = ports.map(|port| port.local_addr().unwrap().port());
-    House::new(&with_ports(listen, admin, more))
+    House::new(&with_ports(free_port(), free_port(), more))
 }
 
 /// Delivers a number under this id, and waits until nothing runs; returns its event.

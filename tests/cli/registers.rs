@@ -1,13 +1,11 @@
 //! `registers`: what each subject was last changed to, deployed as and good as, through a node or directly in its store.
 
-use crate::support::{House, Sent};
+use crate::support::{House, Sent, free_port, until};
 use crate::{Said, run, with_ports};
 use serde_json::json;
 
 /// Deploys of apps: a build fails if its number is 13.
 fn deploys() -> House {
-    let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let [listen, admin] = ports.map(|port| port.local_addr().unwrap().port());
     let more = r#"
 [source.deploys]
 path   = "/deploys"
@@ -19,7 +17,7 @@ name  = "run"
 retry = { attempts = 1 }
 run   = { steps = ["echo $HOOKONCE_FIELD_APP $HOOKONCE_FIELD_BUILD >> runs; test $HOOKONCE_FIELD_BUILD != 13"] }
 "#;
-    House::new(&with_ports(listen, admin, more))
+    House::new(&with_ports(free_port(), free_port(), more))
 }
 
 async fn deployed(house: &House, app: &str, tag: &str, build: u64) -> String {
@@ -109,7 +107,7 @@ async fn a_register_is_corrected_only_with_consent_and_nothing_runs() {
     let said = set(&["--current", first, "--good", first, "--yes"]).fine();
     assert!(said.ends_with(&format!("app=shop tag=latest: current becomes {first}, good becomes {first}\n")), "{said}");
     assert_eq!((shows("current"), shows("deployed"), shows("good")), (json!(one), json!(two), json!(one)));
-    assert!(house.log().contains("edit=set"), "{}", house.log());
+    until("its log", || house.log().contains("edit=set")).await;
 
     registers(&house, &["clear", "--deployed", name[0]]).check(1, "This forgets what was deployed of app=shop");
     let cleared = registers(&house, &["clear", "--deployed", name[0], "--yes", "--json"]).json();

@@ -38,6 +38,7 @@ async fn several_events_are_replayed_only_with_consent_and_oldest_first() {
     let said = run(&house, &["replay", "--state", "done", "--source", "numbers", "--yes"]).fine();
     assert_eq!(said.lines().count(), 3);
     until("three more runs", || house.lines("runs").len() == 6).await;
+    house.quiet().await;
     assert_eq!(run(&house, &["replay", "id-1", "id-1"]).fine().lines().count(), 1, "a repeated name is one event");
     run(&house, &["replay"]).check(2, "required");
     run(&house, &["replay", "mine", "--state", "dead"]).check(2, "cannot be used with");

@@ -1,54 +1,62 @@
 //! `tail`: the live stream on the command line.
 
-use crate::support::{House, until};
+use crate::support::{House, PATIENCE, until};
 use crate::{Sent, begun, delivered, numbers, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value as Json, json};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// A running command, and its output so far.
+/// A running command, and its output and errors so far.
 struct Going {
     child: Child,
-    heard: Arc<Mutex<String>>,
+    heard: [Arc<Mutex<String>>; 2],
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Going {
     fn start(house: &House, args: &[&str]) -> Self {
         let mut command = house.command(args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let heard = Arc::new(Mutex::new(String::new()));
+        let heard = <[Arc<Mutex<String>>; 2]>::default();
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for mut stream in streams {
-            let heard = heard.clone();
+        let reader = |(stream, heard): (Box<dyn Read + Send>, &Arc<Mutex<String>>)| {
+            let (mut stream, heard) = (BufReader::new(stream), heard.clone());
             std::thread::spawn(move || {
-                let mut piece = [0; 4096];
-                while let Ok(read @ 1..) = stream.read(&mut piece) {
-                    heard.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..read]));
+                let mut line = String::new();
+                while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+                    heard.lock().unwrap().push_str(&std::mem::take(&mut line));
                 }
-            });
-        }
-        Self { child, heard }
+            })
+        };
+        let readers = streams.into_iter().zip(&heard).map(reader).collect();
+        Self { child, heard, readers }
     }
 
+    /// The lines so far.
     fn heard(&self) -> String {
-        self.heard.lock().unwrap().clone()
+        self.heard.each_ref().map(|heard| heard.lock().unwrap().clone()).concat()
     }
 
     async fn hears(&self, part: &str) {
         until(part, || self.heard().contains(part)).await;
     }
 
+    /// Waits until it has ended, and all of its output is read.
     async fn code(&mut self) -> Option<i32> {
-        for _ in 0..3000 {
+        let start = Instant::now();
+        loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                self.readers.drain(..).for_each(|reader| reader.join().unwrap());
                 return status.code();
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            assert!(start.elapsed() < PATIENCE, "the command does not end: {}", self.heard());
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("the command does not end: {}", self.heard());
     }
 }
 
@@ -66,7 +74,7 @@ async fn listening(house: &House, tail: &Going, word: &str) {
         if tail.heard().contains(word) {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{}", tail.heard());
 }
@@ -111,6 +119,7 @@ async fn only_the_source_is_followed_and_an_interrupt_is_no_error() {
     let mut other = Going::start(&house, &["tail", "--admin", &house.admin_url(""), "--source", "others"]);
     let mut tail = Going::start(&house, &["tail", "--admin", &house.admin_url(""), "--source", "numbers"]);
     listening(&house, &tail, " | acting on ").await;
+    house.counted(&["hookonce_live_clients 2"]).await;
     for going in [&mut tail, &mut other] {
         kill_process(Pid::from_child(&going.child), Signal::INT).unwrap();
         assert_eq!(going.code().await, Some(0), "{}", going.heard());

@@ -88,6 +88,7 @@ async fn uploads_of_two_frameworks_to_a_fresh_config_both_run() {
         send.stdin(std::process::Stdio::piped());
         said(send, body.as_bytes()).has(0, &[]);
     }
+    house.quiet().await;
     let uploads = std::fs::read_to_string(house.path("uploads")).unwrap();
     assert_eq!(uploads.matches("framework").count(), 2, "{uploads}");
 }

@@ -165,7 +165,7 @@ async fn kept_alive_connections_beyond_the_limit_do_not_block_the_port() {
     }
     for n in 0..4 {
         let sent = delivery(n, 100);
-        let answer = timeout(Duration::from_secs(5), house.post(IN, &sent.headers, &sent.body)).await;
+        let answer = timeout(Duration::from_secs(20), house.post(IN, &sent.headers, &sent.body)).await;
         assert_eq!(answer.expect("a response in time").unwrap().status, 202);
     }
     house.quiet().await; // the store and commands need files, too

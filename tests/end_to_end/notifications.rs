@@ -213,7 +213,7 @@ async fn a_message_is_sent_by_the_next_node_if_the_first_is_killed_right_after_t
     let mut house = House::new(&numbers(&keys, "run = { steps = [\"exit 1\"] }"));
     let event = house.deliver(IN, &number("one", 1)).await.event();
     until("its end", || house.sql("select count(*) from events where route = 'act' and state = 'dead'") == ["1"]).await;
-    house.kill();
+    house.kill_with_commands().await;
     assert_eq!(told(&house, "notify:run").len(), 1, "it was written together with the end");
     touch(&house, "go");
     house.start();
@@ -297,7 +297,7 @@ async fn the_nearest_level_says_who_is_told_and_an_empty_list_means_nobody() {
 #[tokio::test]
 async fn an_unhealthy_deploy_and_its_roll_back_are_told() {
     let keys = "run = { steps = [\"true\"] }\non_unhealthy = \"rollback\"\n\
-        health_check = { run = [\"sh\", \"check\"], within = \"200ms\", every = \"100ms\" }\n\
+        health_check = { run = [\"sh\", \"check\"], within = \"5s\", every = \"100ms\" }\n\
         notify = { run = { steps = [\"echo $HOOKONCE_NOTIFY $HOOKONCE_CAUSE $HOOKONCE_FIELD_VERSION_ID >> told\"] } }";
     let mut house = House::empty(&ghcr(keys));
     std::fs::write(house.path("check"), "test $HOOKONCE_FIELD_VERSION_ID != 2\n").unwrap();
@@ -307,7 +307,9 @@ async fn an_unhealthy_deploy_and_its_roll_back_are_told() {
         house.deliver(GHCR, &Sent::package(&version.to_string(), "latest", version, second)).await;
         house.quiet().await;
     }
-    assert_eq!(house.lines("told"), ["dead unhealthy 2", "rollback acted 1"]);
+    let mut told = house.lines("told"); // two messages, which may overtake each other
+    told.sort();
+    assert_eq!(told, ["dead unhealthy 2", "rollback acted 1"]);
 }
 
 #[tokio::test]
@@ -326,7 +328,7 @@ async fn a_message_whose_target_was_removed_waits_for_it() {
     let id = house.sql("select lower(hex(substr(id, 13))) from events where route = 'notify:old'").remove(0);
     let shown = String::from_utf8(house.command(&["show", &id]).output().unwrap().stdout).unwrap();
     assert!(shown.contains("no route `notify:old` of source `numbers` is configured now"), "{shown}");
-    assert!(house.log().contains("1 event waits for the route `notify:old`"), "{}", house.log());
+    until("a warning", || house.log().contains("1 event waits for the route `notify:old`")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,7 +19,7 @@ async fn an_event_without_an_action_is_done_in_the_commit_that_claims_it() {
 
 #[tokio::test]
 async fn a_forgotten_event_may_act_again_and_not_before() {
-    let house = House::new(&numbers("once = { keep = \"2s\", keep_body = \"1s\" }", RUN));
+    let house = House::new(&numbers("once = { keep = \"6s\", keep_body = \"1s\" }", RUN));
     let begun = Instant::now();
     let first = house.deliver(IN, &number("a", 1)).await.event();
     house.quiet().await;
@@ -39,7 +39,7 @@ async fn a_forgotten_event_may_act_again_and_not_before() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(begun.elapsed() > Duration::from_secs(2), "forgotten after {:?}", begun.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(6), "forgotten after {:?}", begun.elapsed());
     assert_eq!((bodies, forgotten), (1, 1));
     let again = house.deliver(IN, &number("a", 1)).await;
     assert_eq!(again.word(), "accepted", "{again:?}");
@@ -113,7 +113,7 @@ async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_the_r
     until("another to pass them", || house.lines("runs") == ["4"]).await;
     // It would have taken this long if each of them had held the slot.
     assert!(begun.elapsed() < 3 * hookonce::decide::limits::ROUTE_GONE_LOOK, "{:?}", begun.elapsed());
-    assert_eq!(house.log().matches("route gone: old").count(), 3, "{}", house.log());
+    until("each of them in the log", || house.log().matches("route gone: old").count() == 3).await;
     assert_eq!(house.count("waiting"), 3);
     assert!(house.stop().success());
 

@@ -169,10 +169,10 @@ async fn the_response_of_an_earlier_attempt_is_not_returned_for_a_later_one() {
 async fn a_closed_port_is_a_bad_gateway_and_a_hanging_receiver_a_gateway_timeout() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = format!("http://{}/", nobody.local_addr().unwrap());
-    drop(nobody);
     let hangs = Receiver::new(&[(200, "never")]).await;
+    drop(nobody);
     for (url, status, cause) in [(&refused, 502, "failed"), (&hangs.url, 504, "in_doubt")] {
-        let route = format!("in_doubt = \"hold\"\nforward = {{ url = \"{url}\", timeout = \"1s\" }}");
+        let route = format!("in_doubt = \"hold\"\nforward = {{ url = \"{url}\", timeout = \"3s\" }}");
         let house = House::new(&numbers("respond = \"done\"", &route));
         check(&house.deliver(IN, &number("a", 1)).await, status, &json!({ "status": "dead", "cause": cause }));
     }

@@ -110,7 +110,7 @@ async fn a_unary_call_acts_once_and_its_status_survives() {
     let counting = Counting::default();
     let calls = counting.0.0.clone();
     let once = Once::new(place.store.clone());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = std::net::SocketAddr::from(([127, 0, 0, 1], crate::support::free_port()));
     tokio::spawn(Server::builder().layer(once).add_service(counting).serve(port));
     let channel = tokio::time::timeout(super::PATIENCE, async {
         loop {

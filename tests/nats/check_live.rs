@@ -1,7 +1,7 @@
 //! `hookonce check --live`: it inspects servers and streams, and creates none.
 
-use super::server::{Nats, free_port};
-use super::support::House;
+use super::server::Nats;
+use super::support::{House, free_port};
 use super::{LONG, edge, worker};
 use std::time::Duration;
 

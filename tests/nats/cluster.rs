@@ -1,7 +1,7 @@
 //! A cluster of three servers.
 
-use crate::server::{Nats, free_port};
-use crate::support::{self, House};
+use crate::server::Nats;
+use crate::support::{self, House, free_port};
 use crate::{LONG, worker};
 use async_nats::jetstream;
 
@@ -51,8 +51,9 @@ async fn an_existing_stream_with_fewer_replicas_than_configured_is_reported_and_
     for _ in 0..2 {
         let house = House::new(&config); // the first creates the consumer, the second finds it
         support::until("the stream to be read", || house.log().contains(" taking ")).await;
-        let log = house.log();
-        assert!(log.contains(said) && log.contains("nats stream edit GITHUB --replicas 3"), "{log}");
+        for words in [said, "nats stream edit GITHUB --replicas 3"] {
+            support::until(words, || house.log().contains(words)).await;
+        }
     }
     check("stream GITHUB");
     let stream = nats.jetstream().await.get_stream("GITHUB").await.unwrap();

@@ -126,24 +126,29 @@ async fn a_stream_deleted_and_created_anew_reuses_sequence_numbers_and_nothing_c
 async fn three_workers_share(store: Option<&str>, copies: usize) {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
-    nats.consumer("GITHUB", Duration::from_secs(5)).await;
+    nats.consumer("GITHUB", Duration::from_secs(30)).await;
     let store = store.map(|url| format!("store = \"{url}\"\n")).unwrap_or_default();
     let house = || House::new(&format!("{store}{}", worker(&nats.url(), "", SINK)));
     let houses = [house(), house(), house()];
-    let total: u64 = if full() { 3000 } else { 150 };
-    for n in 1..=total {
-        let sent = push(&format!("d-{n}"), n);
+    let all: Vec<_> = houses.iter().collect();
+    let shares = || houses.iter().map(|house| house.lines("effects").len()).collect::<Vec<_>>();
+    let (mut total, fewest): (u64, u64) = (0, if full() { 3000 } else { 150 });
+    // A worker that a busy machine holds up gets one of those that follow.
+    while total < fewest || shares().contains(&0) {
+        assert!(total < fewest + 1000, "a worker gets no message: {:?}", shares());
+        total += 1;
+        let sent = push(&format!("d-{total}"), total);
         for _ in 0..copies {
             nats.put("github.push", &message(&sent), &sent.body).await;
         }
+        if total >= fewest {
+            until("every effect", || effects(&all).len() as u64 == total).await;
+        }
     }
-    let all: Vec<_> = houses.iter().collect();
-    until("every effect", || effects(&all).len() as u64 == total).await;
     until_async("all to be acknowledged", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;
-    let shares: Vec<_> = houses.iter().map(|house| house.lines("effects").len()).collect();
+    let shares = shares();
     let doubled = effects(&all).values().filter(|events| events.len() > 1).count();
     println!("three workers: N = {total}, copies {copies}, shares {shares:?}, doubled {doubled}");
-    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
     assert_eq!(doubled, 0);
 }
 
@@ -200,6 +205,7 @@ async fn an_unreachable_server_is_logged_with_the_reason_and_not_at_every_try() 
     house.deliver(IN, &push("d-1", 1)).await;
     // Meanwhile the client has tried to connect about five times.
     until("the event to be dead", || house.count("dead") == 1).await;
+    until("its death in the log", || house.log().contains(" dead ")).await;
     let log = house.log();
     let said: Vec<_> = log.lines().filter(|line| line.contains("client error") && line.contains(" nats ")).collect();
     assert_eq!(said.len(), 1, "{log}");

@@ -1,10 +1,9 @@
 //! A real nats-server with JetStream, on a free port, in a temporary folder.
 
-use super::support::PATIENCE;
+use super::support::{PATIENCE, free_port};
 use async_nats::jetstream::{self, consumer::pull, stream};
-use futures_util::StreamExt as _;
 use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,11 +45,6 @@ pub(crate) fn version() -> (u32, u32) {
     let numbers = text.trim().rsplit(['v', ' ']).next().unwrap();
     let mut parts = numbers.split('.').map(|part| part.parse().expect("nats-server prints its version"));
     (parts.next().unwrap(), parts.next().unwrap())
-}
-
-/// A free port.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Nats {
@@ -226,12 +220,11 @@ impl Nats {
     }
 
     /// Subscribes to a subject and returns the first message.
-    pub(crate) async fn listen(&self, subject: &str) -> Vec<Vec<u8>> {
+    pub(crate) async fn subscribe(&self, subject: &str) -> async_nats::Subscriber {
         let client = self.client().await;
         let subscriber = client.subscribe(subject.to_owned()).await.unwrap();
         client.flush().await.unwrap();
-        let first = subscriber.take(1).map(|message| message.payload.to_vec());
-        first.collect().await
+        subscriber
     }
 }
 

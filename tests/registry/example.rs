@@ -1,6 +1,6 @@
 //! `examples/ghcr-compose` does what its README says.
 
-use crate::support::House;
+use crate::support::{House, free_port};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,7 +19,7 @@ pub(crate) fn house(registry: &str, package: &str) -> House {
     assert!(config.contains(retry), "{config}");
     let health = "within = \"1m\", every = \"2s\"";
     assert!(config.contains(health), "{config}");
-    let config = config.replace(health, "within = \"2s\", every = \"100ms\"");
+    let config = config.replace(health, "within = \"5s\", every = \"100ms\"");
     let house =
         House::empty(&config.replace(retry, "retry = { attempts = 1000, first = \"20ms\", longest = \"100ms\" }"));
     std::fs::write(house.path("compose.yaml"), text("compose.yaml")).unwrap();
@@ -33,8 +33,7 @@ pub(crate) fn house(registry: &str, package: &str) -> House {
 /// The first of three free ports in a row.
 fn three_ports() -> u16 {
     let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let any = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    std::iter::repeat_with(any).find(|first| *first < 65_000 && (*first..first + 3).all(free)).unwrap()
+    std::iter::repeat_with(free_port).find(|first| (*first..first + 3).all(free)).unwrap()
 }
 
 #[test]

@@ -212,7 +212,7 @@ async fn a_registry_that_is_down_is_asked_less_often_and_believed_when_it_is_bac
     until("a run", || house.lines("runs") == [pushed.as_str()]).await;
     assert!(counted(&house, "failed").await >= 2 && counted(&house, "new").await == 1);
     let line = format!("digest={pushed}");
-    assert!(house.log().lines().any(|l| l.contains("INFO polled") && l.contains(&line)), "{}", house.log());
+    until("its log", || house.log().lines().any(|l| l.contains("INFO polled") && l.contains(&line))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,5 +254,5 @@ async fn what_is_too_fresh_waits_counted_from_when_it_was_first_seen() {
     assert_eq!(house.lines("runs"), [digest(2)], "the first was replaced before it was old enough");
     let seen = times.lock().unwrap()[1];
     assert!(seen.elapsed() >= Duration::from_secs(3), "{:?}", seen.elapsed());
-    assert!(house.log().lines().any(|l| l.contains("INFO polled") && l.contains("wait=")), "{}", house.log());
+    until("its log", || house.log().lines().any(|l| l.contains("INFO polled") && l.contains("wait="))).await;
 }

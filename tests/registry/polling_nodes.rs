@@ -38,7 +38,7 @@ async fn two_nodes_ask_as_often_as_one_and_one_of_them_acts() {
     let store = redis::Server::start();
     let registry = CountingRegistry::start().await;
     let config =
-        format!("store = \"{}\"\n{}", store.url("polled"), polled(&registry.registry.address, ", timeout = \"1s\""));
+        format!("store = \"{}\"\n{}", store.url("polled"), polled(&registry.registry.address, ", timeout = \"5s\""));
     let mut nodes = [House::new(&config), House::new(&config)];
     let runs = |nodes: &[House; 2]| nodes.iter().map(|node| node.lines("runs")).collect::<Vec<_>>().concat();
     until("the first run", || runs(&nodes) == [digest(1)]).await;

@@ -17,7 +17,7 @@ respond_within = "20s"
 fields  = {{ n = "body.n" }}
 once    = {{ per = ["n"] }}
 [[source.s.route]]
-lease   = "2s"
+lease   = "4s"
 forward = {{ url = "{url}" }}
 retry   = {{ first = "100ms" }}
 "#

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test binary uses a part of it")]
 
 use aws_lc_rs::digest::{SHA256, digest};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Registry {
 
     fn with(access: &Access<'_>, tls: &str, scheme: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = crate::support::free_port();
         std::fs::write(dir.path().join("htpasswd"), HTPASSWD).unwrap();
         let at = dir.path().display();
         let auth = match access {

@@ -249,6 +249,20 @@ impl House {
         node.child.wait().unwrap();
     }
 
+    /// Kills the node, and waits until none of its commands is left.
+    pub async fn kill_with_commands(&mut self) {
+        self.kill();
+        // A guard or a command that has just been started works here, too.
+        until("the commands to be gone", || self.processes_inside() == 0).await;
+    }
+
+    /// The number of processes whose working directory is this folder.
+    fn processes_inside(&self) -> usize {
+        let dir = self.dir.path().canonicalize().unwrap();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir)).count()
+    }
+
     /// Stops the node, and waits until it has exited.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
@@ -280,6 +294,18 @@ impl House {
     /// The metrics, without the label `node` that every sample has.
     pub async fn metrics(&self) -> String {
         without_node(&String::from_utf8(self.ask("GET", "/metrics").await.body).unwrap())
+    }
+
+    /// Waits until the metrics have these lines: a node counts what it has written.
+    pub async fn counted(&self, lines: &[&str]) -> String {
+        let start = Instant::now();
+        loop {
+            let told = self.metrics().await;
+            let missing = lines.iter().find(|line| !told.lines().any(|found| found == **line));
+            let Some(missing) = missing else { return told };
+            assert!(start.elapsed() < PATIENCE, "{missing}\n{told}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Sends a request to the admin port.
@@ -407,6 +433,20 @@ pub fn package(tag: &str, version: u64, second: u32) -> String {
     of["version"] = format!("sha256:{version:064x}").into();
     of["container_metadata"]["tag"]["name"] = tag.into();
     body.to_string()
+}
+
+/// A port that is free. If possible one that the system gives to no connection, and to no server that takes any port.
+pub fn free_port() -> u16 {
+    const FIRST: u16 = 10_000;
+    let bind = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port));
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let given: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+    if given < 2 * FIRST {
+        return bind(0).unwrap().local_addr().unwrap().port();
+    }
+    let random = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ());
+    let any = || FIRST + u16::try_from(random() % u64::from(given - FIRST)).unwrap();
+    std::iter::repeat_with(any).find(|port| bind(*port).is_ok()).unwrap()
 }
 
 pub fn payload(name: &str) -> String {
