@@ -92,6 +92,13 @@ impl ConfigResolver<'_> {
             }
             ConfigValue::Table(_) => {
                 let bytes = self.fetch(what, node)?;
+                if bytes.iter().all(|byte| *byte == 0) {
+                    self.diagnostics
+                        .error(format!("`{what}` consists of NUL bytes"))
+                        .at(node.at, "it is no secret: everyone can guess it")
+                        .hint("generate one with `openssl rand -hex 32`");
+                    return None;
+                }
                 if is_short(&bytes) {
                     self.diagnostics
                         .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))

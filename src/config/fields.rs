@@ -95,8 +95,8 @@ impl ConfigResolver<'_> {
         delivery: Option<&DeliveryIdLocation>,
         scheme: Option<&VerificationScheme>,
     ) {
-        let names = scheme.map(VerificationScheme::signature_headers).unwrap_or_default();
-        let secret = |at: &FieldLocation| matches!(at, FieldLocation::Header(name) if names.contains(&name.as_str()));
+        let places = scheme.map(VerificationScheme::credential_places).unwrap_or_default();
+        let secret = |at: &FieldLocation| places.contains(at);
         let fields = fields.iter().filter(|field| secret(&field.at));
         let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
         let id = delivery.filter(|delivery| secret(&delivery.at));

@@ -64,6 +64,8 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "How deliveries are verified; \"none\" must be set explicitly.",
         ),
         key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
+        key("public_key", ConfigValueType::Open, "none", "Short for verify.public_key."),
+        key("url", ConfigValueType::Text, "none", "The URL that is set at the sender, if it signs that, too."),
         key(
             "key_id",
             ConfigValueType::Name,
@@ -256,7 +258,7 @@ impl ConfigResolver<'_> {
                 (None, Some(_)) => Intake::Poll { digest: fields.ix("digest") },
                 (None, None) => Intake::Path,
             },
-            verify: scheme.unwrap_or(VerificationScheme::None),
+            verify: scheme.unwrap_or_else(VerificationScheme::none),
             kind,
             delivery,
             fields: match kind_used {
