@@ -2,6 +2,7 @@
 
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::once::provenance;
+use super::presets::SenderFacts;
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -45,6 +46,8 @@ pub(super) struct SourceFieldScope<'a> {
     pub(super) fields: &'a FieldSet,
     /// `None`: it is invalid, so what it covers is unknown.
     pub(super) scheme: Option<&'a VerificationScheme>,
+    /// What its preset knows of its sender.
+    pub(super) sender: Option<&'a SenderFacts>,
     pub(super) kind: Option<&'a RequiredEventKind>,
     pub(super) delivery: Option<&'a DeliveryIdLocation>,
     /// The stream it reads from, if any.
