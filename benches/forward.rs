@@ -82,7 +82,7 @@ fn median(mut waits: Vec<Duration>) -> Duration {
 
 /// This many calls over one connection, each a different delivery.
 async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
-    let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
+    let scheme = VerificationScheme::github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
     let mut stream = TcpStream::connect(to).await.expect("it takes connections");
     stream.set_nodelay(true).expect("a fresh socket");
     let mut waits = Vec::with_capacity(calls);

@@ -139,8 +139,8 @@ fn schemes_actions_and_stores_are_told_apart_in_few_files() {
     let kinds: [(&str, &[&str], &[&str]); 4] = [
         (
             "VerificationScheme",
-            &["Github", "StandardWebhooks", "Hmac", "Bearer", "Callers"],
-            &["cli/demo.rs", "config/verify.rs", "decide/verify/"],
+            &["github", "standard_webhooks", "bearer", "basic", "token"],
+            &["action/forward/", "cli/demo.rs", "config/action/forward.rs", "config/verify.rs", "decide/verify/"],
         ),
         ("ActionPlan", &["Run", "Forward", "Publish", "Sql"], &["action/mod.rs", "config/action/mod.rs"]),
         ("StoreUrl", &["Postgres", "Redis"], &["store/open.rs"]),
@@ -191,7 +191,7 @@ fn a_file_name_means_one_thing() {
         ("error.rs", "the errors of that part"),
         ("export.rs", "reading a whole store to copy it"),
         ("github.rs", "GitHub's signature"),
-        ("hmac.rs", "a described HMAC signature"),
+        ("described.rs", "a described signature"),
         ("list.rs", "lists of events"),
         ("mod.rs", "the folder"),
         ("nats.rs", "a stream as a source"),

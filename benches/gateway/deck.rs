@@ -140,7 +140,7 @@ impl Request {
 
     fn sign(&mut self, number: u64) -> [u8; 64] {
         self.number(number);
-        let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
+        let scheme = VerificationScheme::github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
         let headers = scheme.sign("", Timestamp(0), &self.bytes[self.head..]);
         let signature = headers.iter().find_map(|(_, value)| value.strip_prefix("sha256=")).expect("a signature");
         signature.as_bytes().try_into().expect("64 digits")

@@ -518,7 +518,7 @@ pub(crate) const MASKED: &str = "•••";
 /// it anyway. Credentials and signatures never.
 pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
-        || source.is_some_and(|source| source.verify.signature_headers().contains(&name));
+        || source.is_some_and(|source| source.verify.signature_headers().iter().any(|secret| secret == name));
     let read = |source: &Source| source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()));
     !secret && (matches!(name, "content-type" | "traceparent") || source.is_some_and(read))
 }

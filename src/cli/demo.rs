@@ -180,7 +180,7 @@ impl DemoSession {
 
     async fn send(&self, push: &DemoDelivery) -> Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
         let body = push.body();
-        let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.to_vec()]));
+        let scheme = VerificationScheme::github(SourceSecrets::new(vec![SECRET.to_vec()]));
         let mut request = self.client.post(&self.url).header("x-github-event", "registry_package");
         for (name, value) in scheme.sign(push.id, Timestamp::default(), body.as_bytes()) {
             request = request.header(name, value);

@@ -1,10 +1,13 @@
 //! `hookonce man`, `completions`, `schema` and `presets`: texts generated from our own definitions.
 
 use super::UNKNOWN;
+use crate::config::presets::Preset;
 use crate::config::{json_schema as config, presets};
 use crate::decide::nearest_name::nearest;
+use crate::decide::time::duration_text;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use serde_json::{Value, json};
 use std::io;
 use std::io::Write;
 use std::path::Path;
@@ -49,13 +52,17 @@ pub(crate) fn schema(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:#}", config::schema())
 }
 
-/// Lists the presets, or prints one as config.
-pub(crate) fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8> {
+/// Lists the presets, or prints a source with one of them, and what the preset sets.
+pub(crate) fn presets(name: Option<&str>, json: bool, out: &mut impl Write) -> io::Result<u8> {
     let Some(name) = name else {
+        if json {
+            let all: Vec<_> = presets::shown().map(preset_json).collect();
+            writeln!(out, "{:#}", Value::from(all))?;
+            return Ok(0);
+        }
         let wide = presets::shown().map(|preset| preset.name.len()).max().unwrap_or(0);
         for preset in presets::shown() {
-            let about = preset.text.lines().next().unwrap_or_default().trim_start_matches('#').trim();
-            writeln!(out, "{:<wide$}  {about}", preset.name)?;
+            writeln!(out, "{:<wide$}  {}", preset.name, preset.about())?;
         }
         return Ok(0);
     };
@@ -65,6 +72,32 @@ pub(crate) fn presets(name: Option<&str>, out: &mut impl Write) -> io::Result<u8
         eprintln!("error: there is no preset `{name}`{hint}\nhint: `hookonce presets` lists them");
         return Ok(UNKNOWN);
     };
-    writeln!(out, "{}", preset.text.trim_end())?;
+    if json {
+        writeln!(out, "{:#}", preset_json(preset))?;
+        return Ok(0);
+    }
+    if preset.name != presets::POLL.name {
+        writeln!(out, "{}\n# The preset sets these keys; a key that you write replaces its own.", preset.example())?;
+    }
+    for line in preset.text.trim_end().lines() {
+        writeln!(out, "{}", format!("# {}", line.strip_prefix("# ").unwrap_or(line)).trim_end())?;
+    }
     Ok(0)
+}
+
+/// A preset, for programs.
+fn preset_json(preset: &Preset) -> Value {
+    let sender = preset.sender();
+    let sample = preset.sample.and_then(|sample| serde_json::from_str::<Value>(sample).ok());
+    json!({
+        "preset": preset.name,
+        "about": preset.about(),
+        "sender": sender.name,
+        "needs": sender.needs,
+        "retries": sender.retries.map(duration_text),
+        "by_hand": sender.by_hand,
+        "unchecked": sender.unchecked,
+        "config": preset.text,
+        "sample": sample,
+    })
 }

@@ -146,6 +146,9 @@ enum CliCommand {
     Presets {
         /// Preset to print
         name: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of the config, for editors
     Schema,
@@ -348,7 +351,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         }
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
-        CliCommand::Presets { name } => generate::presets(name.as_deref(), out),
+        CliCommand::Presets { name, json } => generate::presets(name.as_deref(), json, out),
         CliCommand::Schema => generate::schema(out).map(|()| 0),
         CliCommand::Completions { shell } => generate::completions(CliArgs::command(), shell, out).map(|()| 0),
         CliCommand::Man { dir } => generate::man(&CliArgs::command(), dir.as_deref(), out),

@@ -103,7 +103,17 @@ impl ConfigResolver<'_> {
                     .hint(format!("put it in an environment variable and write {what} = {{ env = \"NAME\" }}, or in a file and write {what} = {{ file = \"PATH\" }}"));
                 None
             }
-            ConfigValue::Table(_) => self.fetch(what, node).map(ConfigSecret),
+            ConfigValue::Table(_) => {
+                let bytes = self.fetch(what, node)?;
+                if bytes.iter().all(|byte| *byte == 0) {
+                    self.diagnostics
+                        .error(format!("`{what}` consists of NUL bytes"))
+                        .at(node.at, "it is no secret: everyone can guess it")
+                        .hint("generate one with `openssl rand -hex 32`");
+                    return None;
+                }
+                Some(ConfigSecret(bytes))
+            }
             _ => None,
         }
     }

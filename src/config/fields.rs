@@ -2,6 +2,7 @@
 
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::once::provenance;
+use super::presets::SenderFacts;
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -45,6 +46,8 @@ pub(super) struct SourceFieldScope<'a> {
     pub(super) fields: &'a FieldSet,
     /// `None`: it is invalid, so what it covers is unknown.
     pub(super) scheme: Option<&'a VerificationScheme>,
+    /// What its preset knows of its sender.
+    pub(super) sender: Option<&'a SenderFacts>,
     pub(super) kind: Option<&'a RequiredEventKind>,
     pub(super) delivery: Option<&'a DeliveryIdLocation>,
     /// The stream it reads from, if any.
@@ -95,8 +98,8 @@ impl ConfigResolver<'_> {
         delivery: Option<&DeliveryIdLocation>,
         scheme: Option<&VerificationScheme>,
     ) {
-        let names = scheme.map(VerificationScheme::signature_headers).unwrap_or_default();
-        let secret = |at: &FieldLocation| matches!(at, FieldLocation::Header(name) if names.contains(&name.as_str()));
+        let places = scheme.map(VerificationScheme::credential_places).unwrap_or_default();
+        let secret = |at: &FieldLocation| places.contains(at);
         let fields = fields.iter().filter(|field| secret(&field.at));
         let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
         let id = delivery.filter(|delivery| secret(&delivery.at));

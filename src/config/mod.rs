@@ -9,6 +9,7 @@ mod action;
 pub(crate) mod caller_folder;
 mod catch_up;
 pub(crate) mod describe;
+mod described_signature;
 pub mod diagnostic;
 pub(crate) mod event_kinds;
 pub(crate) mod external_value;

@@ -83,6 +83,16 @@ fn of_the_body(identity: &Identity, names: &SourceFieldScope<'_>) -> bool {
     }
 }
 
+/// The sender, how long it sends a delivery again that failed, and whether only a person makes it do so.
+fn retries_of<'a>(names: &'a SourceFieldScope<'_>) -> Option<(&'a str, Duration, bool)> {
+    let facts = names.sender.and_then(|sender| Some((sender.name.as_str(), sender.retries?, sender.by_hand)));
+    let by_scheme = || {
+        let (sender, window) = names.scheme?.redelivered_by_hand()?;
+        Some((sender, window, true))
+    };
+    facts.or_else(by_scheme)
+}
+
 /// Adds the message identity of a stream source; the delivery identity is the carried id, if there is one.
 fn with_message(
     per: Vec<Identity>,
@@ -249,14 +259,19 @@ impl ConfigResolver<'_> {
         if for_ever {
             return (Keep::Forever, body.unwrap_or(KEEP_BODY));
         }
-        if let Some((sender, window)) = names.scheme.and_then(VerificationScheme::redelivered_by_hand)
+        if let Some((sender, window, by_hand)) = retries_of(names)
             && let Some(section) = section
             && keep < window
         {
             let window = duration_text(window);
+            let (what, label) = if by_hand {
+                ("redelivery window", format!("{sender} can redeliver for {window}"))
+            } else {
+                ("retries", format!("{sender} sends a failed delivery again for {window}"))
+            };
             self.diagnostics
-                .warning(format!("`keep` is shorter than {sender}'s redelivery window"))
-                .at(section.place("keep"), format!("{sender} can redeliver for {window}"))
+                .warning(format!("`keep` is shorter than {sender}'s {what}"))
+                .at(section.place("keep"), label)
                 .hint(format!("keep = \"{window}\" or longer"));
         }
         (Keep::For(keep), body.unwrap_or(KEEP_BODY.min(keep)))

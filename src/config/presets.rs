@@ -1,6 +1,23 @@
 //! Presets: built-in config for known senders, embedded as TOML.
 
+use super::keys::{ConfigValueType, SectionKeys, in_preset};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
+use super::section::ConfigSection;
+use crate::decide::time::Duration;
+
+pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
+    name: "sender",
+    title: "`[sender]`",
+    about: "What a preset knows of its sender, beside the keys of a source.",
+    keys: &[&[
+        in_preset("name", ConfigValueType::Text, "The sender's own name."),
+        in_preset("retries", ConfigValueType::Duration, "How long it sends a delivery again that failed."),
+        in_preset("by_hand", ConfigValueType::Flag, "Whether it does so only when a person asks for it."),
+        in_preset("needs", ConfigValueType::Texts, "The keys that a source must have beside `preset`."),
+        in_preset("secret", ConfigValueType::Text, "What the secret is called at the sender."),
+        in_preset("unchecked", ConfigValueType::Texts, "What is taken from memory, not from the sender's documents."),
+    ]],
+};
 
 /// Built-in config for one sender.
 #[derive(Clone, Copy, Debug)]
@@ -9,21 +26,41 @@ pub struct Preset {
     pub name: &'static str,
     /// The keys of a source, as TOML.
     pub text: &'static str,
-    /// A body as the sender sends it, if `hookonce send` needs more than its fields.
+    /// A body as the sender sends it.
     pub sample: Option<&'static str>,
 }
 
-/// Every preset.
-pub const PRESETS: &[Preset] = &[
-    Preset {
-        name: "github-package",
-        text: include_str!("presets/github-package.toml"),
-        sample: Some(include_str!("presets/github-package.json")),
-    },
-    Preset { name: "sports-stack", text: include_str!("presets/sports-stack.toml"), sample: None },
-    Preset { name: "ci-ingestion", text: include_str!("presets/ci-ingestion.toml"), sample: None },
-    Preset { name: "idempotency-key", text: include_str!("presets/idempotency-key.toml"), sample: None },
-];
+/// What a preset knows of its sender.
+#[derive(Clone, Debug, Default)]
+pub struct SenderFacts {
+    /// The sender's own name.
+    pub name: String,
+    /// How long it sends a failed delivery again.
+    pub retries: Option<Duration>,
+    /// Whether it does so only when a person asks for it.
+    pub by_hand: bool,
+    /// The keys that a source must have beside `preset`.
+    pub needs: Vec<String>,
+    /// What the secret is called at the sender.
+    pub secret: Option<String>,
+    /// What is taken from memory, not from the sender's documents.
+    pub unchecked: Vec<String>,
+}
+
+/// A preset for each of these names: the keys of a source, and a body of that sender.
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        &[$(Preset {
+            name: $name,
+            text: include_str!(concat!("presets/", $name, ".toml")),
+            sample: Some(include_str!(concat!("presets/", $name, ".json"))),
+        }),*]
+    };
+}
+
+/// Every preset: those for senders that most people know come first.
+pub const PRESETS: &[Preset] =
+    presets!["github-package", "gitlab", "stripe", "sports-stack", "ci-ingestion", "idempotency-key"];
 
 /// What every source with `poll` begins with. It is shown beside the presets, but no source names it.
 pub static POLL: Preset = Preset { name: "poll", text: include_str!("presets/poll.toml"), sample: None };
@@ -36,6 +73,53 @@ pub fn shown() -> impl Iterator<Item = &'static Preset> {
 /// The preset of this name.
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
+}
+
+impl Preset {
+    /// What it says about itself, in one line.
+    pub fn about(&self) -> &'static str {
+        self.text.lines().next().unwrap_or_default().trim_start_matches('#').trim()
+    }
+
+    /// What it knows of its sender.
+    pub fn sender(&self) -> SenderFacts {
+        let (table, _) = raw::parse(self.text, ConfigOrigin::Preset(self.name));
+        let Some(node) = table.get("sender") else { return SenderFacts::default() };
+        let Some(sender) = node.table() else { return SenderFacts::default() };
+        let sender = ConfigSection::new(sender, &SENDER_KEYS, node.at);
+        let text = |key: &str| sender.text(key).map(str::to_owned);
+        let texts = |key: &str| {
+            let list = sender.node(key).and_then(ConfigNode::list).unwrap_or_default();
+            list.iter().filter_map(ConfigNode::text).map(str::to_owned).collect()
+        };
+        SenderFacts {
+            name: text("name").unwrap_or_default(),
+            retries: sender.duration("retries"),
+            by_hand: sender.flag("by_hand").unwrap_or(false),
+            needs: texts("needs"),
+            secret: text("secret"),
+            unchecked: texts("unchecked"),
+        }
+    }
+
+    /// A source with this preset, as a user would write it: what it needs, and nothing else.
+    pub fn example(&self) -> String {
+        let sender = self.sender();
+        let mut out = format!("[source.{0}]\npreset = \"{0}\"\n", self.name);
+        let variable = format!("{}_SECRET", self.name.to_ascii_uppercase().replace('-', "_"));
+        for key in &sender.needs {
+            let value = match key.as_str() {
+                "secret" => format!("{{ env = \"{variable}\" }}"),
+                "url" => format!("\"https://hooks.example.com/in/{}\"", self.name),
+                "verify" => "\"bearer\"".to_owned(),
+                _ => "\"…\"".to_owned(),
+            };
+            let note = sender.secret.as_deref().filter(|_| key == "secret");
+            let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
+            out += &format!("{key} = {value}{note}\n");
+        }
+        out
+    }
 }
 
 /// Merges a preset into a source: a key of the source replaces the preset's key completely; fields are added, and the

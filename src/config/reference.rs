@@ -2,6 +2,7 @@
 
 use super::keys::{ConfigKey, sections};
 use super::presets;
+use crate::decide::time::duration_text;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
@@ -33,10 +34,41 @@ pub fn markdown() -> String {
         );
         out.extend(section.writable().map(row));
     }
-    out += "\n## Presets\n\nA key beside `preset` replaces that key completely; fields are added. What every source with `poll` \
-            begins with is called `poll` here; no source names it.\n";
+    out += "\n## Presets\n\nA key beside `preset` replaces that key completely; fields are added. [senders.md](senders.md) has \
+            every preset.\n";
+    out
+}
+
+const SENDERS_HEAD: &str = "\
+# Senders
+
+Generated from `src/config/presets`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` updates it.
+
+`hookonce presets NAME` prints a source for one of these senders. A key beside `preset` replaces that key completely; fields
+are added.
+
+| Preset | Sender | Sends again | Needs | |
+|---|---|---|---|---|
+";
+
+/// The page of all presets, as Markdown.
+pub fn senders_markdown() -> String {
+    let mut out = SENDERS_HEAD.to_owned();
+    for preset in presets::PRESETS {
+        let sender = preset.sender();
+        let needs: Vec<_> = sender.needs.iter().map(|key| format!("`{key}`")).collect();
+        let again = match (sender.retries, sender.by_hand) {
+            (Some(length), true) => format!("by hand, for {}", duration_text(length)),
+            (None, true) => "by hand".to_owned(),
+            (Some(length), false) => format!("for {}", duration_text(length)),
+            (None, false) => String::new(),
+        };
+        let about = preset.about();
+        let _ = writeln!(out, "| `{}` | {} | {again} | {} | {about} |", preset.name, sender.name, needs.join(", "));
+    }
+    out += "\nWhat every source with `poll` begins with is called `poll` here; no source names it.\n";
     for preset in presets::shown() {
-        let _ = write!(out, "\n### `{}`\n\n```toml\n{}\n```\n", preset.name, preset.text.trim_end());
+        let _ = write!(out, "\n## `{}`\n\n```toml\n{}\n```\n", preset.name, preset.text.trim_end());
     }
     out
 }

@@ -252,8 +252,15 @@ impl<'a> ConfigResolver<'a> {
     /// The targets on the top level. There are no fields there.
     fn top_notifiers(&mut self, top: &ConfigSection<'_>) -> Vec<Arc<ConfiguredNotifier>> {
         let fields = FieldSet::new(Vec::new(), None);
-        let names =
-            SourceFieldScope { source: "", fields: &fields, scheme: None, kind: None, delivery: None, stream: None };
+        let names = SourceFieldScope {
+            source: "",
+            fields: &fields,
+            scheme: None,
+            sender: None,
+            kind: None,
+            delivery: None,
+            stream: None,
+        };
         self.notify(top, &names, NotifyLevel { source: "", route: "" }).unwrap_or_default()
     }
 

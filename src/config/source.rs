@@ -8,6 +8,7 @@ use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::once::{ONCE_KEYS, OnceView, provenance};
 use super::polled_source::{self, POLL_KEYS, PollView};
+use super::presets::{Preset, SENDER_KEYS};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, SourcePartsInError};
 use super::route::{ROUTE_KEYS, ResolvedRoute, RouteView};
@@ -64,6 +65,8 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "How deliveries are verified; \"none\" must be set explicitly.",
         ),
         key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
+        key("public_key", ConfigValueType::Open, "none", "Short for verify.public_key."),
+        key("url", ConfigValueType::Text, "none", "The URL that is set at the sender, if it signs that, too."),
         key(
             "key_id",
             ConfigValueType::Name,
@@ -133,6 +136,7 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
         in_preset("imported", ConfigValueType::Names, "The fields that identify an imported change."),
         in_preset("api", ConfigValueType::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset("kind", ConfigValueType::Table(&KIND_KEYS), "The kind of event this preset is for."),
+        in_preset("sender", ConfigValueType::Table(&SENDER_KEYS), "What the preset knows of its sender."),
     ]],
 };
 
@@ -191,10 +195,12 @@ impl ConfigResolver<'_> {
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
+        let sender = preset.and_then(presets::find).map(Preset::sender);
         let names = SourceFieldScope {
             source: name,
             fields: &fields,
             scheme: scheme.as_ref(),
+            sender: sender.as_ref(),
             kind: kind.as_ref(),
             delivery: delivery.as_ref(),
             stream: stream.as_ref(),
@@ -256,7 +262,7 @@ impl ConfigResolver<'_> {
                 (None, Some(_)) => Intake::Poll { digest: fields.ix("digest") },
                 (None, None) => Intake::Path,
             },
-            verify: scheme.unwrap_or(VerificationScheme::None),
+            verify: scheme.unwrap_or_else(VerificationScheme::none),
             kind,
             delivery,
             fields: match kind_used {

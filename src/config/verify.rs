@@ -1,16 +1,16 @@
-//! `verify`: a scheme by name, or an HMAC described by its keys.
+//! `verify`: a scheme by name, with the keys that it has.
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
+use super::external_value::UNKNOWN_URL;
 use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::decide::field::{FieldLocation, FieldSet};
-use crate::decide::time::Duration;
 use crate::decide::verify::{
-    self, HmacHash, HmacScheme, PerCallerScheme, SignatureEncoding, SignedPiece, SourceSecrets, VerificationScheme,
+    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SourceSecrets, VerificationScheme,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,21 +29,134 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "The scheme of the signature that messages carry.",
         ),
         key("secret", ConfigValueType::Secrets, "required", "The secret, or a list of them while rotating."),
-        key("header", ConfigValueType::Text, "required for hmac", "The header with the signature."),
+        key(
+            "secret_encoding",
+            ConfigValueType::Word(&["text", "base64", "hex"]),
+            "text",
+            "How the key of an HMAC is written in the secret.",
+        ),
+        key(
+            "public_key",
+            ConfigValueType::Open,
+            "required for ed25519 and ecdsa-p256",
+            "The sender's public key, in hex, base64 or PEM.",
+        ),
+        key("at", ConfigValueType::Place, "required for token", "Where the token is."),
+        key("header", ConfigValueType::Text, "required for signatures", "The header with the signature."),
+        key(
+            "entry",
+            ConfigValueType::Text,
+            "the whole header",
+            "The entry with the signature, if the header has several: \"v1\" of t=…,v1=….",
+        ),
+        key("separator", ConfigValueType::Word(&[",", ";"]), ",", "What separates the entries of the header."),
         key("prefix", ConfigValueType::Text, "nothing", "The prefix of the signature."),
         key("hash", ConfigValueType::Word(&["sha1", "sha256", "sha512"]), "sha256", "The hash of the HMAC."),
         key("encoding", ConfigValueType::Word(&["hex", "base64"]), "hex", "The encoding of the signature."),
-        key("over", ConfigValueType::Text, "{body}", "The signed content, made of {id}, {timestamp} and {body}."),
-        key("timestamp", ConfigValueType::Place, "none", "Where the sender's time is."),
+        key(
+            "over",
+            ConfigValueType::Text,
+            "{body}",
+            "The signed content, made of {id}, {timestamp}, {body}, {url} and {method}.",
+        ),
+        key(
+            "timestamp",
+            ConfigValueType::Text,
+            "none",
+            "Where the sender's time is: a place, or an entry of the header, such as entry.t.",
+        ),
+        key(
+            "timestamp_format",
+            ConfigValueType::Word(&["seconds", "milliseconds", "rfc3339"]),
+            "any of them",
+            "The only form of the sender's time; needed where no fixed text separates it.",
+        ),
         key("tolerance", ConfigValueType::Duration, "5m", "Maximum difference between the sender's time and ours."),
     ]],
 };
 
 /// The words of `scheme`.
-pub(super) const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
+pub(super) const SCHEMES: &[&str] =
+    &["github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "carried", "none"];
 /// The schemes whose signature messages of a stream can carry.
-pub(super) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
-const TOLERANCE: Duration = Duration::from_mins(5);
+pub(super) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256"];
+
+/// The keys that describe a signature.
+const DESCRIPTION: &[&str] =
+    &["header", "entry", "separator", "prefix", "encoding", "over", "timestamp", "timestamp_format", "tolerance"];
+
+/// A scheme as the config names it: its keys, and how it is made of them.
+struct NamedScheme {
+    name: &'static str,
+    /// Its keys, beside `scheme` and its credential.
+    keys: &'static [&'static [&'static str]],
+    /// Whether it verifies with the sender's public key instead of a secret.
+    public: bool,
+    make: fn(&mut ConfigResolver<'_>, &SchemeInput<'_>) -> Option<VerificationScheme>,
+}
+
+/// What a scheme is made of.
+pub(super) struct SchemeInput<'a> {
+    pub(super) name: &'static str,
+    pub(super) source: &'a ConfigSection<'a>,
+    /// The keys beside `scheme`; those of the source if `verify` is only a name.
+    pub(super) keys: ConfigSection<'a>,
+    /// Whether `verify` has keys.
+    pub(super) described: bool,
+    pub(super) at: ConfigSpan,
+    /// The secrets, or the public keys.
+    pub(super) secrets: Vec<Vec<u8>>,
+    pub(super) delivery: Option<&'a FieldLocation>,
+}
+
+impl SchemeInput<'_> {
+    fn secrets(&self) -> SourceSecrets {
+        SourceSecrets::new(self.secrets.clone())
+    }
+}
+
+/// Every scheme.
+static NAMED_SCHEMES: &[NamedScheme] = &[
+    NamedScheme {
+        name: "github",
+        keys: &[],
+        public: false,
+        make: |_, input| Some(VerificationScheme::github(input.secrets())),
+    },
+    NamedScheme {
+        name: "standard-webhooks",
+        keys: &[&["tolerance"]],
+        public: false,
+        make: |config, input| config.standard_webhooks(input),
+    },
+    NamedScheme {
+        name: "hmac",
+        keys: &[DESCRIPTION, &["hash", "secret_encoding"]],
+        public: false,
+        make: |config, input| config.hmac_signature(input),
+    },
+    NamedScheme {
+        name: "ed25519",
+        keys: &[DESCRIPTION],
+        public: true,
+        make: |config, input| config.public_key_signature(PublicKeyAlgorithm::Ed25519, input),
+    },
+    NamedScheme {
+        name: "ecdsa-p256",
+        keys: &[DESCRIPTION],
+        public: true,
+        make: |config, input| config.public_key_signature(PublicKeyAlgorithm::EcdsaP256, input),
+    },
+    NamedScheme { name: "token", keys: &[&["at"]], public: false, make: |config, input| config.token(input) },
+    NamedScheme {
+        name: "bearer",
+        keys: &[],
+        public: false,
+        make: |_, input| Some(VerificationScheme::bearer(input.secrets())),
+    },
+    NamedScheme { name: "basic", keys: &[], public: false, make: |config, input| config.basic(input) },
+    NamedScheme { name: "none", keys: &[], public: false, make: |_, _| Some(VerificationScheme::none()) },
+];
 
 /// `verify` as written.
 struct VerifySettings<'a> {
@@ -74,33 +187,30 @@ impl ConfigResolver<'_> {
         let written = self.scheme(name, source)?;
         let written = self.carried(source, written)?;
         let folder = self.folder(source, &written);
-        if !SCHEMES.contains(&written.scheme) {
+        let Some(named) = NAMED_SCHEMES.iter().find(|named| named.name == written.scheme) else {
             // Validation has reported the scheme. Which keys it needs is unknown; its secret is still read.
             let inner = written.keys.and_then(|keys| keys.node("secret"));
             if let (None, Some(node)) = (folder, inner.or_else(|| source.node("secret"))) {
                 self.read_unshared_secrets(name, node);
             }
             return None;
-        }
-        self.foreign_keys(&written);
+        };
+        self.foreign_keys(&written, named);
         let secrets = match &folder {
             Some(_) => Some(vec![decoy_secret()]),
+            None if named.public => self.public_keys(source, &written),
             None => self.source_secrets(name, source, &written),
         };
-        let scheme = match written.scheme {
-            "github" => Some(VerificationScheme::Github(SourceSecrets::new(secrets?))),
-            "bearer" => Some(VerificationScheme::Bearer(SourceSecrets::new(secrets?))),
-            "none" => Some(VerificationScheme::None),
-            "standard-webhooks" => {
-                let tolerance = written.keys.and_then(|k| self.positive(&k, "tolerance")).unwrap_or(TOLERANCE);
-                self.standard_webhooks(&secrets?, tolerance, written.at)
-            }
-            "hmac" => {
-                let keys = written.keys.unwrap_or(*source);
-                self.hmac(&keys, written.keys.is_some(), SourceSecrets::new(secrets?), delivery)
-            }
-            _ => None,
-        }?;
+        let input = SchemeInput {
+            name: named.name,
+            source,
+            keys: written.keys.unwrap_or(*source),
+            described: written.keys.is_some(),
+            at: written.at,
+            secrets: if named.name == "none" { Vec::new() } else { secrets? },
+            delivery,
+        };
+        let scheme = (named.make)(self, &input)?;
         let ages = !written.keys.is_some_and(|keys| keys.has("tolerance"));
         let scheme = if written.carried && ages { scheme.ignoring_age() } else { scheme };
         self.per_caller(source, folder, scheme, fields)
@@ -204,13 +314,13 @@ impl ConfigResolver<'_> {
                 .at(who_at, "the body is not parsed before it is verified")
                 .hint("require = 'a == b' compares it with what the body says");
         }
-        if scheme.signature_headers().iter().any(|name| field.at == FieldLocation::Header((*name).to_owned())) {
+        if scheme.credential_places().contains(&field.at) {
             self.diagnostics
                 .error(format!("`key_id` is `{who}`, which holds the caller's credentials"))
                 .at(at, "it must be a name, not a secret");
         }
         let book = Arc::new(CallerFolder::new(path, scheme.clone()));
-        Some(VerificationScheme::Callers(Box::new(PerCallerScheme { who: field.clone(), decoy: scheme, book })))
+        Some(scheme.per_caller(PerCallerScheme { who: field.clone(), book }))
     }
 
     fn scheme<'a>(&mut self, name: &str, source: &ConfigSection<'a>) -> Option<VerifySettings<'a>> {
@@ -239,23 +349,36 @@ impl ConfigResolver<'_> {
         })
     }
 
-    fn foreign_keys(&mut self, written: &VerifySettings<'_>) {
-        let own: &[&str] = match written.scheme {
-            "hmac" if written.carried => return,
-            "hmac" => &["scheme", "secret", "header", "prefix", "hash", "encoding", "over", "timestamp", "tolerance"],
-            "standard-webhooks" if written.carried => &["scheme", "of", "secret", "tolerance"],
-            "standard-webhooks" => &["scheme", "secret", "tolerance"],
-            _ if written.carried => &["scheme", "of", "secret"],
-            _ => &["scheme", "secret"],
-        };
+    fn foreign_keys(&mut self, written: &VerifySettings<'_>, named: &NamedScheme) {
+        let credential = if named.public { "public_key" } else { "secret" };
+        let of = if written.carried { "of" } else { "scheme" };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
-            if VERIFY_KEYS.find(&entry.key).is_some() && !own.contains(&entry.key.as_str()) {
+            let key = entry.key.as_str();
+            let own = ["scheme", credential, of].contains(&key) || named.keys.iter().any(|keys| keys.contains(&key));
+            if VERIFY_KEYS.find(key).is_some() && !own {
                 self.diagnostics
-                    .error(format!("`{}` has no meaning for scheme `{}`", entry.key, written.scheme))
+                    .error(format!("`{key}` has no meaning for scheme `{}`", named.name))
                     .at(entry.key_at, "")
                     .hint("remove it, or describe the signature with scheme = \"hmac\"");
             }
         }
+    }
+
+    /// The sender's public key, from `verify` or from the source.
+    fn public_keys(&mut self, source: &ConfigSection<'_>, written: &VerifySettings<'_>) -> Option<Vec<Vec<u8>>> {
+        let inner = written.keys.and_then(|keys| keys.node("public_key"));
+        let Some(node) = inner.or_else(|| source.node("public_key")) else {
+            let at = if provenance(written.at) == Provenance::Preset { source.at } else { written.at };
+            self.diagnostics
+                .error(format!("scheme `{}` needs the sender's public key", written.scheme))
+                .unless(source.misspells("public_key"))
+                .at(at, "")
+                .hint("public_key = \"…\", as the sender shows it");
+            return Some(Vec::new());
+        };
+        let found = self.text_or_external("public_key", node)?;
+        let missing = found.text == UNKNOWN_URL;
+        Some(if missing { Vec::new() } else { vec![found.text.into_bytes()] })
     }
 
     /// The secrets. A missing one has been reported; what the scheme covers is known without it.
@@ -315,101 +438,61 @@ impl ConfigResolver<'_> {
         secrets.iter().map(|secret| secret.expose().to_vec()).collect()
     }
 
-    fn standard_webhooks(
-        &mut self,
-        secrets: &[Vec<u8>],
-        tolerance: Duration,
-        at: ConfigSpan,
-    ) -> Option<VerificationScheme> {
-        VerificationScheme::standard_webhooks(secrets, tolerance)
+    fn standard_webhooks(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
+        VerificationScheme::standard_webhooks(&input.secrets, tolerance.unwrap_or(DEFAULT_TOLERANCE))
             .map_err(|why| {
-                self.diagnostics.error("the secret is not a Standard Webhooks secret").at(at, why);
+                self.diagnostics.error("the secret is not a Standard Webhooks secret").at(input.at, why);
             })
             .ok()
     }
 
-    fn hmac(
-        &mut self,
-        keys: &ConfigSection<'_>,
-        described: bool,
-        secrets: SourceSecrets,
-        delivery: Option<&FieldLocation>,
-    ) -> Option<VerificationScheme> {
-        if !described || !keys.has("header") {
+    fn token(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let Some(node) = input.keys.node("at").filter(|_| input.described) else {
             self.diagnostics
-                .error("scheme `hmac` needs the header with the signature")
-                .unless(described && keys.misspells("header"))
-                .at(keys.at, "`header` is missing")
-                .hint("verify = { scheme = \"hmac\", secret = …, header = \"x-signature\" }");
+                .error("scheme `token` needs the place of the token")
+                .unless(input.described && input.keys.misspells("at"))
+                .at(input.at, "`at` is missing")
+                .hint("verify = { scheme = \"token\", secret = …, at = \"header.x-token\" }");
             return None;
-        }
-        let header = keys.text("header")?.to_ascii_lowercase();
-        let over = self.over(keys)?;
-        let timestamp = keys.node("timestamp").map(|node| self.place(node));
-        self.signed_time(keys, &over, timestamp.as_ref());
-        if over.contains(&SignedPiece::Id) && delivery.is_none() {
+        };
+        let at = self.place(node);
+        if at == FieldLocation::Path {
             self.diagnostics
-                .error("`over` has an {id}, but `delivery` is missing")
-                .unless(self.unread.delivery)
-                .at(keys.place("over"), "")
-                .hint("set delivery = \"header.x-id\" in the source");
+                .error("a token cannot be in the path")
+                .at(node.at, "a source has one path")
+                .hint("at = \"header.x-token\", \"query.token\" or \"body.token\"");
         }
-        let id = delivery.filter(|_| over.contains(&SignedPiece::Id)).cloned();
-        Some(VerificationScheme::Hmac(Box::new(HmacScheme {
-            secrets,
-            header,
-            prefix: keys.text("prefix").unwrap_or_default().to_owned(),
-            hash: match keys.text("hash") {
-                Some("sha1") => HmacHash::Sha1,
-                Some("sha512") => HmacHash::Sha512,
-                _ => HmacHash::Sha256,
-            },
-            encoding: match keys.text("encoding") {
-                Some("base64") => SignatureEncoding::Base64,
-                _ => SignatureEncoding::Hex,
-            },
-            over,
-            timestamp,
-            id,
-            tolerance: self.positive(keys, "tolerance").unwrap_or(TOLERANCE),
-        })))
+        Some(VerificationScheme::token(input.secrets(), at))
     }
 
-    /// The signed content.
-    fn over(&mut self, keys: &ConfigSection<'_>) -> Option<Vec<SignedPiece>> {
-        let Some(node) = keys.node("over") else { return Some(vec![SignedPiece::Body]) };
-        match verify::parse_over(node.text()?) {
-            Ok(over) => Some(over),
-            Err(why) => {
-                self.diagnostics.error("`over` cannot be read").at(node.at, why).hint("over = \"{timestamp}.{body}\"");
-                None
-            }
+    fn basic(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        if input.secrets.iter().any(|secret| !secret.contains(&b':')) {
+            self.diagnostics
+                .error("the secret of scheme `basic` is not a user and a password")
+                .at(input.at, "it has no colon, so it can never match")
+                .hint("write both into the secret: user:password");
         }
+        Some(VerificationScheme::basic(input.secrets()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_names_a_scheme() {
+        let named: Vec<_> = NAMED_SCHEMES.iter().map(|named| named.name).collect();
+        let words: Vec<_> = SCHEMES.iter().copied().filter(|word| *word != "carried").collect();
+        assert_eq!(named, words);
+        assert!(CARRIED.iter().all(|word| named.contains(word)));
     }
 
-    /// Checks that `timestamp` is signed, and that a signed timestamp has a location.
-    fn signed_time(&mut self, keys: &ConfigSection<'_>, over: &[SignedPiece], timestamp: Option<&FieldLocation>) {
-        match (over.contains(&SignedPiece::Timestamp), timestamp) {
-            (true, None) => {
-                self.diagnostics
-                    .error("`over` has a {timestamp}, but `timestamp` is missing")
-                    .unless(keys.misspells("timestamp"))
-                    .at(keys.place("over"), "")
-                    .hint("set timestamp = \"header.x-time\"");
-            }
-            (false, Some(place)) if !matches!(place, FieldLocation::Body(_)) => {
-                self.diagnostics
-                    .error("`timestamp` is not part of `over`")
-                    .at(keys.place("timestamp"), "anyone who repeats a delivery could change it")
-                    .hint("over = \"{timestamp}.{body}\", if the sender signs both");
-            }
-            (false, None) if keys.has("tolerance") => {
-                self.diagnostics
-                    .error("`tolerance` needs a `timestamp`")
-                    .unless(keys.misspells("timestamp"))
-                    .at(keys.place("tolerance"), "there is no time to compare with");
-            }
-            _ => {}
+    #[test]
+    fn every_key_of_a_scheme_is_in_the_table() {
+        for key in NAMED_SCHEMES.iter().flat_map(|named| named.keys.iter().copied().flatten()) {
+            assert!(VERIFY_KEYS.find(key).is_some(), "{key}");
         }
     }
 }

@@ -90,7 +90,7 @@ fn caller<'s>(
 /// Whether the headers were not saved: there is no signature, or the source needs none and there is only a body.
 fn lacks_headers(source: &Source, delivery: &Delivery<'_>) -> bool {
     let signatures = source.verify.signature_headers();
-    match signatures.as_slice() {
+    match &signatures[..] {
         [] => delivery.headers.iter().all(|(name, _)| *name == "content-type"),
         some => some.iter().all(|name| delivery.header(name) == HeaderLookup::Missing),
     }

@@ -138,7 +138,7 @@ impl RequestIdentities {
         let headers = self.headers(&request.headers)?;
         let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
         let delivery = Delivery { path, query, headers: &borrow_headers(&headers), body, at, wall: at };
-        let found = self.fields.read(&VerificationScheme::None.verify(&delivery)?)?;
+        let found = self.fields.read(&VerificationScheme::none().verify(&delivery)?)?;
         let digest = Digest::of(body);
         let seen = KeyPartSource { found: &found, headers: &request.headers, digest: &digest };
         let caller = self.caller(&seen)?;

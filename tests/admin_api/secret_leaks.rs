@@ -38,7 +38,7 @@ run  = { steps = ["env; cat", "test $HOOKONCE_FIELD_N != 13"] }
 
 /// A signed delivery with headers that must not be stored.
 fn sent(id: &str, n: u64, secret: &str) -> Sent {
-    let scheme = VerificationScheme::Github(SourceSecrets::new(vec![secret.as_bytes().to_vec()]));
+    let scheme = VerificationScheme::github(SourceSecrets::new(vec![secret.as_bytes().to_vec()]));
     let body = format!("{{\"n\":{n},\"ref\":\"r\",\"after\":\"a\",\"commits\":[]}}");
     let mut headers = scheme.sign(id, Timestamp(0), body.as_bytes());
     headers.push(("x-github-event".into(), "push".into()));

@@ -81,14 +81,16 @@ fn the_schema_is_printed() {
 
 #[test]
 fn the_reference_is_up_to_date() {
-    let path = root().join("docs/config.md");
-    let made = reference::markdown();
-    if std::env::var_os("HOOKONCE_BLESS").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &made).unwrap();
+    for (page, made) in [("docs/config.md", reference::markdown()), ("docs/senders.md", reference::senders_markdown())]
+    {
+        let path = root().join(page);
+        if std::env::var_os("HOOKONCE_BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &made).unwrap();
+        }
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(there == made, "{page} is out of date: HOOKONCE_BLESS=1 cargo test --test cli_setup rewrites it");
     }
-    let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == made, "docs/config.md is out of date: HOOKONCE_BLESS=1 cargo test --test cli_setup rewrites it");
 }
 
 #[test]
@@ -115,14 +117,21 @@ fn presets_are_listed_and_printed_with_their_comments() {
     let house = House::empty("");
     let first_lines = [
         "github-package   Packages of GitHub's container registry",
+        "stripe           Stripe: payments",
         "sports-stack     Sports Stack: each change once",
         "ci-ingestion     Results of CI runs",
         "idempotency-key  Clients of an HTTP API",
     ];
     run(&house, &["presets"]).has(0, &first_lines);
     let said = run(&house, &["presets", "github-package"]);
-    said.has(0, &["# Packages of GitHub's container registry", "kind   = {"]);
+    said.has(0, &["[source.github-package]\npreset = ", "# Packages of GitHub's container registry", "# kind   = {"]);
     toml::from_str::<Value>(&said.out).unwrap();
+    let listed = run(&house, &["presets", "--json"]);
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    assert!(
+        listed.as_array().unwrap().iter().any(|one| one["preset"] == "stripe" && one["retries"] == "3d"),
+        "{listed}"
+    );
     run(&house, &["presets", "github-pakage"]).has(2, &["did you mean `github-package`?"]);
 }
 

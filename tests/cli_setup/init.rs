@@ -169,7 +169,7 @@ async fn the_service_behind_init_forward_can_tell_a_push_from_a_pull_request() {
     house.configure(&text.replace("http://127.0.0.1:8080/webhook", &url));
     house.start();
     let secret = std::fs::read_to_string(house.path("hookonce.secret")).unwrap();
-    let scheme = VerificationScheme::Github(SourceSecrets::new(vec![secret.trim().as_bytes().to_vec()]));
+    let scheme = VerificationScheme::github(SourceSecrets::new(vec![secret.trim().as_bytes().to_vec()]));
     let push = r#"{"ref":"refs/heads/main","after":"6dcb09b","commits":[]}"#;
     let pull = r#"{"action":"opened","number":1,"pull_request":{}}"#;
     for (kind, body, status) in [("push", push, 202), ("pull_request", pull, 202), ("pull_request", push, 422)] {

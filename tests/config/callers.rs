@@ -2,7 +2,6 @@
 
 use super::{check, fine, source};
 use hookonce::decide::source::{ApiStyle, RedeliveryPolicy, ResponseMode};
-use hookonce::decide::verify::VerificationScheme;
 use std::os::unix::fs::PermissionsExt as _;
 
 /// A source whose callers are files in this folder.
@@ -19,7 +18,7 @@ fn a_folder_of_callers_needs_a_field_that_names_the_caller() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("it may");
     let folder = dir.path().display().to_string();
     let config = fine(&callers(&folder, "key_id = \"who\""));
-    assert!(matches!(config.sources[0].verify, VerificationScheme::Callers(_)));
+    assert!(config.sources[0].verify.callers().is_some());
     let line = format!("secret = {{ dir = \"{folder}\" }}");
     check(
         &callers(&folder, ""),

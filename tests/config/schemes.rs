@@ -127,7 +127,7 @@ error: `verify` has no `scheme`
  --> hookonce.toml:2:10
   |
 2 | verify = { secret = { env = "A" } }
-  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "bearer", "carried" or "none"
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "carried" or "none"
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -323,6 +323,164 @@ error: `signed` needs `delivery`, which is missing
   | ^^^^^^
   |
 hint: set delivery = "header.x-id", or remove `signed`
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn what_can_never_verify_is_refused() {
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "Stripe-Signature", prefix = "v1=", timestamp = "header.stripe-signature", over = "{timestamp}.{body}" }
+[[source.s.route]]
+"#,
+        r#"
+error: `timestamp` is the whole header with the signature
+ --> hookonce.toml:2:110
+  |
+2 | …Signature", prefix = "v1=", timestamp = "header.stripe-signature", over = "{timestamp}.{body}" }
+  |                                          ^^^^^^^^^^^^^^^^^^^^^^^^^ a signature is not a time, so nothing could be verified
+  |
+hint: for t=…,v1=… write entry = "v1", timestamp = "entry.t"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "entry.t", over = "{timestamp}.{body}" }
+[[source.s.route]]
+"#,
+        r#"
+error: `timestamp` is the entry `t`, but `entry` does not name the signature's
+ --> hookonce.toml:2:79
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "entry.t", over = "{timestamp}.{body}" }
+  |                                                                               ^^^^^^^^^ a header has entries only if `entry` says so
+  |
+hint: entry = "v1", timestamp = "entry.t" for t=…,v1=…
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "header.t", over = "{timestamp}{body}" }
+[[source.s.route]]
+"#,
+        r#"
+error: `over` cannot be read
+ --> hookonce.toml:2:98
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "header.t", over = "{timestamp}{body}" }
+  |                                                                                                  ^^^^^^^^^^^^^^^^^^^ two placeholders are side by side: a byte could move from one to the other unnoticed, unless `timestamp_format` says how long the time is
+  |
+hint: over = "{timestamp}.{body}"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", secret_encoding = "hex" }
+[[source.s.route]]
+"#,
+        r#"
+error: the secret cannot be decoded, so nothing could be verified
+ --> hookonce.toml:2:85
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", secret_encoding = "hex" }
+  |                                                                                     ^^^^^ the secret is not hex
+  |
+hint: secret_encoding says how the sender shows the key
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "ed25519", header = "x", public_key = "0a" }
+[[source.s.route]]
+[source.t]
+verify = { scheme = "ed25519", header = "x" }
+[[source.t.route]]
+"#,
+        r#"
+error: the public key cannot be read
+ --> hookonce.toml:2:59
+  |
+2 | verify = { scheme = "ed25519", header = "x", public_key = "0a" }
+  |                                                           ^^^^ it is not a public key of Ed25519
+
+error: scheme `ed25519` needs the sender's public key
+ --> hookonce.toml:5:21
+  |
+5 | verify = { scheme = "ed25519", header = "x" }
+  |                     ^^^^^^^^^
+  |
+hint: public_key = "…", as the sender shows it
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "token", secret = { env = "A" } }
+[[source.s.route]]
+[source.t]
+verify = { scheme = "basic", secret = { env = "B" } }
+[[source.t.route]]
+"#,
+        r#"
+error: scheme `token` needs the place of the token
+ --> hookonce.toml:2:21
+  |
+2 | verify = { scheme = "token", secret = { env = "A" } }
+  |                     ^^^^^^^ `at` is missing
+  |
+hint: verify = { scheme = "token", secret = …, at = "header.x-token" }
+
+error: the secret of scheme `basic` is not a user and a password
+ --> hookonce.toml:5:21
+  |
+5 | verify = { scheme = "basic", secret = { env = "B" } }
+  |                     ^^^^^^^ it has no colon, so it can never match
+  |
+hint: write both into the secret: user:password
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{url}{body}" }
+[[source.s.route]]
+"#,
+        r#"
+error: the sender signs its URL, but `url` is missing
+ --> hookonce.toml:1:9
+  |
+1 | [source.s]
+  |         ^
+  |
+hint: url = "https://hooks.example.com/in/name", as it is set at the sender
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", separator = ";" }
+[[source.s.route]]
+"#,
+        r#"
+error: `separator` needs `entry`
+ --> hookonce.toml:2:67
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", separator = ";" }
+  |                                                                   ^^^^^^^^^ it separates the entries of the header
 
 1 error in hookonce.toml; nothing was started
 "#,

@@ -293,7 +293,7 @@ fn source(route: Arc<Route>) -> Source {
         },
         body_max: 1 << 20,
         routes: vec![route],
-        ..Source::new("source", VerificationScheme::None)
+        ..Source::new("source", VerificationScheme::none())
     }
 }
 

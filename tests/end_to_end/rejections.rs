@@ -32,7 +32,7 @@ async fn whatever_is_wrong_with_a_signature_the_response_is_the_same() {
     let mut doubled = good.clone();
     doubled.headers.push(("x-hub-signature-256".into(), signature(&good)));
     let other_secret =
-        VerificationScheme::Github(SourceSecrets::new(vec![b"another".to_vec()])).sign("a", Timestamp(0), &good.body);
+        VerificationScheme::github(SourceSecrets::new(vec![b"another".to_vec()])).sign("a", Timestamp(0), &good.body);
     let wrong = |value: &str| good.clone().with("x-hub-signature-256", value);
     let cases = [
         ("none", none),
@@ -67,9 +67,7 @@ async fn an_old_signature_is_a_bad_one() {
     std::fs::write(house.path("secret"), secret).unwrap();
     let mut house = house;
     house.start();
-    let key = SECRET.as_bytes().to_vec();
-    let tolerance = Duration::from_mins(5);
-    let scheme = VerificationScheme::StandardWebhooks { secrets: SourceSecrets::new(vec![key]), tolerance };
+    let scheme = VerificationScheme::standard_webhooks(&[secret.into()], Duration::from_mins(5)).unwrap();
     let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
     let sent = |at: i64| Sent { headers: scheme.sign("a", Timestamp(at), b"{}"), body: b"{}".to_vec() };
     for minutes in [-10, 10] {

@@ -23,7 +23,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 pub(crate) fn github() -> VerificationScheme {
-    VerificationScheme::Github(SourceSecrets::new(vec![b"the secret".to_vec()]))
+    VerificationScheme::github(SourceSecrets::new(vec![b"the secret".to_vec()]))
 }
 
 pub(crate) fn field(name: &str, at: &str) -> Field {
@@ -35,7 +35,7 @@ pub(crate) fn source(fields: Vec<Field>) -> Source {
     Source {
         fields: FieldSet::new(fields, None),
         routes: vec![Arc::new(Route { fanout: Fanout::Actions(1), ..Route::default() })],
-        ..Source::new("src", VerificationScheme::None)
+        ..Source::new("src", VerificationScheme::none())
     }
 }
 

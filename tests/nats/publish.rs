@@ -7,9 +7,7 @@ use super::{IN, LONG, Sent, edge, push, worker};
 use futures_util::StreamExt as _;
 use hookonce::decide::field::FieldLocation;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{
-    HmacHash, HmacScheme, SignatureEncoding, SourceSecrets, VerificationScheme, parse_over,
-};
+use hookonce::decide::verify::{DescribedSignature, SignedText, SourceSecrets, TimestampLocation, VerificationScheme};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,17 +91,12 @@ async fn replayed(scheme: &str, keys: &str, sent: &Sent) {
 async fn an_event_that_died_at_the_edge_is_replayed_and_verified_by_a_worker() {
     let sent = push("d-1", 1);
     replayed("github", "", &sent).await;
-    let hmac = VerificationScheme::Hmac(Box::new(HmacScheme {
-        secrets: SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]),
-        header: "x-signature".into(),
-        prefix: String::new(),
-        hash: HmacHash::Sha256,
-        encoding: SignatureEncoding::Hex,
-        over: parse_over("{timestamp}.{body}").unwrap(),
-        timestamp: Some(FieldLocation::Header("x-time".into())),
-        id: None,
-        tolerance: Duration::from_mins(5),
-    }));
+    let secrets = SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]);
+    let hmac = VerificationScheme::new(DescribedSignature {
+        over: SignedText::parse("{timestamp}.{body}", None).unwrap(),
+        timestamp: Some(TimestampLocation::At(FieldLocation::Header("x-time".into()))),
+        ..DescribedSignature::hmac("x-signature", secrets)
+    });
     let keys = r#", header = "x-signature", timestamp = "header.x-time", over = "{timestamp}.{body}""#;
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros();
     let headers = hmac.sign("", Timestamp(i64::try_from(now).unwrap()), &sent.body);

@@ -18,11 +18,8 @@ mod sports_data;
 #[path = "../support/mod.rs"]
 mod support;
 
-use hookonce::decide::field::FieldLocation;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{
-    HmacHash, HmacScheme, SignatureEncoding, SignedPiece, SourceSecrets, VerificationScheme,
-};
+use hookonce::decide::verify::{DescribedSignature, SourceSecrets, VerificationScheme};
 use support::Sent;
 
 /// Where everything arrives.
@@ -30,17 +27,7 @@ const IN: &str = "/in";
 
 /// A delivery whose body is signed in hex in this header, as most senders do.
 fn signed(header: &str, secret: &str, body: &str) -> Sent {
-    let hmac = HmacScheme {
-        secrets: SourceSecrets::new(vec![secret.as_bytes().to_vec()]),
-        header: header.into(),
-        prefix: String::new(),
-        hash: HmacHash::Sha256,
-        encoding: SignatureEncoding::Hex,
-        over: vec![SignedPiece::Body],
-        timestamp: None::<FieldLocation>,
-        id: None,
-        tolerance: std::time::Duration::from_mins(5),
-    };
-    let headers = VerificationScheme::Hmac(Box::new(hmac)).sign("", Timestamp(0), body.as_bytes());
+    let hmac = DescribedSignature::hmac(header, SourceSecrets::new(vec![secret.as_bytes().to_vec()]));
+    let headers = VerificationScheme::new(hmac).sign("", Timestamp(0), body.as_bytes());
     Sent { headers, body: body.into() }
 }

@@ -11,9 +11,7 @@ use hookonce::decide::source::{
     RedeliveryPolicy, ResponseMode, Route, Source,
 };
 use hookonce::decide::time::Duration;
-use hookonce::decide::verify::{
-    HmacHash, HmacScheme, SignatureEncoding, SignedPiece, SourceSecrets, VerificationScheme,
-};
+use hookonce::decide::verify::{DescribedSignature, SignedText, SourceSecrets, VerificationScheme};
 use std::sync::Arc;
 
 /// One identity of `per`.
@@ -168,19 +166,13 @@ impl Plan {
     pub(crate) fn scheme(&self) -> VerificationScheme {
         let secrets = SourceSecrets::new(vec![b"a secret of this simulation".to_vec()]);
         if !self.signed {
-            return VerificationScheme::Github(secrets);
+            return VerificationScheme::github(secrets);
         }
-        VerificationScheme::Hmac(Box::new(HmacScheme {
-            secrets,
-            header: "x-signature".into(),
-            prefix: String::new(),
-            hash: HmacHash::Sha256,
-            encoding: SignatureEncoding::Hex,
-            over: vec![SignedPiece::Id, SignedPiece::Literal(".".into()), SignedPiece::Body],
-            timestamp: None,
+        VerificationScheme::new(DescribedSignature {
+            over: SignedText::parse("{id}.{body}", None).expect("a template"),
             id: Some(FieldLocation::Header(SIGNED_ID.into())),
-            tolerance: Duration::ZERO,
-        }))
+            ..DescribedSignature::hmac("x-signature", secrets)
+        })
     }
 
     /// The source with its routes `even` and `odd`, for subjects of even and odd number, as far as they exist.

@@ -404,7 +404,7 @@ pub struct Sent {
 impl Sent {
     /// A delivery of this kind, signed as GitHub does, with this id.
     pub fn github(kind: &str, id: &str, body: &str) -> Self {
-        let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
+        let scheme = VerificationScheme::github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
         let mut headers = scheme.sign(id, Timestamp(0), body.as_bytes());
         headers.push(("x-github-event".into(), kind.into()));
         Self { headers, body: body.as_bytes().to_vec() }

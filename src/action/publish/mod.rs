@@ -141,7 +141,7 @@ impl PublishAction {
             .as_ref()
             .filter(|_| !signed.is_empty())
             .map_or_else(Vec::new, VerificationScheme::proof_headers);
-        let is_new = |name: &str| proof.contains(&name) || signed.iter().any(|(new, _)| new == name);
+        let is_new = |name: &str| proof.iter().any(|proof| proof == name) || signed.iter().any(|(new, _)| new == name);
         let kept = names.filter(|name| !is_new(name));
         let kept =
             kept.flat_map(|name| payload.all(name).map(move |value| (title_case_header(name), value.to_owned())));

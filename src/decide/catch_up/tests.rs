@@ -233,7 +233,7 @@ fn only_kinds_and_actions_that_some_route_could_want_matter() {
     let check = |when: &str, routes: &[&str], kind: &str, action: Option<&str>, expected: bool| {
         let filter = |text: &str| Filter::parse(text, &fields).unwrap();
         let route = |text: &&str| Arc::new(Route { when: Some(filter(text)), ..Route::default() });
-        let mut source = Source { fields: fields.clone(), ..Source::new("s", VerificationScheme::None) };
+        let mut source = Source { fields: fields.clone(), ..Source::new("s", VerificationScheme::none()) };
         source.when = (!when.is_empty()).then(|| filter(when));
         if !routes.is_empty() {
             source.routes = routes.iter().map(route).collect();

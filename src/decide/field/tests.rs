@@ -36,7 +36,7 @@ fn read(
         wall: Timestamp(0),
     };
     let shape = shape.map(|path| path.iter().map(|&part| part.to_owned()).collect());
-    FieldSet::new(fields.to_vec(), shape).read(&VerificationScheme::None.verify(&delivery).expect("no scheme"))
+    FieldSet::new(fields.to_vec(), shape).read(&VerificationScheme::none().verify(&delivery).expect("no scheme"))
 }
 
 fn slot(field: &Field, body: &[u8], around: &FieldTestRequest<'_>) -> Result<ExtractedField, DeliveryRejection> {
@@ -268,7 +268,7 @@ fn an_event_keeps_every_field_that_has_a_value() {
     assert_eq!(set.ix("z"), None);
     let body = Bytes::from_static(br#"{"b":1.0}"#);
     let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0), wall: Timestamp(0) };
-    let found = set.read(&VerificationScheme::None.verify(&delivery).expect("no scheme")).expect("JSON");
+    let found = set.read(&VerificationScheme::none().verify(&delivery).expect("no scheme")).expect("JSON");
     assert_eq!(found.keep(&set).to_json(), r#"{"b":1.0,"c":"d"}"#);
     assert_eq!(found.value(FieldIndex(1)), None);
 }

@@ -6,7 +6,6 @@ use super::VerificationScheme;
 use crate::decide::delivery::Delivery;
 use crate::decide::field::{ExtractedField, Field, FieldLocation, FieldValue};
 use crate::decide::limits;
-use crate::decide::time::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,14 +18,11 @@ pub trait CallerDirectory: Send + Sync + fmt::Debug {
     fn anyone(&self) -> Option<Arc<str>>;
 }
 
-/// A source with a secret for each caller.
+/// The callers of a source, each with a secret of its own.
 #[derive(Clone, Debug)]
 pub struct PerCallerScheme {
     /// The field that names the caller; it is outside of the body.
     pub who: Field,
-    /// The same scheme with a secret that is not known anywhere. An unknown caller is verified with it, which takes as
-    /// long.
-    pub decoy: VerificationScheme,
     /// The known callers.
     pub book: Arc<dyn CallerDirectory>,
 }
@@ -41,20 +37,15 @@ impl PerCallerScheme {
         }
     }
 
-    /// The scheme to verify this caller with: its own, or the decoy.
-    pub(super) fn scheme(&self, caller: Option<&str>) -> Arc<VerificationScheme> {
-        let known = caller.and_then(|caller| self.book.scheme(caller));
-        known.unwrap_or_else(|| Arc::new(self.decoy.clone()))
+    /// How this caller's deliveries are verified; `None`: it is unknown.
+    pub(super) fn scheme(&self, caller: Option<&str>) -> Option<Arc<VerificationScheme>> {
+        caller.and_then(|caller| self.book.scheme(caller))
     }
 
-    /// The headers by which some caller's delivery would be verified.
-    pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let caller = self.book.anyone();
-        let mut headers = self.scheme(caller.as_deref()).proof(id, at, body);
-        if let (Some(caller), FieldLocation::Header(name)) = (caller, &self.who.at) {
-            headers.push((name.clone(), format!("{}{caller}", self.who.after.as_deref().unwrap_or_default())));
-        }
-        headers
+    /// The header that names this caller, if a header does.
+    pub(super) fn header(&self, caller: &str) -> Option<(String, String)> {
+        let FieldLocation::Header(name) = &self.who.at else { return None };
+        Some((name.clone(), format!("{}{caller}", self.who.after.as_deref().unwrap_or_default())))
     }
 }
 

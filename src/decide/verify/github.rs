@@ -1,32 +1,76 @@
 //! Verifies GitHub's signature: HMAC-SHA256 of the body as received, in hex. The SHA-1 header beside it is never used.
 
-use super::hmac::HmacHash;
-use super::signature;
-use super::signature::{MatchedSecret, SourceSecrets};
-use crate::decide::delivery::Delivery;
-use crate::decide::delivery::DeliveryRejection;
-use crate::decide::time::Duration;
+use super::content_type;
+use super::credential;
+use super::scheme::{Scheme, SignedContent};
+use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use crate::decide::delivery::{Delivery, DeliveryRejection};
+use crate::decide::field::FieldLocation;
+use crate::decide::source::DeliveryIdLocation;
+use crate::decide::time::{Duration, Timestamp};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The header with the delivery id, which stays the same when GitHub redelivers. Not signed.
-pub(super) const DELIVERY: &str = "x-github-delivery";
+const DELIVERY: &str = "x-github-delivery";
 /// The header with the kind of event. Not signed either.
-pub(super) const KIND: &str = crate::decide::github_kind::HEADER;
-pub(super) const SIGNATURE: &str = "x-hub-signature-256";
+const KIND: &str = crate::decide::github_kind::HEADER;
+const SIGNATURE: &str = "x-hub-signature-256";
 /// How long a person can redeliver at GitHub, which never redelivers by itself.
-pub(super) const REDELIVERY_WINDOW: Duration = Duration::from_hours(3 * 24);
+const REDELIVERY_WINDOW: Duration = Duration::from_hours(3 * 24);
 const PREFIX: &str = "sha256=";
 
-/// The secret that the body was signed with.
-pub(super) fn verify(secrets: &SourceSecrets, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
-    let hex = signature(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(DeliveryRejection::BadSignature)?;
-    let theirs = hex::decode(hex).map_err(|_| DeliveryRejection::BadSignature)?;
-    secrets.verify_signature(HmacHash::Sha256, &[delivery.body], &[theirs])
-}
+/// GitHub's signature.
+#[derive(Clone, Debug)]
+pub(super) struct GithubScheme(pub(super) SourceSecrets);
 
-/// The headers that GitHub would set.
-pub(super) fn sign(secrets: &SourceSecrets, id: &str, body: &[u8]) -> Vec<(String, String)> {
-    let mut headers = vec![(DELIVERY.to_owned(), id.to_owned())];
-    let mac = secrets.sign(HmacHash::Sha256, &[body]);
-    headers.extend(mac.map(|mac| (SIGNATURE.to_owned(), format!("{PREFIX}{}", hex::encode(mac)))));
-    headers
+impl Scheme for GithubScheme {
+    fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
+        let hex = credential(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(DeliveryRejection::BadSignature)?;
+        let theirs = hex::decode(hex).map_err(|_| DeliveryRejection::BadSignature)?;
+        self.0.verify_signature(HmacHash::Sha256, &[delivery.body], &[theirs]).map(Some)
+    }
+
+    fn proof(&self, id: &str, _: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let mut headers = vec![(DELIVERY.to_owned(), id.to_owned())];
+        let mac = self.0.sign(HmacHash::Sha256, &[body]);
+        headers.extend(mac.map(|mac| (SIGNATURE.to_owned(), format!("{PREFIX}{}", hex::encode(mac)))));
+        headers
+    }
+
+    fn covers(&self) -> SignedContent {
+        SignedContent::Body
+    }
+
+    fn words(&self) -> String {
+        "GitHub's signature (SHA-256)".into()
+    }
+
+    fn credential_places(&self) -> Vec<FieldLocation> {
+        vec![FieldLocation::Header(SIGNATURE.into())]
+    }
+
+    fn secrets(&self) -> Option<&SourceSecrets> {
+        Some(&self.0)
+    }
+
+    fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
+        Ok(Arc::new(Self(SourceSecrets::new(secrets))))
+    }
+
+    fn delivery_id(&self) -> Option<DeliveryIdLocation> {
+        Some(DeliveryIdLocation { at: FieldLocation::Header(DELIVERY.into()), signed: false })
+    }
+
+    fn kind_header(&self) -> Option<&'static str> {
+        Some(KIND)
+    }
+
+    fn redelivered_by_hand(&self) -> Option<(&'static str, Duration)> {
+        Some(("GitHub", REDELIVERY_WINDOW))
+    }
+
+    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
+        content_type::github(delivery).map(Some)
+    }
 }

@@ -1,6 +1,5 @@
 //! The secrets of a source, and the only places where a signature or token is compared with them.
 
-use super::hmac::HmacHash;
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::id::Digest;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -21,13 +20,44 @@ struct SourceSecret {
     mark: Digest,
 }
 
-/// The secret that matched.
-#[derive(Clone, Copy)]
-pub(super) struct MatchedSecret {
+/// The secret or public key that matched.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchedKey {
     /// Its index.
-    pub(super) secret: usize,
+    pub(super) index: usize,
     /// Its fingerprint.
     pub(super) mark: Digest,
+}
+
+/// A hash for HMAC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HmacHash {
+    /// SHA-1, which some senders still use.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+impl HmacHash {
+    /// The length of a signature, in bytes.
+    fn bytes(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha512 => 64,
+        }
+    }
+
+    /// Its display name.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Sha1 => "SHA-1",
+            Self::Sha256 => "SHA-256",
+            Self::Sha512 => "SHA-512",
+        }
+    }
 }
 
 impl SourceSecrets {
@@ -57,7 +87,7 @@ impl SourceSecrets {
         hash: HmacHash,
         message: &[&[u8]],
         signatures: &[Vec<u8>],
-    ) -> Result<MatchedSecret, DeliveryRejection> {
+    ) -> Result<MatchedKey, DeliveryRejection> {
         let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();
         if whole.is_empty() {
             return Err(DeliveryRejection::BadSignature);
@@ -69,15 +99,15 @@ impl SourceSecrets {
     }
 
     /// The secret that equals this token. Digests are compared, so that not even the length shows.
-    pub(super) fn verify_token(&self, token: &[u8]) -> Result<MatchedSecret, DeliveryRejection> {
+    pub(super) fn verify_token(&self, token: &[u8]) -> Result<MatchedKey, DeliveryRejection> {
         let theirs = Digest::of(token);
         self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
     }
 
-    fn first(&self, matches: impl Fn(&SourceSecret) -> bool) -> Result<MatchedSecret, DeliveryRejection> {
+    fn first(&self, matches: impl Fn(&SourceSecret) -> bool) -> Result<MatchedKey, DeliveryRejection> {
         let mut all = self.0.iter().enumerate();
         let found = all.find(|(_, secret)| !secret.bytes.is_empty() && matches(secret));
-        found.map(|(at, secret)| MatchedSecret { secret: at, mark: secret.mark }).ok_or(DeliveryRejection::BadSignature)
+        found.map(|(at, secret)| MatchedKey { index: at, mark: secret.mark }).ok_or(DeliveryRejection::BadSignature)
     }
 
     /// The signature of these parts with the first secret.

@@ -1,17 +1,29 @@
 //! Verifies Standard Webhooks (originally Svix's scheme): HMAC-SHA256 of `id.timestamp.body`, in base64.
 
-use super::hmac::HmacHash;
-use super::signature::{MatchedSecret, SourceSecrets};
-use super::{check_timestamp, seconds, signature};
-use crate::decide::delivery::DeliveryRejection;
-use crate::decide::delivery::{Delivery, HeaderLookup};
+use super::content_type;
+use super::scheme::{Scheme, SignedContent};
+use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use super::{check_timestamp, credential, seconds};
+use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
 use crate::decide::limits;
+use crate::decide::source::DeliveryIdLocation;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Standard Webhooks.
+#[derive(Clone, Debug)]
+pub(super) struct StandardWebhooksScheme {
+    /// The decoded `whsec_…` secrets.
+    secrets: SourceSecrets,
+    /// How far the time may be off, either way.
+    tolerance: Duration,
+}
 
 /// The names of the three headers: the standard's or Svix's.
 struct SignatureHeaderNames {
@@ -26,9 +38,9 @@ const SVIX: SignatureHeaderNames =
     SignatureHeaderNames { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
 /// The header with the signature, under either name.
-pub(super) const SIGNATURES: [&str; 2] = [WEBHOOK.signature, SVIX.signature];
+const SIGNATURES: [&str; 2] = [WEBHOOK.signature, SVIX.signature];
 /// The headers that are signed with the body. Both names count, since a delivery that mixes them is refused.
-pub(super) const SIGNED: [&str; 4] = [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp];
+const SIGNED: [&str; 4] = [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp];
 
 /// The decoder of secrets. People who copy them lose the `=` at the end, so padding is optional.
 const SECRET: GeneralPurpose = GeneralPurpose::new(
@@ -46,16 +58,6 @@ impl SignatureHeaderNames {
     }
 }
 
-/// The location of the id, by the standard's name.
-pub(super) fn id_place() -> FieldLocation {
-    FieldLocation::Header(WEBHOOK.id.into())
-}
-
-/// Whether this is the location of the id, under either name.
-pub(super) fn is_id_place(place: &FieldLocation) -> bool {
-    matches!(place, FieldLocation::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
-}
-
 /// Whether this header is part of a Standard Webhooks signature, under either name.
 pub fn is_standard_header(name: &str) -> bool {
     SIGNATURES.contains(&name) || SIGNED.contains(&name)
@@ -70,33 +72,92 @@ fn names(delivery: &Delivery<'_>) -> Option<SignatureHeaderNames> {
     }
 }
 
-/// The id in this delivery, under either name.
-pub(super) fn id<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
-    delivery.text(names(delivery)?.id)
-}
-
-/// The time in this delivery, under either name.
-pub(super) fn timestamp<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
-    delivery.text(names(delivery)?.timestamp)
-}
-
-/// The secret with which id, time and body were signed, and the id.
-pub(super) fn verify<'d>(
-    secrets: &SourceSecrets,
-    tolerance: Duration,
-    delivery: &Delivery<'d>,
-) -> Result<(MatchedSecret, &'d str), DeliveryRejection> {
-    let names = names(delivery).ok_or(DeliveryRejection::BadSignature)?;
-    let id = delivery.text(names.id).ok_or(DeliveryRejection::BadSignature)?;
-    let stamp = delivery.text(names.timestamp).ok_or(DeliveryRejection::BadSignature)?;
-    // A dot would let a byte move unnoticed from the id to the time.
-    if id.contains('.') {
-        return Err(DeliveryRejection::BadSignature);
+impl StandardWebhooksScheme {
+    /// Standard Webhooks with these secrets, in the form that senders hand out. An error is a sentence.
+    pub(super) fn new(secrets: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
+        let decoded = secrets.iter().map(|secret| decode_secret(secret)).collect::<Result<_, _>>()?;
+        Ok(Self { secrets: SourceSecrets::new(decoded), tolerance })
     }
-    check_timestamp(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, tolerance)?;
-    let theirs = signatures(signature(delivery, names.signature)?)?;
-    let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
-    Ok((secrets.verify_signature(HmacHash::Sha256, &message, &theirs)?, id))
+}
+
+impl Scheme for StandardWebhooksScheme {
+    fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
+        let names = names(delivery).ok_or(DeliveryRejection::BadSignature)?;
+        let id = delivery.text(names.id).ok_or(DeliveryRejection::BadSignature)?;
+        let stamp = delivery.text(names.timestamp).ok_or(DeliveryRejection::BadSignature)?;
+        // A dot would let a byte move unnoticed from the id to the time.
+        if id.contains('.') {
+            return Err(DeliveryRejection::BadSignature);
+        }
+        check_timestamp(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, self.tolerance)?;
+        let theirs = signatures(credential(delivery, names.signature)?)?;
+        let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
+        self.secrets.verify_signature(HmacHash::Sha256, &message, &theirs).map(Some)
+    }
+
+    fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let stamp = seconds(at);
+        let mac = self.secrets.sign(HmacHash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
+        let mut headers = vec![(WEBHOOK.id.to_owned(), id.to_owned()), (WEBHOOK.timestamp.to_owned(), stamp)];
+        headers.extend(mac.map(|mac| (WEBHOOK.signature.to_owned(), format!("v1,{}", STANDARD.encode(mac)))));
+        headers
+    }
+
+    fn covers(&self) -> SignedContent {
+        SignedContent::TimeAndBody
+    }
+
+    fn words(&self) -> String {
+        "a Standard Webhooks signature (SHA-256)".into()
+    }
+
+    fn credential_places(&self) -> Vec<FieldLocation> {
+        SIGNATURES.iter().map(|&name| FieldLocation::Header(name.into())).collect()
+    }
+
+    fn secrets(&self) -> Option<&SourceSecrets> {
+        Some(&self.secrets)
+    }
+
+    fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
+        Ok(Arc::new(Self::new(&secrets, self.tolerance)?))
+    }
+
+    fn ignoring_age(&self) -> Option<Arc<dyn Scheme>> {
+        Some(Arc::new(Self { tolerance: Duration::MAX, ..self.clone() }))
+    }
+
+    fn tolerance(&self) -> Option<Duration> {
+        Some(self.tolerance)
+    }
+
+    fn signed_headers(&self) -> Vec<&str> {
+        SIGNED.to_vec()
+    }
+
+    fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+        delivery.text(names(delivery)?.timestamp).map(Cow::Borrowed)
+    }
+
+    fn signs_time(&self) -> bool {
+        true
+    }
+
+    fn delivery_id(&self) -> Option<DeliveryIdLocation> {
+        Some(DeliveryIdLocation { at: FieldLocation::Header(WEBHOOK.id.into()), signed: true })
+    }
+
+    fn signed_id<'d>(&self, delivery: &Delivery<'d>) -> Option<&'d str> {
+        delivery.text(names(delivery)?.id)
+    }
+
+    fn has_id_at(&self, place: &FieldLocation) -> bool {
+        matches!(place, FieldLocation::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
+    }
+
+    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
+        content_type::agrees(delivery).map(|()| None)
+    }
 }
 
 /// Parses `v1,… v1,…`: other versions are skipped, and so is what is not base64.
@@ -115,7 +176,7 @@ fn parse_seconds(text: &str) -> Option<Timestamp> {
 }
 
 /// Decodes the key of a `whsec_…`. An error is a sentence, and never shows the secret.
-pub(super) fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
+fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
     if secret.starts_with(b"whsk_") || secret.starts_with(b"whpk_") {
         return Err(
             "the secret is a key for `v1a` signatures (`whsk_`, `whpk_`); only `whsec_` secrets are known".into()
@@ -126,13 +187,4 @@ pub(super) fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
         Ok(key) if !key.is_empty() => Ok(key),
         _ => Err("the secret is not `whsec_` followed by base64".into()),
     }
-}
-
-/// The headers that a sender would set.
-pub(super) fn sign(secrets: &SourceSecrets, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-    let stamp = seconds(at);
-    let mac = secrets.sign(HmacHash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
-    let mut headers = vec![(WEBHOOK.id.to_owned(), id.to_owned()), (WEBHOOK.timestamp.to_owned(), stamp)];
-    headers.extend(mac.map(|mac| (WEBHOOK.signature.to_owned(), format!("v1,{}", STANDARD.encode(mac)))));
-    headers
 }

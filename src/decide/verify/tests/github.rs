@@ -12,16 +12,16 @@ fn the_documented_vector_is_verified() {
 
 #[test]
 fn the_index_of_the_secret_that_matched_is_returned() {
-    let rotating = VerificationScheme::Github(secrets(&[b"other", b"", GITHUB_SECRET]));
+    let rotating = VerificationScheme::github(secrets(&[b"other", b"", GITHUB_SECRET]));
     check(&rotating, &signed(GITHUB), b"Hello, World!", Ok(2));
     check(
-        &VerificationScheme::Github(secrets(&[b"other"])),
+        &VerificationScheme::github(secrets(&[b"other"])),
         &signed(GITHUB),
         b"Hello, World!",
         Err(DeliveryRejection::BadSignature),
     );
     check(
-        &VerificationScheme::Github(secrets(&[])),
+        &VerificationScheme::github(secrets(&[])),
         &signed(GITHUB),
         b"Hello, World!",
         Err(DeliveryRejection::BadSignature),
@@ -30,12 +30,12 @@ fn the_index_of_the_secret_that_matched_is_returned() {
 
 #[test]
 fn an_empty_secret_matches_nothing() {
-    let empty = VerificationScheme::Github(secrets(&[b""]));
+    let empty = VerificationScheme::github(secrets(&[b""]));
     let made = empty.sign("1", AT, b"{}");
     let made: Vec<HeaderPair<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     check(&empty, &made, b"{}", Err(DeliveryRejection::BadSignature));
     check(
-        &VerificationScheme::Bearer(secrets(&[b""])),
+        &VerificationScheme::bearer(secrets(&[b""])),
         &[("authorization", "Bearer ")],
         b"{}",
         Err(DeliveryRejection::BadSignature),

@@ -1,9 +1,13 @@
 //! Tests of verification: the providers' own vectors, and everything that must be rejected.
 
 pub(crate) mod all_schemes;
+mod described;
+mod entries;
 mod github;
-mod hmac;
+mod public_keys;
+mod signature_templates;
 mod standard;
+mod tokens;
 
 use super::*;
 use crate::decide::delivery::borrow_headers;
@@ -60,7 +64,7 @@ fn secrets(secrets: &[&[u8]]) -> SourceSecrets {
 }
 
 fn github() -> VerificationScheme {
-    VerificationScheme::Github(secrets(&[GITHUB_SECRET]))
+    VerificationScheme::github(secrets(&[GITHUB_SECRET]))
 }
 
 fn standard() -> VerificationScheme {

@@ -1,0 +1,183 @@
+//! A signature that `verify` describes: where it is, how it is written, and over what.
+
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use super::verify::SchemeInput;
+use crate::decide::field::FieldLocation;
+use crate::decide::verify::{
+    DEFAULT_TOLERANCE, DescribedSignature, HmacHash, PublicKeyAlgorithm, PublicKeys, SecretEncoding, SignatureEncoding,
+    SignatureEntries, SignatureKeys, SignedPiece, SignedText, TimestampFormat, TimestampLocation, VerificationScheme,
+};
+
+impl ConfigResolver<'_> {
+    pub(super) fn hmac_signature(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let keys = input.described.then_some(input.keys);
+        let word = |key: &str| keys.and_then(|keys| keys.text(key));
+        let hash = match word("hash") {
+            Some("sha1") => HmacHash::Sha1,
+            Some("sha512") => HmacHash::Sha512,
+            _ => HmacHash::Sha256,
+        };
+        let encoding = match word("secret_encoding") {
+            Some("base64") => SecretEncoding::Base64,
+            Some("hex") => SecretEncoding::Hex,
+            _ => SecretEncoding::Text,
+        };
+        let keys = SignatureKeys::hmac(hash, &input.secrets, encoding).map_err(|why| {
+            self.diagnostics
+                .error("the secret cannot be decoded, so nothing could be verified")
+                .at(input.keys.place("secret_encoding"), why)
+                .hint("secret_encoding says how the sender shows the key");
+        });
+        self.described(input, keys.ok())
+    }
+
+    pub(super) fn public_key_signature(
+        &mut self,
+        algorithm: PublicKeyAlgorithm,
+        input: &SchemeInput<'_>,
+    ) -> Option<VerificationScheme> {
+        let keys = PublicKeys::new(algorithm, &input.secrets).map_err(|why| {
+            let section = if input.keys.has("public_key") { &input.keys } else { input.source };
+            self.diagnostics.error("the public key cannot be read").at(section.place("public_key"), why);
+        });
+        self.described(input, keys.ok().map(SignatureKeys::Public))
+    }
+
+    /// The signature with these keys; `None` of them: they are invalid, which has been reported.
+    fn described(&mut self, input: &SchemeInput<'_>, keys: Option<SignatureKeys>) -> Option<VerificationScheme> {
+        let section = &input.keys;
+        if !input.described || !section.has("header") {
+            self.diagnostics
+                .error(format!("scheme `{}` needs the header with the signature", input.name))
+                .unless(input.described && section.misspells("header"))
+                .at(section.at, "`header` is missing")
+                .hint(format!("verify = {{ scheme = \"{}\", secret = …, header = \"x-signature\" }}", input.name));
+            return None;
+        }
+        let header = section.text("header")?.to_ascii_lowercase();
+        let timestamp_format = match section.text("timestamp_format") {
+            Some("seconds") => Some(TimestampFormat::Seconds),
+            Some("milliseconds") => Some(TimestampFormat::Milliseconds),
+            Some("rfc3339") => Some(TimestampFormat::Rfc3339),
+            _ => None,
+        };
+        let over = self.over(section, timestamp_format)?;
+        let timestamp = self.timestamp(section, &header);
+        self.signed_time(section, &over, timestamp.as_ref());
+        let url = self.signed_url(input, &over);
+        if over.has(&SignedPiece::Id) && input.delivery.is_none() {
+            self.diagnostics
+                .error("`over` has an {id}, but `delivery` is missing")
+                .unless(self.unread.delivery)
+                .at(section.place("over"), "")
+                .hint("set delivery = \"header.x-id\" in the source");
+        }
+        let entries = section.text("entry").map(|name| SignatureEntries {
+            signature: name.to_owned(),
+            separator: if section.text("separator") == Some(";") { ';' } else { ',' },
+        });
+        if entries.is_none() && section.has("separator") {
+            self.diagnostics
+                .error("`separator` needs `entry`")
+                .unless(section.misspells("entry"))
+                .at(section.key_place("separator"), "it separates the entries of the header");
+        }
+        Some(VerificationScheme::new(DescribedSignature {
+            keys: keys?,
+            headers: vec![header],
+            entries,
+            prefix: section.text("prefix").unwrap_or_default().to_owned(),
+            encoding: match section.text("encoding") {
+                Some("base64") => SignatureEncoding::Base64,
+                _ => SignatureEncoding::Hex,
+            },
+            id: input.delivery.filter(|_| over.has(&SignedPiece::Id)).cloned(),
+            over,
+            url,
+            timestamp,
+            timestamp_format,
+            tolerance: self.positive(section, "tolerance").unwrap_or(DEFAULT_TOLERANCE),
+        }))
+    }
+
+    /// The signed content.
+    fn over(&mut self, keys: &ConfigSection<'_>, time: Option<TimestampFormat>) -> Option<SignedText> {
+        let Some(node) = keys.node("over") else { return Some(SignedText::body()) };
+        match SignedText::parse(node.text()?, time) {
+            Ok(over) => Some(over),
+            Err(why) => {
+                self.diagnostics.error("`over` cannot be read").at(node.at, why).hint("over = \"{timestamp}.{body}\"");
+                None
+            }
+        }
+    }
+
+    /// Where the time is: a place in the delivery, or an entry of the header with the signature.
+    fn timestamp(&mut self, keys: &ConfigSection<'_>, header: &str) -> Option<TimestampLocation> {
+        let node = keys.node("timestamp")?;
+        if let Some(entry) = node.text()?.strip_prefix("entry.") {
+            if !keys.has("entry") {
+                self.diagnostics
+                    .error(format!("`timestamp` is the entry `{entry}`, but `entry` does not name the signature's"))
+                    .unless(keys.misspells("entry"))
+                    .at(node.at, "a header has entries only if `entry` says so")
+                    .hint("entry = \"v1\", timestamp = \"entry.t\" for t=…,v1=…");
+            }
+            return Some(TimestampLocation::Entry(entry.to_owned()));
+        }
+        let place = self.place(node);
+        if place == FieldLocation::Header(header.to_owned()) {
+            self.diagnostics
+                .error("`timestamp` is the whole header with the signature")
+                .at(node.at, "a signature is not a time, so nothing could be verified")
+                .hint("for t=…,v1=… write entry = \"v1\", timestamp = \"entry.t\"");
+        }
+        Some(TimestampLocation::At(place))
+    }
+
+    /// Checks that `timestamp` is signed, and that a signed timestamp has a location.
+    fn signed_time(&mut self, keys: &ConfigSection<'_>, over: &SignedText, timestamp: Option<&TimestampLocation>) {
+        match (over.has(&SignedPiece::Timestamp), timestamp) {
+            (true, None) => {
+                self.diagnostics
+                    .error("`over` has a {timestamp}, but `timestamp` is missing")
+                    .unless(keys.misspells("timestamp"))
+                    .at(keys.place("over"), "")
+                    .hint("set timestamp = \"header.x-time\"");
+            }
+            (false, Some(place)) if !matches!(place, TimestampLocation::At(FieldLocation::Body(_))) => {
+                self.diagnostics
+                    .error("`timestamp` is not part of `over`")
+                    .at(keys.place("timestamp"), "anyone who repeats a delivery could change it")
+                    .hint("over = \"{timestamp}.{body}\", if the sender signs both");
+            }
+            (false, None) if keys.has("tolerance") => {
+                self.diagnostics
+                    .error("`tolerance` needs a `timestamp`")
+                    .unless(keys.misspells("timestamp"))
+                    .at(keys.place("tolerance"), "there is no time to compare with");
+            }
+            _ => {}
+        }
+    }
+
+    /// The public URL, where it is signed.
+    fn signed_url(&mut self, input: &SchemeInput<'_>, over: &SignedText) -> Option<String> {
+        let url = input.source.text("url");
+        if over.has(&SignedPiece::Url) && url.is_none() {
+            self.diagnostics
+                .error("the sender signs its URL, but `url` is missing")
+                .unless(input.source.misspells("url"))
+                .at(input.source.at, "")
+                .hint("url = \"https://hooks.example.com/in/name\", as it is set at the sender");
+        }
+        if let (Some(url), false) = (url, over.has(&SignedPiece::Url)) {
+            self.diagnostics
+                .warning("`url` has no effect")
+                .at(input.source.key_place("url"), format!("the signature does not cover {url}"))
+                .hint("remove it");
+        }
+        url.filter(|_| over.has(&SignedPiece::Url)).map(str::to_owned)
+    }
+}

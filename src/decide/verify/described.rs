@@ -1,0 +1,407 @@
+//! Verifies any signature that the config can describe: where it is, how it is written, over what.
+
+use super::content_type;
+use super::public_key::PublicKeys;
+use super::scheme::{Scheme, SignedContent};
+use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use super::signed_text::{SignedParts, SignedPiece, SignedText, TimestampFormat, parse_any_time};
+use super::{check_timestamp, credential, text_at};
+use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
+use crate::decide::field::FieldLocation;
+use crate::decide::limits;
+use crate::decide::time::{Duration, Timestamp};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// How far a sender's clock may be off, if the config does not say.
+pub const DEFAULT_TOLERANCE: Duration = Duration::from_mins(5);
+
+/// The decoder of secrets. People who copy them lose the `=` at the end, so padding is optional.
+const BASE64_SECRET: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A signature as described in the config.
+#[derive(Clone, Debug)]
+pub struct DescribedSignature {
+    /// The keys, and the algorithm they are for.
+    pub keys: SignatureKeys,
+    /// The headers with the signature, in lower case. One is enough; those that are there count.
+    pub headers: Vec<String>,
+    /// The entries of the header, such as those of `t=…,v1=…`; `None`: signatures alone, separated by commas.
+    pub entries: Option<SignatureEntries>,
+    /// The text before the signature.
+    pub prefix: String,
+    /// How the signature is written.
+    pub encoding: SignatureEncoding,
+    /// What is signed.
+    pub over: SignedText,
+    /// The value of `{url}`: the public URL of the source.
+    pub url: Option<String>,
+    /// Where `{timestamp}` is.
+    pub timestamp: Option<TimestampLocation>,
+    /// The shape of the timestamp; `None`: seconds, milliseconds or RFC 3339.
+    pub timestamp_format: Option<TimestampFormat>,
+    /// Where `{id}` is: in a header or in the body.
+    pub id: Option<FieldLocation>,
+    /// How old or new the timestamp may be.
+    pub tolerance: Duration,
+}
+
+/// The keys of a described signature.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SignatureKeys {
+    /// HMAC with a shared secret.
+    Hmac {
+        /// The hash.
+        hash: HmacHash,
+        /// The secrets, decoded.
+        secrets: SourceSecrets,
+        /// How senders hand them out.
+        encoding: SecretEncoding,
+    },
+    /// The sender's public keys.
+    Public(PublicKeys),
+}
+
+/// A header with several named entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignatureEntries {
+    /// The name of those with a signature.
+    pub signature: String,
+    /// What separates entries.
+    pub separator: char,
+}
+
+/// Where a timestamp is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TimestampLocation {
+    /// An entry of this name in the header with the signature.
+    Entry(String),
+    /// Elsewhere in the delivery.
+    At(FieldLocation),
+}
+
+/// How a signature is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SignatureEncoding {
+    /// Hexadecimal, either case.
+    Hex,
+    /// Base64, with padding.
+    Base64,
+}
+
+/// How a secret is written where the sender shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecretEncoding {
+    /// The text itself is the key.
+    Text,
+    /// The key is in base64.
+    Base64,
+    /// The key is in hex.
+    Hex,
+}
+
+impl SignatureEncoding {
+    fn decode(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Hex => hex::decode(text).ok(),
+            Self::Base64 => STANDARD.decode(text).ok(),
+        }
+    }
+
+    fn encode(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Hex => hex::encode(bytes),
+            Self::Base64 => STANDARD.encode(bytes),
+        }
+    }
+}
+
+impl SecretEncoding {
+    /// The key in a secret. An error is a sentence, and never shows the secret.
+    fn decode(self, secret: &[u8]) -> Result<Vec<u8>, String> {
+        let (decoded, what) = match self {
+            Self::Text => return Ok(secret.to_vec()),
+            Self::Base64 => (BASE64_SECRET.decode(secret).ok(), "base64"),
+            Self::Hex => (hex::decode(secret).ok(), "hex"),
+        };
+        decoded.filter(|key| !key.is_empty()).ok_or_else(|| format!("the secret is not {what}"))
+    }
+}
+
+impl SignatureKeys {
+    /// HMAC with these secrets, as senders hand them out. An error is a sentence.
+    pub fn hmac(hash: HmacHash, secrets: &[Vec<u8>], encoding: SecretEncoding) -> Result<Self, String> {
+        let decoded = secrets.iter().map(|secret| encoding.decode(secret)).collect::<Result<_, _>>()?;
+        Ok(Self::Hmac { hash, secrets: SourceSecrets::new(decoded), encoding })
+    }
+
+    fn with_secrets(&self, secrets: &[Vec<u8>]) -> Result<Self, String> {
+        match self {
+            Self::Hmac { hash, encoding, .. } => Self::hmac(*hash, secrets, *encoding),
+            Self::Public(keys) => PublicKeys::new(keys.algorithm(), secrets).map(Self::Public),
+        }
+    }
+
+    fn verify(&self, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<MatchedKey, DeliveryRejection> {
+        match self {
+            Self::Hmac { hash, secrets, .. } => secrets.verify_signature(*hash, message, signatures),
+            Self::Public(keys) => keys.verify_signature(message, signatures),
+        }
+    }
+}
+
+impl DescribedSignature {
+    /// An HMAC-SHA256 of the body in this header, in hex, with these secrets as they are.
+    pub fn hmac(header: &str, secrets: SourceSecrets) -> Self {
+        Self {
+            keys: SignatureKeys::Hmac { hash: HmacHash::Sha256, secrets, encoding: SecretEncoding::Text },
+            headers: vec![header.to_ascii_lowercase()],
+            entries: None,
+            prefix: String::new(),
+            encoding: SignatureEncoding::Hex,
+            over: SignedText::body(),
+            url: None,
+            timestamp: None,
+            timestamp_format: None,
+            id: None,
+            tolerance: DEFAULT_TOLERANCE,
+        }
+    }
+
+    /// The header with the signature, if it is there: once, not empty, not too long.
+    fn header<'d>(&self, delivery: &Delivery<'d>) -> Result<Vec<&'d str>, DeliveryRejection> {
+        let here = self.headers.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing);
+        let values: Vec<_> = here.map(|name| credential(delivery, name)).collect::<Result<_, _>>()?;
+        if values.is_empty() { Err(DeliveryRejection::BadSignature) } else { Ok(values) }
+    }
+
+    /// The signatures in these headers. An entry with another name or prefix, or with an invalid encoding, is skipped.
+    fn signatures(&self, headers: &[&str]) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
+        let separator = match &self.entries {
+            Some(entries) => entries.separator,
+            None if self.prefix.contains(',') => '\0',
+            None => ',',
+        };
+        let all: Vec<_> = headers.iter().flat_map(|header| header.split(separator)).collect();
+        if all.len() > limits::SIGNATURES_MAX {
+            return Err(DeliveryRejection::BadSignature);
+        }
+        let ours = all.into_iter().filter_map(|entry| match &self.entries {
+            Some(entries) => named_entry(entry, &entries.signature),
+            None => Some(entry.trim()),
+        });
+        let ours = ours.filter_map(|text| text.strip_prefix(self.prefix.as_str()));
+        Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
+    }
+
+    /// The timestamp as it is written; empty if there is none to read.
+    fn stamp<'d>(&self, delivery: &'d Delivery<'_>, headers: &[&'d str]) -> Result<Cow<'d, str>, DeliveryRejection> {
+        match &self.timestamp {
+            None => Ok(Cow::Borrowed("")),
+            Some(TimestampLocation::At(place)) => text_at(place, delivery),
+            Some(TimestampLocation::Entry(name)) => {
+                let separator = self.entries.as_ref().map_or(',', |entries| entries.separator);
+                let entries = headers.iter().flat_map(|header| header.split(separator));
+                let mut found = entries.filter_map(|entry| named_entry(entry, name));
+                // Two times would leave open which one was signed.
+                match (found.next(), found.next()) {
+                    (Some(stamp), None) => Ok(Cow::Borrowed(stamp)),
+                    _ => Err(DeliveryRejection::BadSignature),
+                }
+            }
+        }
+    }
+
+    fn parse_stamp(&self, stamp: &str) -> Result<Timestamp, DeliveryRejection> {
+        let time = match self.timestamp_format {
+            Some(format) => format.parse(stamp),
+            None => parse_any_time(stamp),
+        };
+        time.ok_or(DeliveryRejection::BadSignature)
+    }
+
+    /// Whether the delivery came to the URL that was signed. Its host and path are the source's own, so the query is
+    /// compared: the sender signs it, and nothing else may be in it.
+    fn is_at_url(&self, delivery: &Delivery<'_>) -> bool {
+        let Some(url) = self.url.as_ref().filter(|_| self.over.has(&SignedPiece::Url)) else { return true };
+        url.split_once('?').map_or("", |(_, query)| query) == delivery.query
+    }
+
+    fn message<'m>(&'m self, id: &'m str, timestamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
+        let url = self.url.as_deref().unwrap_or_default();
+        self.over.message(SignedParts { id, timestamp, url, body }, self.timestamp_format)
+    }
+
+    fn time_place(&self) -> Option<&FieldLocation> {
+        match &self.timestamp {
+            Some(TimestampLocation::At(place)) => Some(place),
+            Some(TimestampLocation::Entry(_)) | None => None,
+        }
+    }
+
+    /// The value of the header that a sender would set.
+    fn written(&self, stamp: &str, signature: &[u8]) -> String {
+        let signature = format!("{}{}", self.prefix, self.encoding.encode(signature));
+        let Some(SignatureEntries { signature: name, separator }) = &self.entries else { return signature };
+        match &self.timestamp {
+            Some(TimestampLocation::Entry(time)) => format!("{time}={stamp}{separator}{name}={signature}"),
+            Some(TimestampLocation::At(_)) | None => format!("{name}={signature}"),
+        }
+    }
+}
+
+impl Scheme for DescribedSignature {
+    fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
+        let headers = self.header(delivery)?;
+        let theirs = self.signatures(&headers)?;
+        let stamp = self.stamp(delivery, &headers)?;
+        if self.timestamp.is_some() {
+            check_timestamp(self.parse_stamp(&stamp)?, delivery.wall, self.tolerance)?;
+        }
+        let id = match &self.id {
+            Some(place) if self.over.has(&SignedPiece::Id) => text_at(place, delivery)?,
+            _ => Cow::Borrowed(""),
+        };
+        if !self.is_at_url(delivery) {
+            return Err(DeliveryRejection::BadSignature);
+        }
+        let message = self.message(&id, &stamp, delivery.body).ok_or(DeliveryRejection::BadSignature)?;
+        self.keys.verify(&message, &theirs).map(Some)
+    }
+
+    fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let SignatureKeys::Hmac { hash, secrets, .. } = &self.keys else { return Vec::new() };
+        let mut headers = Vec::new();
+        let mut put = |place: Option<&FieldLocation>, value: String| match place {
+            Some(FieldLocation::Header(name)) => {
+                headers.push((name.clone(), value.clone()));
+                value
+            }
+            Some(FieldLocation::Body(_)) => in_body(place, body).unwrap_or(value),
+            _ => value,
+        };
+        let id = put(self.id.as_ref(), id.to_owned());
+        let format = self.timestamp_format.unwrap_or(TimestampFormat::Seconds);
+        let stamp = put(self.time_place(), format.write(at));
+        let mac = self.message(&id, &stamp, body).and_then(|message| secrets.sign(*hash, &message));
+        let first = self.headers.first().zip(mac);
+        headers.extend(first.map(|(header, mac)| (header.clone(), self.written(&stamp, mac.as_ref()))));
+        headers
+    }
+
+    fn covers(&self) -> SignedContent {
+        if self.over.has(&SignedPiece::Timestamp) {
+            SignedContent::TimeAndBody
+        } else if self.over.has(&SignedPiece::Id) {
+            SignedContent::IdAndBody
+        } else {
+            SignedContent::Body
+        }
+    }
+
+    fn words(&self) -> String {
+        let header = self.headers.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        match &self.keys {
+            SignatureKeys::Hmac { hash, .. } => format!("an HMAC signature ({}) in {header}", hash.words()),
+            SignatureKeys::Public(keys) => format!("a signature ({}) in {header}", keys.algorithm().words()),
+        }
+    }
+
+    fn credential_places(&self) -> Vec<FieldLocation> {
+        self.headers.iter().map(|name| FieldLocation::Header(name.clone())).collect()
+    }
+
+    fn secrets(&self) -> Option<&SourceSecrets> {
+        match &self.keys {
+            SignatureKeys::Hmac { secrets, .. } => Some(secrets),
+            SignatureKeys::Public(_) => None,
+        }
+    }
+
+    fn has_key(&self) -> bool {
+        match &self.keys {
+            SignatureKeys::Hmac { secrets, .. } => secrets.any(),
+            SignatureKeys::Public(keys) => keys.any(),
+        }
+    }
+
+    fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
+        Ok(Arc::new(Self { keys: self.keys.with_secrets(&secrets)?, ..self.clone() }))
+    }
+
+    fn ignoring_age(&self) -> Option<Arc<dyn Scheme>> {
+        Some(Arc::new(Self { tolerance: Duration::MAX, ..self.clone() }))
+    }
+
+    fn tolerance(&self) -> Option<Duration> {
+        self.timestamp.is_some().then_some(self.tolerance)
+    }
+
+    fn signed_headers(&self) -> Vec<&str> {
+        let places = [(self.time_place(), SignedPiece::Timestamp), (self.id.as_ref(), SignedPiece::Id)];
+        let signed = places.into_iter().filter(|(_, piece)| self.over.has(piece));
+        signed
+            .filter_map(|(place, _)| if let Some(FieldLocation::Header(name)) = place { Some(&**name) } else { None })
+            .collect()
+    }
+
+    fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+        if !self.signs_time() {
+            return None;
+        }
+        // Only an entry is in these headers; elsewhere the time is read without them.
+        let headers = self.header(delivery).unwrap_or_default();
+        self.stamp(delivery, &headers).ok()
+    }
+
+    fn signs_time(&self) -> bool {
+        let outside = match &self.timestamp {
+            Some(TimestampLocation::At(FieldLocation::Body(_))) | None => false,
+            Some(TimestampLocation::Entry(_) | TimestampLocation::At(_)) => true,
+        };
+        outside && self.over.has(&SignedPiece::Timestamp)
+    }
+
+    fn time_in_body(&self) -> Option<&[String]> {
+        match self.time_place() {
+            Some(FieldLocation::Body(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    fn is_described(&self) -> bool {
+        true
+    }
+
+    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
+        content_type::agrees(delivery).map(|()| None)
+    }
+}
+
+/// The value of `v1=…`, if the entry has this name. Blanks around it are not part of the name.
+fn named_entry<'e>(entry: &'e str, name: &str) -> Option<&'e str> {
+    let (key, value) = entry.split_once('=')?;
+    (key.trim() == name).then_some(value)
+}
+
+/// The value that a sender has already written into the body.
+fn in_body(place: Option<&FieldLocation>, body: &[u8]) -> Option<String> {
+    let body = bytes::Bytes::copy_from_slice(body);
+    let delivery = Delivery {
+        path: "",
+        query: "",
+        headers: &[],
+        body: &body,
+        at: Timestamp::default(),
+        wall: Timestamp::default(),
+    };
+    text_at(place?, &delivery).ok().map(Cow::into_owned)
+}

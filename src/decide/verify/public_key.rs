@@ -1,0 +1,107 @@
+//! The public keys of a sender. Signatures made with the private half prove the sender, but nobody here can make them.
+
+use super::signature::MatchedKey;
+use crate::decide::delivery::DeliveryRejection;
+use crate::decide::id::Digest;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// How a sender signs with its private key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PublicKeyAlgorithm {
+    /// Ed25519.
+    Ed25519,
+    /// ECDSA over P-256 with SHA-256; signatures are DER.
+    EcdsaP256,
+}
+
+/// The public keys of a sender: one, or several while they are exchanged.
+#[derive(Clone, Debug)]
+pub struct PublicKeys {
+    algorithm: PublicKeyAlgorithm,
+    keys: Vec<Vec<u8>>,
+}
+
+impl PublicKeyAlgorithm {
+    /// Its display name.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "Ed25519",
+            Self::EcdsaP256 => "ECDSA P-256",
+        }
+    }
+
+    /// The length of a bare key.
+    fn key_bytes(self) -> usize {
+        match self {
+            Self::Ed25519 => 32,
+            Self::EcdsaP256 => 65,
+        }
+    }
+
+    /// What stands before the bare key in a `SubjectPublicKeyInfo` of this algorithm. It is always the same.
+    fn spki_prefix(self) -> &'static [u8] {
+        match self {
+            Self::Ed25519 => b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00",
+            Self::EcdsaP256 => {
+                b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00"
+            }
+        }
+    }
+
+    fn verification(self) -> &'static dyn VerificationAlgorithm {
+        match self {
+            Self::Ed25519 => &ED25519,
+            Self::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
+        }
+    }
+
+    /// Decodes a key as senders show it: in hex, or in base64 or PEM with or without what names its algorithm. An error
+    /// is a sentence.
+    fn decode_key(self, text: &str) -> Result<Vec<u8>, String> {
+        let text: String = text.lines().filter(|line| !line.starts_with("-----")).flat_map(str::chars).collect();
+        let text = text.trim();
+        let decoded = hex::decode(text).ok().or_else(|| STANDARD.decode(text).ok());
+        let decoded = decoded.ok_or_else(|| "the public key is neither hex nor base64".to_owned())?;
+        let key = decoded.strip_prefix(self.spki_prefix()).unwrap_or(&decoded);
+        let fits = key.len() == self.key_bytes() && (self == Self::Ed25519 || key.first() == Some(&4));
+        if fits { Ok(key.to_vec()) } else { Err(format!("it is not a public key of {}", self.words())) }
+    }
+}
+
+impl PublicKeys {
+    /// These keys, as senders show them. An error is a sentence.
+    pub fn new(algorithm: PublicKeyAlgorithm, keys: &[Vec<u8>]) -> Result<Self, String> {
+        let decode = |key: &Vec<u8>| {
+            let text = std::str::from_utf8(key).map_err(|_| "the public key is not a text".to_owned())?;
+            algorithm.decode_key(text)
+        };
+        Ok(Self { algorithm, keys: keys.iter().map(decode).collect::<Result<_, _>>()? })
+    }
+
+    pub(super) fn algorithm(&self) -> PublicKeyAlgorithm {
+        self.algorithm
+    }
+
+    pub(super) fn any(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// The key with whose private half one of these signatures was made, over these parts of a message.
+    pub(super) fn verify_signature(
+        &self,
+        message: &[&[u8]],
+        signatures: &[Vec<u8>],
+    ) -> Result<MatchedKey, DeliveryRejection> {
+        let message = message.concat();
+        let made = |key: &Vec<u8>| {
+            let key = UnparsedPublicKey::new(self.algorithm.verification(), key);
+            signatures.iter().any(|signature| key.verify(&message, signature).is_ok())
+        };
+        let found = self.keys.iter().enumerate().find(|(_, key)| made(key));
+        let found = found.map(|(index, key)| MatchedKey { index, mark: Digest::of(key) });
+        found.ok_or(DeliveryRejection::BadSignature)
+    }
+}
