@@ -81,6 +81,7 @@ fn takes(takes: ConfigValueType) -> Value {
         ConfigValueType::Headers => {
             json!({ "type": "object", "additionalProperties": any(&[text(), part(&EXTERNAL_KEYS)]) })
         }
+        ConfigValueType::Values => json!({ "type": "object", "additionalProperties": text() }),
         ConfigValueType::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
         ConfigValueType::Table(of) => any(&[part(of)]),
         ConfigValueType::Tables(of) => any(&[part(of), list(part(of))]),

@@ -62,6 +62,8 @@ pub(crate) enum ConfigValueType {
     Places(&'static SectionKeys),
     /// A table of names, each with a place in the body.
     Members,
+    /// A table of names, each with a text.
+    Values,
 }
 
 /// Where a key can be used.
@@ -204,6 +206,7 @@ impl ConfigValueType {
             Self::WordOr(words, _) => format!("a table, or {}", one_of(words)),
             Self::Places(_) => "a table of names and places".to_owned(),
             Self::Members => "a table of names, each with a place such as \"body.member\"".to_owned(),
+            Self::Values => "a table of names, each with a string".to_owned(),
         }
     }
 
@@ -246,7 +249,7 @@ impl ConfigValueType {
                 list.iter().all(|item| matches!(item.value, ConfigValue::Table(_) | ConfigValue::Text(_)))
             }
             (Self::Tables(_), ConfigValue::List(list)) => list.iter().all(|item| item.table().is_some()),
-            (Self::Env | Self::Members, ConfigValue::Table(table)) => {
+            (Self::Env | Self::Members | Self::Values, ConfigValue::Table(table)) => {
                 table.entries.iter().all(|entry| entry.node.text().is_some())
             }
             (Self::Named(_), ConfigValue::Table(table)) => {

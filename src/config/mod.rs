@@ -14,6 +14,7 @@ pub mod diagnostic;
 pub(crate) mod event_kinds;
 pub(crate) mod external_value;
 mod fields;
+mod handshake;
 mod health;
 pub(crate) mod injection;
 pub mod json_schema;

@@ -59,8 +59,21 @@ macro_rules! presets {
 }
 
 /// Every preset: those for senders that most people know come first.
-pub const PRESETS: &[Preset] =
-    presets!["github-package", "gitlab", "stripe", "sports-stack", "ci-ingestion", "idempotency-key"];
+pub const PRESETS: &[Preset] = presets![
+    "github-package",
+    "gitlab",
+    "stripe",
+    "slack",
+    "dropbox",
+    "meta",
+    "trello",
+    "twitch",
+    "x",
+    "zoom",
+    "sports-stack",
+    "ci-ingestion",
+    "idempotency-key",
+];
 
 /// What every source with `poll` begins with. It is shown beside the presets, but no source names it.
 pub static POLL: Preset = Preset { name: "poll", text: include_str!("presets/poll.toml"), sample: None };
@@ -110,6 +123,7 @@ impl Preset {
         for key in &sender.needs {
             let value = match key.as_str() {
                 "secret" => format!("{{ env = \"{variable}\" }}"),
+                "verify_token" => "{ env = \"VERIFY_TOKEN\" }".to_owned(),
                 "url" => format!("\"https://hooks.example.com/in/{}\"", self.name),
                 "verify" => "\"bearer\"".to_owned(),
                 _ => "\"…\"".to_owned(),

@@ -4,6 +4,7 @@ use super::catch_up::{self, CATCH_UP_KEYS, CatchUpView};
 use super::describe::{LabelledTexts, labelled};
 use super::event_kinds::kind_use;
 use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
+use super::handshake::{self, HANDSHAKE_KEYS};
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::once::{ONCE_KEYS, OnceView, provenance};
@@ -116,6 +117,13 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "What makes two deliveries the same event.",
         ),
         key(
+            "handshake",
+            ConfigValueType::Tables(&HANDSHAKE_KEYS),
+            "the preset's",
+            "Questions of the sender that are answered without an event.",
+        ),
+        key("verify_token", ConfigValueType::Secrets, "none", "The token that a handshake must bring."),
+        key(
             "catch_up",
             ConfigValueType::Table(&CATCH_UP_KEYS),
             "none",
@@ -208,6 +216,7 @@ impl ConfigResolver<'_> {
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
         notes.preset = preset;
         let catch_up = self.catch_up(&section, &once, delivery.as_ref());
+        let handshakes = self.handshakes(&section, scheme.as_ref());
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);
@@ -265,6 +274,7 @@ impl ConfigResolver<'_> {
             verify: scheme.unwrap_or_else(VerificationScheme::none),
             kind,
             delivery,
+            handshakes,
             fields: match kind_used {
                 Some(used) => fields.comparing_kinds(used, &kinds),
                 None => fields,
@@ -440,6 +450,8 @@ pub(crate) struct SourceView {
     kind_use: Option<EventKindUseView>,
     #[schema(required, value_type = Option<Object>)]
     delivery: Option<Value>,
+    /// The handshakes that are answered, in words.
+    handshakes: Vec<String>,
     fields: Vec<FieldView>,
     #[schema(required)]
     require: Option<String>,
@@ -494,6 +506,7 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
             EventKindUse::PassedOn => EventKindUseView::PassedOn,
         }),
         delivery: source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
+        handshakes: source.handshakes.iter().map(handshake::words).collect(),
         fields: fields::view(source),
         require: source.require.as_ref().map(|filter| filter.text().to_owned()),
         when: source.when.as_ref().map(|filter| filter.text().to_owned()),
@@ -535,6 +548,9 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
         };
         let header = github_kind::HEADER;
         tell("kind", &format!("{header}, and the body has the shape of that kind; {newer}"));
+    }
+    if !source.handshakes.is_empty() {
+        texts.push(("handshake", source.handshakes.iter().map(handshake::words).collect()));
     }
     texts.push(("fields", fields::texts(source)));
     if let Some(require) = &source.require {

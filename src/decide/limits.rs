@@ -68,6 +68,12 @@ pub const KIND_BYTES_MAX: usize = 64;
 pub const DELIVERY_ID_BYTES_MAX: usize = 256;
 /// Maximum length of a signature header: enough for several signatures of 64 bytes in hex.
 pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
+/// Maximum length of a body that may be a handshake.
+pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
+/// Maximum length of what a handshake gets back.
+pub const HANDSHAKE_ECHO_BYTES_MAX: usize = 4 << 10;
+/// Maximum length of what is signed for a handshake.
+pub const HANDSHAKE_NONCE_BYTES_MAX: usize = 256;
 /// Maximum number of signatures in one header.
 pub const SIGNATURES_MAX: usize = 8;
 /// Maximum number of secrets of one source while rotating.

@@ -29,6 +29,7 @@ pub mod field;
 pub mod filter;
 mod form;
 pub mod github_kind;
+pub mod handshake;
 pub mod id;
 pub mod identity;
 pub mod image_reference;

@@ -3,6 +3,7 @@
 use super::event::{DeathCause, RetryOwner};
 use super::field::{FieldIndex, FieldLocation, FieldSet};
 use super::filter::Filter;
+use super::handshake::Handshake;
 use super::id::Key;
 use super::identity::key;
 use super::limits;
@@ -54,6 +55,8 @@ pub struct Source {
     pub kind: Option<RequiredEventKind>,
     /// Where the sender's delivery id is; `None`: this sender sends none.
     pub delivery: Option<DeliveryIdLocation>,
+    /// The handshakes of its sender.
+    pub handshakes: Vec<Handshake>,
     /// The declared fields.
     pub fields: FieldSet,
     /// If false, the delivery gets a 403.
@@ -211,6 +214,7 @@ impl Source {
             verify,
             kind: None,
             delivery: None,
+            handshakes: Vec::new(),
             fields: FieldSet::new(Vec::new(), None),
             require: None,
             when: None,

@@ -6,6 +6,7 @@ use crate::action::boottime;
 use crate::decide::claim::{self, ClaimResult, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::delivery::{Delivery, HeaderRef};
 use crate::decide::event::{Event, EventStep, Receipt, RetryOwner};
+use crate::decide::handshake::HandshakeMethod;
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
@@ -106,6 +107,23 @@ impl Gateway {
         received.response
     }
 
+    /// Answers a request that is no delivery, if it is a handshake of the source's sender.
+    pub(crate) fn answer_handshake(
+        &self,
+        source: &Source,
+        method: HandshakeMethod,
+        request: &Parts,
+    ) -> Option<HttpResponse> {
+        let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let (path, query, body) = (request.uri.path(), request.uri.query().unwrap_or(""), Bytes::new());
+        let (at, wall) = (self.store.now(), self.store.wall_time());
+        let delivery = Delivery { path, query, headers: &headers, body: &body, at, wall };
+        let response = source.answer_handshake(method, &delivery)?;
+        let received = Received::handshake(&delivery, method, response);
+        self.observer.delivery(Some(source), &received);
+        Some(received.response)
+    }
+
     /// Handles one delivery: judges it, claims its events, and returns the result.
     pub(crate) async fn receive_delivery(
         &self,
@@ -117,6 +135,11 @@ impl Gateway {
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers, body: &body, at, wall };
         let mut span = self.observer.begin(source, &delivery);
+        if let Some(response) = source.answer_handshake(HandshakeMethod::Post, &delivery) {
+            let received = Received::handshake(&delivery, HandshakeMethod::Post, response);
+            self.observer.finish(source, &received, span);
+            return received;
+        }
         let on_verified = |secret| self.observer.verified(source, secret);
         let received = match verify_and_judge(source, &delivery, &mut new_id, on_verified) {
             Verdict::Refused(rejection) => Received::refused(source, &delivery, &rejection),

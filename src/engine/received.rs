@@ -5,6 +5,7 @@ use crate::decide::claim::{MatchedBy, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
 use crate::decide::event::Event;
 use crate::decide::field::FieldLocation;
+use crate::decide::handshake::HandshakeMethod;
 use crate::decide::id::EventId;
 use crate::decide::response;
 use crate::decide::response::HttpResponse;
@@ -20,6 +21,9 @@ use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
 use std::sync::Arc;
 use tracing::{info, warn};
+
+/// The reason of a handshake: it is no delivery.
+const HANDSHAKE: &str = "handshake";
 
 /// The result of one delivery. Its response, log line, metrics and delivery record are made from this.
 #[derive(Debug)]
@@ -156,6 +160,17 @@ impl Received {
             delivery_id: delivery_id(source, delivery),
             reason: Some("filtered"),
             why: Some(why),
+            has_log_line: true,
+            ..Self::new(response, DeliveryVerdict::Ignored, delivery.at)
+        }
+    }
+
+    /// A handshake that was answered.
+    pub(super) fn handshake(delivery: &Delivery<'_>, method: HandshakeMethod, response: HttpResponse) -> Self {
+        Self {
+            bytes: delivery.body.len(),
+            reason: Some(HANDSHAKE),
+            why: Some(format!("a handshake of the sender ({}) was answered", method.word())),
             has_log_line: true,
             ..Self::new(response, DeliveryVerdict::Ignored, delivery.at)
         }
@@ -349,6 +364,9 @@ fn log_delivery(source: Option<&Source>, received: &Received) {
     let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
     let (field, detail) = (named("field"), named("detail"));
     match received.verdict {
+        DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => {
+            info!(target: "hookonce", source, status, why, "handshake");
+        }
         DeliveryVerdict::Ignored => {
             info!(target: "hookonce", source, delivery = delivery.unwrap_or_default(), why, "ignored");
         }

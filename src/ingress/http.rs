@@ -4,6 +4,7 @@ use super::http_response;
 use super::readiness::Readiness;
 use super::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
 use crate::decide::field::FieldLocation;
+use crate::decide::handshake::HandshakeMethod;
 use crate::decide::response;
 use crate::decide::response::HttpResponse;
 use crate::decide::response::problem_json;
@@ -50,9 +51,13 @@ impl IngestState {
             }
         };
         if parts.method != Method::POST {
+            let method = HandshakeMethod::parse(parts.method.as_str());
+            if let Some(reply) = method.and_then(|method| self.gateway.answer_handshake(source, method, &parts)) {
+                return closing(reply);
+            }
             let why = format!("a delivery is a POST, this was a {}", parts.method);
             let mut reply = self.reject(Some(source), &parts, refused(405, "method"), why);
-            reply.headers.push(("allow".into(), "POST".into()));
+            reply.headers.push(("allow".into(), source.methods().join(", ")));
             return reply;
         }
         if self.health.draining.is_cancelled() {

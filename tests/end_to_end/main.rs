@@ -12,6 +12,7 @@ mod flood;
 mod forged_delivery_id;
 mod forward;
 mod groups;
+mod handshakes;
 mod health_check;
 mod image_push;
 mod log_format;

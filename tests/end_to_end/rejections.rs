@@ -1,6 +1,6 @@
 //! Deliveries that fail verification, or cannot be read: the response, and that nothing is written.
 
-use crate::support::{Answer, House, SECRET, Sent, package, until};
+use crate::support::{Answer, House, Sent, package, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
@@ -136,7 +136,7 @@ async fn a_blank_text_is_not_an_identity() {
 }
 
 /// The response to these bytes.
-async fn raw(house: &House, bytes: &[u8]) -> String {
+pub(crate) async fn raw(house: &House, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(house.url("").trim_start_matches("http://")).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = String::new();

@@ -291,6 +291,9 @@ fn set_at_path(body: &mut Value, path: &[String], value: Option<Value>) -> Resul
 mod tests {
     use super::*;
 
+    /// The id of the samples: some senders' ids must be UUIDs.
+    const SAMPLE_ID: &str = "e76c6bd4-55c9-4987-8304-da1588d8988b";
+
     fn check(was: &str, path: &[&str], value: Value, expected: &str) {
         let mut body: Value = serde_json::from_str(was).unwrap();
         let path: Vec<_> = path.iter().map(|&part| part.to_owned()).collect();
@@ -367,7 +370,7 @@ mod tests {
         let (source, preset) = source(text);
         let now = Timestamp::parse("2026-02-07T16:20:40Z").unwrap();
         let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut delivery = DeliveryBuilder::sample(&source, preset, "id-1".into(), now).unwrap();
+        let mut delivery = DeliveryBuilder::sample(&source, preset, SAMPLE_ID.into(), now).unwrap();
         delivery.set(&source, &settings).unwrap();
         let headers = delivery.headers(&source, now).into_iter().map(|(n, v)| (n, v.into_bytes())).collect::<Vec<_>>();
         let query: Vec<_> = delivery.query().iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -382,6 +385,6 @@ mod tests {
         };
         let verdict = judge(&source, &delivery, &mut || crate::decide::id::EventId([1; 16]));
         let Verdict::Events(events) = verdict else { panic!("{verdict:?}: {}", String::from_utf8_lossy(&body)) };
-        assert_eq!(events[0].event.delivery_id.as_deref(), source.delivery.as_ref().map(|_| "id-1"));
+        assert_eq!(events[0].event.delivery_id.as_deref(), source.delivery.as_ref().map(|_| SAMPLE_ID));
     }
 }

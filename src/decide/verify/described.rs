@@ -116,7 +116,7 @@ impl SignatureEncoding {
         }
     }
 
-    fn encode(self, bytes: &[u8]) -> String {
+    pub(in crate::decide) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Hex => hex::encode(bytes),
             Self::Base64 => STANDARD.encode(bytes),

@@ -332,6 +332,12 @@ impl VerificationScheme {
         self.scheme.signs_time()
     }
 
+    /// The HMAC-SHA256 of a text with the first secret, for a handshake; `None` where there is no secret.
+    pub(in crate::decide) fn hmac_of(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let secrets = self.scheme.secrets().filter(|secrets| secrets.any())?;
+        secrets.sign(HmacHash::Sha256, &[text]).map(|mac| mac.as_ref().to_vec())
+    }
+
     /// A description, such as "GitHub's signature (SHA-256)".
     pub fn words(&self) -> String {
         let words = self.scheme.words();

@@ -104,6 +104,11 @@ impl SourceSecrets {
         self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
     }
 
+    /// Whether one of the secrets equals this token.
+    pub(in crate::decide) fn matches_token(&self, token: &[u8]) -> bool {
+        self.verify_token(token).is_ok()
+    }
+
     fn first(&self, matches: impl Fn(&SourceSecret) -> bool) -> Result<MatchedKey, DeliveryRejection> {
         let mut all = self.0.iter().enumerate();
         let found = all.find(|(_, secret)| !secret.bytes.is_empty() && matches(secret));

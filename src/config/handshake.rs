@@ -1,0 +1,195 @@
+//! `handshake`: the questions of a sender that are answered without an event.
+
+use super::keys::{ConfigValueType, SectionKeys, key};
+use super::raw::ConfigNode;
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::decide::field::FieldLocation;
+use crate::decide::handshake::{
+    Handshake, HandshakeAnswer, HandshakeMark, HandshakeMethod, HandshakeToken, HandshakeValue,
+};
+use crate::decide::verify::{SourceSecrets, VerificationScheme};
+
+pub(super) static HANDSHAKE_KEYS: SectionKeys = SectionKeys {
+    name: "handshake",
+    title: "`[[source.NAME.handshake]]`",
+    about: "A question of the sender that is answered at once, without an event. Presets have those of their senders.",
+    keys: &[&[
+        key("method", ConfigValueType::Word(METHODS), "POST", "The method it comes with."),
+        key(
+            "signed",
+            ConfigValueType::Flag,
+            "true for POST",
+            "Whether it counts only if it is verified like a delivery.",
+        ),
+        key(
+            "when",
+            ConfigValueType::Values,
+            "required for POST",
+            "What is there in a handshake: places and their values; \"*\" is any value.",
+        ),
+        key("token", ConfigValueType::Place, "none", "Where the token is that must be equal to verify_token."),
+        key("status", ConfigValueType::Count, "200", "The status of the answer."),
+        key("text", ConfigValueType::Place, "none", "Answers with the text at this place."),
+        key("header", ConfigValueType::Text, "the body", "The header that gets the text instead of the body."),
+        key(
+            "members",
+            ConfigValueType::Values,
+            "none",
+            "Answers with a JSON object: names, and places or hmac.hex(place), hmac.base64(place).",
+        ),
+        key("json", ConfigValueType::Text, "none", "Answers with this JSON."),
+    ]],
+};
+
+const METHODS: &[&str] = &["POST", "GET", "HEAD", "OPTIONS"];
+
+impl ConfigResolver<'_> {
+    /// The handshakes of a source.
+    pub(super) fn handshakes(
+        &mut self,
+        source: &ConfigSection<'_>,
+        scheme: Option<&VerificationScheme>,
+    ) -> Vec<Handshake> {
+        let sections = source.sections("handshake");
+        let token = self.verify_token(source, &sections);
+        sections.iter().filter_map(|section| self.handshake(section, scheme, token.as_ref())).collect()
+    }
+
+    /// The token that handshakes must bring.
+    fn verify_token(&mut self, source: &ConfigSection<'_>, handshakes: &[ConfigSection<'_>]) -> Option<SourceSecrets> {
+        let needed = handshakes.iter().any(|section| section.has("token"));
+        match (source.node("verify_token"), needed) {
+            (Some(node), true) => {
+                let secrets = self.secrets("verify_token", node)?;
+                Some(SourceSecrets::new(secrets.iter().map(|secret| secret.expose().to_vec()).collect()))
+            }
+            (Some(_), false) => {
+                self.diagnostics
+                    .warning("`verify_token` has no effect")
+                    .unless(self.unread.preset)
+                    .at(source.key_place("verify_token"), "no handshake asks for a token");
+                None
+            }
+            (None, true) => {
+                self.diagnostics
+                    .error("a handshake needs `verify_token`, the token that is set at the sender")
+                    .unless(source.misspells("verify_token"))
+                    .at(source.at, "")
+                    .hint("verify_token = { env = \"VERIFY_TOKEN\" }");
+                None
+            }
+            (None, false) => None,
+        }
+    }
+
+    fn handshake(
+        &mut self,
+        section: &ConfigSection<'_>,
+        scheme: Option<&VerificationScheme>,
+        token: Option<&SourceSecrets>,
+    ) -> Option<Handshake> {
+        let method = section.text("method").and_then(HandshakeMethod::parse).unwrap_or(HandshakeMethod::Post);
+        let when = self.marks(section);
+        if method == HandshakeMethod::Post && when.is_empty() {
+            self.diagnostics
+                .error("a handshake by POST needs `when`")
+                .unless(section.misspells("when"))
+                .at(section.at, "every delivery would be taken for it")
+                .hint("when = { \"body.type\" = \"url_verification\" }");
+        }
+        let place = section.node("token").map(|node| self.place(node));
+        let token = place.zip(token.cloned()).map(|(at, secrets)| HandshakeToken { at, secrets });
+        let status = section.count("status").and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+        if !(200..300).contains(&status) {
+            self.diagnostics
+                .error("`status` is not a success")
+                .at(section.place("status"), "a handshake is answered with 200 to 299");
+        }
+        let answer = self.handshake_answer(section)?;
+        let signs = matches!(&answer, HandshakeAnswer::Members(members)
+            if members.iter().any(|(_, value)| matches!(value, HandshakeValue::Hmac { .. })));
+        if signs && scheme.is_some_and(|scheme| !scheme.signs_body()) {
+            self.diagnostics
+                .error("the answer to a handshake is signed, but this source has no secret to sign with")
+                .at(section.place("members"), "");
+        }
+        let signed = section.flag("signed").unwrap_or(method == HandshakeMethod::Post);
+        Some(Handshake { method, signed, when, token, status, answer })
+    }
+
+    fn marks(&mut self, section: &ConfigSection<'_>) -> Vec<HandshakeMark> {
+        let entries = section.node("when").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
+        let mut marks = Vec::new();
+        for entry in entries {
+            match FieldLocation::parse(&entry.key) {
+                Ok(at) => {
+                    let is = entry.node.text().filter(|text| *text != "*").map(str::to_owned);
+                    marks.push(HandshakeMark { at, is });
+                }
+                Err(why) => {
+                    self.diagnostics
+                        .error(format!("`{}` is not a place in a delivery", entry.key))
+                        .at(entry.key_at, why);
+                }
+            }
+        }
+        marks
+    }
+
+    fn handshake_answer(&mut self, section: &ConfigSection<'_>) -> Option<HandshakeAnswer> {
+        let written: Vec<_> = ["text", "members", "json"].into_iter().filter(|key| section.has(key)).collect();
+        if let [_, second, ..] = written[..] {
+            self.diagnostics
+                .error("a handshake has two answers")
+                .at(section.key_place(second), format!("`{}` is set, too", written[0]));
+            return None;
+        }
+        if section.has("header") && !section.has("text") {
+            self.diagnostics
+                .error("`header` needs `text`")
+                .at(section.key_place("header"), "it says where the text goes");
+        }
+        if let Some(node) = section.node("text") {
+            let at = self.place(node);
+            return Some(match section.text("header") {
+                Some(name) => HandshakeAnswer::Header(name.to_ascii_lowercase(), at),
+                None => HandshakeAnswer::Text(at),
+            });
+        }
+        if let Some(node) = section.node("json") {
+            let text = node.text()?;
+            if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
+                self.diagnostics.error("`json` is not JSON").at(node.at, error.to_string());
+            }
+            return Some(HandshakeAnswer::Json(text.to_owned()));
+        }
+        let Some(table) = section.node("members").and_then(ConfigNode::table) else {
+            return Some(HandshakeAnswer::Empty);
+        };
+        let mut members = Vec::new();
+        for entry in &table.entries {
+            match entry.node.text().map(HandshakeValue::parse) {
+                Some(Ok(value)) => members.push((entry.key.clone(), value)),
+                Some(Err(why)) => {
+                    self.diagnostics.error(format!("`{}` cannot be read", entry.key)).at(entry.node.at, why);
+                }
+                None => {}
+            }
+        }
+        Some(HandshakeAnswer::Members(members))
+    }
+}
+
+/// A handshake in words.
+pub(super) fn words(handshake: &Handshake) -> String {
+    let marks = handshake.when.iter().map(|mark| match &mark.is {
+        Some(is) => format!("{} is {is}", mark.at),
+        None => format!("{} is there", mark.at),
+    });
+    let mut words: Vec<_> = marks.collect();
+    words.extend(handshake.token.as_ref().map(|token| format!("{} is the token", token.at)));
+    let signed = if handshake.signed { ", signed" } else { "" };
+    let when = if words.is_empty() { String::new() } else { format!(" if {}", words.join(" and ")) };
+    format!("{}{signed}{when}: {}", handshake.method.word(), handshake.status)
+}

@@ -1,0 +1,231 @@
+//! Handshakes: the questions by which a sender finds out that an endpoint is there and belongs to who registered it.
+//!
+//! A handshake is answered without a write. Where its sender signs it, it is answered only if it is signed: otherwise it
+//! is judged like any other delivery. What is echoed is short, and never under a type that a browser would run.
+
+use super::delivery::Delivery;
+use super::field::FieldLocation;
+use super::json_walk::JsonScalar;
+use super::limits;
+use super::response::HttpResponse;
+use super::source::Source;
+use super::verify::{SignatureEncoding, SourceSecrets};
+use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
+
+/// A handshake of a sender: how it is recognised, and its answer.
+#[derive(Clone, Debug)]
+pub struct Handshake {
+    /// The method it comes with.
+    pub method: HandshakeMethod,
+    /// Whether it counts only if it is verified like a delivery.
+    pub signed: bool,
+    /// What all must be there.
+    pub when: Vec<HandshakeMark>,
+    /// A token that it must bring.
+    pub token: Option<HandshakeToken>,
+    /// The status of the answer.
+    pub status: u16,
+    /// The answer.
+    pub answer: HandshakeAnswer,
+}
+
+/// The method of a handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandshakeMethod {
+    /// GET.
+    Get,
+    /// HEAD.
+    Head,
+    /// OPTIONS.
+    Options,
+    /// POST, as a delivery comes.
+    Post,
+}
+
+/// A value by which a handshake is recognised.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HandshakeMark {
+    /// Where.
+    pub at: FieldLocation,
+    /// The value; `None`: any but an empty one.
+    pub is: Option<String>,
+}
+
+/// A token that a handshake must bring.
+#[derive(Clone, Debug)]
+pub struct HandshakeToken {
+    /// Where.
+    pub at: FieldLocation,
+    /// The token.
+    pub secrets: SourceSecrets,
+}
+
+/// What a handshake is answered with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HandshakeAnswer {
+    /// Nothing but the status.
+    Empty,
+    /// The text at this location.
+    Text(FieldLocation),
+    /// The text at this location, in a header.
+    Header(String, FieldLocation),
+    /// A JSON object of these members.
+    Members(Vec<(String, HandshakeValue)>),
+    /// This JSON text.
+    Json(String),
+}
+
+/// A member of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HandshakeValue {
+    /// The text at this location.
+    At(FieldLocation),
+    /// An HMAC-SHA256 of it with the source's secret.
+    Hmac {
+        /// The text before it.
+        prefix: String,
+        /// How it is written.
+        encoding: SignatureEncoding,
+        /// What is signed.
+        of: FieldLocation,
+    },
+}
+
+impl HandshakeMethod {
+    /// The method of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "OPTIONS" => Self::Options,
+            "POST" => Self::Post,
+            _ => return None,
+        })
+    }
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Options => "OPTIONS",
+            Self::Post => "POST",
+        }
+    }
+}
+
+impl HandshakeValue {
+    /// Parses a place, or `hmac.hex(place)` or `hmac.base64(place)` with any text before it. An error is a sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((prefix, call)) = text.split_once("hmac.") else { return FieldLocation::parse(text).map(Self::At) };
+        let (encoding, place) = call
+            .strip_suffix(')')
+            .and_then(|call| call.split_once('('))
+            .ok_or_else(|| format!("`{text}` is not hmac.hex(place) or hmac.base64(place)"))?;
+        let encoding = match encoding {
+            "hex" => SignatureEncoding::Hex,
+            "base64" => SignatureEncoding::Base64,
+            _ => return Err(format!("`{encoding}` is neither `hex` nor `base64`")),
+        };
+        Ok(Self::Hmac { prefix: prefix.into(), encoding, of: FieldLocation::parse(place)? })
+    }
+}
+
+impl Source {
+    /// The answer to a handshake; `None`: this is none, or it is not signed as it must be.
+    pub fn answer_handshake(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> Option<HttpResponse> {
+        if delivery.body.len() > limits::HANDSHAKE_BYTES_MAX {
+            return None;
+        }
+        let handshake = self.handshakes.iter().find(|handshake| handshake.is(method, delivery))?;
+        if handshake.signed && self.verify.verify(delivery).is_err() {
+            return None;
+        }
+        handshake.response(self, delivery)
+    }
+
+    /// The methods of its handshakes, and that of deliveries.
+    pub fn methods(&self) -> Vec<&'static str> {
+        let mut all = vec![HandshakeMethod::Post.word()];
+        for handshake in &self.handshakes {
+            if !all.contains(&handshake.method.word()) {
+                all.push(handshake.method.word());
+            }
+        }
+        all
+    }
+}
+
+impl Handshake {
+    /// Whether this is the handshake, as far as it can be seen without verifying it.
+    fn is(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> bool {
+        let token = |token: &HandshakeToken| {
+            text_at(&token.at, delivery).is_some_and(|text| token.secrets.matches_token(text.as_bytes()))
+        };
+        self.method == method
+            && self.when.iter().all(|mark| {
+                text_at(&mark.at, delivery).is_some_and(|text| mark.is.as_ref().is_none_or(|is| *is == text))
+            })
+            && self.token.as_ref().is_none_or(token)
+    }
+
+    fn response(&self, source: &Source, delivery: &Delivery<'_>) -> Option<HttpResponse> {
+        let mut headers = vec![("x-content-type-options".to_owned(), "nosniff".to_owned())];
+        let mut typed = |content_type: &str| headers.push(("content-type".into(), content_type.into()));
+        let body = match &self.answer {
+            HandshakeAnswer::Empty => String::new(),
+            HandshakeAnswer::Text(at) => {
+                typed("text/plain; charset=utf-8");
+                text_at(at, delivery)?.into_owned()
+            }
+            HandshakeAnswer::Header(name, at) => {
+                headers.push((name.clone(), text_at(at, delivery)?.into_owned()));
+                String::new()
+            }
+            HandshakeAnswer::Members(members) => {
+                typed("application/json");
+                let value = |value: &HandshakeValue| value.text(source, delivery).map(Json::from);
+                let members: Option<Map<_, _>> =
+                    members.iter().map(|(name, member)| Some((name.clone(), value(member)?))).collect();
+                Json::Object(members?).to_string()
+            }
+            HandshakeAnswer::Json(text) => {
+                typed("application/json");
+                text.clone()
+            }
+        };
+        Some(HttpResponse { status: self.status, headers, body: body.into_bytes(), word: "handshake" })
+    }
+}
+
+impl HandshakeValue {
+    fn text(&self, source: &Source, delivery: &Delivery<'_>) -> Option<String> {
+        match self {
+            Self::At(at) => text_at(at, delivery).map(Cow::into_owned),
+            Self::Hmac { prefix, encoding, of } => {
+                let text = text_at(of, delivery).filter(|text| is_nonce(text))?;
+                let mac = source.verify.hmac_of(text.as_bytes())?;
+                Some(format!("{prefix}{}", encoding.encode(&mac)))
+            }
+        }
+    }
+}
+
+/// Whether this may be signed for whoever asks. The secret that signs it also signs deliveries, so nothing that could be a
+/// delivery's signed text is signed: a body begins with a bracket, and what is before it ends with a separator.
+fn is_nonce(text: &str) -> bool {
+    text.len() <= limits::HANDSHAKE_NONCE_BYTES_MAX
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=+/".contains(&byte))
+}
+
+/// A text that may be echoed: not empty, not long, without control characters.
+fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+    let text = match place.read(delivery, delivery.body).ok()?? {
+        JsonScalar::Text(text) => text,
+        JsonScalar::Number(raw) => Cow::Borrowed(raw),
+        _ => return None,
+    };
+    let fine = !text.is_empty() && text.len() <= limits::HANDSHAKE_ECHO_BYTES_MAX && !text.contains(char::is_control);
+    fine.then_some(text)
+}
