@@ -192,6 +192,7 @@ fn a_file_name_means_one_thing() {
         ("export.rs", "reading a whole store to copy it"),
         ("github.rs", "GitHub's signature"),
         ("described.rs", "a described signature"),
+        ("handshake.rs", "the questions of a sender before it sends"),
         ("list.rs", "lists of events"),
         ("mod.rs", "the folder"),
         ("nats.rs", "a stream as a source"),

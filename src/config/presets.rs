@@ -64,7 +64,6 @@ pub const PRESETS: &[Preset] = presets![
     "gitlab",
     "stripe",
     "slack",
-    "dropbox",
     "meta",
     "trello",
     "twitch",

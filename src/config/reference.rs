@@ -45,7 +45,10 @@ const SENDERS_HEAD: &str = "\
 Generated from `src/config/presets`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` updates it.
 
 `hookonce presets NAME` prints a source for one of these senders. A key beside `preset` replaces that key completely; fields
-are added.
+are added. Every field and identity is made of what the sender signs; `hookonce check` says what that is.
+
+Some senders ask a question before they send anything: they want a text back, or a signature of it. Their presets answer it
+(`handshake`). Such an answer is in the log and on the dashboard, but it is no event.
 
 | Preset | Sender | Sends again | Needs | |
 |---|---|---|---|---|

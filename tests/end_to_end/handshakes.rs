@@ -8,9 +8,21 @@ use hookonce::decide::verify::{DescribedSignature, SignedText, SourceSecrets, Ti
 const SECRET: &str = "a secret of twenty-four b";
 const VERIFY_TOKEN: &str = "a verify token of ours";
 
+/// A source as a user may write it, for a sender without a preset.
+const DROPBOX: &str = r#"
+[source.dropbox]
+verify    = { scheme = "hmac", header = "x-dropbox-signature", secret = { file = "secret" } }
+handshake = { method = "GET", when = { "query.challenge" = "*" }, text = "query.challenge" }
+[[source.dropbox.route]]
+run = { steps = ["echo run >> runs"] }
+"#;
+
 /// A node with a source for each of these presets.
 fn house(presets: &[&str]) -> House {
     let source = |preset: &&str| {
+        if *preset == "dropbox" {
+            return DROPBOX.to_owned();
+        }
         let more = match *preset {
             "meta" => "verify_token = { file = \"token\" }\n",
             "trello" => "url = \"https://hooks.example.com/in/trello\"\n",
