@@ -88,10 +88,7 @@ impl Preset {
         let Some(sender) = node.table() else { return SenderFacts::default() };
         let sender = ConfigSection::new(sender, &SENDER_KEYS, node.at);
         let text = |key: &str| sender.text(key).map(str::to_owned);
-        let texts = |key: &str| {
-            let list = sender.node(key).and_then(ConfigNode::list).unwrap_or_default();
-            list.iter().filter_map(ConfigNode::text).map(str::to_owned).collect()
-        };
+        let texts = |key: &str| sender.texts(key).into_iter().map(str::to_owned).collect();
         SenderFacts {
             name: text("name").unwrap_or_default(),
             retries: sender.duration("retries"),

@@ -10,7 +10,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::verify::{
-    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SourceSecrets, VerificationScheme,
+    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SecretEncoding, SourceSecrets, VerificationScheme,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
         key(
             "secret_encoding",
             ConfigValueType::Word(&["text", "base64", "hex"]),
-            "text",
+            "text; for standard-webhooks base64",
             "How the key of an HMAC is written in the secret.",
         ),
         key(
@@ -42,7 +42,12 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "The sender's public key, in hex, base64 or PEM.",
         ),
         key("at", ConfigValueType::Place, "required for token", "Where the token is."),
-        key("header", ConfigValueType::Text, "required for signatures", "The header with the signature."),
+        key(
+            "header",
+            ConfigValueType::OneOrMoreTexts,
+            "required for signatures",
+            "The header with the signature; where a sender sets several, one good signature in one of them is enough.",
+        ),
         key(
             "entry",
             ConfigValueType::Text,
@@ -113,6 +118,15 @@ impl SchemeInput<'_> {
     fn secrets(&self) -> SourceSecrets {
         SourceSecrets::new(self.secrets.clone())
     }
+
+    /// How the key is written in a secret, if the config says so.
+    pub(super) fn secret_encoding(&self) -> Option<SecretEncoding> {
+        match self.keys.text("secret_encoding").filter(|_| self.described)? {
+            "base64" => Some(SecretEncoding::Base64),
+            "hex" => Some(SecretEncoding::Hex),
+            _ => Some(SecretEncoding::Text),
+        }
+    }
 }
 
 /// Every scheme.
@@ -125,7 +139,7 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
     },
     NamedScheme {
         name: "standard-webhooks",
-        keys: &[&["tolerance"]],
+        keys: &[&["secret_encoding", "tolerance"]],
         public: false,
         make: |config, input| config.standard_webhooks(input),
     },
@@ -440,7 +454,9 @@ impl ConfigResolver<'_> {
 
     fn standard_webhooks(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
-        VerificationScheme::standard_webhooks(&input.secrets, tolerance.unwrap_or(DEFAULT_TOLERANCE))
+        let tolerance = tolerance.unwrap_or(DEFAULT_TOLERANCE);
+        let encoding = input.secret_encoding().unwrap_or(SecretEncoding::Base64);
+        VerificationScheme::standard_webhooks_encoded(&input.secrets, encoding, tolerance)
             .map_err(|why| {
                 self.diagnostics.error("the secret is not a Standard Webhooks secret").at(input.at, why);
             })
