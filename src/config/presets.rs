@@ -59,8 +59,45 @@ macro_rules! presets {
 }
 
 /// Every preset: those for senders that most people know come first.
-pub const PRESETS: &[Preset] =
-    presets!["github-package", "gitlab", "stripe", "sports-stack", "ci-ingestion", "idempotency-key"];
+pub const PRESETS: &[Preset] = presets![
+    "adyen-platform",
+    "airtable",
+    "airwallex",
+    "box",
+    "calendly",
+    "clickup",
+    "cloudflare-stream",
+    "coinbase",
+    "confluence",
+    "docusign",
+    "figma",
+    "github-package",
+    "gitlab",
+    "intercom",
+    "jira",
+    "lemon-squeezy",
+    "linear",
+    "mollie",
+    "mux",
+    "paddle",
+    "paystack",
+    "polar",
+    "razorpay",
+    "revenuecat",
+    "shopify",
+    "square",
+    "stripe",
+    "telegram",
+    "tiktok",
+    "typeform",
+    "webflow",
+    "woocommerce",
+    "workos",
+    "zendesk",
+    "sports-stack",
+    "ci-ingestion",
+    "idempotency-key",
+];
 
 /// What every source with `poll` begins with. It is shown beside the presets, but no source names it.
 pub static POLL: Preset = Preset { name: "poll", text: include_str!("presets/poll.toml"), sample: None };

@@ -14,6 +14,7 @@ mod forward;
 mod groups;
 mod health_check;
 mod image_push;
+mod known_senders;
 mod log_format;
 mod missing_route;
 #[path = "../support/nginx.rs"]

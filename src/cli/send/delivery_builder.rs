@@ -102,6 +102,12 @@ impl DeliveryBuilder {
         if let Some((path, token)) = source.verify.token_in_body() {
             set_at_path(&mut body, path, Some(token.as_ref().into())).map_err(CommandError::unknown)?;
         }
+        // Where the bytes alone tell events apart, they must be new ones.
+        let has_id = matches!(&source.delivery, Some(id) if matches!(id.at, FieldLocation::Body(_)));
+        if source.dedups_by_body() && fresh.is_empty() && !has_id {
+            let path = ["sample".to_owned()];
+            set_at_path(&mut body, &path, Some(delivery.id.as_str().into())).map_err(CommandError::unknown)?;
+        }
         delivery.body = body.to_string().into_bytes();
         delivery.set_delivery_id(source)?;
         Ok(delivery)
