@@ -22,7 +22,7 @@ impl ConfigResolver<'_> {
         let keys = SignatureKeys::hmac(hash, &input.secrets, encoding).map_err(|why| {
             self.diagnostics
                 .error("the secret cannot be decoded, so nothing could be verified")
-                .at(input.keys.place("secret_encoding"), why)
+                .at(input.secret_place(input.keys.place("secret_encoding")), why)
                 .hint("secret_encoding says how the sender shows the key");
         });
         self.described(input, keys.ok())

@@ -119,9 +119,17 @@ impl SchemeInput<'_> {
         SourceSecrets::new(self.secrets.clone())
     }
 
+    /// Where a secret that cannot be used is reported: at the secret, unless this place is in the config, too.
+    pub(super) fn secret_place(&self, written: ConfigSpan) -> ConfigSpan {
+        if provenance(written) == Provenance::Preset { self.source.place("secret") } else { written }
+    }
+
     /// How the key is written in a secret, if the config says so.
     pub(super) fn secret_encoding(&self) -> Option<SecretEncoding> {
-        match self.keys.text("secret_encoding").filter(|_| self.described)? {
+        if !self.described {
+            return None;
+        }
+        match self.keys.text("secret_encoding")? {
             "base64" => Some(SecretEncoding::Base64),
             "hex" => Some(SecretEncoding::Hex),
             _ => Some(SecretEncoding::Text),
@@ -458,7 +466,9 @@ impl ConfigResolver<'_> {
         let encoding = input.secret_encoding().unwrap_or(SecretEncoding::Base64);
         VerificationScheme::standard_webhooks_encoded(&input.secrets, encoding, tolerance)
             .map_err(|why| {
-                self.diagnostics.error("the secret is not a Standard Webhooks secret").at(input.at, why);
+                self.diagnostics
+                    .error("the secret is not a Standard Webhooks secret")
+                    .at(input.secret_place(input.at), why);
             })
             .ok()
     }
