@@ -134,7 +134,7 @@ const VECTORS: &[SenderVector] = &[
         preset: "figma",
         secret: "the passcode of figma",
         headers: &[],
-        body: r#"{"event_type": "FILE_UPDATE", "file_key": "file1", "file_name": "Buttons", "passcode": "the passcode of figma", "retries": 0, "timestamp": "2026-11-18T08:30:00Z", "webhook_id": "22"}"#,
+        body: r#"{"event_type": "FILE_UPDATE", "file_key": "file1", "file_name": "Buttons", "passcode": "the passcode of figma", "timestamp": "2026-11-18T08:30:00Z", "webhook_id": "22"}"#,
     },
     SenderVector {
         preset: "intercom",
