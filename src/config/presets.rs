@@ -4,6 +4,7 @@ use super::keys::{ConfigValueType, SectionKeys, in_preset};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use crate::decide::time::Duration;
+use std::fmt::Write as _;
 
 pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
     name: "sender",
@@ -150,7 +151,8 @@ impl Preset {
             };
             let note = sender.secret.as_deref().filter(|_| key == "secret");
             let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
-            out += &format!("{key} = {value}{note}\n");
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{key} = {value}{note}");
         }
         out
     }

@@ -176,7 +176,7 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
         public: false,
         make: |_, input| Some(VerificationScheme::bearer(input.secrets())),
     },
-    NamedScheme { name: "basic", keys: &[], public: false, make: |config, input| config.basic(input) },
+    NamedScheme { name: "basic", keys: &[], public: false, make: |config, input| Some(config.basic(input)) },
     NamedScheme { name: "none", keys: &[], public: false, make: |_, _| Some(VerificationScheme::none()) },
 ];
 
@@ -492,14 +492,14 @@ impl ConfigResolver<'_> {
         Some(VerificationScheme::token(input.secrets(), at))
     }
 
-    fn basic(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+    fn basic(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {
         if input.secrets.iter().any(|secret| !secret.contains(&b':')) {
             self.diagnostics
                 .error("the secret of scheme `basic` is not a user and a password")
                 .at(input.at, "it has no colon, so it can never match")
                 .hint("write both into the secret: user:password");
         }
-        Some(VerificationScheme::basic(input.secrets()))
+        VerificationScheme::basic(input.secrets())
     }
 }
 
