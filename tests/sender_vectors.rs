@@ -313,7 +313,7 @@ fn verdict(source: &Source, headers: &[(&str, &str)], body: &[u8], arrived: &str
     let headers: Vec<_> =
         [json].iter().chain(headers).map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
-    let at = Timestamp::parse(arrived).unwrap();
+    let at = Timestamp::parse(arrived).expect("a time");
     let headers = borrow_headers(&headers);
     let delivery = Delivery { path: &source.path, query: "", headers: &headers, body: &body, at, wall: at };
     judge(source, &delivery, &mut || EventId([1; 16]))
@@ -410,7 +410,7 @@ fn a_repeat_of_linear_counts_until_its_last_retry() {
     assert!(matches!(later, Verdict::Events(_)), "{later:?}");
 }
 
-/// HubSpot sends many events in one delivery and has no preset; its signature can be described.
+// Many events come in one delivery, so there is no preset; the signature can be described.
 #[test]
 fn version_3_of_hubspots_signature_is_verified() {
     let text = r#"[source.hubspot]

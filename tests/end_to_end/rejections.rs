@@ -1,6 +1,6 @@
 //! Deliveries that fail verification, or cannot be read: the response, and that nothing is written.
 
-use crate::support::{Answer, House, SECRET, Sent, package, until};
+use crate::support::{Answer, House, Sent, package, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
