@@ -399,6 +399,10 @@ hint: secret_encoding says how the sender shows the key
 1 error in hookonce.toml; nothing was started
 "#,
     );
+}
+
+#[test]
+fn a_credential_or_url_that_can_never_verify_is_refused() {
     check(
         r#"[source.s]
 verify = { scheme = "ed25519", header = "x", public_key = "0a" }
