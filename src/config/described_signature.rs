@@ -43,9 +43,8 @@ impl ConfigResolver<'_> {
     /// The signature with these keys; `None` of them: they are invalid, which has been reported.
     fn described(&mut self, input: &SchemeInput<'_>, keys: Option<SignatureKeys>) -> Option<VerificationScheme> {
         let section = &input.keys;
-        let headers: Vec<_> = section.texts("header").into_iter().map(str::to_ascii_lowercase).collect();
-        let unnamed = section.node("header").is_none_or(|node| node.list().is_some_and(<[_]>::is_empty));
-        if !input.described || unnamed {
+        let unnamed = || section.node("header").is_none_or(|node| node.list().is_some_and(<[_]>::is_empty));
+        if !input.described || unnamed() {
             self.diagnostics
                 .error(format!("scheme `{}` needs the header with the signature", input.name))
                 .unless(input.described && section.misspells("header"))
@@ -53,6 +52,7 @@ impl ConfigResolver<'_> {
                 .hint(format!("verify = {{ scheme = \"{}\", secret = …, header = \"x-signature\" }}", input.name));
             return None;
         }
+        let headers: Vec<_> = section.texts("header").into_iter().map(str::to_ascii_lowercase).collect();
         if headers.is_empty() {
             return None; // validation has reported its type
         }

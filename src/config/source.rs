@@ -530,7 +530,7 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         once: once::view(source, notes),
         respond,
         respond_within,
-        accepted_status: (source.respond == ResponseMode::Accepted).then(|| source.accepted_status.code()),
+        accepted_status: accepted_status(source).map(AcceptedStatus::code),
         mark_duplicates: source.mark_duplicates,
         body_max: source.body_max,
         catch_up: config.catch_ups.get(&source.name).map(catch_up::view),
@@ -586,9 +586,15 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
     texts
 }
 
+/// The status for stored events, if a sender waits for it.
+fn accepted_status(source: &Source) -> Option<AcceptedStatus> {
+    (source.intake.listens() && source.respond == ResponseMode::Accepted).then_some(source.accepted_status)
+}
+
 fn respond_text(source: &Source) -> String {
     let ResponseMode::WhenDone { within } = source.respond else {
-        return format!("when the event is stored, with {}", source.accepted_status.code());
+        let status = accepted_status(source).map(|status| format!(", with {}", status.code()));
+        return format!("when the event is stored{}", status.unwrap_or_default());
     };
     let mut text = format!("when it is done, within {}", duration_text(within));
     if source.mark_duplicates {

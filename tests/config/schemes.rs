@@ -1,6 +1,6 @@
 //! Schemes, and access to the admin port: the exact texts.
 
-use super::{check, fine, source};
+use super::{check, fine, parse, source};
 
 #[test]
 fn an_admin_port_off_loopback_needs_a_token() {
@@ -514,6 +514,8 @@ hint: verify = { scheme = "hmac", secret = …, header = "x-signature" }
 1 error in hookonce.toml; nothing was started
 "#,
     );
+    let alone = "[source.s]\nverify = \"hmac\"\nsecret = { env = \"A\" }\n[[source.s.route]]\n";
+    assert!(parse(alone).is_err_and(|error| error.to_string().contains("needs the header with the signature")));
     check(
         &with("[\"x\", 1]"),
         r#"
