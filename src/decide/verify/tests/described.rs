@@ -196,3 +196,26 @@ fn a_template_without_its_locations_verifies_nothing() {
     let mac = secrets(&[b"secret"]).sign(HmacHash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");
     check(&scheme, &[("x-sig", &mac)], b"{}", Err(DeliveryRejection::BadSignature));
 }
+
+#[test]
+fn of_several_headers_one_good_signature_is_enough() {
+    let headers = vec!["x-primary".to_owned(), "x-secondary".to_owned()];
+    let scheme = DescribedSignature { headers, ..DescribedSignature::hmac("x-primary", secrets(&[b"secret"])) };
+    let scheme = VerificationScheme::new(scheme);
+    let good = secrets(&[b"secret"]).sign(HmacHash::Sha256, &[b"{}"]).map(hex::encode).expect("a secret");
+    let bad = "0".repeat(64);
+    for (primary, secondary, expected) in [
+        (Some(&good), None, Ok(0)),
+        (None, Some(&good), Ok(0)),
+        (Some(&bad), Some(&good), Ok(0)),
+        (Some(&bad), Some(&bad), Err(DeliveryRejection::BadSignature)),
+        (Some(&bad), None, Err(DeliveryRejection::BadSignature)),
+        (None, None, Err(DeliveryRejection::BadSignature)),
+    ] {
+        let both = [("x-primary", primary), ("x-secondary", secondary)];
+        let both: Vec<_> = both.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?.as_str()))).collect();
+        check(&scheme, &both, b"{}", expected);
+    }
+    let twice = [("x-primary", &*bad), ("x-secondary", &*good), ("x-secondary", &*good)];
+    check(&scheme, &twice, b"{}", Err(DeliveryRejection::BadSignature));
+}
