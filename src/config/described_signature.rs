@@ -18,15 +18,11 @@ impl ConfigResolver<'_> {
             Some("sha512") => HmacHash::Sha512,
             _ => HmacHash::Sha256,
         };
-        let encoding = match word("secret_encoding") {
-            Some("base64") => SecretEncoding::Base64,
-            Some("hex") => SecretEncoding::Hex,
-            _ => SecretEncoding::Text,
-        };
+        let encoding = input.secret_encoding().unwrap_or(SecretEncoding::Text);
         let keys = SignatureKeys::hmac(hash, &input.secrets, encoding).map_err(|why| {
             self.diagnostics
                 .error("the secret cannot be decoded, so nothing could be verified")
-                .at(input.keys.place("secret_encoding"), why)
+                .at(input.secret_place(input.keys.place("secret_encoding")), why)
                 .hint("secret_encoding says how the sender shows the key");
         });
         self.described(input, keys.ok())
@@ -47,7 +43,8 @@ impl ConfigResolver<'_> {
     /// The signature with these keys; `None` of them: they are invalid, which has been reported.
     fn described(&mut self, input: &SchemeInput<'_>, keys: Option<SignatureKeys>) -> Option<VerificationScheme> {
         let section = &input.keys;
-        if !input.described || !section.has("header") {
+        let unnamed = || section.node("header").is_none_or(|node| node.list().is_some_and(<[_]>::is_empty));
+        if !input.described || unnamed() {
             self.diagnostics
                 .error(format!("scheme `{}` needs the header with the signature", input.name))
                 .unless(input.described && section.misspells("header"))
@@ -55,7 +52,10 @@ impl ConfigResolver<'_> {
                 .hint(format!("verify = {{ scheme = \"{}\", secret = …, header = \"x-signature\" }}", input.name));
             return None;
         }
-        let header = section.text("header")?.to_ascii_lowercase();
+        let headers: Vec<_> = section.texts("header").into_iter().map(str::to_ascii_lowercase).collect();
+        if headers.is_empty() {
+            return None; // validation has reported its type
+        }
         let timestamp_format = match section.text("timestamp_format") {
             Some("seconds") => Some(TimestampFormat::Seconds),
             Some("milliseconds") => Some(TimestampFormat::Milliseconds),
@@ -63,7 +63,7 @@ impl ConfigResolver<'_> {
             _ => None,
         };
         let over = self.over(section, timestamp_format)?;
-        let timestamp = self.timestamp(section, &header);
+        let timestamp = self.timestamp(section, &headers);
         self.signed_time(section, &over, timestamp.as_ref());
         let url = self.signed_url(input, &over);
         if over.has(&SignedPiece::Id) && input.delivery.is_none() {
@@ -85,7 +85,7 @@ impl ConfigResolver<'_> {
         }
         Some(VerificationScheme::new(DescribedSignature {
             keys: keys?,
-            headers: vec![header],
+            headers,
             entries,
             prefix: section.text("prefix").unwrap_or_default().to_owned(),
             encoding: match section.text("encoding") {
@@ -114,7 +114,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Where the time is: a place in the delivery, or an entry of the header with the signature.
-    fn timestamp(&mut self, keys: &ConfigSection<'_>, header: &str) -> Option<TimestampLocation> {
+    fn timestamp(&mut self, keys: &ConfigSection<'_>, headers: &[String]) -> Option<TimestampLocation> {
         let node = keys.node("timestamp")?;
         if let Some(entry) = node.text()?.strip_prefix("entry.") {
             if !keys.has("entry") {
@@ -127,7 +127,7 @@ impl ConfigResolver<'_> {
             return Some(TimestampLocation::Entry(entry.to_owned()));
         }
         let place = self.place(node);
-        if place == FieldLocation::Header(header.to_owned()) {
+        if matches!(&place, FieldLocation::Header(name) if headers.contains(name)) {
             self.diagnostics
                 .error("`timestamp` is the whole header with the signature")
                 .at(node.at, "a signature is not a time, so nothing could be verified")

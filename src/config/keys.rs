@@ -22,6 +22,8 @@ pub(crate) enum ConfigValueType {
     Address,
     /// One of these words.
     Word(&'static [&'static str]),
+    /// One of these numbers.
+    Number(&'static [u16]),
     /// An expression over fields.
     Expression,
     /// A place in a delivery, such as "body.id".
@@ -42,6 +44,8 @@ pub(crate) enum ConfigValueType {
     Identities,
     /// A list of texts.
     Texts,
+    /// A text, or a list of texts.
+    OneOrMoreTexts,
     /// A list; each entry a text for the shell, or a list of texts.
     Steps,
     /// A list of names to pass, or a table of names and values to set.
@@ -186,6 +190,7 @@ impl ConfigValueType {
             Self::Size => "a size such as \"25MB\"".to_owned(),
             Self::Address => "an address such as \"127.0.0.1:3142\"".to_owned(),
             Self::Word(words) => one_of(words),
+            Self::Number(numbers) => alternatives(numbers.iter().map(u16::to_string)),
             Self::Expression => "an expression such as 'tag == \"latest\"'".to_owned(),
             Self::Place => "a place such as \"body.id\" or \"header.x-id\"".to_owned(),
             Self::Open => "a string, { env = \"…\" } or { file = \"…\" }".to_owned(),
@@ -196,6 +201,7 @@ impl ConfigValueType {
             Self::Group => "a list of field names, or one fixed name".to_owned(),
             Self::Identities => "a list such as [\"delivery\", [\"package\", \"tag\"]]".to_owned(),
             Self::Texts => "a list of strings".to_owned(),
+            Self::OneOrMoreTexts => "a string, or a list of strings".to_owned(),
             Self::Steps => "a list of steps, each a string or a list of strings".to_owned(),
             Self::Env => "a list of names, or a table of names and values".to_owned(),
             Self::Headers => "a table of names and values".to_owned(),
@@ -227,17 +233,18 @@ impl ConfigValueType {
                 | Self::Open
                 | Self::Name
                 | Self::Group
+                | Self::OneOrMoreTexts
                 | Self::WordOr(..),
                 ConfigValue::Text(_),
             )
             | (Self::TextOr(_), ConfigValue::Text(_) | ConfigValue::Table(_))
             | (Self::Flag, ConfigValue::Flag(_))
-            | (Self::Count, ConfigValue::Integer(_))
+            | (Self::Count | Self::Number(_), ConfigValue::Integer(_))
             | (
                 Self::Open | Self::Secret | Self::Secrets | Self::Table(_) | Self::Tables(_) | Self::WordOr(..),
                 ConfigValue::Table(_),
             ) => true,
-            (Self::Names | Self::Group | Self::Texts | Self::Env, ConfigValue::List(list)) => {
+            (Self::Names | Self::Group | Self::Texts | Self::OneOrMoreTexts | Self::Env, ConfigValue::List(list)) => {
                 list.iter().all(|item| item.text().is_some())
             }
             (Self::Identities | Self::Steps, ConfigValue::List(list)) => list.iter().all(|item| match &item.value {
@@ -266,8 +273,12 @@ impl ConfigValueType {
 
 /// `"a", "b" or "c"`
 pub(super) fn one_of(words: &[&str]) -> String {
-    let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    match quoted.split_last() {
+    alternatives(words.iter().map(|word| format!("\"{word}\"")))
+}
+
+/// `a, b or c`
+fn alternatives(all: impl Iterator<Item = String>) -> String {
+    match all.collect::<Vec<_>>().split_last() {
         Some((last, [])) => last.clone(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
         None => String::new(),

@@ -117,6 +117,7 @@ impl ConfigResolver<'_> {
             ("signed", "there is no sender that signs"),
             ("respond", "nobody waits for a response"),
             ("respond_within", "nobody waits for a response"),
+            ("accepted_status", "nobody waits for a response"),
             ("body_max", "the body is made here"),
             ("kinds", "these are not events of GitHub"),
         ] {

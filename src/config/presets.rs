@@ -4,6 +4,7 @@ use super::keys::{ConfigValueType, SectionKeys, in_preset};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use crate::decide::time::Duration;
+use std::fmt::Write as _;
 
 pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
     name: "sender",
@@ -64,10 +65,41 @@ pub const PRESETS: &[Preset] = presets![
     "gitlab",
     "stripe",
     "slack",
+    "adyen-platform",
+    "airtable",
+    "airwallex",
+    "box",
+    "calendly",
+    "clickup",
+    "cloudflare-stream",
+    "coinbase",
+    "confluence",
+    "docusign",
+    "figma",
+    "intercom",
+    "jira",
+    "lemon-squeezy",
+    "linear",
     "meta",
+    "mollie",
+    "mux",
+    "paddle",
+    "paystack",
+    "polar",
+    "razorpay",
+    "revenuecat",
+    "shopify",
+    "square",
+    "telegram",
+    "tiktok",
     "trello",
     "twitch",
+    "typeform",
+    "webflow",
+    "woocommerce",
+    "workos",
     "x",
+    "zendesk",
     "zoom",
     "sports-stack",
     "ci-ingestion",
@@ -100,10 +132,7 @@ impl Preset {
         let Some(sender) = node.table() else { return SenderFacts::default() };
         let sender = ConfigSection::new(sender, &SENDER_KEYS, node.at);
         let text = |key: &str| sender.text(key).map(str::to_owned);
-        let texts = |key: &str| {
-            let list = sender.node(key).and_then(ConfigNode::list).unwrap_or_default();
-            list.iter().filter_map(ConfigNode::text).map(str::to_owned).collect()
-        };
+        let texts = |key: &str| sender.texts(key).into_iter().map(str::to_owned).collect();
         SenderFacts {
             name: text("name").unwrap_or_default(),
             retries: sender.duration("retries"),
@@ -129,7 +158,8 @@ impl Preset {
             };
             let note = sender.secret.as_deref().filter(|_| key == "secret");
             let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
-            out += &format!("{key} = {value}{note}\n");
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{key} = {value}{note}");
         }
         out
     }

@@ -58,6 +58,13 @@ impl<'a> ConfigSection<'a> {
         self.node(key).and_then(ConfigNode::text)
     }
 
+    /// The texts of a list, or the one text.
+    pub(super) fn texts(&self, key: &str) -> Vec<&'a str> {
+        let Some(node) = self.node(key) else { return Vec::new() };
+        let list = node.list().unwrap_or_else(|| std::slice::from_ref(node));
+        list.iter().filter_map(ConfigNode::text).collect()
+    }
+
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         match self.node(key)?.value {
             ConfigValue::Flag(flag) => Some(flag),

@@ -25,7 +25,7 @@ use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
 use crate::decide::response::problem_json::PAGE_PATH;
-use crate::decide::source::{ApiStyle, Intake, RequiredEventKind, ResponseMode, Route, Source};
+use crate::decide::source::{AcceptedStatus, ApiStyle, Intake, RequiredEventKind, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use crate::registry::LookupPlan;
@@ -95,6 +95,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             ConfigValueType::Duration,
             "8s",
             "With respond = \"done\": how long the sender waits before it gets 202.",
+        ),
+        key(
+            "accepted_status",
+            ConfigValueType::Number(&[200, 202, 204]),
+            "202",
+            "With respond = \"accepted\": the status that the sender gets for an event that is stored; 204 has no body.",
         ),
         key(
             "mark_duplicates",
@@ -220,6 +226,7 @@ impl ConfigResolver<'_> {
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);
+        let accepted_status = self.accepted_status(&section, respond);
         let speaks = self.api_style(&section, scheme.as_ref());
         self.only_when_done(&section, respond);
 
@@ -283,6 +290,7 @@ impl ConfigResolver<'_> {
             when,
             once,
             respond,
+            accepted_status,
             api_style: speaks,
             mark_duplicates: section.flag("mark_duplicates").unwrap_or(false),
             body_max: self.body_max(&section),
@@ -353,6 +361,25 @@ impl ConfigResolver<'_> {
                 .hint("respond = \"done\" makes the sender wait");
         }
         ResponseMode::Accepted
+    }
+
+    /// The status for stored events. A preset's is for senders that do not wait for the end.
+    fn accepted_status(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) -> AcceptedStatus {
+        let Some(node) = section.node("accepted_status") else { return AcceptedStatus::default() };
+        if respond != ResponseMode::Accepted {
+            if provenance(node.at) == Provenance::Written {
+                self.diagnostics
+                    .error("`accepted_status` and respond = \"done\" cannot be combined")
+                    .at(section.key_place("accepted_status"), "a sender that waits for the end gets its status")
+                    .hint("remove one of them");
+            }
+            return AcceptedStatus::default();
+        }
+        match section.count("accepted_status") {
+            Some(200) => AcceptedStatus::Ok,
+            Some(204) => AcceptedStatus::NoContent,
+            _ => AcceptedStatus::Accepted,
+        }
     }
 
     /// Warns about settings for kept responses if the sender does not wait for one.
@@ -461,6 +488,9 @@ pub(crate) struct SourceView {
     respond: ResponseModeView,
     #[schema(required)]
     respond_within: Option<String>,
+    /// The status of the response to an event that is stored, if the sender does not wait for its end.
+    #[schema(required)]
+    accepted_status: Option<u16>,
     mark_duplicates: bool,
     /// In bytes.
     body_max: usize,
@@ -513,6 +543,7 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         once: once::view(source, notes),
         respond,
         respond_within,
+        accepted_status: accepted_status(source).map(AcceptedStatus::code),
         mark_duplicates: source.mark_duplicates,
         body_max: source.body_max,
         catch_up: config.catch_ups.get(&source.name).map(catch_up::view),
@@ -571,8 +602,16 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
     texts
 }
 
+/// The status for stored events, if a sender waits for it.
+fn accepted_status(source: &Source) -> Option<AcceptedStatus> {
+    (source.intake.listens() && source.respond == ResponseMode::Accepted).then_some(source.accepted_status)
+}
+
 fn respond_text(source: &Source) -> String {
-    let ResponseMode::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
+    let ResponseMode::WhenDone { within } = source.respond else {
+        let status = accepted_status(source).map(|status| format!(", with {}", status.code()));
+        return format!("when the event is stored{}", status.unwrap_or_default());
+    };
     let mut text = format!("when it is done, within {}", duration_text(within));
     if source.mark_duplicates {
         text += ", duplicates marked with isDuplicate";

@@ -110,6 +110,7 @@ impl ConfigResolver<'_> {
             ("path", "a stream has no path"),
             ("respond", "a stream expects no response; `from.ack` decides when a message is acknowledged"),
             ("respond_within", "a stream expects no response"),
+            ("accepted_status", "a stream expects no response"),
         ] {
             // Presets are written for HTTP.
             let written = source

@@ -109,6 +109,11 @@ fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut Diagno
             let label = format!("expected an integer from 1 to {}", u32::MAX);
             found.error(wrong(key.name)).at(node.at, label);
         }
+        (ConfigValueType::Number(numbers), ConfigValue::Integer(number))
+            if !numbers.iter().any(|known| i128::from(*known) == *number) =>
+        {
+            found.error(wrong(key.name)).at(node.at, format!("expected {}", key.takes.expected()));
+        }
         _ => {}
     }
 }

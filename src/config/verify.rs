@@ -10,7 +10,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::verify::{
-    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SourceSecrets, VerificationScheme,
+    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SecretEncoding, SourceSecrets, VerificationScheme,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
         key(
             "secret_encoding",
             ConfigValueType::Word(&["text", "base64", "hex"]),
-            "text",
+            "text; for standard-webhooks base64",
             "How the key of an HMAC is written in the secret.",
         ),
         key(
@@ -42,7 +42,12 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "The sender's public key, in hex, base64 or PEM.",
         ),
         key("at", ConfigValueType::Place, "required for token", "Where the token is."),
-        key("header", ConfigValueType::Text, "required for signatures", "The header with the signature."),
+        key(
+            "header",
+            ConfigValueType::OneOrMoreTexts,
+            "required for signatures",
+            "The header with the signature; where a sender sets several, one good signature in one of them is enough.",
+        ),
         key(
             "entry",
             ConfigValueType::Text,
@@ -113,6 +118,23 @@ impl SchemeInput<'_> {
     fn secrets(&self) -> SourceSecrets {
         SourceSecrets::new(self.secrets.clone())
     }
+
+    /// Where a secret that cannot be used is reported: at the secret, unless this place is in the config, too.
+    pub(super) fn secret_place(&self, written: ConfigSpan) -> ConfigSpan {
+        if provenance(written) == Provenance::Preset { self.source.place("secret") } else { written }
+    }
+
+    /// How the key is written in a secret, if the config says so.
+    pub(super) fn secret_encoding(&self) -> Option<SecretEncoding> {
+        if !self.described {
+            return None;
+        }
+        match self.keys.text("secret_encoding")? {
+            "base64" => Some(SecretEncoding::Base64),
+            "hex" => Some(SecretEncoding::Hex),
+            _ => Some(SecretEncoding::Text),
+        }
+    }
 }
 
 /// Every scheme.
@@ -125,7 +147,7 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
     },
     NamedScheme {
         name: "standard-webhooks",
-        keys: &[&["tolerance"]],
+        keys: &[&["secret_encoding", "tolerance"]],
         public: false,
         make: |config, input| config.standard_webhooks(input),
     },
@@ -154,7 +176,7 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
         public: false,
         make: |_, input| Some(VerificationScheme::bearer(input.secrets())),
     },
-    NamedScheme { name: "basic", keys: &[], public: false, make: |config, input| config.basic(input) },
+    NamedScheme { name: "basic", keys: &[], public: false, make: |config, input| Some(config.basic(input)) },
     NamedScheme { name: "none", keys: &[], public: false, make: |_, _| Some(VerificationScheme::none()) },
 ];
 
@@ -440,9 +462,13 @@ impl ConfigResolver<'_> {
 
     fn standard_webhooks(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
-        VerificationScheme::standard_webhooks(&input.secrets, tolerance.unwrap_or(DEFAULT_TOLERANCE))
+        let tolerance = tolerance.unwrap_or(DEFAULT_TOLERANCE);
+        let encoding = input.secret_encoding().unwrap_or(SecretEncoding::Base64);
+        VerificationScheme::standard_webhooks_encoded(&input.secrets, encoding, tolerance)
             .map_err(|why| {
-                self.diagnostics.error("the secret is not a Standard Webhooks secret").at(input.at, why);
+                self.diagnostics
+                    .error("the secret is not a Standard Webhooks secret")
+                    .at(input.secret_place(input.at), why);
             })
             .ok()
     }
@@ -466,14 +492,14 @@ impl ConfigResolver<'_> {
         Some(VerificationScheme::token(input.secrets(), at))
     }
 
-    fn basic(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+    fn basic(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {
         if input.secrets.iter().any(|secret| !secret.contains(&b':')) {
             self.diagnostics
                 .error("the secret of scheme `basic` is not a user and a password")
                 .at(input.at, "it has no colon, so it can never match")
                 .hint("write both into the secret: user:password");
         }
-        Some(VerificationScheme::basic(input.secrets()))
+        VerificationScheme::basic(input.secrets())
     }
 }
 

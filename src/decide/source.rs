@@ -67,6 +67,8 @@ pub struct Source {
     pub once: DeduplicationPolicy,
     /// When the sender gets its response.
     pub respond: ResponseMode,
+    /// The status of that response, where the sender does not wait for the end.
+    pub accepted_status: AcceptedStatus,
     /// The protocol between it and its sender.
     pub api_style: ApiStyle,
     /// Whether a stored response that is returned again is marked, if it is a JSON object.
@@ -220,6 +222,7 @@ impl Source {
             when: None,
             once: DeduplicationPolicy::default(),
             respond: ResponseMode::Accepted,
+            accepted_status: AcceptedStatus::default(),
             api_style: ApiStyle::Webhook,
             mark_duplicates: false,
             body_max: limits::BODY_BYTES_MAX,
@@ -297,6 +300,29 @@ pub enum ResponseMode {
         /// This long.
         within: Duration,
     },
+}
+
+/// The status of a response that says that an event is durable: some senders take only theirs for success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AcceptedStatus {
+    /// 200.
+    Ok,
+    /// 202.
+    #[default]
+    Accepted,
+    /// 204: every success has no body.
+    NoContent,
+}
+
+impl AcceptedStatus {
+    /// The number.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Ok => 200,
+            Self::Accepted => 202,
+            Self::NoContent => 204,
+        }
+    }
 }
 
 /// A route of a source: a name, a filter, and the policies for its events. The action itself is known to `action`.

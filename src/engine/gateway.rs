@@ -175,7 +175,7 @@ impl Gateway {
         if let [one] = all.as_slice() {
             span.tell("event", &one.event.map(|id| id.to_string()).unwrap_or_default());
         }
-        Received::claimed(arrived, delivery_id, all)
+        Received::claimed(source, arrived, delivery_id, all)
     }
 
     /// Claims one event of a delivery, and makes the response for it.

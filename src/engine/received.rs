@@ -154,7 +154,7 @@ impl Received {
 
     /// A delivery that is verified, but that a filter excludes.
     pub(super) fn ignored(source: &Source, delivery: &Delivery<'_>, why: String) -> Self {
-        let response = response::ignored(&why);
+        let response = response::with_accepted_status(source, response::ignored(&why));
         Self {
             bytes: delivery.body.len(),
             delivery_id: delivery_id(source, delivery),
@@ -179,6 +179,7 @@ impl Received {
     /// A delivery of `bytes` bytes that created or repeats these events. Its verdict is the first error, else a new
     /// event, else the first: the same as in its response.
     pub(super) fn claimed(
+        source: &Source,
         (at, bytes): (Timestamp, usize),
         delivery_id: Option<Arc<str>>,
         mut all: Vec<ReceivedEvent>,
@@ -187,7 +188,8 @@ impl Received {
         let first = |verdict| all.iter().position(|one: &ReceivedEvent| one.verdict == verdict);
         let told = first(DeliveryVerdict::Unavailable).or_else(|| first(DeliveryVerdict::Accepted)).unwrap_or(0);
         let responses = all.iter_mut().map(|one| std::mem::replace(&mut one.response, response::healthy())).collect();
-        let (told, response) = (all.swap_remove(told), response::combine_responses(responses, &events));
+        let response = response::with_accepted_status(source, response::combine_responses(responses, &events));
+        let told = all.swap_remove(told);
         Self {
             events,
             bytes,

@@ -115,14 +115,18 @@ fn the_program_and_each_command_have_a_manual_page() {
 #[test]
 fn presets_are_listed_and_printed_with_their_comments() {
     let house = House::empty("");
-    let first_lines = [
-        "github-package   Packages of GitHub's container registry",
-        "stripe           Stripe: payments",
-        "sports-stack     Sports Stack: each change once",
-        "ci-ingestion     Results of CI runs",
-        "idempotency-key  Clients of an HTTP API",
-    ];
-    run(&house, &["presets"]).has(0, &first_lines);
+    let all = run(&house, &["presets"]);
+    let lines: Vec<_> = all.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for begin in [
+        "github-package Packages of GitHub's container registry",
+        "shopify Shopify: orders",
+        "stripe Stripe: payments",
+        "sports-stack Sports Stack: each change once",
+        "ci-ingestion Results of CI runs",
+        "idempotency-key Clients of an HTTP API",
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}: {}", all.out);
+    }
     let said = run(&house, &["presets", "github-package"]);
     said.has(0, &["[source.github-package]\npreset = ", "# Packages of GitHub's container registry", "# kind   = {"]);
     toml::from_str::<Value>(&said.out).unwrap();

@@ -42,7 +42,7 @@ source ghcr
              a change of package + tag to version_id + sha, ordered by updated_at  (preset)
   keeps      events for 30d (default), bodies for 7d (default)
   captured   a delivery sent again under another id is a repeat for 30d after its event ended
-  answers    when the event is stored
+  answers    when the event is stored, with 202
   limits     body 25MB
   route jamiec_ts
     when       package == "jamiec_ts"
@@ -63,7 +63,7 @@ source plain
   acts when  always
   once per   the body  (default)
   keeps      events for 30d (default), bodies for 7d (default)
-  answers    when the event is stored
+  answers    when the event is stored, with 202
   limits     body 25MB
   route 1
     when       always

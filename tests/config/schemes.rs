@@ -1,6 +1,6 @@
 //! Schemes, and access to the admin port: the exact texts.
 
-use super::{check, source};
+use super::{check, fine, parse, source};
 
 #[test]
 fn an_admin_port_off_loopback_needs_a_token() {
@@ -399,6 +399,10 @@ hint: secret_encoding says how the sender shows the key
 1 error in hookonce.toml; nothing was started
 "#,
     );
+}
+
+#[test]
+fn a_credential_or_url_that_can_never_verify_is_refused() {
     check(
         r#"[source.s]
 verify = { scheme = "ed25519", header = "x", public_key = "0a" }
@@ -485,4 +489,66 @@ error: `separator` needs `entry`
 1 error in hookonce.toml; nothing was started
 "#,
     );
+}
+
+#[test]
+fn a_signature_may_be_in_one_of_several_headers() {
+    let with = |header: &str| {
+        format!(
+            "[source.s]\nverify = {{ scheme = \"hmac\", secret = {{ env = \"A\" }}, header = {header} }}\n[[source.s.route]]\n"
+        )
+    };
+    let config = fine(&with("[\"X-One\", \"x-two\"]"));
+    assert_eq!(config.sources[0].verify.signature_headers(), ["x-one", "x-two"]);
+    check(
+        &with("[]"),
+        r#"
+error: scheme `hmac` needs the header with the signature
+ --> hookonce.toml:2:10
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = [] }
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ `header` is missing
+  |
+hint: verify = { scheme = "hmac", secret = …, header = "x-signature" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    let alone = "[source.s]\nverify = \"hmac\"\nsecret = { env = \"A\" }\n[[source.s.route]]\n";
+    assert!(parse(alone).is_err_and(|error| error.to_string().contains("needs the header with the signature")));
+    check(
+        &with("[\"x\", 1]"),
+        r#"
+error: `header` cannot be read
+ --> hookonce.toml:2:68
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = ["x", 1] }
+  |                                                                    ^ expected a string, or a list of strings, found an integer in it
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_secret_that_does_not_fit_a_preset_is_reported_where_it_is_written() {
+    check(
+        r#"[source.s]
+preset = "adyen-platform"
+secret = { env = "A" }
+[[source.s.route]]
+"#,
+        r#"
+error: the secret cannot be decoded, so nothing could be verified
+ --> hookonce.toml:3:10
+  |
+3 | secret = { env = "A" }
+  |          ^^^^^^^^^^^^^ the secret is not hex
+  |
+hint: secret_encoding says how the sender shows the key
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    fine("[source.s]\npreset = \"polar\"\nsecret = { env = \"A\" }\n[[source.s.route]]\n");
 }

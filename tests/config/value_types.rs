@@ -1,6 +1,6 @@
 //! Types of values and their limits: the exact texts.
 
-use super::{check, route, source};
+use super::{check, fine, route, source};
 
 #[test]
 fn two_sources_on_one_path_are_refused() {
@@ -377,4 +377,44 @@ fn the_state_folder_is_the_configs_else_systemds_else_the_default() {
     check("", Some("/var/lib/a:/var/lib/b"), named("/var/lib/a"));
     check("", Some(""), StateFolder::Default);
     check("", None, StateFolder::Default);
+}
+
+#[test]
+fn a_status_for_stored_events_is_one_of_three_and_only_for_senders_that_do_not_wait() {
+    check(
+        &source("accepted_status = 201"),
+        r"
+error: `accepted_status` cannot be read
+ --> hookonce.toml:4:19
+  |
+4 | accepted_status = 201
+  |                   ^^^ expected 200, 202 or 204
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+    check(
+        &source("respond = \"done\"\naccepted_status = 204"),
+        r#"
+error: `accepted_status` and respond = "done" cannot be combined
+ --> hookonce.toml:5:1
+  |
+5 | accepted_status = 204
+  | ^^^^^^^^^^^^^^^ a sender that waits for the end gets its status
+  |
+hint: remove one of them
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    for (text, expected) in [("", 202), ("accepted_status = 200", 200), ("accepted_status = 204", 204)] {
+        assert_eq!(fine(&source(text)).sources[0].accepted_status.code(), expected);
+    }
+    let paddle = |keys: &str| {
+        fine(&format!(
+            "[source.s]\npreset = \"paddle\"\nsecret = {{ env = \"A\" }}\n{keys}\n[[source.s.route]]\nrun = {{ steps = [\"true\"] }}\n"
+        ))
+    };
+    assert_eq!(paddle("").sources[0].accepted_status.code(), 200);
+    assert!(paddle("respond = \"done\"").warnings.is_empty());
 }

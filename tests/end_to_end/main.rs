@@ -15,6 +15,7 @@ mod groups;
 mod handshakes;
 mod health_check;
 mod image_push;
+mod known_senders;
 mod log_format;
 mod missing_route;
 #[path = "../support/nginx.rs"]

@@ -95,8 +95,18 @@ impl DeliveryBuilder {
                 set_at_path(&mut body, &path, value).map_err(CommandError::unknown)?;
             }
         }
-        if let Some(path) = source.verify.time_in_body() {
-            set_at_path(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::unknown)?;
+        if let Some((path, time)) = source.verify.time_in_body(now) {
+            let time = time.parse::<i64>().map_or_else(|_| Value::from(time), Value::from);
+            set_at_path(&mut body, path, Some(time)).map_err(CommandError::unknown)?;
+        }
+        if let Some((path, token)) = source.verify.token_in_body() {
+            set_at_path(&mut body, path, Some(token.as_ref().into())).map_err(CommandError::unknown)?;
+        }
+        // Where the bytes alone tell events apart, they must be new ones.
+        let has_id = matches!(&source.delivery, Some(id) if matches!(id.at, FieldLocation::Body(_)));
+        if source.dedups_by_body() && fresh.is_empty() && !has_id {
+            let path = ["sample".to_owned()];
+            set_at_path(&mut body, &path, Some(delivery.id.as_str().into())).map_err(CommandError::unknown)?;
         }
         delivery.body = body.to_string().into_bytes();
         delivery.set_delivery_id(source)?;
@@ -328,7 +338,8 @@ mod tests {
     }
 
     fn source(text: &str) -> (std::sync::Arc<Source>, Option<&'static str>) {
-        let env = |_: &str| Some("a secret".to_owned());
+        // A key in base64 and in hex, too.
+        let env = |_: &str| Some("5ec4e7c0".repeat(8));
         let config = crate::config::parse(text, "hookonce.toml", std::path::Path::new("/"), &env).unwrap();
         let source = config.sources[0].clone();
         let preset = config.notes[&source.name].preset;

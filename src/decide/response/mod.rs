@@ -7,7 +7,7 @@ use super::delivery::DeliveryRejection;
 use super::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
 use super::id::EventId;
 use super::limits;
-use super::source::{ApiStyle, ResponseMode, Source};
+use super::source::{AcceptedStatus, ApiStyle, ResponseMode, Source};
 use super::time::Timestamp;
 use serde_json::{Value as Json, json};
 
@@ -254,6 +254,23 @@ fn duplicate_members(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json
     }
     members.extend([("same", same.word().into()), ("isDuplicate", true.into())]);
     members
+}
+
+/// This response with the status that the source's sender wants: for an event that is durable and has not ended that
+/// status, and if it is 204, then for every success.
+pub fn with_accepted_status(source: &Source, mut reply: HttpResponse) -> HttpResponse {
+    match (source.respond, source.accepted_status) {
+        (ResponseMode::Accepted, AcceptedStatus::NoContent) if (200..300).contains(&reply.status) => {
+            reply.status = AcceptedStatus::NoContent.code();
+            reply.headers.retain(|(name, _)| name != "content-type");
+            reply.body.clear();
+        }
+        (ResponseMode::Accepted, status) if reply.status == AcceptedStatus::Accepted.code() => {
+            reply.status = status.code();
+        }
+        _ => {}
+    }
+    reply
 }
 
 /// One response for the several events of one delivery: the first error, else the new events, else the duplicates.

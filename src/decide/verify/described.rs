@@ -126,7 +126,7 @@ impl SignatureEncoding {
 
 impl SecretEncoding {
     /// The key in a secret. An error is a sentence, and never shows the secret.
-    fn decode(self, secret: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) fn decode(self, secret: &[u8]) -> Result<Vec<u8>, String> {
         let (decoded, what) = match self {
             Self::Text => return Ok(secret.to_vec()),
             Self::Base64 => (BASE64_SECRET.decode(secret).ok(), "base64"),
@@ -370,11 +370,9 @@ impl Scheme for DescribedSignature {
         outside && self.over.has(&SignedPiece::Timestamp)
     }
 
-    fn time_in_body(&self) -> Option<&[String]> {
-        match self.time_place() {
-            Some(FieldLocation::Body(path)) => Some(path),
-            _ => None,
-        }
+    fn time_in_body(&self, at: Timestamp) -> Option<(&[String], String)> {
+        let Some(FieldLocation::Body(path)) = self.time_place() else { return None };
+        Some((path, self.timestamp_format.unwrap_or(TimestampFormat::Seconds).write(at)))
     }
 
     fn is_described(&self) -> bool {

@@ -160,7 +160,16 @@ impl VerificationScheme {
     /// Standard Webhooks (Svix) with these secrets, in the form that senders hand out: `whsec_` and base64. An error is
     /// a sentence.
     pub fn standard_webhooks(secrets: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
-        StandardWebhooksScheme::new(secrets, tolerance).map(Self::new)
+        Self::standard_webhooks_encoded(secrets, SecretEncoding::Base64, tolerance)
+    }
+
+    /// Standard Webhooks of a sender that hands out its secrets in this way. An error is a sentence.
+    pub fn standard_webhooks_encoded(
+        secrets: &[Vec<u8>],
+        encoding: SecretEncoding,
+        tolerance: Duration,
+    ) -> Result<Self, String> {
+        StandardWebhooksScheme::new(secrets, encoding, tolerance).map(Self::new)
     }
 
     /// The same scheme, with a secret for each caller. Its own secret is then one that is not known anywhere.
@@ -312,9 +321,14 @@ impl VerificationScheme {
         self.callers.as_deref()
     }
 
-    /// Where in the body the sender's time is, if there.
-    pub fn time_in_body(&self) -> Option<&[String]> {
-        self.scheme.time_in_body()
+    /// Where in the body the sender's time is, if there, and this time as it is written.
+    pub fn time_in_body(&self, at: Timestamp) -> Option<(&[String], String)> {
+        self.scheme.time_in_body(at)
+    }
+
+    /// Where in the body the sender's token is, if there, and the token: a secret, for who sends in its name.
+    pub fn token_in_body(&self) -> Option<(&[String], Cow<'_, str>)> {
+        self.scheme.token_in_body()
     }
 
     /// The time that the sender signed with the body, where it is outside of the body.
@@ -364,8 +378,13 @@ impl VerificationScheme {
                 format!("{name} does not fit these bytes, or is too old: is the secret at the sender the one here?")
             }
             (here, _) => {
-                let here: Vec<_> = here.iter().map(|name| name.as_str()).collect();
-                format!("there is more than one signature: {}", here.join(" and "))
+                let all = here.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" and ");
+                // A described signature may be in several headers.
+                if self.content_is_configured() {
+                    format!("{all} do not fit these bytes, or are too old: is the secret at the sender the one here?")
+                } else {
+                    format!("there is more than one signature: {all}")
+                }
             }
         }
     }

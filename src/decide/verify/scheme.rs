@@ -68,8 +68,13 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Where in the body the sender's time is, if there.
-    fn time_in_body(&self) -> Option<&[String]> {
+    /// Where in the body the sender's time is, if there, and this time as it is written.
+    fn time_in_body(&self, _at: Timestamp) -> Option<(&[String], String)> {
+        None
+    }
+
+    /// Where in the body the sender's token is, if there, and the token.
+    fn token_in_body(&self) -> Option<(&[String], Cow<'_, str>)> {
         None
     }
 

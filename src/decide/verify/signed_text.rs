@@ -92,11 +92,10 @@ impl SignedText {
     /// Parses what is signed. `time` is the shape of the timestamp, if it is known. An error is a sentence.
     pub fn parse(text: &str, time: Option<TimestampFormat>) -> Result<Self, String> {
         let pieces = parse_pieces(text)?;
-        let body =
-            match pieces.iter().enumerate().filter(|(_, piece)| **piece == SignedPiece::Body).collect::<Vec<_>>()[..] {
-                [(at, _)] => at,
-                _ => return Err("without `{body}` a signature would say nothing about what was sent".into()),
-            };
+        let bodies = pieces.iter().enumerate().filter(|(_, piece)| **piece == SignedPiece::Body);
+        let [(body, _)] = bodies.collect::<Vec<_>>()[..] else {
+            return Err("without `{body}` a signature would say nothing about what was sent".into());
+        };
         let beside = |at: usize| pieces.get(at + 1).is_some_and(SignedPiece::is_variable);
         // A literal between two parts tells where the first one ends, unless it is behind the body.
         let needs_shape = |at: usize| at != body && (at > body || beside(at));

@@ -1,6 +1,7 @@
 //! Verifies Standard Webhooks (originally Svix's scheme): HMAC-SHA256 of `id.timestamp.body`, in base64.
 
 use super::content_type;
+use super::described::SecretEncoding;
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
 use super::{check_timestamp, credential, seconds};
@@ -19,8 +20,10 @@ use std::sync::Arc;
 /// Standard Webhooks.
 #[derive(Clone, Debug)]
 pub(super) struct StandardWebhooksScheme {
-    /// The decoded `whsec_…` secrets.
+    /// The decoded secrets.
     secrets: SourceSecrets,
+    /// How senders hand them out; in base64 after `whsec_`, as the standard says, or in a way of their own.
+    encoding: SecretEncoding,
     /// How far the time may be off, either way.
     tolerance: Duration,
 }
@@ -74,9 +77,13 @@ fn names(delivery: &Delivery<'_>) -> Option<SignatureHeaderNames> {
 
 impl StandardWebhooksScheme {
     /// Standard Webhooks with these secrets, in the form that senders hand out. An error is a sentence.
-    pub(super) fn new(secrets: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
-        let decoded = secrets.iter().map(|secret| decode_secret(secret)).collect::<Result<_, _>>()?;
-        Ok(Self { secrets: SourceSecrets::new(decoded), tolerance })
+    pub(super) fn new(secrets: &[Vec<u8>], encoding: SecretEncoding, tolerance: Duration) -> Result<Self, String> {
+        let decode = |secret: &Vec<u8>| match encoding {
+            SecretEncoding::Base64 => decode_secret(secret),
+            SecretEncoding::Text | SecretEncoding::Hex => encoding.decode(secret),
+        };
+        let decoded = secrets.iter().map(decode).collect::<Result<_, _>>()?;
+        Ok(Self { secrets: SourceSecrets::new(decoded), encoding, tolerance })
     }
 }
 
@@ -120,7 +127,7 @@ impl Scheme for StandardWebhooksScheme {
     }
 
     fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
-        Ok(Arc::new(Self::new(&secrets, self.tolerance)?))
+        Ok(Arc::new(Self::new(&secrets, self.encoding, self.tolerance)?))
     }
 
     fn ignoring_age(&self) -> Option<Arc<dyn Scheme>> {

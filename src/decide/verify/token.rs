@@ -9,6 +9,7 @@ use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 const AUTHORIZATION: &str = "authorization";
@@ -85,6 +86,11 @@ impl Scheme for TokenScheme {
 
     fn covers(&self) -> SignedContent {
         SignedContent::Token
+    }
+
+    fn token_in_body(&self) -> Option<(&[String], Cow<'_, str>)> {
+        let FieldLocation::Body(path) = &self.at else { return None };
+        self.secrets.token().map(|token| (&**path, token))
     }
 
     fn words(&self) -> String {

@@ -155,6 +155,9 @@ fn the_log_names_the_header_that_was_there() {
     let told = doubts(standard, &[("webhook-signature", "v1,x"), ("svix-signature", "v1,x")]);
     assert_eq!(told, "there is more than one signature: webhook-signature and svix-signature");
     assert_eq!(doubts(&VerificationScheme::none(), &[]), "");
+    let several = DescribedSignature { headers: vec!["x-one".into(), "x-two".into()], ..described() };
+    let told = doubts(&VerificationScheme::new(several), &[("x-one", "v1=00"), ("x-two", "v1=00")]);
+    assert!(told.starts_with("x-one and x-two do not fit these bytes"), "{told}");
 }
 
 #[test]

@@ -19,8 +19,8 @@ fn hmac(
     }
 }
 
-fn at(text: &str) -> Option<TimestampLocation> {
-    Some(TimestampLocation::At(place(text)))
+fn at(text: &str) -> TimestampLocation {
+    TimestampLocation::At(place(text))
 }
 
 fn place(text: &str) -> FieldLocation {
@@ -28,7 +28,7 @@ fn place(text: &str) -> FieldLocation {
 }
 
 fn slack() -> DescribedSignature {
-    let timestamp = at("header.x-slack-request-timestamp");
+    let timestamp = Some(at("header.x-slack-request-timestamp"));
     let over = "v0:{timestamp}:{body}";
     let secret = b"8f742231b10e8888abcd99yyyzzz85a5";
     DescribedSignature {
@@ -108,7 +108,7 @@ fn a_prefix_with_a_comma_is_not_cut_at_it() {
 #[test]
 fn a_time_may_be_written_in_three_ways() {
     let timed = DescribedSignature {
-        timestamp: at("header.x-time"),
+        timestamp: Some(at("header.x-time")),
         ..hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, "{body}")
     };
     let signature = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
@@ -131,7 +131,7 @@ fn an_id_is_read_from_its_configured_location() {
     let over = "{id}.{timestamp}.{body}";
     let with = |id: &str, timestamp: &str| {
         let plain = hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, over);
-        VerificationScheme::new(DescribedSignature { id: Some(place(id)), timestamp: at(timestamp), ..plain })
+        VerificationScheme::new(DescribedSignature { id: Some(place(id)), timestamp: Some(at(timestamp)), ..plain })
     };
     let body = br#"{"id":"e1","sent":1614265330,"n":7,"late":true}"#;
     for scheme in [with("header.x-id", "header.x-time"), with("body.id", "body.sent"), with("body.n", "header.x-time")]
@@ -195,4 +195,27 @@ fn a_template_without_its_locations_verifies_nothing() {
     ));
     let mac = secrets(&[b"secret"]).sign(HmacHash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");
     check(&scheme, &[("x-sig", &mac)], b"{}", Err(DeliveryRejection::BadSignature));
+}
+
+#[test]
+fn of_several_headers_one_good_signature_is_enough() {
+    let headers = vec!["x-primary".to_owned(), "x-secondary".to_owned()];
+    let scheme = DescribedSignature { headers, ..DescribedSignature::hmac("x-primary", secrets(&[b"secret"])) };
+    let scheme = VerificationScheme::new(scheme);
+    let good = secrets(&[b"secret"]).sign(HmacHash::Sha256, &[b"{}"]).map(hex::encode).expect("a secret");
+    let bad = "0".repeat(64);
+    for (primary, secondary, expected) in [
+        (Some(&good), None, Ok(0)),
+        (None, Some(&good), Ok(0)),
+        (Some(&bad), Some(&good), Ok(0)),
+        (Some(&bad), Some(&bad), Err(DeliveryRejection::BadSignature)),
+        (Some(&bad), None, Err(DeliveryRejection::BadSignature)),
+        (None, None, Err(DeliveryRejection::BadSignature)),
+    ] {
+        let both = [("x-primary", primary), ("x-secondary", secondary)];
+        let both: Vec<_> = both.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?.as_str()))).collect();
+        check(&scheme, &both, b"{}", expected);
+    }
+    let twice = [("x-primary", &*bad), ("x-secondary", &*good), ("x-secondary", &*good)];
+    check(&scheme, &twice, b"{}", Err(DeliveryRejection::BadSignature));
 }

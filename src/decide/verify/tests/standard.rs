@@ -106,6 +106,23 @@ fn a_secret_that_cannot_be_decoded_is_refused_and_not_shown() {
 }
 
 #[test]
+fn a_secret_may_be_the_key_itself_or_in_hex() {
+    let encoded = |secret: &[u8], encoding| {
+        VerificationScheme::standard_webhooks_encoded(&[secret.to_vec()], encoding, FIVE_MINUTES).expect("a secret")
+    };
+    // The text is the key, whatever it begins with.
+    let text = encoded(b"whsec_any text!", SecretEncoding::Text);
+    let made = text.sign(STANDARD_ID, AT, STANDARD_BODY);
+    let made: Vec<HeaderPair<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&text, &made, STANDARD_BODY, Ok(0));
+    check(&standard(), &made, STANDARD_BODY, Err(DeliveryRejection::BadSignature));
+    let hex = encoded(hex::encode(b"whsec_any text!").as_bytes(), SecretEncoding::Hex);
+    check(&hex, &made, STANDARD_BODY, Ok(0));
+    let again = text.with_secrets(vec![b"whsec_any text!".to_vec()]).expect("a text");
+    check(&again, &made, STANDARD_BODY, Ok(0));
+}
+
+#[test]
 fn of_four_thousand_mutants_none_is_verified() {
     let mut tried = 0;
     for (name, value) in SIGNED {
