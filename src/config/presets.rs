@@ -59,8 +59,52 @@ macro_rules! presets {
 }
 
 /// Every preset: those for senders that most people know come first.
-pub const PRESETS: &[Preset] =
-    presets!["github-package", "gitlab", "stripe", "sports-stack", "ci-ingestion", "idempotency-key"];
+pub const PRESETS: &[Preset] = presets![
+    "github",
+    "github-package",
+    "gitlab",
+    "gitlab-signing",
+    "stripe",
+    // Code.
+    "azure-devops",
+    "bitbucket",
+    "bitbucket-dc",
+    "forgejo",
+    "gitea",
+    // Packages and images.
+    "acr",
+    "artifactory",
+    "docker-hub",
+    "ecr",
+    "harbor",
+    "nexus",
+    // Builds, deployments, settings.
+    "buildkite",
+    "buildkite-token",
+    "circleci",
+    "doppler",
+    "hugging-face",
+    "launchdarkly",
+    "render",
+    "replicate",
+    "terraform",
+    "vercel",
+    // Alerts.
+    "alertmanager",
+    "grafana",
+    "pagerduty",
+    "sentry",
+    // Standard Webhooks.
+    "clerk",
+    "openai",
+    "resend",
+    "standard-webhooks",
+    "supabase",
+    // The systems that this one was first written for.
+    "sports-stack",
+    "ci-ingestion",
+    "idempotency-key",
+];
 
 /// What every source with `poll` begins with. It is shown beside the presets, but no source names it.
 pub static POLL: Preset = Preset { name: "poll", text: include_str!("presets/poll.toml"), sample: None };
@@ -111,10 +155,15 @@ impl Preset {
             let value = match key.as_str() {
                 "secret" => format!("{{ env = \"{variable}\" }}"),
                 "url" => format!("\"https://hooks.example.com/in/{}\"", self.name),
+                "path" => format!("\"/in/{}/a-long-random-word\"", self.name),
                 "verify" => "\"bearer\"".to_owned(),
                 _ => "\"…\"".to_owned(),
             };
-            let note = sender.secret.as_deref().filter(|_| key == "secret");
+            let note = match key.as_str() {
+                "secret" => sender.secret.as_deref(),
+                "path" => Some("change it: it is the only secret"),
+                _ => None,
+            };
             let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
             out += &format!("{key} = {value}{note}\n");
         }

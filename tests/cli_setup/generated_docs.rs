@@ -115,14 +115,19 @@ fn the_program_and_each_command_have_a_manual_page() {
 #[test]
 fn presets_are_listed_and_printed_with_their_comments() {
     let house = House::empty("");
-    let first_lines = [
-        "github-package   Packages of GitHub's container registry",
-        "stripe           Stripe: payments",
-        "sports-stack     Sports Stack: each change once",
-        "ci-ingestion     Results of CI runs",
-        "idempotency-key  Clients of an HTTP API",
-    ];
-    run(&house, &["presets"]).has(0, &first_lines);
+    let listed = run(&house, &["presets"]);
+    listed.has(0, &[]);
+    let listed: Vec<_> = listed.out.lines().filter_map(|line| line.split_once("  ")).collect();
+    for (name, about) in [
+        ("github-package", "Packages of GitHub's container registry"),
+        ("stripe", "Stripe: payments"),
+        ("sports-stack", "Sports Stack: each change once"),
+        ("ci-ingestion", "Results of CI runs"),
+        ("idempotency-key", "Clients of an HTTP API"),
+    ] {
+        let found = listed.iter().find(|(listed, _)| *listed == name);
+        assert!(found.is_some_and(|(_, text)| text.trim_start().starts_with(about)), "{name}: {found:?}");
+    }
     let said = run(&house, &["presets", "github-package"]);
     said.has(0, &["[source.github-package]\npreset = ", "# Packages of GitHub's container registry", "# kind   = {"]);
     toml::from_str::<Value>(&said.out).unwrap();
