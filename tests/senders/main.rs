@@ -1,5 +1,6 @@
 //! Every preset: genuine deliveries of its sender, forgeries, and replays.
 
+mod configured_sources;
 mod mutations;
 mod replays;
 #[path = "../support/seed.rs"]

@@ -262,5 +262,6 @@ fn of_two_thousand_mutants_of_each_preset_none_is_verified() {
             }
         }
     }
-    assert!(accepted.is_empty(), "{} were verified:\n{}", accepted.len(), accepted.join("\n"));
+    let shown = accepted.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n");
+    assert!(accepted.is_empty(), "{} were verified:\n{shown}", accepted.len());
 }

@@ -8,18 +8,18 @@ use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::source::Source;
 use hookonce::decide::time::Timestamp;
 use hookonce::internals::cli::SampleDelivery;
-use hookonce::internals::config;
 use hookonce::internals::config::presets::{PRESETS, Preset};
+use hookonce::internals::config::{self, Config};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Secrets in the forms that senders give them, and another one of each form.
 const SECRETS: [[&str; 2]; 5] = [
-    ["a secret", "another secret"],
-    ["user:password", "user:another password"],
+    ["a secret that is long enough", "another secret that is long enough"],
+    ["user:a password that is long enough", "user:another password that is long enough"],
     ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"],
-    ["c2VjcmV0IHNlY3JldA==", "YW5vdGhlciBzZWNyZXQ="],
-    ["736563726574", "616e6f74686572"],
+    ["YSBzZWNyZXQgdGhhdCBpcyBsb25nIGVub3VnaA==", "YW5vdGhlciBzZWNyZXQgdGhhdCBpcyBsb25nIQ=="],
+    ["6120736563726574207468617420697320", "616e6f74686572207365637265742e2e2e"],
 ];
 
 /// A preset in a config of what it needs and nothing else.
@@ -43,30 +43,34 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::parse("2026-02-07T16:20:40Z").expect("a time")
 }
 
-/// The source of this config, with this value for each variable.
-pub(crate) fn source_with(text: &str, secret: &str) -> Result<Arc<Source>, String> {
+/// This config, with this value for each variable. An error is its text.
+pub(crate) fn config_with(text: &str, secret: &str) -> Result<Config, String> {
     let env = |_: &str| Some(secret.to_owned());
-    let config = config::parse(text, "hookonce.toml", Path::new("/"), &env).map_err(|error| error.to_string())?;
-    Ok(config.sources[0].clone())
+    config::parse(text, "hookonce.toml", Path::new("/"), &env).map_err(|error| error.to_string())
+}
+
+/// This config with a secret of a form that it accepts, and another one of that form.
+pub(crate) fn config_of(text: &str) -> (Config, &'static str) {
+    let mut errors = Vec::new();
+    for [secret, other] in SECRETS {
+        match config_with(text, secret) {
+            Ok(config) => return (config, other),
+            Err(error) => errors.push(error),
+        }
+    }
+    panic!("no form of a secret fits {text}: {}", errors.join("\n"));
 }
 
 /// Every preset whose deliveries can be signed here. The key of a sender that signs with a private one is not here:
 /// the tests of those schemes have pairs of their own.
 pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
-    let private = |preset: &&Preset| preset.sender().needs.iter().any(|key| key == "public_key");
-    PRESETS.iter().filter(|preset| !private(preset)).map(configured).collect()
+    let signed_here = |preset: &&Preset| !preset.sender().needs.iter().any(|key| key == "public_key");
+    PRESETS.iter().filter(signed_here).map(configured).collect()
 }
 
 fn configured(preset: &'static Preset) -> ConfiguredPreset {
-    let text = preset.example();
-    let mut errors = Vec::new();
-    for [secret, other_secret] in SECRETS {
-        match source_with(&text, secret) {
-            Ok(source) => return ConfiguredPreset { preset, source, other_secret },
-            Err(error) => errors.push(error),
-        }
-    }
-    panic!("{}: no form of a secret fits: {}", preset.name, errors.join("\n"));
+    let (config, other_secret) = config_of(&preset.example());
+    ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret }
 }
 
 impl ConfiguredPreset {

@@ -2,7 +2,7 @@
 //!
 //! The signatures in `vectors.json` were made with another language's libraries, or are published by the sender.
 
-use super::signed_samples::{SentDelivery, source_with};
+use super::signed_samples::{SentDelivery, config_with};
 use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::Source;
@@ -32,7 +32,8 @@ struct DeliveryVector {
 impl DeliveryVector {
     fn source(&self) -> Arc<Source> {
         let preset = presets::find(&self.preset).unwrap_or_else(|| panic!("there is no preset {}", self.preset));
-        source_with(&preset.example(), &self.secret).unwrap_or_else(|why| panic!("{}: {why}", self.preset))
+        let config = config_with(&preset.example(), &self.secret);
+        config.unwrap_or_else(|why| panic!("{}: {why}", self.preset)).sources[0].clone()
     }
 
     fn sent(&self) -> SentDelivery {
