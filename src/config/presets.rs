@@ -4,6 +4,7 @@ use super::keys::{ConfigValueType, SectionKeys, in_preset};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use crate::decide::time::Duration;
+use std::fmt::Write as _;
 
 pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
     name: "sender",
@@ -165,7 +166,7 @@ impl Preset {
                 _ => None,
             };
             let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
-            out += &format!("{key} = {value}{note}\n");
+            let _ = writeln!(out, "{key} = {value}{note}");
         }
         out
     }
