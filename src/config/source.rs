@@ -390,7 +390,7 @@ impl ConfigResolver<'_> {
         let Some((path, at)) = section.node("path").and_then(|node: &ConfigNode| Some((node.text()?, node.at))) else {
             if let Some(sender) = sender.filter(|sender| sender.needs.iter().any(|key| key == "path")) {
                 self.diagnostics
-                    .error(format!("source `{name}` needs a `path` that nobody can guess"))
+                    .error(format!("source `{name}` needs a `path` that cannot be guessed"))
                     .unless(section.has("path") || section.misspells("path"))
                     .at(section.at, format!("{} signs nothing", sender.name))
                     .hint(format!("path = \"/in/{name}/…\", with a long random word"));

@@ -1,44 +1,57 @@
 //! What a user writes: a preset, what it needs, and a route.
 
-use super::signed_samples::{SentDelivery, config_of, config_with, configured_presets, now};
+use super::signed_samples::{SentDelivery, config_with, configured, now, presets_signed_here};
+use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::WhenBusy;
 use hookonce::internals::config::presets;
 use serde_json::{Value, json};
 
+/// A route that gets every field.
+const RUN: &str = "run = { steps = [\"true\"] }";
+
 #[test]
 fn no_preset_causes_a_warning() {
-    let mut warnings = Vec::new();
     // The callers of ci-ingestion have a folder of secrets; with one secret it warns.
-    for preset in presets::PRESETS.iter().filter(|preset| preset.name != "ci-ingestion") {
-        let route = format!("[[source.{}.route]]\nrun = {{ steps = [\"true\"] }}\n", preset.name);
-        let (config, _) = config_of(&format!("{}{route}", preset.example()));
-        warnings.extend(config.warnings.iter().map(|warning| format!("{}: {warning}", preset.name)));
-    }
+    let presets = presets_signed_here().filter(|preset| preset.name != "ci-ingestion");
+    let warnings: Vec<_> = presets
+        .flat_map(|preset| configured(preset, RUN).warnings.into_iter().map(|warning| (preset.name, warning)))
+        .map(|(name, warning)| format!("{name}: {warning}"))
+        .collect();
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
+}
+
+/// The kind of event is compared with the body where a command gets it.
+#[test]
+fn a_captured_push_under_another_kind_is_refused() {
+    let github = configured(presets::find("github").expect("a preset"), RUN);
+    let push = github.sample("id-1", now());
+    assert_eq!(push.header("x-github-event"), Some("push"));
+    push.event(&github.source);
+    let forged = push.with_header("x-github-event", "release").judge(&github.source);
+    assert!(matches!(forged, Verdict::Refused(DeliveryRejection::KindMismatch(_))), "{forged:?}");
 }
 
 #[test]
 fn of_the_images_that_wait_only_the_newest_is_kept() {
     for name in ["github-package", "acr", "artifactory", "docker-hub", "ecr", "harbor"] {
-        let preset = presets::find(name).expect(name);
-        let route = format!("[[source.{name}.route]]\nrun = {{ steps = [\"true\"] }}\n");
-        let (config, _) = config_of(&format!("{}{route}", preset.example()));
-        let busy = &config.sources[0].routes[0].when_busy;
+        let preset = configured(presets::find(name).expect(name), RUN);
+        let busy = &preset.source.routes[0].when_busy;
         assert!(matches!(busy, WhenBusy::Replace { .. }), "{name}: {busy:?}");
+        preset.sample("id-1", now()).event(&preset.source);
     }
 }
 
 #[test]
 fn a_sender_that_signs_nothing_needs_a_path_of_its_own() {
     let error = config_with("[source.images]\npreset = \"docker-hub\"\n", "").unwrap_err();
-    assert!(error.contains("source `images` needs a `path` that nobody can guess"), "{error}");
+    assert!(error.contains("source `images` needs a `path` that cannot be guessed"), "{error}");
     assert!(error.contains("Docker Hub signs nothing"), "{error}");
 }
 
 /// A genuine delivery of this preset, with this value in its body.
 fn sent(name: &str, at: &str, value: Value) -> Verdict {
-    let preset = configured_presets().into_iter().find(|preset| preset.name() == name).expect(name);
+    let preset = configured(presets::find(name).expect(name), "");
     let sample = preset.sample("id-1", now());
     let mut body: Value = serde_json::from_slice(&sample.body).expect("JSON");
     *body.pointer_mut(at).unwrap_or_else(|| panic!("{name} has no {at}")) = value;

@@ -41,7 +41,7 @@ const MUTATIONS: &[(&str, DeliveryMutation)] = &[
         let long = format!("{}{}", genuine.text(&name), "0".repeat(1 + random.index(9_000)));
         Some(genuine.sent.with_header(&name, long))
     }),
-    ("a header twice", doubled),
+    ("a header twice", |genuine, random| Some(doubled(genuine, random))),
     ("the other case", other_case),
     ("other padding", other_padding),
     ("another version or hash", other_version),
@@ -143,7 +143,7 @@ fn cut_header(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDeli
     genuine.with_value(&name, cut.as_bytes().to_vec())
 }
 
-fn doubled(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+fn doubled(genuine: &GenuineDelivery, random: &mut Random) -> SentDelivery {
     let name = random.one(&genuine.proof);
     let mut second = genuine.text(&name).as_bytes().to_vec();
     if random.below(2) == 0 {
@@ -153,7 +153,7 @@ fn doubled(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDeliver
     let mut sent = genuine.sent.clone();
     let at = random.index(sent.headers.len() + 1);
     sent.headers.insert(at, (name, second));
-    Some(sent)
+    sent
 }
 
 fn other_case(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
@@ -249,13 +249,13 @@ fn of_two_thousand_mutants_of_each_preset_none_is_verified() {
         let genuine = GenuineDelivery::new(preset);
         let source = &genuine.preset.source;
         assert_eq!(genuine.sent.verify(source), Ok(()), "{}", genuine.preset.name());
-        let (mut tried, mut tries) = (0, 0);
-        while tried < MUTANTS {
+        let (mut judged, mut tries) = (0, 0);
+        while judged < MUTANTS {
             tries += 1;
             assert!(tries < TRIES_MAX, "{}: hardly anything of it can be changed", genuine.preset.name());
             let (what, mutate) = random.one(MUTATIONS);
             let Some(mutant) = mutate(&genuine, &mut random) else { continue };
-            tried += 1;
+            judged += 1;
             if mutant.verify(source).is_ok() {
                 let headers = mutant.headers.iter().map(|(name, value)| (name, String::from_utf8_lossy(value)));
                 accepted.push(format!("{}: {what}: {:?}", genuine.preset.name(), headers.collect::<Vec<_>>()));

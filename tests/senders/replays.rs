@@ -15,7 +15,7 @@ fn shares_key(first: &NewEvent, second: &NewEvent) -> bool {
     second.keys.iter().any(|key| claimed.contains(&key.key))
 }
 
-/// The header with the delivery id, and whether whoever sends it is trusted with it.
+/// The header with the delivery id, and whether the sender is trusted with it.
 fn id_header(preset: &ConfiguredPreset) -> Option<(&str, bool)> {
     match preset.source.delivery.as_ref() {
         Some(id) => match &id.at {
@@ -68,7 +68,7 @@ fn the_same_bytes_under_another_id_are_a_duplicate_unless_the_id_is_signed() {
                 let refused = matches!(verdict, Verdict::Refused(DeliveryRejection::BadSignature));
                 return (!refused).then(|| format!("another id passes: {verdict:?}"));
             }
-            // Whoever knows the token may send anything.
+            // A sender that knows the token may send anything.
             Some((_, true)) => return None,
             Some((name, false)) => captured.with_header(name, "id-2"),
             None => captured.with_header("x-request-id", "id-2"),

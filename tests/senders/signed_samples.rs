@@ -28,6 +28,8 @@ pub(crate) struct ConfiguredPreset {
     pub(crate) source: Arc<Source>,
     /// Another secret in the form of this sender's.
     pub(crate) other_secret: &'static str,
+    /// What `check` would warn about.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A delivery that can be changed before it is judged.
@@ -61,16 +63,23 @@ pub(crate) fn config_of(text: &str) -> (Config, &'static str) {
     panic!("no form of a secret fits {text}: {}", errors.join("\n"));
 }
 
-/// Every preset whose deliveries can be signed here. The key of a sender that signs with a private one is not here:
-/// the tests of those schemes have pairs of their own.
-pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
-    let signed_here = |preset: &&Preset| !preset.sender().needs.iter().any(|key| key == "public_key");
-    PRESETS.iter().filter(signed_here).map(configured).collect()
+/// The presets whose deliveries can be signed here. The key of a sender that signs with a private one is not here: the
+/// tests of those schemes have pairs of their own.
+pub(crate) fn presets_signed_here() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().filter(|preset| !preset.sender().needs.iter().any(|key| key == "public_key"))
 }
 
-fn configured(preset: &'static Preset) -> ConfiguredPreset {
-    let (config, other_secret) = config_of(&preset.example());
-    ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret }
+/// All of them, each in a config of its own.
+pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
+    presets_signed_here().map(|preset| configured(preset, "")).collect()
+}
+
+/// The preset with what it needs, and a route of these keys; without keys there is none.
+pub(crate) fn configured(preset: &'static Preset, route: &str) -> ConfiguredPreset {
+    let header = if route.is_empty() { String::new() } else { format!("[[source.{}.route]]\n", preset.name) };
+    let (config, other_secret) = config_of(&format!("{}{header}{route}\n", preset.example()));
+    let warnings = config.warnings.iter().map(ToString::to_string).collect();
+    ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret, warnings }
 }
 
 impl ConfiguredPreset {
