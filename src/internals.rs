@@ -25,6 +25,7 @@ pub mod admin {
 
 pub mod cli {
     pub use crate::cli::import::{generated_config, steakpie_config, yaml};
+    pub use crate::cli::send::delivery_builder::SampleDelivery;
     pub use crate::cli::{check, migrate};
 }
 

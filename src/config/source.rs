@@ -9,7 +9,7 @@ use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::once::{ONCE_KEYS, OnceView, provenance};
 use super::polled_source::{self, POLL_KEYS, PollView};
-use super::presets::{Preset, SENDER_KEYS};
+use super::presets::{Preset, SENDER_KEYS, SenderFacts};
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, SourcePartsInError};
 use super::route::{ROUTE_KEYS, ResolvedRoute, RouteView};
@@ -271,7 +271,7 @@ impl ConfigResolver<'_> {
             path: match (&stream, &poll) {
                 (Some(stream), _) => stream.words().into(),
                 (None, Some(poll)) => poll.words().into(),
-                (None, None) => self.path(name, &section),
+                (None, None) => self.path(name, &section, sender.as_ref()),
             },
             intake: match (&stream, &poll) {
                 (Some(stream), _) => Intake::Stream(stream.stream()),
@@ -315,13 +315,11 @@ impl ConfigResolver<'_> {
         let Some(node) = written.get("preset") else { return (written.clone(), None) };
         let Some(name) = node.text() else { return (written.clone(), None) };
         let Some(preset) = presets::find(name) else {
-            let known = || presets::PRESETS.iter().map(|preset| preset.name);
-            let all: Vec<_> = known().collect();
             self.diagnostics
                 .error(format!("there is no preset `{name}`"))
-                .at(node.at, format!("presets: {}", all.join(", ")))
+                .at(node.at, "`hookonce presets` lists them")
                 .sort_at(source)
-                .hint_if(diagnostic::did_you_mean(name, known()));
+                .hint_if(diagnostic::did_you_mean(name, presets::PRESETS.iter().map(|preset| preset.name)));
             return (written.clone(), None);
         };
         let merged = presets::merge_preset(preset, written);
@@ -425,8 +423,15 @@ impl ConfigResolver<'_> {
         scope.into()
     }
 
-    fn path(&mut self, name: &str, section: &ConfigSection<'_>) -> Arc<str> {
+    fn path(&mut self, name: &str, section: &ConfigSection<'_>, sender: Option<&SenderFacts>) -> Arc<str> {
         let Some((path, at)) = section.node("path").and_then(|node: &ConfigNode| Some((node.text()?, node.at))) else {
+            if let Some(sender) = sender.filter(|sender| sender.needs.iter().any(|key| key == "path")) {
+                self.diagnostics
+                    .error(format!("source `{name}` needs a `path` that cannot be guessed"))
+                    .unless(section.has("path") || section.misspells("path"))
+                    .at(section.at, format!("{} signs nothing", sender.name))
+                    .hint(format!("path = \"/in/{name}/…\", with a long random word"));
+            }
             return format!("/in/{name}").into();
         };
         let wrong = if !path.starts_with('/') {

@@ -78,6 +78,7 @@ impl DeliveryBuilder {
             let asked = asked_for(ix);
             let value = match found {
                 _ if asked.is_some() => asked.into(),
+                Some(Value::Number(_)) if order => Value::from(now.0 / 1_000_000),
                 _ if order => Value::from(seconds(now)),
                 Some(found) if fresh.contains(&ix) => fresh_value(found, &delivery.id, now),
                 Some(_) => continue,
@@ -184,6 +185,12 @@ impl DeliveryBuilder {
         headers
     }
 
+    /// The whole delivery, signed at `now`.
+    fn signed(self, source: &Source, now: Timestamp) -> SampleDelivery {
+        let query: Vec<_> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        SampleDelivery { headers: self.headers(source, now), query: query.join("&"), body: self.body }
+    }
+
     /// The parameters of the query string.
     pub(super) fn query(&self) -> &[(String, String)] {
         &self.query
@@ -212,6 +219,25 @@ impl DeliveryBuilder {
             }
             FieldLocation::Path => Ok(()), // fixed by the config
         }
+    }
+}
+
+/// A sample as its sender would send it, signed.
+#[derive(Clone, Debug)]
+pub struct SampleDelivery {
+    /// The headers, in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The query string.
+    pub query: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl SampleDelivery {
+    /// A new delivery that a source with this preset would accept. An error is a sentence.
+    pub fn new(source: &Source, preset: Option<&str>, id: &str, now: Timestamp) -> Result<Self, String> {
+        let made = DeliveryBuilder::sample(source, preset, id.to_owned(), now).map_err(|error| error.to_string())?;
+        Ok(made.signed(source, now))
     }
 }
 
@@ -338,9 +364,14 @@ mod tests {
     }
 
     fn source(text: &str) -> (std::sync::Arc<Source>, Option<&'static str>) {
-        // A key in base64 and in hex, too.
-        let env = |_: &str| Some("5ec4e7c0".repeat(8));
-        let config = crate::config::parse(text, "hookonce.toml", std::path::Path::new("/"), &env).unwrap();
+        // Schemes differ in what a secret looks like: the first one that the config accepts. The first is a key in base64
+        // and in hex, too.
+        let secrets = ["5ec4e7c05ec4e7c05ec4e7c05ec4e7c0", "whsec_c2VjcmV0", "user:password"];
+        let configs = secrets.map(|secret| {
+            let env = |_: &str| Some(secret.to_owned());
+            crate::config::parse(text, "hookonce.toml", std::path::Path::new("/"), &env)
+        });
+        let config = configs.into_iter().reduce(Result::or).unwrap().unwrap();
         let source = config.sources[0].clone();
         let preset = config.notes[&source.name].preset;
         (source, preset)
@@ -383,12 +414,12 @@ mod tests {
         let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let mut delivery = DeliveryBuilder::sample(&source, preset, SAMPLE_ID.into(), now).unwrap();
         delivery.set(&source, &settings).unwrap();
-        let headers = delivery.headers(&source, now).into_iter().map(|(n, v)| (n, v.into_bytes())).collect::<Vec<_>>();
-        let query: Vec<_> = delivery.query().iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let body = delivery.body.clone().into();
+        let SampleDelivery { headers, query, body } = delivery.signed(&source, now);
+        let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+        let body = body.into();
         let delivery = crate::decide::delivery::Delivery {
             path: &source.path,
-            query: &query.join("&"),
+            query: &query,
             headers: &crate::decide::delivery::borrow_headers(&headers),
             body: &body,
             at: now,

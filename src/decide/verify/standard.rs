@@ -189,7 +189,9 @@ fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
             "the secret is a key for `v1a` signatures (`whsk_`, `whpk_`); only `whsec_` secrets are known".into()
         );
     }
-    let base64 = secret.strip_prefix(b"whsec_").unwrap_or(secret);
+    // Supabase shows the version in front of it.
+    let versionless = secret.strip_prefix(b"v1,").unwrap_or(secret);
+    let base64 = versionless.strip_prefix(b"whsec_").unwrap_or(versionless);
     match SECRET.decode(base64) {
         Ok(key) if !key.is_empty() => Ok(key),
         _ => Err("the secret is not `whsec_` followed by base64".into()),

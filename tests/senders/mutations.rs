@@ -1,0 +1,267 @@
+//! Forgeries: of two thousand changes of a signed delivery, for each preset, none is verified.
+
+use super::seed::{self, Random};
+use super::signed_samples::{ConfiguredPreset, SentDelivery, configured_presets, now};
+use hookonce::decide::time::{Duration, Timestamp};
+
+const MUTANTS: usize = 2_000;
+/// How many changes may turn out to be none before the test gives up.
+const TRIES_MAX: usize = 20 * MUTANTS;
+
+/// A genuine delivery, and what of it is covered by its signature.
+struct GenuineDelivery {
+    preset: ConfiguredPreset,
+    sent: SentDelivery,
+    /// The headers of the signature, and those that are signed with the body.
+    proof: Vec<String>,
+    /// Those of them that have the signature or token.
+    credentials: Vec<String>,
+    signs_body: bool,
+}
+
+/// A change of a genuine delivery; `None` where it has no such part, or where nothing would change.
+type DeliveryMutation = fn(&GenuineDelivery, &mut Random) -> Option<SentDelivery>;
+
+const MUTATIONS: &[(&str, DeliveryMutation)] = &[
+    ("another byte in a header", another_byte),
+    ("one byte more in a header", inserted_byte),
+    ("a header cut short", cut_header),
+    ("no header", |genuine, random| {
+        let name = random.one(&genuine.proof);
+        let mut sent = genuine.sent.clone();
+        sent.headers.retain(|(known, _)| *known != name);
+        Some(sent)
+    }),
+    ("an empty header", |genuine, random| {
+        let name = random.one(&genuine.proof);
+        Some(genuine.sent.with_header(&name, ""))
+    }),
+    ("a long header", |genuine, random| {
+        let name = random.one(&genuine.proof);
+        let long = format!("{}{}", genuine.text(&name), "0".repeat(1 + random.index(9_000)));
+        Some(genuine.sent.with_header(&name, long))
+    }),
+    ("a header twice", |genuine, random| Some(doubled(genuine, random))),
+    ("the other case", other_case),
+    ("other padding", other_padding),
+    ("another version or hash", other_version),
+    ("a list of wrong signatures", wrong_list),
+    ("another secret", |genuine, random| {
+        let scheme = genuine.preset.source.verify.with_secrets(vec![genuine.preset.other_secret.into()]);
+        let id = format!("id-{}", random.below(100));
+        Some(genuine.signed_by(&scheme.expect("a secret of this form").sign(&id, genuine.sent.at, &genuine.sent.body)))
+    }),
+    ("too old or too new", |genuine, random| {
+        let off = genuine.preset.source.verify.tolerance()? + Duration::from_secs(1 + random.below(1_000_000));
+        let sent = &genuine.sent;
+        let at = if random.below(2) == 0 { sent.at + off } else { sent.at - off };
+        Some(SentDelivery { at, ..sent.clone() })
+    }),
+    ("a refreshed time", refreshed_time),
+    ("another body", other_body),
+    ("another body", other_body),
+    ("another body", other_body),
+];
+
+impl GenuineDelivery {
+    fn new(preset: ConfiguredPreset) -> Self {
+        let sent = preset.sample("id-1", now());
+        let verify = &preset.source.verify;
+        let there =
+            |names: Vec<String>| names.into_iter().filter(|name| sent.header(name).is_some()).collect::<Vec<_>>();
+        let (proof, credentials) = (there(verify.proof_headers()), there(verify.signature_headers()));
+        assert!(!credentials.is_empty(), "{}: its credentials are not in a header", preset.name());
+        let signs_body = verify.signs_body();
+        Self { preset, sent, proof, credentials, signs_body }
+    }
+
+    fn text(&self, header: &str) -> &str {
+        self.sent.header(header).expect("it is there")
+    }
+
+    /// The same delivery with these headers in place of its own.
+    fn signed_by(&self, headers: &[(String, String)]) -> SentDelivery {
+        headers.iter().fold(self.sent.clone(), |sent, (name, value)| sent.with_header(name, value.as_str()))
+    }
+
+    /// The same delivery with another value of this header; `None` if that says the same.
+    fn with_value(&self, header: &str, value: Vec<u8>) -> Option<SentDelivery> {
+        let was = self.text(header);
+        if !self.credentials.iter().any(|name| name == header) {
+            return (was.as_bytes() != value).then(|| self.sent.with_header(header, value));
+        }
+        let hex = is_hex(signature(was)) && self.signs_body;
+        let word = |text: &[u8]| text.iter().position(|byte| *byte == b' ').map_or(0, |blank| blank + 1);
+        // Hex has no case, and neither have the words Bearer and Basic.
+        let same = value.eq_ignore_ascii_case(was.as_bytes())
+            && (hex || value[word(&value)..] == was.as_bytes()[word(was.as_bytes())..]);
+        (!same).then(|| self.sent.with_header(header, value))
+    }
+}
+
+/// The longest run of letters, digits, `+` and `/`: the signature or token itself.
+fn signature(value: &str) -> &str {
+    let runs = value.split(|c: char| !(c.is_ascii_alphanumeric() || "+/".contains(c)));
+    runs.max_by_key(|run| run.len()).unwrap_or_default()
+}
+
+fn is_hex(text: &str) -> bool {
+    [40, 64, 128].contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn printable(random: &mut Random) -> u8 {
+    b'!' + u8::try_from(random.below(94)).expect("below 94")
+}
+
+fn another_byte(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.proof);
+    let mut value = genuine.text(&name).as_bytes().to_vec();
+    let at = random.index(value.len());
+    value[at] = printable(random);
+    genuine.with_value(&name, value)
+}
+
+fn inserted_byte(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.proof);
+    let mut value = genuine.text(&name).as_bytes().to_vec();
+    let at = random.index(value.len() + 1);
+    let byte = printable(random);
+    // A separator at an end, or beside another one, adds an empty entry, which is skipped.
+    let beside = at == 0 || at == value.len() || value[at - 1] == byte || value[at] == byte;
+    if matches!(byte, b',' | b';') && beside {
+        return None;
+    }
+    value.insert(at, byte);
+    genuine.with_value(&name, value)
+}
+
+fn cut_header(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.proof);
+    let value = genuine.text(&name);
+    let kept = random.index(value.len());
+    let cut = if random.below(2) == 0 { &value[..kept] } else { &value[value.len() - kept..] };
+    genuine.with_value(&name, cut.as_bytes().to_vec())
+}
+
+fn doubled(genuine: &GenuineDelivery, random: &mut Random) -> SentDelivery {
+    let name = random.one(&genuine.proof);
+    let mut second = genuine.text(&name).as_bytes().to_vec();
+    if random.below(2) == 0 {
+        let at = random.index(second.len());
+        second[at] = printable(random);
+    }
+    let mut sent = genuine.sent.clone();
+    let at = random.index(sent.headers.len() + 1);
+    sent.headers.insert(at, (name, second));
+    sent
+}
+
+fn other_case(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.credentials);
+    let value = genuine.text(&name);
+    let other = if random.below(2) == 0 { value.to_ascii_uppercase() } else { value.to_ascii_lowercase() };
+    // Upper-case words around a signature in hex: its name and prefix are read as they are written.
+    if is_hex(signature(value)) {
+        return None;
+    }
+    genuine.with_value(&name, other.into_bytes())
+}
+
+fn other_padding(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.credentials);
+    let value = genuine.text(&name);
+    let other = match (value.strip_suffix('='), random.below(2)) {
+        (Some(cut), 0) => cut.to_owned(),
+        _ => format!("{value}{}", "=".repeat(1 + random.index(3))),
+    };
+    genuine.with_value(&name, other.into_bytes())
+}
+
+fn other_version(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.credentials);
+    let swaps = [
+        ("v1=", "v0="),
+        ("v1=", "v2="),
+        ("v1,", "v0,"),
+        ("v1,", "v1a,"),
+        ("v0=", "v1="),
+        ("sha256=", "sha1="),
+        ("sha256=", ""),
+        ("sha1=", "sha256="),
+        ("signature=", "signature0="),
+        ("Bearer ", "Basic "),
+        ("Basic ", "Bearer "),
+    ];
+    let (from, to) = random.one(&swaps);
+    let other = genuine.text(&name).replacen(from, to, 1);
+    genuine.with_value(&name, other.into_bytes())
+}
+
+fn wrong_list(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = random.one(&genuine.credentials);
+    let value = genuine.text(&name);
+    let right = signature(value);
+    let wrong = |random: &mut Random| {
+        let mut text = right.as_bytes().to_vec();
+        let at = random.index(text.len());
+        text[at] = if text[at] == b'0' { b'1' } else { b'0' };
+        value.replace(right, std::str::from_utf8(&text).expect("ASCII"))
+    };
+    let list: Vec<_> = (0..2 + random.index(20)).map(|_| wrong(random)).collect();
+    let separator = random.one(&[",", ", ", " ", ";"]);
+    genuine.with_value(&name, list.join(separator).into_bytes())
+}
+
+/// The time of a captured delivery is brought up to date.
+fn refreshed_time(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let written = |at: Timestamp| (at.0 / 1_000_000).to_string();
+    let sent = &genuine.sent;
+    let at = sent.at + Duration::from_secs(1 + random.below(1_000_000));
+    let name = genuine.proof.iter().find(|name| genuine.text(name).contains(&written(sent.at)))?;
+    let value = genuine.text(name).replace(&written(sent.at), &written(at));
+    Some(SentDelivery { at, ..sent.with_header(name, value) })
+}
+
+fn other_body(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    if !genuine.signs_body {
+        return None;
+    }
+    let mut sent = genuine.sent.clone();
+    let at = random.index(sent.body.len());
+    match random.below(5) {
+        0 => sent.body[at] ^= 1 << random.below(8),
+        1 => sent.body.insert(at, printable(random)),
+        2 => drop(sent.body.remove(at)),
+        3 => sent.body.truncate(at),
+        _ => sent.body.push(random.one(b"\n \0}")),
+    }
+    Some(sent)
+}
+
+#[test]
+fn of_two_thousand_mutants_of_each_preset_none_is_verified() {
+    let mut random = Random::new(seed::given_or(15));
+    let mut accepted = Vec::new();
+    for preset in configured_presets() {
+        if preset.source.verify.is_none() {
+            continue;
+        }
+        let genuine = GenuineDelivery::new(preset);
+        let source = &genuine.preset.source;
+        assert_eq!(genuine.sent.verify(source), Ok(()), "{}", genuine.preset.name());
+        let (mut judged, mut tries) = (0, 0);
+        while judged < MUTANTS {
+            tries += 1;
+            assert!(tries < TRIES_MAX, "{}: hardly anything of it can be changed", genuine.preset.name());
+            let (what, mutate) = random.one(MUTATIONS);
+            let Some(mutant) = mutate(&genuine, &mut random) else { continue };
+            judged += 1;
+            if mutant.verify(source).is_ok() {
+                let headers = mutant.headers.iter().map(|(name, value)| (name, String::from_utf8_lossy(value)));
+                accepted.push(format!("{}: {what}: {:?}", genuine.preset.name(), headers.collect::<Vec<_>>()));
+            }
+        }
+    }
+    let shown = accepted.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n");
+    assert!(accepted.is_empty(), "{} were verified:\n{shown}", accepted.len());
+}

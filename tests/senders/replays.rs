@@ -1,0 +1,123 @@
+//! Replays: what a captured delivery can do under another id, another kind, another time, for each preset.
+
+use super::signed_samples::{ConfiguredPreset, SentDelivery, configured_presets, now};
+use hookonce::decide::claim::NewEvent;
+use hookonce::decide::delivery::DeliveryRejection;
+use hookonce::decide::field::FieldLocation;
+use hookonce::decide::id::Key;
+use hookonce::decide::judge::Verdict;
+use hookonce::decide::time::{Duration, Timestamp};
+use serde_json::{Value, json};
+
+/// Whether the second one would be a duplicate of the first by one of its keys.
+fn shares_key(first: &NewEvent, second: &NewEvent) -> bool {
+    let claimed: Vec<Key> = first.keys.iter().map(|key| key.key).collect();
+    second.keys.iter().any(|key| claimed.contains(&key.key))
+}
+
+/// The header with the delivery id, and whether the sender is trusted with it.
+fn id_header(preset: &ConfiguredPreset) -> Option<(&str, bool)> {
+    match preset.source.delivery.as_ref() {
+        Some(id) => match &id.at {
+            FieldLocation::Header(name) => Some((name, id.signed)),
+            _ => None,
+        },
+        None => None,
+    }
+}
+
+/// Another delivery of the same sender, with other bytes.
+fn another(preset: &ConfiguredPreset) -> SentDelivery {
+    let at = now() + Duration::from_secs(7);
+    let made = preset.sample("id-2", at);
+    let mut body: Value = serde_json::from_slice(&made.body).expect("a sample is JSON");
+    body["another"] = json!(true);
+    signed_again(preset, &made, "id-2", body.to_string().into_bytes(), at)
+}
+
+/// The same delivery with this body, signed at this time.
+fn signed_again(
+    preset: &ConfiguredPreset,
+    sent: &SentDelivery,
+    id: &str,
+    body: Vec<u8>,
+    at: Timestamp,
+) -> SentDelivery {
+    let signed = preset.source.verify.sign(id, at, &body);
+    let sent = SentDelivery { body, at, ..sent.clone() };
+    signed.iter().fold(sent, |sent, (name, value)| sent.with_header(name, value.as_str()))
+}
+
+/// Checks this of every preset; it returns what is wrong, in a few words.
+fn check_all(mut wrong: impl FnMut(&ConfiguredPreset) -> Option<String>) {
+    let wrong: Vec<_> = configured_presets()
+        .iter()
+        .filter_map(|preset| wrong(preset).map(|what| format!("{}: {what}", preset.name())))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_same_bytes_under_another_id_are_a_duplicate_unless_the_id_is_signed() {
+    check_all(|preset| {
+        let captured = preset.sample("id-1", now());
+        let first = captured.event(&preset.source);
+        let again = match id_header(preset) {
+            Some((name, true)) if preset.source.verify.signs_body() => {
+                let verdict = captured.with_header(name, "id-2").judge(&preset.source);
+                let refused = matches!(verdict, Verdict::Refused(DeliveryRejection::BadSignature));
+                return (!refused).then(|| format!("another id passes: {verdict:?}"));
+            }
+            // A sender that knows the token may send anything.
+            Some((_, true)) => return None,
+            Some((name, false)) => captured.with_header(name, "id-2"),
+            None => captured.with_header("x-request-id", "id-2"),
+        };
+        let again = again.event(&preset.source);
+        (!shares_key(&first, &again)).then(|| "the same bytes are a new event".to_owned())
+    });
+}
+
+#[test]
+fn an_id_of_another_delivery_on_other_bytes_is_a_new_event() {
+    check_all(|preset| {
+        let first = preset.sample("id-1", now()).event(&preset.source);
+        let other = another(preset);
+        let other = match id_header(preset) {
+            Some((name, false)) => other.with_header(name, "id-1"),
+            Some((_, true)) | None => other,
+        };
+        let other = other.event(&preset.source);
+        shares_key(&first, &other).then(|| "other bytes are a duplicate".to_owned())
+    });
+}
+
+#[test]
+fn headers_that_are_not_signed_make_no_new_event() {
+    check_all(|preset| {
+        if !preset.source.verify.signs_body() {
+            return None;
+        }
+        let captured = preset.sample("id-1", now());
+        let first = captured.event(&preset.source);
+        let proof = preset.source.verify.proof_headers();
+        let free = captured.headers.iter().map(|(name, _)| name).filter(|name| !proof.contains(name));
+        let new = free.filter(|name| match captured.with_header(name, "forged").judge(&preset.source) {
+            Verdict::Events(events) => events.iter().any(|event| !shares_key(&first, event)),
+            Verdict::Refused(_) | Verdict::Ignored(_) => false,
+        });
+        let new: Vec<_> = new.map(String::as_str).collect();
+        (!new.is_empty()).then(|| format!("a new event by another {}", new.join(", ")))
+    });
+}
+
+#[test]
+fn a_retry_that_is_signed_again_is_a_duplicate() {
+    check_all(|preset| {
+        let sent = preset.sample("id-1", now());
+        let first = sent.event(&preset.source);
+        let later = now() + Duration::from_mins(1);
+        let again = signed_again(preset, &sent, "id-1", sent.body.clone(), later).event(&preset.source);
+        (!shares_key(&first, &again)).then(|| "a retry is a new event".to_owned())
+    });
+}

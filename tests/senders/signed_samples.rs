@@ -1,0 +1,143 @@
+//! A source with each preset, and deliveries as its sender would sign them.
+
+use bytes::Bytes;
+use hookonce::decide::claim::NewEvent;
+use hookonce::decide::delivery::{Delivery, DeliveryRejection, borrow_headers};
+use hookonce::decide::id::EventId;
+use hookonce::decide::judge::{Verdict, judge};
+use hookonce::decide::source::Source;
+use hookonce::decide::time::Timestamp;
+use hookonce::internals::cli::SampleDelivery;
+use hookonce::internals::config::presets::{PRESETS, Preset};
+use hookonce::internals::config::{self, Config};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Secrets in the forms that senders give them, and another one of each form.
+const SECRETS: [[&str; 2]; 5] = [
+    ["a secret that is long enough", "another secret that is long enough"],
+    ["user:a password that is long enough", "user:another password that is long enough"],
+    ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"],
+    ["YSBzZWNyZXQgdGhhdCBpcyBsb25nIGVub3VnaA==", "YW5vdGhlciBzZWNyZXQgdGhhdCBpcyBsb25nIQ=="],
+    ["6120736563726574207468617420697320", "616e6f74686572207365637265742e2e2e"],
+];
+
+/// A preset in a config of what it needs and nothing else.
+pub(crate) struct ConfiguredPreset {
+    pub(crate) preset: &'static Preset,
+    pub(crate) source: Arc<Source>,
+    /// Another secret in the form of this sender's.
+    pub(crate) other_secret: &'static str,
+    /// What `check` would warn about.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A delivery that can be changed before it is judged.
+#[derive(Clone)]
+pub(crate) struct SentDelivery {
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) query: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) at: Timestamp,
+}
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::parse("2026-02-07T16:20:40Z").expect("a time")
+}
+
+/// This config, with this value for each variable. An error is its text.
+pub(crate) fn config_with(text: &str, secret: &str) -> Result<Config, String> {
+    let env = |_: &str| Some(secret.to_owned());
+    config::parse(text, "hookonce.toml", Path::new("/"), &env).map_err(|error| error.to_string())
+}
+
+/// This config with a secret of a form that it accepts, and another one of that form.
+pub(crate) fn config_of(text: &str) -> (Config, &'static str) {
+    let mut errors = Vec::new();
+    for [secret, other] in SECRETS {
+        match config_with(text, secret) {
+            Ok(config) => return (config, other),
+            Err(error) => errors.push(error),
+        }
+    }
+    panic!("no form of a secret fits {text}: {}", errors.join("\n"));
+}
+
+/// The presets whose deliveries can be signed here. The key of a sender that signs with a private one is not here: the
+/// tests of those schemes have pairs of their own.
+pub(crate) fn presets_signed_here() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().filter(|preset| !preset.sender().needs.iter().any(|key| key == "public_key"))
+}
+
+/// All of them, each in a config of its own.
+pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
+    presets_signed_here().map(|preset| configured(preset, "")).collect()
+}
+
+/// The preset with what it needs, and a route of these keys; without keys there is none.
+pub(crate) fn configured(preset: &'static Preset, route: &str) -> ConfiguredPreset {
+    let header = if route.is_empty() { String::new() } else { format!("[[source.{}.route]]\n", preset.name) };
+    let (config, other_secret) = config_of(&format!("{}{header}{route}\n", preset.example()));
+    let warnings = config.warnings.iter().map(ToString::to_string).collect();
+    ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret, warnings }
+}
+
+impl ConfiguredPreset {
+    pub(crate) fn name(&self) -> &'static str {
+        self.preset.name
+    }
+
+    /// A new delivery of this sender, signed at this time.
+    pub(crate) fn sample(&self, id: &str, at: Timestamp) -> SentDelivery {
+        let made = SampleDelivery::new(&self.source, Some(self.name()), id, at);
+        let SampleDelivery { headers, query, body } = made.unwrap_or_else(|why| panic!("{}: {why}", self.name()));
+        let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+        SentDelivery { headers, query, body, at }
+    }
+}
+
+impl SentDelivery {
+    /// Calls this with the delivery as it arrives.
+    fn arrive<T>(&self, source: &Source, then: impl FnOnce(&Delivery<'_>) -> T) -> T {
+        let body = Bytes::from(self.body.clone());
+        let headers = borrow_headers(&self.headers);
+        then(&Delivery {
+            path: &source.path,
+            query: &self.query,
+            headers: &headers,
+            body: &body,
+            at: self.at,
+            wall: self.at,
+        })
+    }
+
+    pub(crate) fn verify(&self, source: &Source) -> Result<(), DeliveryRejection> {
+        self.arrive(source, |delivery| source.verify.verify(delivery).map(|_| ()))
+    }
+
+    pub(crate) fn judge(&self, source: &Source) -> Verdict {
+        let mut ids = || EventId([1; 16]);
+        self.arrive(source, |delivery| judge(source, delivery, &mut ids))
+    }
+
+    /// The event of a delivery that must be one.
+    pub(crate) fn event(&self, source: &Source) -> NewEvent {
+        match self.judge(source) {
+            Verdict::Events(mut events) if events.len() == 1 => events.remove(0),
+            other => panic!("{}: {other:?}: {}", source.name, String::from_utf8_lossy(&self.body)),
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| std::str::from_utf8(value).expect("a header of ours is text"))
+    }
+
+    /// The same with another value of this header.
+    pub(crate) fn with_header(&self, name: &str, value: impl Into<Vec<u8>>) -> Self {
+        let mut sent = self.clone();
+        sent.headers.retain(|(known, _)| known != name);
+        sent.headers.push((name.to_owned(), value.into()));
+        sent
+    }
+}
