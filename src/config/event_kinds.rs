@@ -1,6 +1,9 @@
 //! Event kinds and other values that are not signed: what a source uses them for, and kinds that the config defines.
 
+use super::Provenance;
 use super::fields::SourceFieldScope;
+use super::keys::{ConfigValueType, SectionKeys, in_preset};
+use super::once::provenance;
 use super::raw::ConfigNode;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
@@ -10,8 +13,19 @@ use crate::decide::filter::Filter;
 use crate::decide::github_kind;
 use crate::decide::github_kind::EventKindUse;
 use crate::decide::identity::idempotency_key;
-use crate::decide::source::{Group, Route};
+use crate::decide::source::{Group, RequiredEventKind, Route};
 use std::sync::Arc;
+
+pub(super) static KIND_KEYS: SectionKeys = SectionKeys {
+    name: "kind",
+    title: "`kind = { … }`",
+    about: "The kind of event that a preset is for.",
+    keys: &[&[
+        in_preset("header", ConfigValueType::Text, "The header that names the kind."),
+        in_preset("is", ConfigValueType::Text, "The kind that counts."),
+        in_preset("shape", ConfigValueType::Place, "What a body of that kind has."),
+    ]],
+};
 
 /// What a source uses the event kind for, if an unsigned header names it. `None`: it is unused, or signed, or the
 /// preset accepts only one kind and compares that.
@@ -46,6 +60,16 @@ pub(super) fn kind_use(
 }
 
 impl ConfigResolver<'_> {
+    /// The kind of event that the preset is for.
+    pub(super) fn kind(&mut self, section: &ConfigSection<'_>) -> Option<RequiredEventKind> {
+        let kind = section.section("kind").filter(|kind| provenance(kind.at) == Provenance::Preset)?;
+        let shape = match self.place(kind.node("shape")?) {
+            FieldLocation::Body(path) => path,
+            _ => Vec::new(),
+        };
+        Some(RequiredEventKind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
+    }
+
     /// Reports values that distinguish unauthenticated API clients but are not part of their keys: one client would get
     /// another's response. Only the body, and what says nothing about the client, may reach the action.
     pub(super) fn callers_differ_by_their_keys(

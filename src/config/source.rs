@@ -2,7 +2,7 @@
 
 use super::catch_up::{self, CATCH_UP_KEYS, CatchUpView};
 use super::describe::{LabelledTexts, labelled};
-use super::event_kinds::kind_use;
+use super::event_kinds::{KIND_KEYS, kind_use};
 use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
 use super::handshake::{self, HANDSHAKE_KEYS};
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
@@ -21,11 +21,10 @@ use super::{Config, PollPlan, Provenance, SourceProvenance, StreamPlan, diagnost
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
 use crate::catch_up::CatchUpPlan;
-use crate::decide::field::FieldLocation;
 use crate::decide::github_kind::{self, EventKindUse};
 use crate::decide::limits;
 use crate::decide::response::problem_json::PAGE_PATH;
-use crate::decide::source::{AcceptedStatus, ApiStyle, Intake, RequiredEventKind, ResponseMode, Route, Source};
+use crate::decide::source::{AcceptedStatus, ApiStyle, Intake, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use crate::registry::LookupPlan;
@@ -151,17 +150,6 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
         in_preset("api", ConfigValueType::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset("kind", ConfigValueType::Table(&KIND_KEYS), "The kind of event this preset is for."),
         in_preset("sender", ConfigValueType::Table(&SENDER_KEYS), "What the preset knows of its sender."),
-    ]],
-};
-
-pub(super) static KIND_KEYS: SectionKeys = SectionKeys {
-    name: "kind",
-    title: "`kind = { … }`",
-    about: "The kind of event that a preset is for.",
-    keys: &[&[
-        in_preset("header", ConfigValueType::Text, "The header that names the kind."),
-        in_preset("is", ConfigValueType::Text, "The kind that counts."),
-        in_preset("shape", ConfigValueType::Place, "What a body of that kind has."),
     ]],
 };
 
@@ -332,15 +320,6 @@ impl ConfigResolver<'_> {
                 .hint(format!("`hookonce presets {name}` shows the keys to repeat"));
         }
         (merged, Some(preset.name))
-    }
-
-    fn kind(&mut self, section: &ConfigSection<'_>) -> Option<RequiredEventKind> {
-        let kind = section.section("kind").filter(|kind| provenance(kind.at) == Provenance::Preset)?;
-        let shape = match self.place(kind.node("shape")?) {
-            FieldLocation::Body(path) => path,
-            _ => Vec::new(),
-        };
-        Some(RequiredEventKind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
     }
 
     fn respond(&mut self, section: &ConfigSection<'_>) -> ResponseMode {
