@@ -224,7 +224,7 @@ fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<
     let text = match place.read(delivery, delivery.body).ok()?? {
         JsonScalar::Text(text) => text,
         JsonScalar::Number(raw) => Cow::Borrowed(raw),
-        _ => return None,
+        JsonScalar::Bool(_) => return None,
     };
     let fine = !text.is_empty() && text.len() <= limits::HANDSHAKE_ECHO_BYTES_MAX && !text.contains(char::is_control);
     fine.then_some(text)
