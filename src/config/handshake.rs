@@ -107,9 +107,7 @@ impl ConfigResolver<'_> {
                 .at(section.place("status"), "a handshake is answered with 200 to 299");
         }
         let answer = self.handshake_answer(section)?;
-        let signs = matches!(&answer, HandshakeAnswer::Members(members)
-            if members.iter().any(|(_, value)| matches!(value, HandshakeValue::Hmac { .. })));
-        if signs && scheme.is_some_and(|scheme| !scheme.signs_body()) {
+        if answer.is_signed() && scheme.is_some_and(|scheme| !scheme.has_shared_hmac_key()) {
             self.diagnostics
                 .error("the answer to a handshake is signed, but this source has no secret to sign with")
                 .at(section.place("members"), "");

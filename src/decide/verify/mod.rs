@@ -346,6 +346,12 @@ impl VerificationScheme {
         self.scheme.signs_time()
     }
 
+    /// Whether deliveries are signed with a secret that all senders share. A public key signs nothing, and which caller
+    /// asks is not known before it has signed.
+    pub fn has_shared_hmac_key(&self) -> bool {
+        self.signs_body() && self.callers.is_none() && self.scheme.secrets().is_some()
+    }
+
     /// The HMAC-SHA256 of a text with the first secret, for a handshake; `None` where there is no secret.
     pub(in crate::decide) fn hmac_of(&self, text: &[u8]) -> Option<Vec<u8>> {
         let secrets = self.scheme.secrets().filter(|secrets| secrets.any())?;
