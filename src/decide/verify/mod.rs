@@ -243,7 +243,7 @@ impl VerificationScheme {
     }
 
     /// Where this scheme's senders put their signature or token. This is the only list of these places: what is there is
-    /// never shown, and never kept longer than its event.
+    /// never shown, and never kept longer than its event, except with the body that it is in.
     pub fn credential_places(&self) -> Vec<FieldLocation> {
         self.scheme.credential_places()
     }
