@@ -52,7 +52,9 @@ impl ConfigResolver<'_> {
                 .hint(format!("verify = {{ scheme = \"{}\", secret = …, header = \"x-signature\" }}", input.name));
             return None;
         }
-        let headers: Vec<_> = section.texts("header").into_iter().map(str::to_ascii_lowercase).collect();
+        let place = section.place("header");
+        let written = section.texts("header").into_iter().map(|name| self.header_name(name, place));
+        let headers = written.collect::<Option<Vec<_>>>()?;
         if headers.is_empty() {
             return None; // validation has reported its type
         }
@@ -82,6 +84,9 @@ impl ConfigResolver<'_> {
                 .error("`separator` needs `entry`")
                 .unless(section.misspells("entry"))
                 .at(section.key_place("separator"), "it separates the entries of the header");
+        }
+        if let Some(entries) = &entries {
+            self.entries(section, entries, timestamp.as_ref());
         }
         Some(VerificationScheme::new(DescribedSignature {
             keys: keys?,
@@ -113,6 +118,33 @@ impl ConfigResolver<'_> {
         }
     }
 
+    /// Checks that the entries of the header can be told apart.
+    fn entries(&mut self, keys: &ConfigSection<'_>, entries: &SignatureEntries, timestamp: Option<&TimestampLocation>) {
+        let time = match timestamp {
+            Some(TimestampLocation::Entry(name)) => Some(("timestamp", name)),
+            Some(TimestampLocation::At(_)) | None => None,
+        };
+        for (key, name) in [("entry", &entries.signature)].into_iter().chain(time) {
+            if name.is_empty() || name.contains(|c: char| c == '=' || c == entries.separator || c.is_whitespace()) {
+                self.diagnostics
+                    .error(format!("`{name}` cannot be the name of an entry"))
+                    .at(keys.place(key), "it is what stands before the `=`")
+                    .hint("entry = \"v1\", timestamp = \"entry.t\" for t=…,v1=…");
+            }
+        }
+        if time.is_some_and(|(_, name)| *name == entries.signature) {
+            self.diagnostics
+                .error("`timestamp` is the entry with the signature")
+                .at(keys.place("timestamp"), "a signature is not a time, so nothing could be verified")
+                .hint("for t=…,v1=… write entry = \"v1\", timestamp = \"entry.t\"");
+        }
+        if keys.text("prefix").is_some_and(|prefix| prefix.contains(entries.separator)) {
+            self.diagnostics
+                .error("`prefix` contains what separates the entries, so nothing could be verified")
+                .at(keys.place("prefix"), "the prefix of the signature itself, after the `=`");
+        }
+    }
+
     /// Where the time is: a place in the delivery, or an entry of the header with the signature.
     fn timestamp(&mut self, keys: &ConfigSection<'_>, headers: &[String]) -> Option<TimestampLocation> {
         let node = keys.node("timestamp")?;
@@ -132,6 +164,11 @@ impl ConfigResolver<'_> {
                 .error("`timestamp` is the whole header with the signature")
                 .at(node.at, "a signature is not a time, so nothing could be verified")
                 .hint("for t=…,v1=… write entry = \"v1\", timestamp = \"entry.t\"");
+        }
+        if place == FieldLocation::Path {
+            self.diagnostics
+                .error("`timestamp` cannot be in the path")
+                .at(node.at, "a source has one path, and it is not a time");
         }
         Some(TimestampLocation::At(place))
     }

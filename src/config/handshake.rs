@@ -42,6 +42,10 @@ pub(super) static HANDSHAKE_KEYS: SectionKeys = SectionKeys {
     ]],
 };
 
+/// Headers by which a browser would do something. What a handshake echoes comes from whoever asks.
+const BROWSER_HEADERS: &[&str] =
+    &["set-cookie", "clear-site-data", "refresh", "location", "link", "content-type", "x-content-type-options"];
+
 const METHODS: &[&str] = &["POST", "GET", "HEAD", "OPTIONS"];
 
 impl ConfigResolver<'_> {
@@ -107,9 +111,7 @@ impl ConfigResolver<'_> {
                 .at(section.place("status"), "a handshake is answered with 200 to 299");
         }
         let answer = self.handshake_answer(section)?;
-        let signs = matches!(&answer, HandshakeAnswer::Members(members)
-            if members.iter().any(|(_, value)| matches!(value, HandshakeValue::Hmac { .. })));
-        if signs && scheme.is_some_and(|scheme| !scheme.signs_body()) {
+        if answer.is_signed() && scheme.is_some_and(|scheme| !scheme.has_shared_hmac_key()) {
             self.diagnostics
                 .error("the answer to a handshake is signed, but this source has no secret to sign with")
                 .at(section.place("members"), "");
@@ -152,10 +154,14 @@ impl ConfigResolver<'_> {
         }
         if let Some(node) = section.node("text") {
             let at = self.place(node);
-            return Some(match section.text("header") {
-                Some(name) => HandshakeAnswer::Header(name.to_ascii_lowercase(), at),
-                None => HandshakeAnswer::Text(at),
-            });
+            let Some(name) = section.text("header") else { return Some(HandshakeAnswer::Text(at)) };
+            let name = self.header_name(name, section.place("header"))?;
+            if BROWSER_HEADERS.contains(&&*name) {
+                self.diagnostics
+                    .error(format!("the header `{name}` cannot be the answer to a handshake"))
+                    .at(section.place("header"), "a link could set it to anything in a browser");
+            }
+            return Some(HandshakeAnswer::Header(name, at));
         }
         if let Some(node) = section.node("json") {
             let text = node.text()?;

@@ -12,6 +12,7 @@ use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::verify::{
     DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SecretEncoding, SourceSecrets, VerificationScheme,
 };
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -190,12 +191,23 @@ struct VerifySettings<'a> {
     keys: Option<ConfigSection<'a>>,
 }
 
-/// A random secret to verify unknown callers with, so that response times do not reveal which callers exist.
-fn decoy_secret() -> Vec<u8> {
+/// A random secret or public key to verify unknown callers with, so that response times do not reveal which callers
+/// exist.
+fn decoy_secret(scheme: &str) -> Vec<u8> {
     let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
-    hex::encode(bytes).into_bytes()
+    aws_lc_rs::rand::fill(&mut bytes).expect(RANDOM);
+    let secret = match scheme {
+        "basic" => format!("{0}:{0}", hex::encode(bytes)),
+        "ed25519" => hex::encode(Ed25519KeyPair::generate().expect(RANDOM).public_key()),
+        "ecdsa-p256" => {
+            hex::encode(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect(RANDOM).public_key())
+        }
+        _ => hex::encode(bytes),
+    };
+    secret.into_bytes()
 }
+
+const RANDOM: &str = "the system has random bytes";
 
 impl ConfigResolver<'_> {
     /// The scheme; `None` if it is invalid, so that what it covers is unknown.
@@ -219,7 +231,7 @@ impl ConfigResolver<'_> {
         };
         self.foreign_keys(&written, named);
         let secrets = match &folder {
-            Some(_) => Some(vec![decoy_secret()]),
+            Some(_) => Some(vec![decoy_secret(named.name)]),
             None if named.public => self.public_keys(source, &written),
             None => self.source_secrets(name, source, &written),
         };
@@ -488,6 +500,12 @@ impl ConfigResolver<'_> {
                 .error("a token cannot be in the path")
                 .at(node.at, "a source has one path")
                 .hint("at = \"header.x-token\", \"query.token\" or \"body.token\"");
+        }
+        if matches!(at, FieldLocation::Body(_)) && provenance(node.at) == Provenance::Written {
+            self.diagnostics
+                .warning("the token is in the body, so it is stored and passed on with it")
+                .at(node.at, "whoever sees a body can send as its sender")
+                .hint("at = \"header.x-token\", if the sender can");
         }
         Some(VerificationScheme::token(input.secrets(), at))
     }

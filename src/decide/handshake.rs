@@ -3,13 +3,13 @@
 //! A handshake is answered without a write. Where its sender signs it, it is answered only if it is signed: otherwise it
 //! is judged like any other delivery. What is echoed is short, and never under a type that a browser would run.
 
-use super::delivery::Delivery;
+use super::delivery::{Delivery, DeliveryRejection};
 use super::field::FieldLocation;
 use super::json_walk::JsonScalar;
 use super::limits;
 use super::response::HttpResponse;
 use super::source::Source;
-use super::verify::{SignatureEncoding, SourceSecrets};
+use super::verify::{SignatureEncoding, SourceSecrets, VerifiedDelivery};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 
@@ -115,6 +115,14 @@ impl HandshakeMethod {
     }
 }
 
+impl HandshakeAnswer {
+    /// Whether something in it is signed with the source's secret.
+    pub fn is_signed(&self) -> bool {
+        matches!(self, Self::Members(members)
+            if members.iter().any(|(_, value)| matches!(value, HandshakeValue::Hmac { .. })))
+    }
+}
+
 impl HandshakeValue {
     /// Parses a place, or `hmac.hex(place)` or `hmac.base64(place)` with any text before it. An error is a sentence.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -143,6 +151,20 @@ impl Source {
             return None;
         }
         handshake.response(self, delivery)
+    }
+
+    /// Verifies a delivery or rejects it. Where a handshake signs what it is asked, a body that it would sign proves
+    /// nothing: anyone could have had it signed.
+    pub fn verify_delivery<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
+        if self.signs_for_anyone(delivery.body) {
+            return Err(DeliveryRejection::BadSignature);
+        }
+        self.verify.verify(delivery)
+    }
+
+    /// Whether a handshake may have signed this text.
+    pub fn signs_for_anyone(&self, text: &[u8]) -> bool {
+        self.handshakes.iter().any(|handshake| handshake.answer.is_signed()) && is_nonce(text)
     }
 
     /// The methods of its handshakes, and that of deliveries.
@@ -204,7 +226,7 @@ impl HandshakeValue {
         match self {
             Self::At(at) => text_at(at, delivery).map(Cow::into_owned),
             Self::Hmac { prefix, encoding, of } => {
-                let text = text_at(of, delivery).filter(|text| is_nonce(text))?;
+                let text = text_at(of, delivery).filter(|text| is_nonce(text.as_bytes()))?;
                 let mac = source.verify.hmac_of(text.as_bytes())?;
                 Some(format!("{prefix}{}", encoding.encode(&mac)))
             }
@@ -212,11 +234,11 @@ impl HandshakeValue {
     }
 }
 
-/// Whether this may be signed for whoever asks. The secret that signs it also signs deliveries, so nothing that could be a
-/// delivery's signed text is signed: a body begins with a bracket, and what is before it ends with a separator.
-fn is_nonce(text: &str) -> bool {
+/// Whether this may be signed for whoever asks. The secret that signs it also signs deliveries, so [`Source::verify_delivery`]
+/// accepts none whose body is such a text: with any other body, what is signed with it is no such text either.
+fn is_nonce(text: &[u8]) -> bool {
     text.len() <= limits::HANDSHAKE_NONCE_BYTES_MAX
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=+/".contains(&byte))
+        && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_=+/".contains(byte))
 }
 
 /// A text that may be echoed: not empty, not long, without control characters.

@@ -60,7 +60,7 @@ pub fn verify_and_judge(
     ids: &mut dyn FnMut() -> EventId,
     believed: impl FnOnce(usize),
 ) -> Verdict {
-    match source.verify.verify(delivery) {
+    match source.verify_delivery(delivery) {
         Ok(verified) => {
             believed(verified.secret());
             walk(source, &verified, ids, |_| {})

@@ -212,6 +212,7 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
     }
     // A saved delivery may be old: its signature is checked without its age first.
     match (source.verify.verify(delivery), source.verify.ignoring_age().verify(delivery)) {
+        _ if source.signs_for_anyone(delivery.body) => SignatureCheck::Wrong,
         (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old,
         (_, Err(DeliveryRejection::BadSignature)) => SignatureCheck::Wrong,
         // Any other rejection comes after the signature check and is part of the trace.

@@ -1,6 +1,7 @@
 //! Schemes, and access to the admin port: the exact texts.
 
 use super::{check, fine, parse, source};
+use hookonce::internals::config::ColorChoice;
 
 #[test]
 fn an_admin_port_off_loopback_needs_a_token() {
@@ -551,4 +552,83 @@ hint: secret_encoding says how the sender shows the key
 "#,
     );
     fine("[source.s]\npreset = \"polar\"\nsecret = { env = \"A\" }\n[[source.s.route]]\n");
+}
+
+/// The message about the signature with these keys, or about the handshake with these lines.
+fn check_refused(keys: &str, lines: &str, expected: &str) {
+    let text = format!("[source.s]\nverify = {{ {keys} }}\n{lines}\n[[source.s.route]]\n");
+    let shown = parse(&text).err().map(|problems| problems.render(ColorChoice::Plain)).unwrap_or_default();
+    assert!(shown.contains(&format!("error: {expected}\n")), "{text}{shown}");
+}
+
+#[test]
+fn a_signature_that_could_never_be_found_is_refused() {
+    let check_hmac = |keys: &str, expected: &str| {
+        check_refused(&format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {keys}"), "", expected)
+    };
+    check_hmac("header = \"X Signature\"", "`X Signature` cannot be the name of a header");
+    for entry in ["", "v1=", "v1,", "v 1"] {
+        let expected = format!("`{entry}` cannot be the name of an entry");
+        check_hmac(&format!("header = \"x\", entry = \"{entry}\""), &expected);
+    }
+    check_hmac(
+        "header = \"x\", entry = \"v1\", timestamp = \"entry.v1\", over = \"{timestamp}.{body}\"",
+        "`timestamp` is the entry with the signature",
+    );
+    check_hmac(
+        "header = \"x\", entry = \"v1\", prefix = \"a,\"",
+        "`prefix` contains what separates the entries, so nothing could be verified",
+    );
+    check_hmac(
+        "header = \"x\", timestamp = \"path\", over = \"{timestamp}.{body}\"",
+        "`timestamp` cannot be in the path",
+    );
+}
+
+#[test]
+fn an_answer_is_signed_only_with_a_secret_and_is_no_header_of_a_browser() {
+    let key = hex::encode([7; 32]);
+    let ed25519 = format!("scheme = \"ed25519\", header = \"x\", public_key = \"{key}\"");
+    let signed = "handshake = { method = \"GET\", members = { a = \"hmac.hex(query.a)\" } }";
+    check_refused(&ed25519, signed, "the answer to a handshake is signed, but this source has no secret to sign with");
+    for (header, expected) in [
+        ("Set-Cookie", "the header `set-cookie` cannot be the answer to a handshake"),
+        ("a b", "`a b` cannot be the name of a header"),
+    ] {
+        let echo = format!("handshake = {{ method = \"GET\", text = \"query.a\", header = \"{header}\" }}");
+        check_refused(&ed25519, &echo, expected);
+    }
+}
+
+#[test]
+fn every_scheme_with_a_key_may_have_callers() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().display();
+    for keys in
+        ["scheme = \"basic\"", "scheme = \"ed25519\", header = \"x\"", "scheme = \"ecdsa-p256\", header = \"x\""]
+    {
+        let config = fine(&format!(
+            "[source.s]\nverify = {{ {keys} }}\nsecret = {{ dir = \"{folder}\" }}\nfields = {{ who = \"header.x-who\" }}\nkey_id = \"who\"\n[[source.s.route]]\n"
+        ));
+        assert!(config.sources[0].verify.callers().is_some(), "{keys}");
+    }
+}
+
+#[test]
+fn a_token_in_the_body_is_stored_with_it() {
+    check(
+        r#"[source.s]
+verify = { scheme = "token", secret = { env = "A" }, at = "body.passcode" }
+[[source.s.route]]
+"#,
+        r#"
+warning: the token is in the body, so it is stored and passed on with it
+ --> hookonce.toml:2:59
+  |
+2 | verify = { scheme = "token", secret = { env = "A" }, at = "body.passcode" }
+  |                                                           ^^^^^^^^^^^^^^^ whoever sees a body can send as its sender
+  |
+hint: at = "header.x-token", if the sender can
+"#,
+    );
 }

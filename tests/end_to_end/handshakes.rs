@@ -149,6 +149,15 @@ async fn a_challenge_in_the_query_is_echoed_as_plain_text_and_within_limits() {
         let refused = get(&house, &format!("/in/x?crc_token={body}")).await;
         assert!(refused.starts_with("HTTP/1.1 405 "), "{body}: {refused}");
     }
+    // What was signed for whoever asked is not a delivery, even where a body is all that X signs.
+    for body in ["1234", "true", "a=b"] {
+        let answer = get(&house, &format!("/in/x?crc_token={}", body.replace('=', "%3D"))).await;
+        let token: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let signature = token["response_token"].as_str().unwrap().to_owned();
+        let headers = vec![("x-twitter-webhooks-signature".to_owned(), signature)];
+        let forged = house.deliver("/in/x", &Sent { headers, body: body.into() }).await;
+        assert_eq!(forged.status, 401, "{body}: {forged:?}");
+    }
     let answer = raw(&house, b"HEAD /in/trello HTTP/1.1\r\nhost: h\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let answer = raw(&house, b"HEAD /in/dropbox HTTP/1.1\r\nhost: h\r\n\r\n").await;

@@ -388,7 +388,8 @@ impl ConfigResolver<'_> {
         None
     }
 
-    fn header_name(&mut self, text: &str, at: ConfigSpan) -> Option<String> {
+    /// The name of a header, in lower case.
+    pub(in crate::config) fn header_name(&mut self, text: &str, at: ConfigSpan) -> Option<String> {
         let name = reqwest::header::HeaderName::try_from(text).ok();
         if name.is_none() {
             self.diagnostics

@@ -3,7 +3,7 @@
 use super::content_type;
 use super::public_key::PublicKeys;
 use super::scheme::{Scheme, SignedContent};
-use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
 use super::signed_text::{SignedParts, SignedPiece, SignedText, TimestampFormat, parse_any_time};
 use super::{check_timestamp, credential, text_at};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
@@ -132,7 +132,12 @@ impl SecretEncoding {
             Self::Base64 => (BASE64_SECRET.decode(secret).ok(), "base64"),
             Self::Hex => (hex::decode(secret).ok(), "hex"),
         };
-        decoded.filter(|key| !key.is_empty()).ok_or_else(|| format!("the secret is not {what}"))
+        let key = decoded.ok_or_else(|| format!("the secret is not {what}"))?;
+        if is_secret_key(&key) {
+            Ok(key)
+        } else {
+            Err("the secret is not a key: it is empty, or of NUL bytes, which everyone has".into())
+        }
     }
 }
 

@@ -243,7 +243,7 @@ impl VerificationScheme {
     }
 
     /// Where this scheme's senders put their signature or token. This is the only list of these places: what is there is
-    /// never shown, and never kept longer than its event.
+    /// never shown, and never kept longer than its event, except with the body that it is in.
     pub fn credential_places(&self) -> Vec<FieldLocation> {
         self.scheme.credential_places()
     }
@@ -344,6 +344,12 @@ impl VerificationScheme {
     /// Whether a time outside of the body is signed with it.
     pub fn signs_time(&self) -> bool {
         self.scheme.signs_time()
+    }
+
+    /// Whether deliveries are signed with a secret that all senders share. A public key signs nothing, and which caller
+    /// asks is not known before it has signed.
+    pub fn has_shared_hmac_key(&self) -> bool {
+        self.signs_body() && self.callers.is_none() && self.scheme.secrets().is_some()
     }
 
     /// The HMAC-SHA256 of a text with the first secret, for a handshake; `None` where there is no secret.

@@ -61,7 +61,8 @@ impl HmacHash {
 }
 
 impl SourceSecrets {
-    /// These secrets. The config has rejected empty ones; should one slip through, nothing matches it.
+    /// These secrets. The config has rejected those that are empty or consist of NUL bytes, which are the same key to
+    /// HMAC; should one slip through, nothing matches it.
     pub fn new(secrets: Vec<Vec<u8>>) -> Self {
         let made = secrets.into_iter().map(|bytes| {
             let sha256 = Key::new(HMAC_SHA256, &bytes);
@@ -73,7 +74,7 @@ impl SourceSecrets {
 
     /// Whether there is a secret at all.
     pub(super) fn any(&self) -> bool {
-        self.0.iter().any(|secret| !secret.bytes.is_empty())
+        self.0.iter().any(SourceSecret::is_secret)
     }
 
     /// The fingerprint of the first secret.
@@ -111,7 +112,7 @@ impl SourceSecrets {
 
     fn first(&self, matches: impl Fn(&SourceSecret) -> bool) -> Result<MatchedKey, DeliveryRejection> {
         let mut all = self.0.iter().enumerate();
-        let found = all.find(|(_, secret)| !secret.bytes.is_empty() && matches(secret));
+        let found = all.find(|(_, secret)| secret.is_secret() && matches(secret));
         found.map(|(at, secret)| MatchedKey { index: at, mark: secret.mark }).ok_or(DeliveryRejection::BadSignature)
     }
 
@@ -127,6 +128,10 @@ impl SourceSecrets {
 }
 
 impl SourceSecret {
+    fn is_secret(&self) -> bool {
+        is_secret_key(&self.bytes)
+    }
+
     fn mac(&self, hash: HmacHash, message: &[&[u8]]) -> Tag {
         let mut context = match hash {
             HmacHash::Sha1 => Context::with_key(&Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, &self.bytes)),
@@ -138,6 +143,11 @@ impl SourceSecret {
         }
         context.sign()
     }
+}
+
+/// Whether a key has a byte that is not NUL: HMAC takes all others for the empty key, which everyone has.
+pub(super) fn is_secret_key(key: &[u8]) -> bool {
+    key.iter().any(|byte| *byte != 0)
 }
 
 impl fmt::Debug for SourceSecrets {

@@ -7,6 +7,7 @@
 //! - Before the body, each part ends where it must: because its shape says so, or at a literal that cannot occur in it
 //!   earlier. A time of exactly 10 or 13 digits and a UUID have a fixed length. An RFC 3339 time has a fixed length up to
 //!   its seconds, then a fraction of digits, then `Z` or an offset of fixed length: none is the beginning of another.
+//!   An id before an RFC 3339 time has no colon: the next colon is the time's own, 13 bytes after its beginning.
 //! - After the body, each part begins where it must, for the same reasons read backwards: none of these shapes is the end
 //!   of another. Digits and UUIDs have a fixed length; an RFC 3339 time has one `T`, ten bytes after its beginning.
 //! - What is left between is the body.
@@ -44,8 +45,26 @@ pub enum TimestampFormat {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignedText {
     pieces: Vec<SignedPiece>,
-    /// Whether nothing but its shape says where the id ends.
-    id_is_uuid: bool,
+    id_shape: IdShape,
+}
+
+/// The shape that an id must have, because nothing else says where it ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum IdShape {
+    Any,
+    /// An RFC 3339 time follows it.
+    WithoutColon,
+    Uuid,
+}
+
+impl IdShape {
+    fn fits(self, id: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::WithoutColon => !id.contains(':'),
+            Self::Uuid => is_uuid(id),
+        }
+    }
 }
 
 /// The parts of a delivery that a signed text is made of.
@@ -86,7 +105,7 @@ impl SignedPiece {
 impl SignedText {
     /// The body alone.
     pub fn body() -> Self {
-        Self { pieces: vec![SignedPiece::Body], id_is_uuid: false }
+        Self { pieces: vec![SignedPiece::Body], id_shape: IdShape::Any }
     }
 
     /// Parses what is signed. `time` is the shape of the timestamp, if it is known. An error is a sentence.
@@ -110,8 +129,16 @@ impl SignedText {
                 ));
             }
         }
-        let id_is_uuid = pieces.iter().enumerate().any(|(at, piece)| *piece == SignedPiece::Id && needs_shape(at));
-        Ok(Self { pieces, id_is_uuid })
+        let id_shape = |at: usize| match pieces.get(at + 1) {
+            _ if !needs_shape(at) => IdShape::Any,
+            Some(SignedPiece::Timestamp) if at < body && time == Some(TimestampFormat::Rfc3339) => {
+                IdShape::WithoutColon
+            }
+            _ => IdShape::Uuid,
+        };
+        let ids = pieces.iter().enumerate().filter(|(_, piece)| **piece == SignedPiece::Id);
+        let id_shape = ids.map(|(at, _)| id_shape(at)).max().unwrap_or(IdShape::Any);
+        Ok(Self { pieces, id_shape })
     }
 
     /// Whether this is part of it.
@@ -126,15 +153,16 @@ impl SignedText {
         parts: SignedParts<'m>,
         time: Option<TimestampFormat>,
     ) -> Option<Vec<&'m [u8]>> {
-        if self.id_is_uuid && !is_uuid(parts.id) {
+        if !self.id_shape.fits(parts.id) {
             return None;
         }
         // The separator must first occur after the part, even where it overlaps itself as `--` does in `8---5`: then
         // the signed text splits into its parts in only one way.
         let moves = |part: &str, next: &str| format!("{part}{next}").find(next) != Some(part.len());
+        let any_length = self.id_shape != IdShape::Uuid;
         let unclear = self.pieces.windows(2).any(|pair| match pair {
-            [SignedPiece::Id, SignedPiece::Literal(next)] => !self.id_is_uuid && moves(parts.id, next),
-            [SignedPiece::Id, SignedPiece::Url] => !self.id_is_uuid && moves(parts.id, parts.url),
+            [SignedPiece::Id, SignedPiece::Literal(next)] => any_length && moves(parts.id, next),
+            [SignedPiece::Id, SignedPiece::Url] => any_length && moves(parts.id, parts.url),
             [SignedPiece::Timestamp, SignedPiece::Literal(next)] => time.is_none() && moves(parts.timestamp, next),
             [SignedPiece::Timestamp, SignedPiece::Url] => time.is_none() && moves(parts.timestamp, parts.url),
             _ => false,

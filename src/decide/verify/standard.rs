@@ -3,7 +3,7 @@
 use super::content_type;
 use super::described::SecretEncoding;
 use super::scheme::{Scheme, SignedContent};
-use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
 use super::{check_timestamp, credential, seconds};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
@@ -193,7 +193,8 @@ fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
     let versionless = secret.strip_prefix(b"v1,").unwrap_or(secret);
     let base64 = versionless.strip_prefix(b"whsec_").unwrap_or(versionless);
     match SECRET.decode(base64) {
-        Ok(key) if !key.is_empty() => Ok(key),
+        Ok(key) if is_secret_key(&key) => Ok(key),
+        Ok(_) => Err("the secret is not a key: it is empty, or of NUL bytes, which everyone has".into()),
         _ => Err("the secret is not `whsec_` followed by base64".into()),
     }
 }

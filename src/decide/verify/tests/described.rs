@@ -38,6 +38,24 @@ fn slack() -> DescribedSignature {
 }
 
 #[test]
+fn a_key_of_nul_bytes_is_no_key() {
+    // HMAC takes it for the empty key: anyone can sign with that.
+    let anyone = VerificationScheme::new(DescribedSignature::hmac("x-sig", secrets(&[b"\0"])));
+    let forged = anyone.proof("", AT, b"{}");
+    let forged: Vec<_> = forged.iter().map(|(name, value)| (&**name, &**value)).collect();
+    for key in [&b""[..], b"\0", b"\0\0\0\0"] {
+        let scheme = VerificationScheme::new(DescribedSignature::hmac("x-sig", secrets(&[key])));
+        check(&scheme, &forged, b"{}", Err(DeliveryRejection::BadSignature));
+        assert!(!scheme.has_secret());
+    }
+    for (secret, encoding) in [("00000000", SecretEncoding::Hex), ("AAAAAAAA", SecretEncoding::Base64)] {
+        let keys = SignatureKeys::hmac(HmacHash::Sha256, &[secret.into()], encoding);
+        assert!(keys.expect_err(secret).contains("everyone has"));
+    }
+    assert!(VerificationScheme::standard_webhooks(&[b"whsec_AAAAAAAA".to_vec()], FIVE_MINUTES).is_err());
+}
+
+#[test]
 fn the_providers_vectors_are_verified() {
     let hex = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
     let generic = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";

@@ -93,11 +93,23 @@ fn a_shape_is_exact() {
 
 #[test]
 fn an_id_beside_another_part_must_be_a_uuid() {
+    let text = SignedText::parse("{id}{timestamp}{body}", Some(TimestampFormat::Seconds)).expect("a template");
+    let time = "1614265330";
+    assert!(joined(&text, TimestampFormat::Seconds, UUID, time, b"{}").is_some());
+    for other in ["", "a", &UUID[1..], &format!("{UUID}0"), &UUID.replace('-', "0"), &UUID.replace('e', "x")] {
+        assert_eq!(joined(&text, TimestampFormat::Seconds, other, time, b"{}"), None, "{other}");
+    }
+}
+
+#[test]
+fn an_id_before_an_rfc3339_time_may_be_any_text_without_a_colon() {
     let twitch = SignedText::parse("{id}{timestamp}{body}", Some(TimestampFormat::Rfc3339)).expect("a template");
     let time = "2021-02-25T15:02:10.123456789Z";
-    assert!(joined(&twitch, TimestampFormat::Rfc3339, UUID, time, b"{}").is_some());
-    for other in ["", "a", &UUID[1..], &format!("{UUID}0"), &UUID.replace('-', "0"), &UUID.replace('e', "x")] {
-        assert_eq!(joined(&twitch, TimestampFormat::Rfc3339, other, time, b"{}"), None, "{other}");
+    for id in [UUID, "a", "YKOeTtmLzRxIYLfHzWXCzQKtK8tl9VvqCkTVV2FwmUs=", "2021-02-25T15"] {
+        assert!(joined(&twitch, TimestampFormat::Rfc3339, id, time, b"{}").is_some(), "{id}");
+    }
+    for id in ["", "a:b", &format!("{UUID}{time}")] {
+        assert_eq!(joined(&twitch, TimestampFormat::Rfc3339, id, time, b"{}"), None, "{id}");
     }
 }
 
@@ -115,7 +127,7 @@ proptest! {
 
     /// What the templates promise: the joined text has one split, wherever its bytes are cut.
     #[test]
-    fn a_signed_text_has_one_split(stamp in stamp(), id in prop_oneof![Just(UUID.to_owned()), "[0-9a-f-]{0,40}"], body in "[0-9TZ:.+{}-]{0,40}") {
+    fn a_signed_text_has_one_split(stamp in stamp(), id in prop_oneof![Just(UUID.to_owned()), "[0-9a-f-]{0,40}", "[0-9TZ:.+-]{0,24}", "20[0-9]{2}-0[1-9]-1[0-9](T0[0-9])?"], body in "[0-9TZ:.+{}-]{0,40}") {
         for format in [TimestampFormat::Seconds, TimestampFormat::Milliseconds, TimestampFormat::Rfc3339] {
             for template in ["{timestamp}{body}", "{body}{timestamp}", "{id}{timestamp}{body}", "{timestamp}.{body}", "{body}{id}"] {
                 let text = SignedText::parse(template, Some(format)).expect("a template");
