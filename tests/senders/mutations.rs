@@ -243,7 +243,10 @@ fn of_two_thousand_mutants_of_each_preset_none_is_verified() {
     let mut random = Random::new(seed::given_or(15));
     let mut accepted = Vec::new();
     for preset in configured_presets() {
-        if preset.source.verify.is_none() {
+        let verify = &preset.source.verify;
+        // A token in the body proves no byte beside it: the vectors show that another one is refused.
+        if verify.is_none() || verify.signature_headers().is_empty() {
+            assert!(["docker-hub", "figma"].contains(&preset.name()), "{} has no header to change", preset.name());
             continue;
         }
         let genuine = GenuineDelivery::new(preset);
