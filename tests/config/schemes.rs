@@ -564,7 +564,7 @@ fn check_refused(keys: &str, lines: &str, expected: &str) {
 #[test]
 fn a_signature_that_could_never_be_found_is_refused() {
     let check_hmac = |keys: &str, expected: &str| {
-        check_refused(&format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {keys}"), "", expected)
+        check_refused(&format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {keys}"), "", expected);
     };
     check_hmac("header = \"X Signature\"", "`X Signature` cannot be the name of a header");
     for entry in ["", "v1=", "v1,", "v 1"] {
