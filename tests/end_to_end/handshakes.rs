@@ -1,7 +1,7 @@
 //! Handshakes: what senders ask before they send, and what they hear.
 
 use crate::rejections::raw;
-use crate::support::{House, Sent};
+use crate::support::{House, Sent, until};
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{DescribedSignature, SignedText, SourceSecrets, TimestampLocation, VerificationScheme};
 
@@ -81,9 +81,8 @@ async fn slacks_url_verification_is_echoed_if_it_is_signed() {
     assert_eq!(refused.status, 401, "{refused:?}");
     assert!(!String::from_utf8_lossy(&refused.body).contains("<b>"));
     check_nothing_is_written(&house);
-    let log = house.log();
     let told = "INFO handshake source=slack status=200 why=\"a handshake of the sender (POST) was answered\"";
-    assert!(log.contains(told), "{log}");
+    until("the log tells of the handshake", || house.log().contains(told)).await;
     let listed = house.ask("GET", "/api/deliveries?verdict=ignored").await.json();
     assert_eq!(listed["deliveries"][0]["reason"], "handshake", "{listed}");
 }
