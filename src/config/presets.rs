@@ -88,7 +88,6 @@ pub const PRESETS: &[Preset] = presets![
     "buildkite",
     "buildkite-token",
     "circleci",
-    "doppler",
     "hugging-face",
     "launchdarkly",
     "render",

@@ -83,7 +83,7 @@ fn a_genuine_delivery_is_an_event_and_a_forged_one_is_refused() {
 fn no_vector_is_missing() {
     let there: BTreeSet<_> = vectors().into_iter().map(|vector| vector.preset).collect();
     let expected = "acr alertmanager artifactory azure-devops bitbucket bitbucket-dc buildkite buildkite-token circleci \
-        clerk docker-hub doppler ecr forgejo gitea github github-package gitlab gitlab-signing grafana harbor \
+        clerk docker-hub ecr forgejo gitea github github-package gitlab gitlab-signing grafana harbor \
         hugging-face launchdarkly nexus openai pagerduty render replicate resend sentry standard-webhooks stripe \
         supabase terraform vercel";
     let missing: Vec<_> = expected.split_whitespace().filter(|name| !there.contains(*name)).collect();
