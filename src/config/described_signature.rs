@@ -189,6 +189,12 @@ impl ConfigResolver<'_> {
                     .at(keys.place("timestamp"), "anyone who repeats a delivery could change it")
                     .hint("over = \"{timestamp}.{body}\", if the sender signs both");
             }
+            (_, None) if keys.has("timestamp_format") => {
+                self.diagnostics
+                    .error("`timestamp_format` needs a `timestamp`")
+                    .unless(keys.misspells("timestamp"))
+                    .at(keys.place("timestamp_format"), "it says how that is written");
+            }
             (false, None) if keys.has("tolerance") => {
                 self.diagnostics
                     .error("`tolerance` needs a `timestamp`")

@@ -111,6 +111,12 @@ impl ConfigResolver<'_> {
                 .at(section.place("status"), "a handshake is answered with 200 to 299");
         }
         let answer = self.handshake_answer(section)?;
+        if status == 204 && !matches!(answer, HandshakeAnswer::Empty | HandshakeAnswer::Header(..)) {
+            self.diagnostics
+                .error("a handshake that is answered with 204 has no content")
+                .at(section.place("status"), "the sender would not get the answer")
+                .hint("status = 200");
+        }
         if answer.is_signed() && scheme.is_some_and(|scheme| !scheme.has_shared_hmac_key()) {
             self.diagnostics
                 .error("the answer to a handshake is signed, but this source has no secret to sign with")

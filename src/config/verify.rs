@@ -410,6 +410,12 @@ impl ConfigResolver<'_> {
                 .hint("public_key = \"…\", as the sender shows it");
             return Some(Vec::new());
         };
+        if let Some(secret) = source.node("secret") {
+            self.diagnostics
+                .error(format!("scheme `{}` has no secret", written.scheme))
+                .at(secret.at, "it would not be used: the sender's public key verifies")
+                .hint("remove it");
+        }
         let found = self.text_or_external("public_key", node)?;
         let missing = found.text == UNKNOWN_URL;
         Some(if missing { Vec::new() } else { vec![found.text.into_bytes()] })

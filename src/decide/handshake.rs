@@ -143,14 +143,17 @@ impl HandshakeValue {
 impl Source {
     /// The answer to a handshake; `None`: this is none, or it is not signed as it must be.
     pub fn answer_handshake(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> Option<HttpResponse> {
-        if delivery.body.len() > limits::HANDSHAKE_BYTES_MAX {
-            return None;
-        }
-        let handshake = self.handshakes.iter().find(|handshake| handshake.is(method, delivery))?;
+        let handshake = self.handshake(method, delivery)?;
         if handshake.signed && self.verify.verify(delivery).is_err() {
             return None;
         }
         handshake.response(self, delivery)
+    }
+
+    /// The handshake that this is, as far as it can be seen without verifying it.
+    pub fn handshake(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> Option<&Handshake> {
+        let is_short = delivery.body.len() <= limits::HANDSHAKE_BYTES_MAX;
+        self.handshakes.iter().find(|handshake| is_short && handshake.is(method, delivery))
     }
 
     /// Verifies a delivery or rejects it. Where a handshake signs what it is asked, a body that it would sign proves

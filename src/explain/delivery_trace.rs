@@ -9,6 +9,7 @@ use crate::decide::claim::{IdentityKey, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup, borrow_headers};
 use crate::decide::field::{ExtractedField, ExtractedFields};
 use crate::decide::filter::{Filter, FilterTerm};
+use crate::decide::handshake::HandshakeMethod;
 use crate::decide::id::{EventId, Key};
 use crate::decide::judge::{Verdict, WalkStep, walk};
 use crate::decide::response;
@@ -126,6 +127,11 @@ impl DeliveryTrace {
             verdict: Verdict::Events(Vec::new()),
         };
         if told.is_too_large() {
+            return told;
+        }
+        if source.handshake(HandshakeMethod::Post, &delivery).is_some() {
+            let why = "it is a handshake of the sender, which is answered without an event";
+            told.verdict = Verdict::Ignored(why.into());
             return told;
         }
         told.verdict = match source.verify.assume_verified(&delivery) {

@@ -632,3 +632,21 @@ hint: at = "header.x-token", if the sender can
 "#,
     );
 }
+
+#[test]
+fn what_would_have_no_effect_in_a_scheme_or_a_handshake_is_refused() {
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let error = |text: String| parse(&text).expect_err(&text).to_string();
+    let beside = error(format!(
+        "[source.s]\nverify = {{ scheme = \"ed25519\", header = \"x\", public_key = \"{key}\" }}\nsecret = {{ env = \"A\" }}\n[[source.s.route]]\n"
+    ));
+    assert!(beside.contains("scheme `ed25519` has no secret"), "{beside}");
+    let format = error(
+        "[source.s]\nverify = { scheme = \"hmac\", secret = { env = \"A\" }, header = \"x\", timestamp_format = \"seconds\" }\n[[source.s.route]]\n".into(),
+    );
+    assert!(format.contains("`timestamp_format` needs a `timestamp`"), "{format}");
+    let empty = error(
+        "[source.s]\nverify = \"none\"\nhandshake = { method = \"GET\", text = \"query.c\", status = 204 }\n[[source.s.route]]\n".into(),
+    );
+    assert!(empty.contains("a handshake that is answered with 204 has no content"), "{empty}");
+}

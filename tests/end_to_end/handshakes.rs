@@ -81,6 +81,10 @@ async fn slacks_url_verification_is_echoed_if_it_is_signed() {
     assert_eq!(refused.status, 401, "{refused:?}");
     assert!(!String::from_utf8_lossy(&refused.body).contains("<b>"));
     check_nothing_is_written(&house);
+    std::fs::write(house.path("body.json"), body).unwrap();
+    let told = house.command(&["explain", "body.json", "--source", "slack"]).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("it is a handshake of the sender, which is answered without an event"), "{told}");
     let told = "INFO handshake source=slack status=200 why=\"a handshake of the sender (POST) was answered\"";
     until("the log tells of the handshake", || house.log().contains(told)).await;
     let listed = house.ask("GET", "/api/deliveries?verdict=ignored").await.json();
