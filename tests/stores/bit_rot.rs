@@ -68,6 +68,46 @@ async fn an_event_whose_row_is_unreadable_is_dead_of_damaged_and_hands_its_slot_
     }
 }
 
+/// Changes an event as a flipped bit may: without a look at the types of its columns.
+fn change_untyped(path: &Path, id: EventId, assigned: &str) {
+    const AS_IT_IS: [&str; 2] = [") strict", "received_at   integer not null"];
+    const UNTYPED: [&str; 2] = [") /*no*/", "received_at   integer /*no*/"];
+    let schema = |from: [&str; 2], to: [&str; 2]| {
+        let db = Connection::open(path).unwrap();
+        db.execute_batch("pragma writable_schema = on").unwrap();
+        let sql = "update sqlite_schema set sql = replace(replace(sql, ?1, ?2), ?3, ?4) where name = 'events'";
+        assert_eq!(db.execute(sql, [from[0], to[0], from[1], to[1]]).unwrap(), 1);
+    };
+    schema(AS_IT_IS, UNTYPED);
+    Connection::open(path).unwrap().execute(&format!("update events set {assigned} where id = ?1"), [id.0]).unwrap();
+    schema(UNTYPED, AS_IT_IS);
+}
+
+/// SQLite refuses to write a row with such a cell, not even to end its event.
+#[tokio::test]
+async fn an_event_with_a_cell_of_another_type_is_dead_of_damaged_and_hands_its_slot_on() {
+    for other in
+        ["received_at = 1.5", "received_at = null", "turn = 'x'", "life = x'00'", "fields = x'7b7d'", "grp = 7"]
+    {
+        let dir = folder();
+        let path = dir.path().join("a.db");
+        let store = node(&path);
+        let first = new(&store, making().delivery("d1").group("g")).await.id;
+        let second = new(&store, making().delivery("d2").group("g")).await.id;
+        change_untyped(&path, first, other);
+        let _ = super::due(&store, 10).await.unwrap();
+        let due = super::due(&store, 10).await.unwrap();
+        let due: Vec<EventId> = due.into_iter().flat_map(|due| due.events).map(|event| event.id).collect();
+        assert_eq!(due, [second], "{other}");
+        let state = Connection::open(&path).unwrap().query_row(
+            "select state || ' ' || cause from events where id = ?1",
+            [first.0],
+            |row| row.get::<_, String>(0),
+        );
+        assert_eq!(state.unwrap(), "dead damaged", "{other}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_lost_its_event_is_freed_and_can_be_claimed_again() {
     let dir = folder();

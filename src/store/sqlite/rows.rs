@@ -61,9 +61,31 @@ impl SqliteLedger<'_> {
     /// looked up by its holder.
     fn bury(&mut self, mut row: EventRow) -> Result<EventRow> {
         error!(target: "hookonce", event = %row.event.id, why = "its row cannot be read; it is ended as dead", "damaged");
+        self.replace_cells_of_other_types(row.event.id)?;
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
         ledger::end_damaged(self, row, self.at.now)
+    }
+
+    /// Replaces the cells of an event that do not have the type of their column: SQLite writes no row with such a cell, not
+    /// even to change another one.
+    fn replace_cells_of_other_types(&self, id: EventId) -> Result<()> {
+        let sql = "select name, lower(type), \"notnull\" from pragma_table_xinfo('events') where pk = 0 and hidden = 0";
+        let mut columns = self.db.prepare(sql)?;
+        let assigned = columns.query_map([], |column| {
+            let (name, kind): (String, String) = (column.get(0)?, column.get(1)?);
+            let (null, other) = match (column.get(2)?, kind.as_str()) {
+                (false, _) => ("null", "null"),
+                (true, "text") => ("", "''"),
+                (true, "blob") => ("", "x''"),
+                (true, _) => ("", "0"),
+            };
+            Ok(format!(
+                "\"{name}\" = case when typeof(\"{name}\") in ('{kind}', '{null}') then \"{name}\" else {other} end"
+            ))
+        });
+        let assigned = assigned?.collect::<Result<Vec<_>>>()?.join(", ");
+        self.db.execute(&format!("update events set {assigned} where id = ?1"), [id.0]).map(drop)
     }
 
     fn sound(&mut self, found: DecodedRow) -> Result<EventRow> {
