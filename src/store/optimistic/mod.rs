@@ -50,7 +50,8 @@ struct OptimisticRunner<'b, B>(&'b B);
 
 /// How often an input is prepared again because of conflicting writes, before the caller is told to retry.
 const TRIES: u32 = 16;
-/// Reads for one transaction: each follows a key to its event, an event to its register, and so on.
+/// Reads for one batch: each follows a key to its event, an event to its register, and so on. In a batch whose inputs
+/// share keys these chains add up; what is not decided after the last read is left for the next round.
 const READINGS: usize = 8;
 /// The wait after the third try; it doubles.
 const BACK_OFF: Duration = Duration::from_millis(1);
@@ -116,8 +117,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         Ok(answers)
     }
 
-    /// Runs the rules over these inputs, reading what they ask for until nothing is missing. `None` for an input that
-    /// must be prepared again after the others are written.
+    /// Runs the rules over these inputs, reading what they ask for until nothing is missing, or until enough was read.
+    /// `None` for an input that must be prepared again after the others are written: what it needs follows from them.
     async fn draft<I: Sync, T: Send>(
         &self,
         inputs: &[I],
@@ -127,7 +128,8 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
     ) -> Result<Vec<Option<PreparedWrite<T>>>, StoreError> {
         let mut missing: BTreeSet<RecordId> = open.iter().flat_map(|place| begins_with(&inputs[*place])).collect();
         let mut copies = ReadSet::default();
-        for _ in 0..READINGS {
+        let mut readings = 0;
+        loop {
             let reading = self.0.read(std::mem::take(&mut missing).into_iter().collect(), open.len()).await?;
             copies.add(reading);
             let mut draft = OptimisticTxn::over(&copies);
@@ -149,11 +151,14 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
                     }
                 });
             }
-            if missing.is_empty() {
+            readings += 1;
+            if missing.is_empty() || (readings >= READINGS && drafts.iter().any(Option::is_some)) {
                 return Ok(drafts);
             }
+            if readings >= READINGS {
+                return Err(StoreError::Down("the rows change faster than they can be read".into()));
+            }
         }
-        Err(StoreError::Down("the rows change faster than they can be read".into()))
     }
 
     /// The same for one input, retried within reason until it is decided.
