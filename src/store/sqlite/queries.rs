@@ -205,7 +205,7 @@ fn first_of(due: &mut DueEvents, limit: usize) {
 
 /// The payload. A body on an unreadable page counts as damaged: other events are still served.
 pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payload>> {
-    let sql = "select headers, headers_digest, body, (select body_digest from events where id = event), unpacked \
+    let sql = "select headers, headers_digest, body, (select body_digest from events where id = payloads.event), unpacked \
                from payloads where event = ?1";
     let read = |row: &rusqlite::Row<'_>| {
         let text = row.get_ref(0)?.as_str().unwrap_or_default();
