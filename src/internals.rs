@@ -52,6 +52,10 @@ pub mod ingress {
     pub use crate::ingress::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
 }
 
+pub mod key_fetch {
+    pub use crate::key_fetch::FetchedKeys;
+}
+
 pub mod node {
     pub use crate::node::NodeHandle;
 }

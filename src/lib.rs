@@ -78,6 +78,8 @@ mod ingress;
 #[cfg(feature = "node")]
 #[doc(hidden)]
 pub mod internals;
+#[cfg(feature = "node")]
+mod key_fetch;
 #[cfg(feature = "layer")]
 pub mod layer;
 #[cfg(feature = "store")]

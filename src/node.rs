@@ -21,11 +21,13 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::{limits, response};
 use crate::engine::dispatcher::{Dispatcher, Lane};
 use crate::engine::gateway::{FormerKeyPolicy, Gateway};
+use crate::engine::handover::Handovers;
 use crate::ingress::accept::ConnectionLimits;
 use crate::ingress::http::IngestState;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
 use crate::ingress::{accept, http, http_response};
+use crate::key_fetch::{FetchedKeys, KeyFetcher};
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
 use crate::registry::RegistryClients;
@@ -133,6 +135,7 @@ impl NodeHandle {
         };
         let lanes = lanes(config, does, &environment)?;
         let hook_apis = hook_apis(config)?;
+        let key_fetchers = key_fetchers(config, &environment)?;
         let (store, fence) = open(config, accepts, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         let metrics = Arc::new(Metrics::new(&config.sources));
@@ -142,10 +145,13 @@ impl NodeHandle {
         let last_write = batch.last_write();
         let health = Readiness::new(draining.clone(), store.clone(), &batch);
         let flight = Arc::new(BodiesInFlight::default());
+        let handovers = Arc::new(Handovers::new(&config.sources, &config.secret_files));
         let port = IngestState {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
             gateway: Gateway::new(store.clone(), batch, dispatcher.clone(), metrics.clone())
-                .looking_for(former_key_sources(&*store, config).await),
+                .looking_for(former_key_sources(&*store, config).await)
+                .fetching(key_fetchers.clone())
+                .handing_over(handovers.clone()),
             flight: flight.clone(),
             health: health.clone(),
         };
@@ -158,7 +164,8 @@ impl NodeHandle {
             draining: draining.clone(),
         };
         let desk =
-            AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight);
+            AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight)
+                .handing_over(handovers);
         let closing = desk.closing.clone();
         tokio::spawn(admin::overview::record_series(desk.clone()));
         if config.store.is_shared() {
@@ -166,6 +173,9 @@ impl NodeHandle {
         }
         let mut ports = Vec::new();
         if does != NodeRole::Work {
+            for fetcher in key_fetchers.into_values() {
+                tokio::spawn(fetcher.run(draining.clone()));
+            }
             ports.extend(streams(config, &environment, &port, &dispatcher)?);
             ports.extend(polls(config, &port)?);
         }
@@ -349,6 +359,19 @@ fn hook_apis(config: &Config) -> Result<Vec<HookApi>, NodeStartError> {
         })
     };
     planned.map(one).collect()
+}
+
+/// What fetches the keys that senders publish, by the names of their sources.
+fn key_fetchers(
+    config: &Config,
+    environment: &ActionEnvironment,
+) -> Result<HashMap<Arc<str>, KeyFetcher>, NodeStartError> {
+    let one = |(source, keys): (&Arc<str>, &Arc<FetchedKeys>)| {
+        let fetcher = KeyFetcher::new(source.clone(), keys.clone(), &environment.resolver);
+        let fetcher = fetcher.map_err(|cannot| NodeStartError::new(ErrorMessage::from(cannot.to_string())))?;
+        Ok((source.clone(), fetcher))
+    };
+    config.fetched_keys.iter().map(one).collect()
 }
 
 /// Starts the consumers of stream sources.
@@ -579,7 +602,7 @@ pub(crate) fn declared(sources: &[Arc<Source>]) -> Vec<DeclaredFields> {
 fn identity_fields(source: &Source) -> BTreeSet<&str> {
     let named = source.once.per.iter().flat_map(|identity| match identity {
         Identity::Named(fields) => fields.as_slice(),
-        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed => &[],
+        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed | Identity::SignedText => &[],
     });
     let change = source.once.change.iter().flat_map(|change| change.of.iter().chain(&change.to));
     named.chain(change).map(|ix| &*source.fields.get(*ix).name).collect()

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/start.md",
     "docs/guarantees.md",
     "docs/troubleshooting.md",
     "docs/from-steakpie.md",
+    "docs/from-webhook.md",
     "docs/deploys.md",
 ];
 
@@ -61,6 +62,22 @@ fn the_commands_of_the_first_ten_minutes_work() {
         }
     }
     assert!(folder.path().join("hookonce.toml").exists());
+}
+
+/// The import on the page for users of webhook, as it is written there, with a hook to import.
+#[test]
+fn the_commands_for_users_of_webhook_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let hooks = "[{\"id\": \"deploy\", \"execute-command\": \"/bin/true\"}]";
+    std::fs::write(folder.path().join("hooks.json"), hooks).unwrap();
+    let mut done = 0;
+    for words in commands("docs/from-webhook.md").iter().filter(|words| words[0] != "serve") {
+        let ran = run(folder.path(), &words.iter().map(String::as_str).collect::<Vec<_>>());
+        let said = format!("{}{}", text(&ran.stdout), text(&ran.stderr));
+        assert!(ran.status.success(), "hookonce {}\n{said}", words.join(" "));
+        done += 1;
+    }
+    assert!(done == 3 && folder.path().join("hookonce.toml").exists());
 }
 
 /// Every Rust file of ours, with its text in one line.

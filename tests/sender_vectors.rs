@@ -296,9 +296,12 @@ const VECTORS: &[SenderVector] = &[
     },
 ];
 
+/// The path of a sender that signs nothing.
+const PATH: &str = "/in/5ec4e7c05ec4e7c0";
+
 /// The source of this config, with this secret.
 fn source(text: &str, secret: &'static str) -> Arc<Source> {
-    let env = |_: &str| Some(secret.to_owned());
+    let env = |name: &str| Some(if name.ends_with("_PATH") { PATH.to_owned() } else { secret.to_owned() });
     let config = config::parse(text, "hookonce.toml", Path::new("/"), &env).unwrap_or_else(|error| panic!("{error:?}"));
     config.sources[0].clone()
 }
@@ -315,7 +318,7 @@ fn verdict(source: &Source, headers: &[(&str, &str)], body: &[u8], arrived: &str
     let body = Bytes::copy_from_slice(body);
     let at = Timestamp::parse(arrived).expect("a time");
     let headers = borrow_headers(&headers);
-    let delivery = Delivery { path: &source.path, query: "", headers: &headers, body: &body, at, wall: at };
+    let delivery = Delivery { path: source.path.shown(), query: "", headers: &headers, body: &body, at, wall: at };
     judge(source, &delivery, &mut || EventId([1; 16]))
 }
 

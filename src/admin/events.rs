@@ -6,7 +6,7 @@ use super::openapi::{
 use super::query::{EventNameParam, LIST_MAX, LIST_USUAL, QueryParams};
 use super::view::{self, EventDetailsView, EventView, ForgottenView, MASKED, QuarantinedMessageView, RefusalView};
 use super::{AdminState, NAMESAKES_MAX, refuse, unavailable};
-use crate::config::once;
+use crate::config::once_view;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, EventStep};
 use crate::decide::id::EventId;
@@ -167,7 +167,7 @@ pub(super) async fn show(
     let mut details = details.ok_or_else(unknown_event)?;
     state.mark_suspended(&mut details);
     let source = state.sources.iter().find(|source| source.name == event.source);
-    let texts = source.map(|source| once::identities(source)).unwrap_or_default();
+    let texts = source.map(|source| once_view::identities(source)).unwrap_or_default();
     let in_words = |same: &str| texts.iter().find(|(word, _)| word == same).map_or(same, |(_, text)| text).to_owned();
     let identities = view::identities(&details);
     let identity = |word: &str| IdentityView { same: word.to_owned(), words: in_words(word) };

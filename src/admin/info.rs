@@ -3,8 +3,8 @@
 use super::openapi::{BadRequest, BodyGone, Conflict, StoreDown, TooLarge, UnknownEvent};
 use super::overview::EventCountCache;
 use super::{AdminState, auth, refuse, unavailable_response};
-use crate::config::source::SourceView;
-use crate::config::{Config, once};
+use crate::config::source_view::SourceView;
+use crate::config::{Config, once_view};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::explain::prediction::ExplainHistory;
@@ -56,9 +56,9 @@ struct ConfiguredSource {
 /// The sources of a node; computed once, because the config is read once.
 pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> SourceList {
     let one = |source: &Source| ConfiguredSource {
-        source: crate::config::source::view(config, source),
+        source: crate::config::source_view::view(config, source),
         url: ingest.filter(|_| source.intake.listens()).map(|at| format!("http://{at}{}", source.path)),
-        identities_in_words: once::identities(source).into_iter().map(|(_, words)| words).collect(),
+        identities_in_words: once_view::identities(source).into_iter().map(|(_, words)| words).collect(),
     };
     SourceList {
         node: node.to_owned(),

@@ -9,6 +9,7 @@ pub(crate) mod bulk_replay;
 pub(crate) mod dashboard;
 pub(crate) mod deliveries;
 pub(crate) mod events;
+pub(crate) mod handshakes;
 pub(crate) mod info;
 pub(crate) mod openapi;
 pub(crate) mod orphans;
@@ -30,6 +31,7 @@ use crate::decide::response;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::engine::dispatcher::Dispatcher;
+use crate::engine::handover::Handovers;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
 use crate::observe::metrics::Metrics;
@@ -78,6 +80,7 @@ pub(crate) struct AdminState {
     /// stream see running events end.
     pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
+    handovers: Arc<Handovers>,
     shown: Arc<SourceList>,
     polled: Arc<[PolledSource]>,
     store_kind: &'static str,
@@ -111,6 +114,7 @@ impl AdminState {
         Self {
             admin: Arc::new(configured),
             sources: config.sources.clone().into(),
+            handovers: Arc::default(),
             shown: Arc::new(info::sources(config, &dispatcher.node().0, ingest)),
             polled: polled::sources(config),
             store_kind: config.store.word(),
@@ -131,6 +135,12 @@ impl AdminState {
             dispatcher,
             health,
         }
+    }
+
+    /// The same state, with what senders bring by their handshakes.
+    #[must_use]
+    pub(crate) fn handing_over(self, handovers: Arc<Handovers>) -> Self {
+        Self { handovers, ..self }
     }
 
     /// Shows a waiting event as suspended if its route is not configured, even before it is due.
@@ -174,6 +184,8 @@ fn guarded_routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(info::explain))
         .routes(routes!(deliveries::deliveries))
         .routes(routes!(deliveries::turned_away))
+        .routes(routes!(handshakes::list))
+        .routes(routes!(handshakes::wait))
         .routes(routes!(stream::live))
         .routes(routes!(stream::tail))
         .routes(routes!(info::metrics))

@@ -259,6 +259,8 @@ refusals! {
     UnknownEvent: "404" "refused" "unknown_event", "There is no such event.";
     /// 404 of a source.
     UnknownSource: "404" "refused" "unknown_source", "The store has no event of this source.";
+    /// 404 of a handshake.
+    UnknownHandshake: "404" "refused" "unknown_source", "This node has no such source.";
     /// 404 of a register.
     UnknownRegister: "404" "refused" "unknown_register", "There is no such register, or no such event.";
     /// 409 of a register.
@@ -271,6 +273,10 @@ refusals! {
     SetChanged: "409" "refused" "changed", "Other events match than when they were counted.";
     /// 409 of a source.
     SourceInUse: "409" "refused" "a running node has this source", "A running node has this source.";
+    /// 409 of a handshake.
+    HandoverRefused: "409" "refused" "secret_exists",
+        "Its handshakes bring nothing (`brings_nothing`), its secret is not a file (`no_secret_file`) or exists \
+         (`secret_exists`), or somebody else waits (`awaited`).";
     /// 410.
     BodyGone: "410" "refused" "its body is no longer kept", "Its body is no longer kept.";
     /// 413.

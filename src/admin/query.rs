@@ -5,7 +5,7 @@ use super::openapi::{self, text};
 use super::refuse;
 use crate::decide::event::DeathCause;
 use crate::decide::limits;
-use crate::decide::time::Timestamp;
+use crate::decide::time::{Duration, Timestamp};
 use crate::store::EventQuery;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::StatusCode;
@@ -146,6 +146,13 @@ impl QueryParams {
     pub(super) fn search_text(&mut self, name: &str) -> Result<Option<String>, QueryRejection> {
         let short = |text: &str| (1..=TEXT_CHARS_MAX).contains(&text.chars().count()).then(|| text.to_owned());
         self.parsed(name, short)
+    }
+
+    /// Takes a number of seconds, at most this many.
+    pub(super) fn seconds(&mut self, name: &str, max: Duration) -> Result<Option<Duration>, QueryRejection> {
+        let Some(given) = self.take(name) else { return Ok(None) };
+        let seconds = given.parse().ok().filter(|seconds| *seconds <= max.as_secs());
+        seconds.map(|seconds| Some(Duration::from_secs(seconds))).ok_or_else(|| misread(name))
     }
 
     /// Refuses parameters that were not taken.

@@ -9,7 +9,7 @@ use crate::action::OutputChunk;
 use crate::decide::claim::MatchedBy;
 use crate::decide::event::{DoneReason, Event, EventState, Origin, QueueState, Receipt};
 use crate::decide::expiry_clock::PendingClockJump;
-use crate::decide::field::{FieldLocation, FieldValue as Field};
+use crate::decide::field::FieldValue as Field;
 use crate::decide::id::EventId;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
@@ -36,7 +36,7 @@ pub(super) struct RefusalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     events: Option<Vec<EventView>>,
-    /// `cross_site`: what a proxy in front must do.
+    /// What to do: of `cross_site` for a proxy in front, of a handshake for its source.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     hint: Option<String>,
@@ -519,7 +519,7 @@ pub(crate) const MASKED: &str = "•••";
 pub(crate) fn is_header_visible(name: &str, source: Option<&Source>) -> bool {
     let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
         || source.is_some_and(|source| source.verify.signature_headers().iter().any(|secret| secret == name));
-    let read = |source: &Source| source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()));
+    let read = |source: &Source| source.fields.reads_header(name);
     !secret && (matches!(name, "content-type" | "traceparent") || source.is_some_and(read))
 }
 

@@ -197,6 +197,7 @@ fn same(word: &str) -> &'static str {
         MatchedBy::Message => "the same message",
         MatchedBy::Body => "the same bytes",
         MatchedBy::Signed => "the same bytes, signed at the same time",
+        MatchedBy::SignedText => "the same signed content",
         MatchedBy::Change => "the same change of package and tag, under another id",
         MatchedBy::Fields(_) => "the same fields",
     }

@@ -1,8 +1,8 @@
 //! `hookonce man`, `completions`, `schema` and `presets`: texts generated from our own definitions.
 
 use super::UNKNOWN;
-use crate::config::presets::Preset;
-use crate::config::{json_schema as config, presets};
+use crate::config::presets::{Preset, SenderFacts};
+use crate::config::{self, EnvLookup, UserPreset, json_schema, presets};
 use crate::decide::nearest_name::nearest;
 use crate::decide::time::duration_text;
 use clap_complete::Shell;
@@ -49,35 +49,106 @@ pub(crate) fn completions(mut program: clap::Command, shell: Shell, out: &mut im
 
 /// Prints the JSON Schema of the config.
 pub(crate) fn schema(out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{:#}", config::schema())
+    writeln!(out, "{:#}", json_schema::schema())
+}
+
+/// A preset to be shown: a built-in one, or one of the user's own.
+struct ShownPreset {
+    name: String,
+    about: String,
+    sender: SenderFacts,
+    signs: &'static str,
+    text: String,
+    sample: Option<&'static str>,
+    example: Option<String>,
+    file: Option<String>,
+    is_built_in: bool,
+}
+
+impl From<&Preset> for ShownPreset {
+    fn from(preset: &Preset) -> Self {
+        let is_poll = preset.name == presets::POLL.name;
+        Self {
+            name: preset.name.to_owned(),
+            about: preset.about().to_owned(),
+            sender: preset.sender(),
+            signs: if is_poll { "none" } else { preset.signs() },
+            text: preset.text.to_owned(),
+            sample: preset.sample,
+            example: (!is_poll).then(|| preset.example()),
+            file: None,
+            is_built_in: true,
+        }
+    }
+}
+
+impl From<UserPreset> for ShownPreset {
+    fn from(preset: UserPreset) -> Self {
+        Self {
+            about: preset.about(),
+            sender: preset.sender(),
+            signs: preset.signs(),
+            sample: None,
+            example: Some(preset.example()),
+            is_built_in: false,
+            name: preset.name,
+            text: preset.text,
+            file: preset.file,
+        }
+    }
+}
+
+/// The presets of the user's own, if there is a config. An error is what is wrong with them, in lines.
+fn own_presets(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<Vec<UserPreset>, String> {
+    let path = match (explicit, config::find(explicit, env)) {
+        (_, Ok(path)) => path,
+        (None, Err(_)) => return Ok(Vec::new()),
+        (Some(_), Err(error)) => return Err(error.to_string()),
+    };
+    config::user_presets(&path, env).map_err(|error| error.to_string())
 }
 
 /// Lists the presets, or prints a source with one of them, and what the preset sets.
-pub(crate) fn presets(name: Option<&str>, json: bool, out: &mut impl Write) -> io::Result<u8> {
-    let Some(name) = name else {
-        if json {
-            let all: Vec<_> = presets::shown().map(preset_json).collect();
-            writeln!(out, "{:#}", Value::from(all))?;
-            return Ok(0);
-        }
-        let wide = presets::shown().map(|preset| preset.name.len()).max().unwrap_or(0);
-        for preset in presets::shown() {
-            writeln!(out, "{:<wide$}  {}", preset.name, preset.about())?;
-        }
-        return Ok(0);
+pub(crate) fn presets(
+    explicit: Option<&Path>,
+    name: Option<&str>,
+    json: bool,
+    env: EnvLookup<'_>,
+    out: &mut impl Write,
+) -> io::Result<u8> {
+    let (own, error) = match own_presets(explicit, env) {
+        Ok(own) => (own, None),
+        Err(error) => (Vec::new(), Some(error)),
     };
-    let Some(preset) = presets::shown().find(|preset| preset.name == name) else {
-        let meant = nearest(name, presets::shown().map(|preset| preset.name));
-        let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+    let Some(name) = name else {
+        let shown: Vec<ShownPreset> =
+            presets::shown().map(ShownPreset::from).chain(own.into_iter().map(ShownPreset::from)).collect();
+        list_presets(&shown, json, out)?;
+        return Ok(report(error));
+    };
+    let built_in = presets::shown().find(|preset| preset.name == name).map(ShownPreset::from);
+    let names: Vec<_> = own.iter().map(|preset| preset.name.clone()).collect();
+    let found = built_in.or_else(|| own.into_iter().find(|preset| preset.name == name).map(ShownPreset::from));
+    let Some(preset) = found else {
+        if error.is_some() {
+            return Ok(report(error));
+        }
+        let all = presets::shown().map(|preset| preset.name).chain(names.iter().map(String::as_str));
+        let hint = nearest(name, all).map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
         eprintln!("error: there is no preset `{name}`{hint}\nhint: `hookonce presets` lists them");
         return Ok(UNKNOWN);
     };
     if json {
-        writeln!(out, "{:#}", preset_json(preset))?;
+        writeln!(out, "{:#}", preset_json(&preset))?;
         return Ok(0);
     }
-    if preset.name != presets::POLL.name {
-        writeln!(out, "{}\n# The preset sets these keys; a key that you write replaces its own.", preset.example())?;
+    if let Some(example) = &preset.example {
+        writeln!(out, "{example}")?;
+        if preset.sender.needs.iter().any(|key| key == "path") {
+            writeln!(out, "# Nothing is signed: whoever knows the path can send anything.")?;
+        }
+        writeln!(out, "# What is signed: {}.", preset.signs)?;
+        writeln!(out, "# The preset sets these keys; a key that you write replaces its own.")?;
     }
     for line in preset.text.trim_end().lines() {
         writeln!(out, "{}", format!("# {}", line.strip_prefix("# ").unwrap_or(line)).trim_end())?;
@@ -85,17 +156,43 @@ pub(crate) fn presets(name: Option<&str>, json: bool, out: &mut impl Write) -> i
     Ok(0)
 }
 
+/// Prints what is wrong with the user's presets.
+fn report(error: Option<String>) -> u8 {
+    let Some(error) = error else { return 0 };
+    eprintln!("{error}");
+    UNKNOWN
+}
+
+fn list_presets(shown: &[ShownPreset], json: bool, out: &mut impl Write) -> io::Result<()> {
+    if json {
+        let all: Vec<_> = shown.iter().map(preset_json).collect();
+        return writeln!(out, "{:#}", Value::from(all));
+    }
+    let width = |of: fn(&ShownPreset) -> usize| shown.iter().map(of).max().unwrap_or(0);
+    let (wide, signs) = (width(|preset| preset.name.len()), width(|preset| preset.signs.len()));
+    for preset in shown {
+        writeln!(out, "{:<wide$}  {:<signs$}  {}", preset.name, preset.signs, preset.about)?;
+    }
+    Ok(())
+}
+
 /// A preset, for programs.
-fn preset_json(preset: &Preset) -> Value {
-    let sender = preset.sender();
+fn preset_json(preset: &ShownPreset) -> Value {
+    let sender = &preset.sender;
     let sample = preset.sample.and_then(|sample| serde_json::from_str::<Value>(sample).ok());
     json!({
         "preset": preset.name,
-        "about": preset.about(),
+        "about": preset.about,
+        "built_in": preset.is_built_in,
+        "file": preset.file,
         "sender": sender.name,
+        "version": sender.version,
+        "signs": preset.signs,
         "needs": sender.needs,
         "retries": sender.retries.map(duration_text),
         "by_hand": sender.by_hand,
+        "kind_headers": sender.kind_headers,
+        "id_headers": sender.id_headers,
         "unchecked": sender.unchecked,
         "config": preset.text,
         "sample": sample,

@@ -1,3 +1,5 @@
+//! `hookonce import`: what other systems were told, as a config of ours. `import webhook` is in `webhook`.
+//!
 //! `hookonce import steakpie`: turns its config into one of ours, and its database into keys of what it has done.
 //!
 //! Nothing is written before everything is read and the new config loads. Keys are written first, so that no config
@@ -6,6 +8,10 @@
 pub mod generated_config;
 pub mod steakpie_config;
 pub(crate) mod steakpie_events;
+pub(crate) mod webhook;
+mod webhook_config;
+mod webhook_hooks;
+mod webhook_rule;
 pub mod yaml;
 
 use crate::config::{self, Config, EnvLookup, StoreAddress};
@@ -55,6 +61,17 @@ pub(crate) enum ImportWriteMode {
     Add,
     /// Also over an existing config.
     Replace,
+}
+
+impl ImportWriteMode {
+    /// What `--dry-run` and `--force` allow.
+    pub(crate) fn of(dry_run: bool, force: bool) -> Self {
+        match (dry_run, force) {
+            (true, _) => Self::Nothing,
+            (false, false) => Self::Add,
+            (false, true) => Self::Replace,
+        }
+    }
 }
 
 /// The result; its number is the exit code.

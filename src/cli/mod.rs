@@ -10,6 +10,7 @@ pub(crate) mod error;
 pub(crate) mod explain;
 pub(crate) mod forget;
 pub(crate) mod generate;
+pub(crate) mod handshake;
 #[cfg(feature = "sqlite")]
 pub(crate) mod import;
 pub(crate) mod init;
@@ -111,6 +112,8 @@ enum CliCommand {
     Registers(registers::RegistersArgs),
     /// Ask the sender again for deliveries that were missed
     CatchUp(catch_up::CatchUpArgs),
+    /// Wait for the token or secret that a sender brings by its handshake, and print or store it
+    Handshake(handshake::HandshakeArgs),
     /// Test who is told about the ends of events
     Notify {
         #[command(flatten)]
@@ -149,6 +152,8 @@ enum CliCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        which: ConfigArgs,
     },
     /// Print the JSON Schema of the config, for editors
     Schema,
@@ -215,6 +220,27 @@ enum ImportCommand {
         #[arg(long)]
         dry_run: bool,
         /// Overwrite an existing config
+        #[arg(long, conflicts_with = "dry_run")]
+        force: bool,
+    },
+    /// Import from adnanh/webhook: write a hookonce.toml, and its secrets into files beside it
+    Webhook {
+        /// Files of hooks, JSON or YAML
+        #[arg(required = true, value_name = "HOOKS")]
+        hooks: Vec<PathBuf>,
+        /// Port that webhook listens on
+        #[arg(long, default_value_t = 9000)]
+        port: u16,
+        /// First part of its paths, as -urlprefix sets it
+        #[arg(long, value_name = "PREFIX", default_value = "hooks")]
+        url_prefix: String,
+        /// Config file to write
+        #[arg(long, value_name = "FILE", default_value = "hookonce.toml")]
+        out: PathBuf,
+        /// Print what would be written; write nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Overwrite an existing config and its secrets
         #[arg(long, conflicts_with = "dry_run")]
         force: bool,
     },
@@ -313,13 +339,15 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         }
         #[cfg(feature = "sqlite")]
         CliCommand::Import { from: ImportCommand::Steakpie { config, db, out: to, store, dry_run, force } } => {
-            let may = match (dry_run, force) {
-                (true, _) => import::ImportWriteMode::Nothing,
-                (false, false) => import::ImportWriteMode::Add,
-                (false, true) => import::ImportWriteMode::Replace,
-            };
+            let may = import::ImportWriteMode::of(dry_run, force);
             let order = import::ImportOptions { config, db, out: to, store, may };
             import::steakpie(&order, &env, out).map(|end| end as u8)
+        }
+        #[cfg(feature = "sqlite")]
+        CliCommand::Import { from: ImportCommand::Webhook { hooks, port, url_prefix, out: to, dry_run, force } } => {
+            let may = import::ImportWriteMode::of(dry_run, force);
+            let order = import::webhook::WebhookImport { hooks, port, prefix: url_prefix, out: to, may };
+            import::webhook::webhook(&order, &env, out).map(|end| end as u8)
         }
         CliCommand::Send(asked) => run_async(send::send(&asked, &env, out)),
         CliCommand::List(asked) => run_async(list::list(&asked, &env, out)),
@@ -329,6 +357,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
         CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
         CliCommand::CatchUp(asked) => run_async(catch_up::catch_up(&asked, &env, out)),
+        CliCommand::Handshake(asked) => run_async(handshake::handshake(&asked, &env, out)),
         CliCommand::Notify { which, way: NotifyCommand::Test(asked) } => {
             run_async(test_notification::test(&asked, which.config.as_deref(), &env, out))
         }
@@ -351,7 +380,9 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         }
         #[cfg(feature = "sqlite")]
         CliCommand::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
-        CliCommand::Presets { name, json } => generate::presets(name.as_deref(), json, out),
+        CliCommand::Presets { name, json, which } => {
+            generate::presets(which.config.as_deref(), name.as_deref(), json, &env, out)
+        }
         CliCommand::Schema => generate::schema(out).map(|()| 0),
         CliCommand::Completions { shell } => generate::completions(CliArgs::command(), shell, out).map(|()| 0),
         CliCommand::Man { dir } => generate::man(&CliArgs::command(), dir.as_deref(), out),

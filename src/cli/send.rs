@@ -1,5 +1,7 @@
 //! `hookonce send`: signs and sends a delivery as its sender would.
 pub(crate) mod delivery_builder;
+mod preset_source;
+mod sender_key_pair;
 
 use super::backend::{AdminClient, BackendArgs, SseReader, short, text};
 use super::error::{CommandError, print_error};
@@ -37,6 +39,18 @@ pub(crate) struct SendArgs {
     /// Source to send to; optional if the config has only one
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
+    /// Preset to sign as, without a config: with its secret in a variable, or a key pair
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "config", "wait"])]
+    preset: Option<String>,
+    /// With --preset: environment variable with the secret [default: as `hookonce presets NAME` names it]
+    #[arg(long, value_name = "NAME", requires = "preset")]
+    secret_env: Option<String>,
+    /// With --preset: URL that the sender signs, if it signs one [default: the URL to send to]
+    #[arg(long, value_name = "URL", requires = "preset")]
+    signed_url: Option<String>,
+    /// Private key of a sender that signs with one, in PEM; made if there is no such file
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Set a field of the body, such as tag=main
     #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
@@ -75,8 +89,12 @@ struct SendResponse {
 
 /// Sends a delivery, and with `--wait` follows its events.
 pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
-    let config = config::load(&config::find(asked.config.as_deref(), env)?, env)?;
+    let (config, given_key) = match &asked.preset {
+        Some(name) => preset_source::config(name, asked, env)?,
+        None => (config::load(&config::find(asked.config.as_deref(), env)?, env)?, None),
+    };
     let source = source(asked, &config)?;
+    let key = preset_source::signing_key(asked, &config, &source, given_key)?;
     let clock = StoreClock::wall(Timestamp::default());
     let delivery = build_delivery(asked, &config, &source, clock.now())?;
     let url = address(asked, &config, &source, &delivery)?;
@@ -86,7 +104,8 @@ pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Wr
     let client = client.map_err(|error| CommandError::unknown(format!("cannot send: {error}")))?;
     let (mut code, mut events) = (0, Vec::new());
     for _ in 0..asked.times {
-        let answer = post(&client, &url, &delivery, &delivery.headers(&source, clock.now())).await?;
+        let headers = delivery.headers(&source, clock.now(), key.as_ref());
+        let answer = post(&client, (&url, &source), &delivery, &headers).await?;
         answer.print(&terminal, out)?;
         code = code.max(u8::from(!(200..300).contains(&answer.status)));
         for event in answer.events {
@@ -174,17 +193,15 @@ fn build_delivery(
     now: Timestamp,
 ) -> Result<DeliveryBuilder, CommandError> {
     let id = asked.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    let mut delivery = match &asked.file {
-        Some(path) => {
-            let mut delivery = DeliveryBuilder::of(read(path, source.body_max)?, id);
-            if asked.id.is_some() {
-                delivery.set_delivery_id(source)?;
-            }
-            delivery
+    let mut delivery = if let Some(path) = &asked.file {
+        let mut delivery = DeliveryBuilder::of(read(path, source.body_max)?, id);
+        if asked.id.is_some() {
+            delivery.set_delivery_id(source)?;
         }
-        None => {
-            DeliveryBuilder::sample(source, config.notes.get(&source.name).and_then(|notes| notes.preset), id, now)?
-        }
+        delivery
+    } else {
+        let preset = config.notes.get(&source.name).and_then(|notes| notes.preset.as_deref());
+        DeliveryBuilder::sample(source, preset, id, now)?
     };
     delivery.set(source, &asked.set)?;
     Ok(delivery)
@@ -237,13 +254,19 @@ fn address(
         }
         None => format!("http://{}", crate::cli::backend::connect_address(config.listen)),
     };
-    let cannot = |why: String| CommandError::unknown(format!("`{}` is not a URL to send to: {why}", one_line(&named)));
+    let cannot = |why: String| {
+        let shown = if source.path.is_secret() { "--url".into() } else { one_line(&named) };
+        CommandError::unknown(format!("`{shown}` is not a URL to send to: {why}"))
+    };
     let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(cannot("expected http:// or https://".into()));
     }
     if matches!(url.path(), "" | "/") {
-        url.set_path(&source.path);
+        let path = source.path.expose().ok_or_else(|| {
+            CommandError::unknown(format!("the path of the source {} is secret and not known here", source.name))
+        })?;
+        url.set_path(path);
     }
     for (name, value) in delivery.query() {
         url.query_pairs_mut().append_pair(name, value);
@@ -253,7 +276,7 @@ fn address(
 
 async fn post(
     client: &reqwest::Client,
-    url: &Url,
+    (url, source): (&Url, &Source),
     delivery: &DeliveryBuilder,
     headers: &[(String, String)],
 ) -> Result<SendResponse, CommandError> {
@@ -263,7 +286,12 @@ async fn post(
     }
     let failed = |error: &reqwest::Error| {
         let hint = if error.is_connect() { "; is `hookonce serve` running?" } else { "" };
-        CommandError::unknown(format!("could not send to {url}: {}{hint}", crate::cli::backend::root_cause(error)))
+        let to = if source.path.is_secret() {
+            format!("{}{}", url.origin().ascii_serialization(), source.path)
+        } else {
+            url.to_string()
+        };
+        CommandError::unknown(format!("could not send to {to}: {}{hint}", crate::cli::backend::root_cause(error)))
     };
     let response = request.send().await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();

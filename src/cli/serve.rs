@@ -260,7 +260,7 @@ async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
 fn log_sources(config: &Config, node: &NodeHandle) {
     for source in config.sources.iter().filter(|_| node.ingest.is_some()) {
         let ingest = node.ingest.filter(|_| source.intake.listens()).map(display);
-        info!(target: "hookonce", source = &*source.name, ingest, path = &*source.path, "listening");
+        info!(target: "hookonce", source = &*source.name, ingest, path = source.path.shown(), "listening");
     }
     info!(target: "hookonce", admin = %node.admin, node = %node.dispatcher.node(), "listening");
 }

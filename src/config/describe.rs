@@ -2,7 +2,7 @@
 //! admin port. Each section describes itself; here is what they have in common.
 
 use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
-use super::{AdminPermission, Config, route, source};
+use super::{AdminPermission, Config, route, source_view};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
     for source in &config.sources {
         writeln!(out)?;
         writeln!(out, "source {}", source.name)?;
-        print_texts(out, "  ", &source::texts(config, source))?;
+        print_texts(out, "  ", &source_view::texts(config, source))?;
         for route in &source.routes {
             writeln!(out, "  route {}", route.name)?;
             print_texts(out, "    ", &route::texts(config, source, route))?;
@@ -76,7 +76,7 @@ pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
             }).collect::<Vec<_>>(),
             "peers": config.admin.peers,
         },
-        "sources": config.sources.iter().map(|s| source::view(config, s)).collect::<Vec<_>>(),
+        "sources": config.sources.iter().map(|s| source_view::view(config, s)).collect::<Vec<_>>(),
         "problems": problems(&config.warnings),
     })
 }

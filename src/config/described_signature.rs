@@ -44,7 +44,8 @@ impl ConfigResolver<'_> {
     fn described(&mut self, input: &SchemeInput<'_>, keys: Option<SignatureKeys>) -> Option<VerificationScheme> {
         let section = &input.keys;
         let unnamed = || section.node("header").is_none_or(|node| node.list().is_some_and(<[_]>::is_empty));
-        if !input.described || unnamed() {
+        let at = if input.described { self.signature_place(section) } else { None };
+        if !input.described || at.is_none() && unnamed() {
             self.diagnostics
                 .error(format!("scheme `{}` needs the header with the signature", input.name))
                 .unless(input.described && section.misspells("header"))
@@ -55,7 +56,7 @@ impl ConfigResolver<'_> {
         let place = section.place("header");
         let written = section.texts("header").into_iter().map(|name| self.header_name(name, place));
         let headers = written.collect::<Option<Vec<_>>>()?;
-        if headers.is_empty() {
+        if headers.is_empty() && at.is_none() {
             return None; // validation has reported its type
         }
         let timestamp_format = match section.text("timestamp_format") {
@@ -68,7 +69,12 @@ impl ConfigResolver<'_> {
         let timestamp = self.timestamp(section, &headers);
         self.signed_time(section, &over, timestamp.as_ref());
         let url = self.signed_url(input, &over);
-        if over.has(&SignedPiece::Id) && input.delivery.is_none() {
+        self.signed_once(input, &over);
+        if over.has(&SignedPiece::Id) && input.source.has("each") {
+            self.diagnostics
+                .error("`over` has an {id}, but `each` makes an event of each element")
+                .at(section.place("over"), "`delivery` is the id of an element, and that is not what is signed");
+        } else if over.has(&SignedPiece::Id) && input.delivery.is_none() {
             self.diagnostics
                 .error("`over` has an {id}, but `delivery` is missing")
                 .unless(self.unread.delivery)
@@ -91,6 +97,7 @@ impl ConfigResolver<'_> {
         Some(VerificationScheme::new(DescribedSignature {
             keys: keys?,
             headers,
+            at,
             entries,
             prefix: section.text("prefix").unwrap_or_default().to_owned(),
             encoding: match section.text("encoding") {
@@ -104,6 +111,45 @@ impl ConfigResolver<'_> {
             timestamp_format,
             tolerance: self.positive(section, "tolerance").unwrap_or(DEFAULT_TOLERANCE),
         }))
+    }
+
+    /// Where the signature is, if it is not in a header.
+    fn signature_place(&mut self, keys: &ConfigSection<'_>) -> Option<FieldLocation> {
+        let node = keys.node("at")?;
+        let place = self.place(node);
+        if keys.has("header") || keys.has("entry") {
+            let key = if keys.has("header") { "header" } else { "entry" };
+            self.diagnostics
+                .error("the signature has two places")
+                .at(keys.key_place(key), "`at` is set, too")
+                .hint("remove one of them");
+        }
+        if !matches!(place, FieldLocation::Body(_) | FieldLocation::Query(_)) {
+            self.diagnostics
+                .error("`at` is for a signature in the body or in the query")
+                .at(node.at, "for one in a header write header = \"x-signature\"");
+        }
+        Some(place)
+    }
+
+    /// Checks a signature that is not made over the body: it is for an id that is used once, and for a time.
+    fn signed_once(&mut self, input: &SchemeInput<'_>, over: &SignedText) {
+        let (keys, in_body) = (&input.keys, matches!(input.keys.text("at"), Some(at) if at.starts_with("body.")));
+        if over.has(&SignedPiece::Body) {
+            if in_body {
+                self.diagnostics
+                    .error("a signature in the body cannot be over the body")
+                    .at(keys.place("at"), "it would have to be part of what it signs")
+                    .hint("over = \"{timestamp}{id}\", if the sender signs these");
+            }
+            return;
+        }
+        if !over.has(&SignedPiece::Timestamp) {
+            self.diagnostics
+                .error("`over` has neither {body} nor {timestamp}")
+                .at(keys.place("over"), "a captured delivery would count for ever, with anything in its body")
+                .hint("over = \"{timestamp}{id}\", if the sender signs these");
+        }
     }
 
     /// The signed content.
@@ -183,7 +229,7 @@ impl ConfigResolver<'_> {
                     .at(keys.place("over"), "")
                     .hint("set timestamp = \"header.x-time\"");
             }
-            (false, Some(place)) if !matches!(place, TimestampLocation::At(FieldLocation::Body(_))) => {
+            (false, Some(place)) if !matches!(place, TimestampLocation::At(at) if at.is_in_body()) => {
                 self.diagnostics
                     .error("`timestamp` is not part of `over`")
                     .at(keys.place("timestamp"), "anyone who repeats a delivery could change it")
@@ -205,15 +251,24 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// The public URL, where it is signed.
-    fn signed_url(&mut self, input: &SchemeInput<'_>, over: &SignedText) -> Option<String> {
+    /// The public URL of a source whose sender signs it.
+    pub(super) fn required_url(&mut self, input: &SchemeInput<'_>) -> Option<String> {
         let url = input.source.text("url");
-        if over.has(&SignedPiece::Url) && url.is_none() {
+        if url.is_none() {
             self.diagnostics
                 .error("the sender signs its URL, but `url` is missing")
                 .unless(input.source.misspells("url"))
                 .at(input.source.at, "")
                 .hint("url = \"https://hooks.example.com/in/name\", as it is set at the sender");
+        }
+        url.map(str::to_owned)
+    }
+
+    /// The public URL, where it is signed.
+    fn signed_url(&mut self, input: &SchemeInput<'_>, over: &SignedText) -> Option<String> {
+        let url = input.source.text("url");
+        if over.has(&SignedPiece::Url) {
+            self.required_url(input);
         }
         if let (Some(url), false) = (url, over.has(&SignedPiece::Url)) {
             self.diagnostics

@@ -1,10 +1,8 @@
 //! Event kinds and other values that are not signed: what a source uses them for, and kinds that the config defines.
 
-use super::Provenance;
 use super::fields::SourceFieldScope;
-use super::keys::{ConfigValueType, SectionKeys, in_preset};
-use super::once::provenance;
-use super::raw::ConfigNode;
+use super::keys::{ConfigValueType, SectionKeys, key};
+use super::raw::{ConfigNode, ConfigOrigin};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::action::ActionPlan;
@@ -13,17 +11,24 @@ use crate::decide::filter::Filter;
 use crate::decide::github_kind;
 use crate::decide::github_kind::EventKindUse;
 use crate::decide::identity::idempotency_key;
-use crate::decide::source::{Group, RequiredEventKind, Route};
+use crate::decide::limits;
+use crate::decide::source::{Group, RequiredEventKind, Route, WantedKind};
 use std::sync::Arc;
 
 pub(super) static KIND_KEYS: SectionKeys = SectionKeys {
     name: "kind",
     title: "`kind = { … }`",
-    about: "The kind of event that a preset is for.",
+    about: "The kinds of event that a source is for, where a header names them that is not signed. Others are ignored. What \
+            only bodies of a kind have must be in the body, and nothing of the other kinds: the header alone decides nothing.",
     keys: &[&[
-        in_preset("header", ConfigValueType::Text, "The header that names the kind."),
-        in_preset("is", ConfigValueType::Text, "The kind that counts."),
-        in_preset("shape", ConfigValueType::Place, "What a body of that kind has."),
+        key("header", ConfigValueType::Text, "required", "The header that names the kind."),
+        key(
+            "is",
+            ConfigValueType::TextOrMembers,
+            "required",
+            "The kind that counts; or a table of kinds, each with the object that only its bodies have.",
+        ),
+        key("shape", ConfigValueType::Place, "none", "With one kind: the object that only its bodies have."),
     ]],
 };
 
@@ -40,7 +45,11 @@ pub(super) fn kind_use(
     if preset || names.scheme.is_none_or(|scheme| scheme.covers(&at)) {
         return None;
     }
-    let fields: Vec<_> = (0..).map(FieldIndex).zip(names.fields.iter()).filter(|(_, field)| field.at == at).collect();
+    let fields: Vec<_> = (0..)
+        .map(FieldIndex)
+        .zip(names.fields.iter())
+        .filter(|(_, field)| field.places().any(|place| *place == at))
+        .collect();
     let is_kind = |ix: &FieldIndex| fields.iter().any(|(own, _)| own == ix);
     let filters = filters.into_iter().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
     let filtered = filters.flat_map(Filter::fields).any(|ix| is_kind(&ix));
@@ -59,15 +68,101 @@ pub(super) fn kind_use(
     }
 }
 
+/// Whether a body is compared with all of GitHub's kinds because the config, and not one of our presets, says what bodies
+/// of a kind have.
+pub(super) fn compares_all_kinds(section: &ConfigSection<'_>, names: &SourceFieldScope<'_>) -> Option<EventKindUse> {
+    let is_githubs = names.kind.is_some_and(|kind| kind.header == github_kind::HEADER);
+    let is_ours = matches!(section.place("kind").origin, ConfigOrigin::Preset(_));
+    (is_githubs && !is_ours).then_some(EventKindUse::Decides)
+}
+
+/// The wanted kinds that are not built in, each with the path that its bodies have.
+pub(super) fn unknown_kinds(kind: &RequiredEventKind) -> impl Iterator<Item = (String, Vec<String>)> {
+    let unknown = kind.any_of.iter().filter(|wanted| github_kind::members(&wanted.is).is_none());
+    unknown.map(|wanted| (wanted.is.clone(), wanted.shape.clone()))
+}
+
 impl ConfigResolver<'_> {
-    /// The kind of event that the preset is for.
+    /// The kinds of event that the source is for.
     pub(super) fn kind(&mut self, section: &ConfigSection<'_>) -> Option<RequiredEventKind> {
-        let kind = section.section("kind").filter(|kind| provenance(kind.at) == Provenance::Preset)?;
-        let shape = match self.place(kind.node("shape")?) {
-            FieldLocation::Body(path) => path,
-            _ => Vec::new(),
+        let kind = section.section("kind")?;
+        for key in ["header", "is"] {
+            self.diagnostics
+                .error(format!("`kind` has no `{key}`"))
+                .unless(kind.has(key) || kind.misspells(key))
+                .at(kind.at, "")
+                .hint("kind = { header = \"x-event\", is = { push = \"body.commits\" } }");
+        }
+        let header = self.header_name(kind.text("header")?, kind.place("header"))?;
+        let any_of = self.wanted_kinds(&kind, &header)?;
+        Some(RequiredEventKind { header, any_of })
+    }
+
+    /// The kinds, each with the path that its bodies have.
+    fn wanted_kinds(&mut self, kind: &ConfigSection<'_>, header: &str) -> Option<Vec<WantedKind>> {
+        let is = kind.node("is")?;
+        let written: Vec<(&str, &ConfigNode)> = match (is.table(), kind.node("shape")) {
+            (Some(table), None) => table.entries.iter().map(|entry| (&*entry.key, &entry.node)).collect(),
+            (None, Some(shape)) => vec![(is.text()?, shape)],
+            (Some(_), Some(_)) => {
+                self.diagnostics
+                    .error("`shape` is for one kind, and `is` has the shape of each")
+                    .at(kind.key_place("shape"), "")
+                    .hint("remove it");
+                return None;
+            }
+            (None, None) => {
+                let name = is.text()?;
+                self.diagnostics
+                    .error(format!("`kind` does not say what only bodies of the kind `{name}` have"))
+                    .unless(kind.misspells("shape"))
+                    .at(is.at, "the header is not signed: the body must show its kind")
+                    .hint(format!("shape = \"body.{name}\""));
+                return None;
+            }
         };
-        Some(RequiredEventKind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
+        if written.is_empty() || written.len() > limits::WANTED_KINDS_MAX {
+            self.diagnostics
+                .error(format!("`kind` names {} kinds", written.len()))
+                .at(is.at, format!("from 1 to {} are possible", limits::WANTED_KINDS_MAX));
+        }
+        let mut wanted: Vec<WantedKind> = Vec::new();
+        for (name, node) in written.into_iter().take(limits::WANTED_KINDS_MAX) {
+            let shape = self.shape(name, node, header)?;
+            let overlaps = |other: &&WantedKind| shape.starts_with(&other.shape) || other.shape.starts_with(&shape);
+            if let Some(other) = wanted.iter().find(overlaps) {
+                self.diagnostics
+                    .error(format!("a body of the kind `{name}` would also have the shape of `{}`", other.is))
+                    .at(node.at, "the header is not signed: it must not decide between them")
+                    .hint("name an object that only bodies of this kind have");
+            }
+            wanted.push(WantedKind { is: name.to_owned(), shape });
+        }
+        Some(wanted)
+    }
+
+    /// The path that only bodies of this kind have.
+    fn shape(&mut self, name: &str, node: &ConfigNode, header: &str) -> Option<Vec<String>> {
+        match self.place(node) {
+            FieldLocation::Body(path)
+                if header == github_kind::HEADER
+                    && path.first().is_some_and(|member| github_kind::is_common(member)) =>
+            {
+                self.diagnostics
+                    .error(format!("the shape of the kind `{name}` is a member that many kinds of events have"))
+                    .at(node.at, "a captured delivery of another kind would pass for this one")
+                    .hint("name a member that only bodies of this kind have");
+                None
+            }
+            FieldLocation::Body(path) => Some(path),
+            other => {
+                self.diagnostics
+                    .error(format!("the shape of the kind `{name}` is {other}, which is not in a JSON body"))
+                    .at(node.at, "the header is not signed: the body must show its kind")
+                    .hint(format!("\"body.{name}\""));
+                None
+            }
+        }
     }
 
     /// Reports values that distinguish unauthenticated API clients but are not part of their keys: one client would get
@@ -83,14 +178,18 @@ impl ConfigResolver<'_> {
         let tells_apart = |place: &FieldLocation| match place {
             FieldLocation::Header(name) => !idempotency_key::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
             FieldLocation::Query(_) => true,
-            FieldLocation::Body(_) | FieldLocation::Path => false,
+            FieldLocation::Body(_)
+            | FieldLocation::Form(_)
+            | FieldLocation::Outer(_)
+            | FieldLocation::Path
+            | FieldLocation::Claim(_) => false,
         };
         let passed =
             routes.iter().flat_map(|route| &route.forwarded_headers).map(|name| FieldLocation::Header(name.clone()));
         let fields = (0..).map(FieldIndex).zip(names.fields.iter());
         let used = fields
             .filter(|(ix, _)| plans.iter().any(|(_, plan)| plan.gets_field(&names.fields.get(*ix).name)))
-            .map(|(_, field)| field.at.clone());
+            .flat_map(|(_, field)| field.places().cloned());
         let mut told: Vec<_> = passed.chain(used).filter(tells_apart).map(|place| place.to_string()).collect();
         told.sort();
         told.dedup();

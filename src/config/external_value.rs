@@ -105,7 +105,7 @@ impl ConfigResolver<'_> {
             }
             ConfigValue::Table(_) => {
                 let bytes = self.fetch(what, node)?;
-                if bytes.iter().all(|byte| *byte == 0) {
+                if is_useless(&bytes) {
                     self.diagnostics
                         .error(format!("`{what}` consists of NUL bytes"))
                         .at(node.at, "it is no secret: everyone can guess it")
@@ -340,6 +340,11 @@ fn is_short(secret: &[u8]) -> bool {
     bytes < limits::SECRET_BYTES_MIN
 }
 
+/// Whether these bytes are no secret: none, or NUL bytes alone.
+pub(super) fn is_useless(secret: &[u8]) -> bool {
+    secret.iter().all(|byte| *byte == 0)
+}
+
 /// The mode of a file that every user of the machine can read; `None` if its folder prevents that.
 fn world_readable_mode(path: &Path) -> Option<u32> {
     let mode = |path: &Path| std::fs::metadata(path).ok().map(|file| file.permissions().mode() & 0o7777);
@@ -347,7 +352,8 @@ fn world_readable_mode(path: &Path) -> Option<u32> {
     mode(path).filter(|file| file & 0o004 != 0 && lets_in && path.is_file())
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// The content of a file with a secret, without a newline at its end.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {

@@ -1,7 +1,7 @@
 //! Fields, references to them, and expressions over them.
 
 use super::keys::{ConfigValueType, SectionKeys, key};
-use super::once::provenance;
+use super::once::{provenance, signed_hint};
 use super::presets::SenderFacts;
 use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
@@ -21,9 +21,14 @@ use utoipa::ToSchema;
 pub(super) static FIELD_KEYS: SectionKeys = SectionKeys {
     name: "field",
     title: "`fields.NAME = { … }`",
-    about: "A named value. A place alone is short for `{ at = \"…\" }`.",
+    about: "A named value. A place or a list of places alone is short for `{ at = … }`.",
     keys: &[&[
-        key("at", ConfigValueType::Place, "required", "Where the value is."),
+        key(
+            "at",
+            ConfigValueType::OneOrMorePlaces,
+            "required",
+            "Where the value is; of a list, the first place with a value.",
+        ),
         key("trim", ConfigValueType::Flag, "false", "Trims white space; a blank value counts as missing."),
         key("after", ConfigValueType::Text, "nothing", "A prefix that the value must have; it is removed."),
         key(
@@ -67,15 +72,35 @@ impl SourceFieldScope<'_> {
         }
     }
 
-    /// Whether the signature does not cover this field.
-    fn unsigned(&self, ix: FieldIndex) -> bool {
-        self.scheme.is_some_and(|scheme| !scheme.covers(&self.fields.get(ix).at))
+    /// Whether the signature covers this location. What an invalid scheme covers is unknown.
+    pub(super) fn covers(&self, at: &FieldLocation) -> bool {
+        self.scheme.is_none_or(|scheme| scheme.covers(at))
     }
 
-    /// Whether this field is the event kind, which is compared with the shape of the body.
+    /// Where the only values are that are signed, if not the whole body is.
+    pub(super) fn signed_places(&self) -> Option<Vec<FieldLocation>> {
+        self.scheme.and_then(VerificationScheme::signed_places)
+    }
+
+    /// What to take instead of a value that is not signed.
+    fn signed_hint(&self, otherwise: &str) -> String {
+        self.signed_places().map_or_else(|| otherwise.to_owned(), |places| signed_hint(&places))
+    }
+
+    /// Whether the signature does not cover this field.
+    fn unsigned(&self, ix: FieldIndex) -> bool {
+        self.scheme.is_some_and(|scheme| self.fields.get(ix).places().any(|at| !scheme.covers(at)))
+    }
+
+    /// Whether all that is not signed of this field is the event kind, which is compared with the shape of the body.
     fn is_event_kind(&self, ix: FieldIndex) -> bool {
-        let FieldLocation::Header(header) = &self.fields.get(ix).at else { return false };
-        header == github_kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
+        let is_kind = |at: &FieldLocation| match at {
+            FieldLocation::Header(header) => {
+                header == github_kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
+            }
+            _ => false,
+        };
+        self.fields.get(ix).places().all(|at| is_kind(at) || self.covers(at))
     }
 }
 
@@ -90,8 +115,20 @@ fn is_name(text: &str) -> bool {
 }
 
 impl ConfigResolver<'_> {
+    /// Reports places that must not be read with this scheme, or cannot.
+    pub(super) fn usable_places(
+        &mut self,
+        section: &ConfigSection<'_>,
+        fields: &FieldSet,
+        delivery: Option<&DeliveryIdLocation>,
+        scheme: Option<&VerificationScheme>,
+    ) {
+        self.no_secret_field(section, fields, delivery, scheme);
+        self.claims_of_a_token(section, fields, delivery, scheme);
+    }
+
     /// Reports a field or delivery id that holds the sender's credentials: it would be logged, stored and passed on.
-    pub(super) fn no_secret_field(
+    fn no_secret_field(
         &mut self,
         section: &ConfigSection<'_>,
         fields: &FieldSet,
@@ -100,8 +137,9 @@ impl ConfigResolver<'_> {
     ) {
         let places = scheme.map(VerificationScheme::credential_places).unwrap_or_default();
         let secret = |at: &FieldLocation| places.contains(at);
-        let fields = fields.iter().filter(|field| secret(&field.at));
-        let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
+        let places = fields.iter().flat_map(|field| field.places().map(move |at| (field, at)));
+        let fields = places.filter(|(_, at)| secret(at));
+        let fields = fields.map(|(field, at)| (format!("the field `{}`", field.name), "fields", at));
         let id = delivery.filter(|delivery| secret(&delivery.at));
         let id = id.map(|delivery| ("`delivery`".to_owned(), "delivery", &delivery.at));
         for (what, key, header) in fields.chain(id) {
@@ -109,6 +147,28 @@ impl ConfigResolver<'_> {
                 .error(format!("{what} holds the sender's credentials"))
                 .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))
                 .hint("use a value that is not a secret");
+        }
+    }
+
+    /// Reports claims that are read where deliveries have no token with claims.
+    fn claims_of_a_token(
+        &mut self,
+        section: &ConfigSection<'_>,
+        fields: &FieldSet,
+        delivery: Option<&DeliveryIdLocation>,
+        scheme: Option<&VerificationScheme>,
+    ) {
+        if scheme.is_none_or(VerificationScheme::has_claims) {
+            return;
+        }
+        let claim = |at: &FieldLocation| matches!(at, FieldLocation::Claim(_));
+        let places = fields.iter().flat_map(Field::places);
+        let fields = places.filter(|at| claim(at)).map(|at| ("fields", at));
+        let id = delivery.filter(|delivery| claim(&delivery.at)).map(|delivery| ("delivery", &delivery.at));
+        for (key, at) in fields.chain(id) {
+            self.diagnostics
+                .error(format!("`{at}` is never there"))
+                .at(section.key_place(key), "only tokens of scheme `jwt` have claims");
         }
     }
 
@@ -157,7 +217,12 @@ impl ConfigResolver<'_> {
             .hint(hint);
     }
 
-    pub(super) fn fields(&mut self, source: &ConfigSection<'_>, kind: Option<&RequiredEventKind>) -> FieldSet {
+    pub(super) fn fields(
+        &mut self,
+        source: &ConfigSection<'_>,
+        kind: Option<&RequiredEventKind>,
+        each: Option<Vec<String>>,
+    ) -> FieldSet {
         let entries = source.node("fields").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         if entries.len() > limits::FIELDS_MAX {
             let label = format!("at most {} are allowed", limits::FIELDS_MAX);
@@ -182,9 +247,13 @@ impl ConfigResolver<'_> {
                     .at(entry.key_at, "`events` has a column of that name")
                     .hint("rename it if you want to select it by name");
             }
-            fields.push(self.field(entry));
+            fields.push(self.field(entry, each.as_deref()));
         }
-        FieldSet::new(fields, kind.map(|kind| kind.shape.clone()))
+        let set = match each {
+            Some(each) => FieldSet::of_elements(fields, None, each),
+            None => FieldSet::new(fields, None),
+        };
+        set.with_shapes(kind.iter().flat_map(|kind| &kind.any_of).map(|kind| &*kind.shape))
     }
 
     fn field_name(&mut self, entry: &ConfigEntry) {
@@ -200,10 +269,11 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn field(&mut self, entry: &ConfigEntry) -> Field {
+    fn field(&mut self, entry: &ConfigEntry, each: Option<&[String]>) -> Field {
         let name = entry.key.as_str().into();
         let ConfigValue::Table(table) = &entry.node.value else {
-            return Field { name, at: self.place(&entry.node), trim: false, after: None, default: None };
+            let (at, or_at) = self.field_places(&entry.node, each);
+            return Field { or_at, ..Field::at(&entry.key, at) };
         };
         let section = ConfigSection::new(table, &FIELD_KEYS, entry.node.at);
         if !section.has("at") {
@@ -211,28 +281,62 @@ impl ConfigResolver<'_> {
                 .error(format!("field `{}` does not say where it is", entry.key))
                 .unless(section.misspells("at"))
                 .at(entry.key_at, "`at` is missing")
-                .hint("at = \"body.a.b\", or header.x, query.x, path");
+                .hint("at = \"body.a.b\", or form.x, header.x, query.x, path");
         }
-        let at = section.node("at").map_or_else(unknown_place, |node| self.place(node));
+        let (at, or_at) =
+            section.node("at").map_or_else(|| (unknown_place(), Vec::new()), |node| self.field_places(node, each));
         Field {
             name,
             at,
+            or_at,
             trim: section.flag("trim").unwrap_or(false),
             after: section.text("after").map(str::to_owned),
             default: section.text("default").map(Into::into),
         }
     }
 
+    /// The places of a field: one, or a list of which the first with a value counts.
+    fn field_places(&mut self, node: &ConfigNode, each: Option<&[String]>) -> (FieldLocation, Vec<FieldLocation>) {
+        let Some(list) = node.list() else { return (self.content_place(node, each), Vec::new()) };
+        if list.len() > limits::FIELD_PLACES_MAX {
+            let label = format!("at most {} are allowed", limits::FIELD_PLACES_MAX);
+            self.diagnostics.error(format!("a field has {} places", list.len())).at(node.at, label);
+        }
+        let mut places: Vec<FieldLocation> = Vec::new();
+        for item in list.iter().take(limits::FIELD_PLACES_MAX) {
+            let place = self.content_place(item, each);
+            if places.contains(&place) && place != unknown_place() {
+                self.diagnostics.error(format!("a field has the place {place} twice")).at(item.at, "");
+            }
+            places.push(place);
+        }
+        let mut places = places.into_iter();
+        let Some(first) = places.next() else {
+            self.diagnostics
+                .error("a field has no place")
+                .at(node.at, "the list is empty")
+                .hint("[\"body.a.b\", \"body.c\"]: the first place with a value counts");
+            return (unknown_place(), Vec::new());
+        };
+        (first, places.collect())
+    }
+
     /// A location in a delivery. An invalid one is reported and replaced, so that its field is still declared.
     pub(super) fn place(&mut self, node: &ConfigNode) -> FieldLocation {
         let Some(text) = node.text() else { return unknown_place() };
-        FieldLocation::parse(text).unwrap_or_else(|why| {
-            self.diagnostics
-                .error(format!("`{text}` is not a place in a delivery"))
-                .at(node.at, why)
-                .hint("body.a.0.b, body.\"a.b\", header.x, query.x or path");
-            unknown_place()
-        })
+        match FieldLocation::parse(text) {
+            Ok(place) => {
+                self.places.push((place.clone(), node.at));
+                place
+            }
+            Err(why) => {
+                self.diagnostics
+                    .error(format!("`{text}` is not a place in a delivery"))
+                    .at(node.at, why)
+                    .hint("body.a.0.b, body.\"a.b\", form.x, header.x, query.x or path");
+                unknown_place()
+            }
+        }
     }
 
     /// The field of this name, for `what`.
@@ -257,7 +361,7 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error(format!("`{what}` uses `{field}`, which is not signed"))
                 .at(node.at, "anyone who repeats a delivery could change it")
-                .hint("take a value from the body");
+                .hint(names.signed_hint("take a value from the body"));
         }
         Some(ix)
     }
@@ -312,11 +416,20 @@ impl ConfigResolver<'_> {
     fn filter_is_signed(&mut self, what: &str, node: &ConfigNode, filter: &Filter, names: &SourceFieldScope<'_>) {
         for ix in filter.fields() {
             let field = names.fields.get(ix);
-            if names.unsigned(ix) && !names.is_event_kind(ix) {
+            if !names.unsigned(ix) || names.is_event_kind(ix) {
+                continue;
+            }
+            // What decides who may send must be signed; where only some values are, it would have been in the body.
+            if let Some(places) = names.signed_places().filter(|_| what == "require") {
+                self.diagnostics
+                    .error(format!("`{what}` uses `{}`, which is not signed", field.name))
+                    .at(node.at, "anyone who has captured a delivery could set it")
+                    .hint(signed_hint(&places));
+            } else {
                 self.diagnostics
                     .warning(format!("`{what}` uses `{}`, which is not signed", field.name))
                     .at(node.at, "anyone who repeats a delivery could change it")
-                    .hint("where it matters, take a value from the body");
+                    .hint(names.signed_hint("where it matters, take a value from the body"));
             }
         }
     }
@@ -333,9 +446,9 @@ impl ConfigResolver<'_> {
         let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.is_event_kind(*ix));
         if let Some(ix) = unsigned {
             self.diagnostics
-                .warning(format!("`{written}` is not signed: it comes from {}", names.fields.get(ix).at))
+                .warning(format!("`{written}` is not signed: it comes from {}", names.fields.get(ix).places_text()))
                 .at(at, "anyone who has captured a delivery can send it again with another value")
-                .hint("where it matters, take a value from the body");
+                .hint(names.signed_hint("where it matters, take a value from the body"));
         }
     }
 }
@@ -351,6 +464,8 @@ pub(super) struct FieldView {
     name: String,
     /// Where it is read from.
     at: String,
+    /// Where it is read from if it is not there: the first place with a value counts.
+    or_at: Vec<String>,
     /// White space is cut off.
     trim: bool,
     /// What is cut off its beginning.
@@ -369,6 +484,7 @@ pub(super) fn view(source: &Source) -> Vec<FieldView> {
         .map(|field| FieldView {
             name: field.name.to_string(),
             at: field.at.to_string(),
+            or_at: field.or_at.iter().map(ToString::to_string).collect(),
             trim: field.trim,
             after: field.after.clone(),
             default: field.default.as_deref().map(str::to_owned),
@@ -383,7 +499,7 @@ pub(super) fn texts(source: &Source) -> Vec<String> {
         .fields
         .iter()
         .map(|field| {
-            let mut text = format!("{:<width$}  {}", field.name, field.at);
+            let mut text = format!("{:<width$}  {}", field.name, field.places_text());
             if field.trim {
                 text += ", trimmed";
             }

@@ -1,12 +1,13 @@
 //! `handshake`: the questions of a sender that are answered without an event.
 
 use super::keys::{ConfigValueType, SectionKeys, key};
-use super::raw::ConfigNode;
+use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use crate::decide::field::FieldLocation;
 use crate::decide::handshake::{
-    Handshake, HandshakeAnswer, HandshakeMark, HandshakeMethod, HandshakeToken, HandshakeValue,
+    HandoverKind, Handshake, HandshakeAnswer, HandshakeHandover, HandshakeMark, HandshakeMethod, HandshakeToken,
+    HandshakeValue,
 };
 use crate::decide::verify::{SourceSecrets, VerificationScheme};
 
@@ -19,7 +20,7 @@ pub(super) static HANDSHAKE_KEYS: SectionKeys = SectionKeys {
         key(
             "signed",
             ConfigValueType::Flag,
-            "true for POST",
+            "true for POST, unless it brings a secret",
             "Whether it counts only if it is verified like a delivery.",
         ),
         key(
@@ -39,6 +40,19 @@ pub(super) static HANDSHAKE_KEYS: SectionKeys = SectionKeys {
             "Answers with a JSON object: names, and places or hmac.hex(place), hmac.base64(place).",
         ),
         key("json", ConfigValueType::Text, "none", "Answers with this JSON."),
+        key("headers", ConfigValueType::Values, "none", "Further headers of the answer, with their values."),
+        key(
+            "shows",
+            ConfigValueType::Place,
+            "none",
+            "Where the value is that an operator sees once, by `hookonce handshake` or on the dashboard.",
+        ),
+        key(
+            "takes",
+            ConfigValueType::Place,
+            "none",
+            "Where the source's secret is, which is written to its file while `hookonce handshake` waits for it.",
+        ),
     ]],
 };
 
@@ -57,6 +71,12 @@ impl ConfigResolver<'_> {
     ) -> Vec<Handshake> {
         let sections = source.sections("handshake");
         let token = self.verify_token(source, &sections);
+        let mut bringing = sections.iter().filter(|section| brings(section));
+        if let (Some(_), Some(second)) = (bringing.next(), bringing.next()) {
+            self.diagnostics
+                .error("two handshakes of a source bring a value")
+                .at(second.at, "nobody could tell which one it is");
+        }
         sections.iter().filter_map(|section| self.handshake(section, scheme, token.as_ref())).collect()
     }
 
@@ -122,8 +142,74 @@ impl ConfigResolver<'_> {
                 .error("the answer to a handshake is signed, but this source has no secret to sign with")
                 .at(section.place("members"), "");
         }
-        let signed = section.flag("signed").unwrap_or(method == HandshakeMethod::Post);
-        Some(Handshake { method, signed, when, token, status, answer })
+        let handover = self.handover(section, method, scheme);
+        let signed = section.flag("signed").unwrap_or(method == HandshakeMethod::Post && handover.is_none());
+        let headers = self.fixed_headers(section);
+        Some(Handshake { method, signed, when, token, status, answer, headers, handover })
+    }
+
+    /// What a handshake brings.
+    fn handover(
+        &mut self,
+        section: &ConfigSection<'_>,
+        method: HandshakeMethod,
+        scheme: Option<&VerificationScheme>,
+    ) -> Option<HandshakeHandover> {
+        let (key, kind) = match (section.has("shows"), section.has("takes")) {
+            (true, true) => {
+                self.diagnostics
+                    .error("a handshake brings two values")
+                    .at(section.key_place("takes"), "`shows` is set, too");
+                return None;
+            }
+            (true, false) => ("shows", HandoverKind::Shown),
+            (false, true) => ("takes", HandoverKind::Taken),
+            (false, false) => return None,
+        };
+        if method != HandshakeMethod::Post {
+            self.diagnostics
+                .error(format!("`{key}` is only for a handshake by POST"))
+                .at(section.key_place(key), format!("this one comes by {}", method.word()));
+        }
+        if section.flag("signed") == Some(true) {
+            self.diagnostics
+                .error(format!("`{key}` is only for a handshake that is not signed"))
+                .at(section.place("signed"), "what is signed with a secret brings none")
+                .hint("signed = false");
+        }
+        if kind == HandoverKind::Taken && scheme.is_some_and(|scheme| !scheme.has_shared_hmac_key()) {
+            self.diagnostics
+                .error("`takes` needs a scheme that signs with a secret")
+                .at(section.key_place(key), "the deliveries of this source are verified in another way");
+        }
+        Some(HandshakeHandover { at: self.place(section.node(key)?), kind })
+    }
+
+    /// The further headers of an answer.
+    fn fixed_headers(&mut self, section: &ConfigSection<'_>) -> Vec<(String, String)> {
+        let entries = section.node("headers").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
+        let mut headers = Vec::new();
+        for entry in entries {
+            let Some(value) = entry.node.text() else { continue };
+            let Some(name) = self.header_name(&entry.key, entry.key_at) else { continue };
+            self.no_browser_header(&name, entry.key_at);
+            if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
+                self.diagnostics
+                    .error(format!("the value of the header `{name}` cannot be sent"))
+                    .at(entry.node.at, "it may have letters, digits, punctuation and spaces of ASCII");
+            }
+            headers.push((name, value.to_owned()));
+        }
+        headers
+    }
+
+    /// Reports a header by which a browser would do something.
+    fn no_browser_header(&mut self, name: &str, at: ConfigSpan) {
+        if BROWSER_HEADERS.contains(&name) {
+            self.diagnostics
+                .error(format!("the header `{name}` cannot be the answer to a handshake"))
+                .at(at, "a link could set it to anything in a browser");
+        }
     }
 
     fn marks(&mut self, section: &ConfigSection<'_>) -> Vec<HandshakeMark> {
@@ -132,6 +218,7 @@ impl ConfigResolver<'_> {
         for entry in entries {
             match FieldLocation::parse(&entry.key) {
                 Ok(at) => {
+                    self.places.push((at.clone(), entry.key_at));
                     let is = entry.node.text().filter(|text| *text != "*").map(str::to_owned);
                     marks.push(HandshakeMark { at, is });
                 }
@@ -162,11 +249,7 @@ impl ConfigResolver<'_> {
             let at = self.place(node);
             let Some(name) = section.text("header") else { return Some(HandshakeAnswer::Text(at)) };
             let name = self.header_name(name, section.place("header"))?;
-            if BROWSER_HEADERS.contains(&&*name) {
-                self.diagnostics
-                    .error(format!("the header `{name}` cannot be the answer to a handshake"))
-                    .at(section.place("header"), "a link could set it to anything in a browser");
-            }
+            self.no_browser_header(&name, section.place("header"));
             return Some(HandshakeAnswer::Header(name, at));
         }
         if let Some(node) = section.node("json") {
@@ -182,7 +265,10 @@ impl ConfigResolver<'_> {
         let mut members = Vec::new();
         for entry in &table.entries {
             match entry.node.text().map(HandshakeValue::parse) {
-                Some(Ok(value)) => members.push((entry.key.clone(), value)),
+                Some(Ok(value)) => {
+                    self.places.push((value.at().clone(), entry.node.at));
+                    members.push((entry.key.clone(), value));
+                }
                 Some(Err(why)) => {
                     self.diagnostics.error(format!("`{}` cannot be read", entry.key)).at(entry.node.at, why);
                 }
@@ -191,6 +277,11 @@ impl ConfigResolver<'_> {
         }
         Some(HandshakeAnswer::Members(members))
     }
+}
+
+/// Whether a handshake brings a value.
+pub(super) fn brings(section: &ConfigSection<'_>) -> bool {
+    section.has("shows") || section.has("takes")
 }
 
 /// A handshake in words.
@@ -203,5 +294,12 @@ pub(super) fn words(handshake: &Handshake) -> String {
     words.extend(handshake.token.as_ref().map(|token| format!("{} is the token", token.at)));
     let signed = if handshake.signed { ", signed" } else { "" };
     let when = if words.is_empty() { String::new() } else { format!(" if {}", words.join(" and ")) };
-    format!("{}{signed}{when}: {}", handshake.method.word(), handshake.status)
+    let brings = match &handshake.handover {
+        Some(HandshakeHandover { at, kind: HandoverKind::Shown }) => format!(", and an operator may see {at}"),
+        Some(HandshakeHandover { at, kind: HandoverKind::Taken }) => {
+            format!(", if somebody waits for the secret in {at}")
+        }
+        None => String::new(),
+    };
+    format!("{}{signed}{when}: {}{brings}", handshake.method.word(), handshake.status)
 }

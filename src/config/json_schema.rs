@@ -8,7 +8,7 @@ use super::verify::VERIFY_KEYS;
 use serde_json::{Map, Value, json};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
-const PLACE: &str = r"^(path|(body|header|query)\..+)$";
+const PLACE: &str = r"^(path|(body|form|header|query|claim)\..+)$";
 
 /// The whole schema.
 pub fn schema() -> Value {
@@ -72,6 +72,7 @@ fn takes(takes: ConfigValueType) -> Value {
         ConfigValueType::Word(words) => json!({ "enum": words }),
         ConfigValueType::Number(numbers) => json!({ "enum": numbers }),
         ConfigValueType::Place => written(PLACE),
+        ConfigValueType::OneOrMorePlaces => any(&[written(PLACE), list(written(PLACE))]),
         ConfigValueType::Open => any(&[text(), part(&EXTERNAL_KEYS)]),
         ConfigValueType::Secret => any(&[part(&EXTERNAL_KEYS)]),
         ConfigValueType::Secrets => any(&[part(&EXTERNAL_KEYS), list(part(&EXTERNAL_KEYS))]),
@@ -82,15 +83,22 @@ fn takes(takes: ConfigValueType) -> Value {
         ConfigValueType::Headers => {
             json!({ "type": "object", "additionalProperties": any(&[text(), part(&EXTERNAL_KEYS)]) })
         }
+        ConfigValueType::Claims => {
+            json!({ "type": "object", "additionalProperties": any(&[text(), list(text())]) })
+        }
         ConfigValueType::Values => json!({ "type": "object", "additionalProperties": text() }),
         ConfigValueType::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
+        ConfigValueType::TextOrMembers => {
+            any(&[text(), json!({ "type": "object", "additionalProperties": written(PLACE) })])
+        }
         ConfigValueType::Table(of) => any(&[part(of)]),
         ConfigValueType::Tables(of) => any(&[part(of), list(part(of))]),
         ConfigValueType::Named(of) => json!({ "type": "object", "additionalProperties": part(of), "minProperties": 1 }),
+        ConfigValueType::PresetTables => json!({ "type": "object", "additionalProperties": { "type": "object" } }),
         ConfigValueType::TextOr(of) => any(&[text(), part(of)]),
         ConfigValueType::WordOr(words, of) => any(&[json!({ "enum": words }), part(of)]),
         ConfigValueType::Places(of) => {
-            json!({ "type": "object", "additionalProperties": any(&[written(PLACE), part(of)]) })
+            json!({ "type": "object", "additionalProperties": any(&[written(PLACE), list(written(PLACE)), part(of)]) })
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the code that reads them. Validation, hints, the reference and the JSON Schema are made of them.
 
 use super::external_value::EXTERNAL_KEYS;
-use super::raw::ConfigValue;
+use super::raw::{ConfigNode, ConfigValue};
 use super::resolve::TOP_KEYS;
 
 /// The type of a key's value.
@@ -28,6 +28,8 @@ pub(crate) enum ConfigValueType {
     Expression,
     /// A place in a delivery, such as "body.id".
     Place,
+    /// A place, or a list of places.
+    OneOrMorePlaces,
     /// A text, or `{ env }`, or `{ file }`.
     Open,
     /// `{ env }` or `{ file }`.
@@ -58,16 +60,22 @@ pub(crate) enum ConfigValueType {
     Tables(&'static SectionKeys),
     /// Tables with the keys of this section, each under a name of the user's choice.
     Named(&'static SectionKeys),
+    /// Tables of presets, each under a name; they are read apart.
+    PresetTables,
     /// A text, or a table with the keys of this section.
     TextOr(&'static SectionKeys),
     /// The name of a scheme, or a table with the keys of this section.
     WordOr(&'static [&'static str], &'static SectionKeys),
-    /// Under each name of the user's choice: a place, or a table with the keys of this section.
+    /// Under each name of the user's choice: a place, a list of places, or a table with the keys of this section.
     Places(&'static SectionKeys),
     /// A table of names, each with a place in the body.
     Members,
+    /// A text, or such a table.
+    TextOrMembers,
     /// A table of names, each with a text.
     Values,
+    /// A table of claims, each with a text or with several.
+    Claims,
 }
 
 /// Where a key can be used.
@@ -193,6 +201,7 @@ impl ConfigValueType {
             Self::Number(numbers) => alternatives(numbers.iter().map(u16::to_string)),
             Self::Expression => "an expression such as 'tag == \"latest\"'".to_owned(),
             Self::Place => "a place such as \"body.id\" or \"header.x-id\"".to_owned(),
+            Self::OneOrMorePlaces => "a place such as \"body.id\", or a list of places".to_owned(),
             Self::Open => "a string, { env = \"…\" } or { file = \"…\" }".to_owned(),
             Self::Secret => "{ env = \"…\" } or { file = \"…\" }".to_owned(),
             Self::Secrets => "{ env = \"…\" }, { file = \"…\" } or a list of them".to_owned(),
@@ -208,11 +217,13 @@ impl ConfigValueType {
             Self::Table(_) => "a table".to_owned(),
             Self::Tables(_) => "a table, or a list of tables".to_owned(),
             Self::TextOr(_) => "a string, or a table".to_owned(),
-            Self::Named(_) => "tables, each under a name".to_owned(),
+            Self::Named(_) | Self::PresetTables => "tables, each under a name".to_owned(),
             Self::WordOr(words, _) => format!("a table, or {}", one_of(words)),
             Self::Places(_) => "a table of names and places".to_owned(),
             Self::Members => "a table of names, each with a place such as \"body.member\"".to_owned(),
+            Self::TextOrMembers => "a string, or a table of names, each with a place".to_owned(),
             Self::Values => "a table of names, each with a string".to_owned(),
+            Self::Claims => "a table of claims, each with a string or a list of strings".to_owned(),
         }
     }
 
@@ -230,6 +241,8 @@ impl ConfigValueType {
                 | Self::Word(_)
                 | Self::Expression
                 | Self::Place
+                | Self::OneOrMorePlaces
+                | Self::TextOrMembers
                 | Self::Open
                 | Self::Name
                 | Self::Group
@@ -244,9 +257,10 @@ impl ConfigValueType {
                 Self::Open | Self::Secret | Self::Secrets | Self::Table(_) | Self::Tables(_) | Self::WordOr(..),
                 ConfigValue::Table(_),
             ) => true,
-            (Self::Names | Self::Group | Self::Texts | Self::OneOrMoreTexts | Self::Env, ConfigValue::List(list)) => {
-                list.iter().all(|item| item.text().is_some())
-            }
+            (
+                Self::Names | Self::Group | Self::Texts | Self::OneOrMoreTexts | Self::OneOrMorePlaces | Self::Env,
+                ConfigValue::List(list),
+            ) => list.iter().all(|item| item.text().is_some()),
             (Self::Identities | Self::Steps, ConfigValue::List(list)) => list.iter().all(|item| match &item.value {
                 ConfigValue::Text(_) => true,
                 ConfigValue::List(inner) => inner.iter().all(|name| name.text().is_some()),
@@ -256,16 +270,25 @@ impl ConfigValueType {
                 list.iter().all(|item| matches!(item.value, ConfigValue::Table(_) | ConfigValue::Text(_)))
             }
             (Self::Tables(_), ConfigValue::List(list)) => list.iter().all(|item| item.table().is_some()),
-            (Self::Env | Self::Members | Self::Values, ConfigValue::Table(table)) => {
+            (Self::Env | Self::Members | Self::TextOrMembers | Self::Values, ConfigValue::Table(table)) => {
                 table.entries.iter().all(|entry| entry.node.text().is_some())
             }
-            (Self::Named(_), ConfigValue::Table(table)) => {
+            (Self::Claims, ConfigValue::Table(table)) => table.entries.iter().all(|entry| {
+                let texts = |list: &[ConfigNode]| list.iter().all(|item| item.text().is_some());
+                entry.node.text().is_some() || entry.node.list().is_some_and(texts)
+            }),
+            (Self::Named(_) | Self::PresetTables, ConfigValue::Table(table)) => {
                 table.entries.iter().all(|entry| entry.node.table().is_some())
             }
-            (Self::Places(_) | Self::Headers, ConfigValue::Table(table)) => table
+            (Self::Headers, ConfigValue::Table(table)) => table
                 .entries
                 .iter()
                 .all(|entry| matches!(entry.node.value, ConfigValue::Text(_) | ConfigValue::Table(_))),
+            (Self::Places(_), ConfigValue::Table(table)) => table.entries.iter().all(|entry| match &entry.node.value {
+                ConfigValue::Text(_) | ConfigValue::Table(_) => true,
+                ConfigValue::List(list) => list.iter().all(|item| item.text().is_some()),
+                _ => false,
+            }),
             _ => false,
         }
     }

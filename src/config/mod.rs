@@ -6,11 +6,13 @@
 //! ```
 
 mod action;
+mod body_format;
 pub(crate) mod caller_folder;
 mod catch_up;
 pub(crate) mod describe;
 mod described_signature;
 pub mod diagnostic;
+mod each;
 pub(crate) mod event_kinds;
 pub(crate) mod external_value;
 mod fields;
@@ -23,18 +25,27 @@ mod lookup;
 pub(crate) mod node_addresses;
 pub(crate) mod notifier;
 pub(crate) mod once;
+pub(crate) mod once_view;
 pub(crate) mod polled_source;
 pub mod presets;
+mod published_keys;
 mod queueing;
 mod raw;
 pub mod reference;
 mod resolve;
+mod responding;
 pub(crate) mod route;
+mod secret_file;
 mod section;
+mod sender_schemes;
 pub(crate) mod snippet;
 pub(crate) mod source;
+mod source_path;
+pub(crate) mod source_view;
 pub(crate) mod stream_source;
+mod token_scheme;
 pub(crate) mod units;
+mod user_presets;
 pub(crate) mod validate;
 mod verify;
 
@@ -44,6 +55,7 @@ pub(crate) use notifier::ConfiguredNotifier;
 pub(crate) use polled_source::PollPlan;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
+pub(crate) use user_presets::UserPreset;
 
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
@@ -87,6 +99,10 @@ pub struct Config {
     pub sources: Vec<Arc<Source>>,
     /// What each route does, by the names of source and route. A route without an entry only records.
     pub actions: HashMap<(Arc<str>, Arc<str>), ActionPlan>,
+    /// The keys that senders publish, by the source's name.
+    pub fetched_keys: HashMap<Arc<str>, Arc<crate::key_fetch::FetchedKeys>>,
+    /// The files of secrets that senders bring by their handshakes, by the source's name.
+    pub secret_files: HashMap<Arc<str>, PathBuf>,
     /// The registry that a route asks before it acts, by the names of source and route.
     pub lookups: HashMap<(Arc<str>, Arc<str>), LookupPlan>,
     /// How the health of what a route deployed is checked, by the names of source and route.
@@ -127,7 +143,15 @@ impl Config {
 
     /// The recipe of each scope's identities, in the order of the scopes.
     pub fn recipes(&self) -> Vec<IdentityRecipe> {
-        let mut recipes: Vec<_> = self.sources.iter().map(|source| source.recipe()).collect();
+        let recipe = |source: &Arc<Source>| {
+            let notes = self.notes.get(&source.name);
+            let preset = notes.and_then(|notes| Some((notes.preset.as_deref()?, notes.preset_version)));
+            match preset {
+                Some((name, version)) => source.recipe().of_preset(name, version),
+                None => source.recipe(),
+            }
+        };
+        let mut recipes: Vec<_> = self.sources.iter().map(recipe).collect();
         recipes.sort();
         recipes
     }
@@ -196,7 +220,9 @@ pub enum AdminPermission {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceProvenance {
     /// The preset it began with.
-    pub preset: Option<&'static str>,
+    pub preset: Option<Arc<str>>,
+    /// The version of that preset.
+    pub preset_version: u32,
     /// Of each identity of `once.per`.
     pub per: Vec<Provenance>,
     /// Of `once.change`.
@@ -265,9 +291,40 @@ fn read<T>(path: &Path, resolve: impl FnOnce(&str, &str, &Path) -> Result<T, Con
     resolve(&text, &path.display().to_string(), &folder)
 }
 
+/// The presets of the user's own that a config has: its tables, and the files beside it.
+pub(crate) fn user_presets(path: &Path, env: EnvLookup<'_>) -> Result<Vec<UserPreset>, ConfigError> {
+    read(path, |text, file, folder| user_presets::list(text, file, folder, env))
+}
+
+/// What the sender of a preset signs, in one word. `example` is a source with it; `own` are the user's presets.
+pub(crate) fn what_is_signed(example: &str, own: &[UserPreset]) -> &'static str {
+    let base = Path::new("");
+    let resolver = resolve::ConfigResolver::new(example, base, &|_| None);
+    let mut resolver =
+        resolve::ConfigResolver { secrets: SecretRequirement::Optional, user_presets: own.to_vec(), ..resolver };
+    resolver.config().and_then(|config| Some(config.sources.first()?.verify.signs())).unwrap_or_default()
+}
+
+/// The text of a file that is no longer than a config may be.
+fn file_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX { Err(io::ErrorKind::InvalidData.into()) } else { Ok(text) }
+}
+
 /// Parses a config. `file` is its name in messages; its paths are relative to `folder`.
 pub fn parse(text: &str, file: &str, folder: &Path, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     resolve::resolve(text, file, folder, SecretRequirement::Required, env)
+}
+
+/// The same for a config whose secrets need not be there yet.
+pub(crate) fn parse_without_secrets(
+    text: &str,
+    file: &str,
+    folder: &Path,
+    env: EnvLookup<'_>,
+) -> Result<Config, ConfigError> {
+    resolve::resolve(text, file, folder, SecretRequirement::Optional, env)
 }
 
 fn text(path: &Path) -> Result<String, ConfigDiagnostic> {

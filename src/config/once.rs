@@ -1,19 +1,15 @@
 //! `once`: what makes two deliveries the same event (identities, `change`), and for how long.
 
-use super::fields::{SourceFieldScope, field_names, joined_names};
+use super::fields::SourceFieldScope;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use super::{Provenance, SourceProvenance};
-use crate::decide::claim::MatchedBy;
 use crate::decide::field::{FieldIndex, FieldLocation};
-use crate::decide::source::{ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep, Source};
+use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};
 use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
-use serde::Serialize;
-use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 pub(super) static ONCE_KEYS: SectionKeys = SectionKeys {
     name: "once",
@@ -65,21 +61,31 @@ const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 
 /// The signed content as an identity, if the signature does not cover the delivery id: a captured delivery could be
 /// sent again under another id.
-fn signed_identity(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>) -> Option<Identity> {
+fn signed_identity(scheme: &VerificationScheme, names: &SourceFieldScope<'_>) -> Option<Identity> {
+    let id = names.delivery;
+    // In a joined form a byte can move from one value to another: no value of it alone is what was signed.
+    if scheme.signs_form() {
+        return Some(Identity::SignedText);
+    }
     if id.is_some_and(|id| scheme.covers(&id.at)) {
         return None;
     }
-    let identity = if scheme.signs_time() { Identity::Signed } else { Identity::Body };
+    if scheme.signs_other_than_bytes() {
+        return Some(Identity::SignedText);
+    }
+    // An element that comes again, in an envelope that was signed again, is the same.
+    let by_time = scheme.signs_time() && names.fields.each().is_none();
+    let identity = if by_time { Identity::Signed } else { Identity::Body };
     scheme.signs_body().then_some(identity)
 }
 
 /// Whether this identity depends on the body alone, so that the same bytes are always the same event.
 fn of_the_body(identity: &Identity, names: &SourceFieldScope<'_>) -> bool {
-    let in_body = |ix: &FieldIndex| matches!(names.fields.get(*ix).at, FieldLocation::Body(_));
+    let in_body = |ix: &FieldIndex| names.fields.get(*ix).places().all(FieldLocation::is_in_body);
     match identity {
         Identity::Body => true,
         Identity::Named(fields) => fields.iter().all(in_body),
-        Identity::Delivery | Identity::Message | Identity::Signed => false,
+        Identity::Delivery | Identity::Message | Identity::Signed | Identity::SignedText => false,
     }
 }
 
@@ -91,6 +97,12 @@ fn retries_of<'a>(names: &'a SourceFieldScope<'_>) -> Option<(&'a str, Duration,
         Some((sender, window, true))
     };
     facts.or_else(by_scheme)
+}
+
+/// What to take instead of a value that is not signed.
+pub(super) fn signed_hint(places: &[FieldLocation]) -> String {
+    let all: Vec<_> = places.iter().map(ToString::to_string).collect();
+    format!("take what is signed: {}", all.join(", "))
 }
 
 /// Adds the message identity of a stream source; the delivery identity is the carried id, if there is one.
@@ -110,7 +122,7 @@ fn with_message(
 pub(super) fn provenance(at: ConfigSpan) -> Provenance {
     match at.origin {
         ConfigOrigin::Config => Provenance::Written,
-        ConfigOrigin::Preset(_) => Provenance::Preset,
+        ConfigOrigin::Preset(_) | ConfigOrigin::PresetTable | ConfigOrigin::PresetFile(_) => Provenance::Preset,
     }
 }
 
@@ -131,6 +143,13 @@ impl ConfigResolver<'_> {
                 let per = self.per(list, names, delivery);
                 (per.clone(), vec![from("per"); per.len()])
             }
+            // Of the body too little is signed for it to be an identity, and of an id that is not signed nothing is.
+            // In a joined form no value alone is signed.
+            None if names.signed_places().is_some() && !delivery.is_some_and(|id| names.covers(&id.at))
+                || names.scheme.is_some_and(VerificationScheme::signs_form) =>
+            {
+                (vec![Identity::SignedText], vec![Provenance::Default])
+            }
             None if delivery.is_some() || names.scheme.is_none() || names.stream.is_some() => {
                 (vec![Identity::Delivery], vec![Provenance::Default])
             }
@@ -139,19 +158,26 @@ impl ConfigResolver<'_> {
         if names.stream.is_some() {
             (per, per_from) = with_message(per, &per_from, delivery);
         }
+        let all_new = section.is_some_and(|once| once.text("equal_bodies") == Some("new"));
         if let Some(node) = key("per").filter(|node| node.list().is_some_and(<[_]>::is_empty))
-            && !section.is_some_and(|s| s.has("change"))
+            && !(all_new && names.signed_places().is_none())
+            && (!section.is_some_and(|s| s.has("change")) || names.signed_places().is_some())
         {
-            self.diagnostics.error("`once.per` is empty").at(node.at, "no delivery would ever be a duplicate");
+            self.diagnostics
+                .error("`once.per` is empty")
+                .at(node.at, "no delivery would ever be a duplicate")
+                .hint("equal_bodies = \"new\", if the sender's equal deliveries must act each time");
         }
         let body_only = names.scheme.is_some_and(VerificationScheme::signs_only_the_body);
+        // Without the sender's order, a captured delivery that is sent again later looks like a rollback.
+        let replayable = body_only || names.scheme.is_some_and(VerificationScheme::signs_other_than_bytes);
         let implied = self.implied(source, section.as_ref(), names, &per, change.is_some() && body_only);
         let by_signature = implied.as_ref().is_some_and(|(_, whence)| *whence == Provenance::ImpliedBySignature);
         let (identity, by) = implied.unzip();
         per.extend(identity.clone());
         per_from.extend(by);
         let ordered = key("change").and_then(ConfigNode::table).is_some_and(|table| table.get("order").is_some());
-        let for_ever = body_only && change.is_some() && !ordered;
+        let for_ever = replayable && change.is_some() && !ordered;
         let (keep, keep_body) = self.keep(section.as_ref(), names, for_ever);
         if for_ever && let Some(node) = key("change") {
             let label = if key("keep").is_some() { "`keep` does not apply: " } else { "" };
@@ -160,12 +186,12 @@ impl ConfigResolver<'_> {
                 .at(node.at, format!("{label}a delivery repeated after `keep` would look like a rollback"))
                 .hint("name a field that orders the changes: an increasing number or time");
         }
-        let imported =
-            source.node("imported").filter(|node| provenance(node.at) == Provenance::Preset).and_then(ConfigNode::list);
-        let imported = imported.and_then(|list| list.iter().map(|node| names.fields.ix(node.text()?)).collect());
+        let imported = source.node("imported").and_then(ConfigNode::list);
+        let imported = imported.map(|list| self.signed_list("imported", list, names));
         let keep_from = if for_ever { Provenance::Implied } else { from("keep") };
         let notes = SourceProvenance {
             preset: None,
+            preset_version: 1,
             per: per_from,
             change: from("change"),
             keep: keep_from,
@@ -189,7 +215,10 @@ impl ConfigResolver<'_> {
         // For API clients equal bodies under two keys are two requests, and a signature covers the key.
         let scheme = names.scheme.filter(|_| source.flag("api") != Some(true));
         let of_body = per.iter().any(|identity| of_the_body(identity, names));
-        let signed = scheme.and_then(|scheme| signed_identity(scheme, names.delivery)).filter(|_| !of_body);
+        let signed = scheme.and_then(|scheme| signed_identity(scheme, names));
+        // The same bytes are the same event already. What was signed may have come in other bytes.
+        let signed = signed.filter(|identity| *identity == Identity::SignedText || !of_body);
+        let signed = signed.filter(|identity| !per.contains(identity));
         let by_change =
             (changes_by_body && !per.contains(&Identity::Body)).then_some((Identity::Body, Provenance::Implied));
         let implied = signed.map(|identity| (identity, Provenance::ImpliedBySignature)).or(by_change);
@@ -208,6 +237,7 @@ impl ConfigResolver<'_> {
                     .hint(hint);
                 None
             }
+            (Some(("new", _)), None) if per.is_empty() => None,
             (Some((word, once)), None) => {
                 let why = if of_body {
                     "an identity is made of fields of the body"
@@ -225,6 +255,7 @@ impl ConfigResolver<'_> {
                     .hint(hint);
                 None
             }
+            (Some(("new", once)), Some(_)) if provenance(once.place("equal_bodies")) == Provenance::Preset => None,
             (Some(("new", once)), Some(_)) => {
                 let age =
                     scheme.and_then(VerificationScheme::tolerance).map(|age| format!(" within {}", duration_text(age)));
@@ -259,6 +290,7 @@ impl ConfigResolver<'_> {
         if for_ever {
             return (Keep::Forever, body.unwrap_or(KEEP_BODY));
         }
+        self.keeps_what_was_captured(section, names, keep);
         if let Some((sender, window, by_hand)) = retries_of(names)
             && let Some(section) = section
             && keep < window
@@ -277,6 +309,26 @@ impl ConfigResolver<'_> {
         (Keep::For(keep), body.unwrap_or(KEEP_BODY.min(keep)))
     }
 
+    /// Reports events that are forgotten while what was captured of them still counts: where the bytes are not signed,
+    /// it could then act again, with anything in it.
+    fn keeps_what_was_captured(
+        &mut self,
+        section: Option<&ConfigSection<'_>>,
+        names: &SourceFieldScope<'_>,
+        keep: Duration,
+    ) {
+        let scheme = names.scheme.filter(|scheme| scheme.signs_other_than_bytes());
+        let Some(age) = scheme.and_then(VerificationScheme::tolerance) else { return };
+        // A delivery may come that long before its time, and as long after it.
+        let least = age.saturating_mul(2);
+        if let (Some(section), true) = (section, keep < least) {
+            self.diagnostics
+                .error("`keep` is too short for this sender's signatures")
+                .at(section.place("keep"), format!("a captured delivery counts for {}", duration_text(least)))
+                .hint(format!("keep = \"{}\" or longer", duration_text(least)));
+        }
+    }
+
     fn per(
         &mut self,
         list: &[ConfigNode],
@@ -290,7 +342,10 @@ impl ConfigResolver<'_> {
                     self.has_delivery(node, names, delivery);
                     Identity::Delivery
                 }
-                ConfigValue::Text(word) if word == "body" => Identity::Body,
+                ConfigValue::Text(word) if word == "body" => {
+                    self.body_is_signed(node, names);
+                    Identity::Body
+                }
                 ConfigValue::Text(_) => match self.signed("once.per", node, names) {
                     Some(ix) => Identity::Named(vec![ix]),
                     None => continue,
@@ -328,12 +383,33 @@ impl ConfigResolver<'_> {
     }
 
     fn has_delivery(&mut self, node: &ConfigNode, names: &SourceFieldScope<'_>, delivery: Option<&DeliveryIdLocation>) {
+        // The key of an unsigned id is bound to the body. Here that is not signed either.
+        if let Some((places, id)) = names.signed_places().zip(delivery.filter(|id| !names.covers(&id.at))) {
+            self.diagnostics
+                .error("`once.per` uses the delivery id, which is not signed")
+                .at(node.at, format!("anyone who has captured a delivery could change {}", id.at))
+                .hint(signed_hint(&places));
+        }
         if delivery.is_none() && names.scheme.is_some() && names.stream.is_none() {
             self.diagnostics
                 .error("`once.per` names the delivery id, but this source has none")
                 .unless(self.unread.delivery)
                 .at(node.at, "")
-                .hint("set delivery = \"header.x-id\", or use \"body\" or fields");
+                .hint(if names.fields.each().is_some() {
+                    "set delivery = \"body.id\", the id of an element, or use \"body\" or fields"
+                } else {
+                    "set delivery = \"header.x-id\", or use \"body\" or fields"
+                });
+        }
+    }
+
+    /// Reports the identity `body` where the signature does not cover the body.
+    fn body_is_signed(&mut self, node: &ConfigNode, names: &SourceFieldScope<'_>) {
+        if let Some(places) = names.signed_places() {
+            self.diagnostics
+                .error("`once.per` uses the body, which is not signed")
+                .at(node.at, "anyone who has captured a delivery could change it")
+                .hint(signed_hint(&places));
         }
     }
 
@@ -375,169 +451,4 @@ impl ConfigResolver<'_> {
         }
         Some(length)
     }
-}
-
-/// What makes two deliveries the same event, and how long that is remembered.
-#[derive(Serialize, ToSchema)]
-pub(super) struct OnceView {
-    #[schema(value_type = Vec<Object>)]
-    per: Vec<Value>,
-    #[schema(required, value_type = Option<Object>)]
-    change: Option<Value>,
-    keep: String,
-    keep_body: String,
-    keep_failures: bool,
-}
-
-/// A source's `once` as resolved.
-pub(super) fn view(source: &Source, notes: Option<&SourceProvenance>) -> OnceView {
-    let per: Vec<_> = source
-        .once
-        .per
-        .iter()
-        .enumerate()
-        .map(|(i, identity)| {
-            let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Provenance::Written);
-            json!({ "identity": identity_json(source, identity), "from": whence_word(whence) })
-        })
-        .collect();
-    let change = source.once.change.as_ref().map(|change| {
-        json!({
-            "of": field_names(source, &change.of),
-            "to": field_names(source, &change.to),
-            "order": change.order.map(|ix| &*source.fields.get(ix).name),
-            "from": notes.map(|notes| whence_word(notes.change)),
-        })
-    });
-    OnceView {
-        per,
-        change,
-        keep: match source.once.keep {
-            Keep::For(length) => duration_text(length),
-            Keep::Forever => "forever".into(),
-        },
-        keep_body: duration_text(source.once.keep_body),
-        keep_failures: source.once.keep_failures,
-    }
-}
-
-/// The identities of a source: the word stored for each, and a description.
-pub(crate) fn identities(source: &Source) -> Vec<(String, String)> {
-    let word = |identity: &Identity| match identity {
-        Identity::Delivery => "delivery".to_owned(),
-        Identity::Message => "message".to_owned(),
-        Identity::Body => "body".to_owned(),
-        Identity::Signed => MatchedBy::Signed.word().to_owned(),
-        Identity::Named(fields) => field_names(source, fields).join("+"),
-    };
-    let per = source.once.per.iter().map(|identity| (word(identity), identity_text(source, identity)));
-    let change = source.once.change.as_ref().map(|change| ("change".to_owned(), change_text(source, change)));
-    per.chain(change).collect()
-}
-
-fn identity_json(source: &Source, identity: &Identity) -> Value {
-    match identity {
-        Identity::Delivery => json!("delivery"),
-        Identity::Message => json!("message"),
-        Identity::Body => json!("body"),
-        Identity::Signed => json!(MatchedBy::Signed.word()),
-        Identity::Named(fields) => json!(field_names(source, fields)),
-    }
-}
-
-fn whence_word(whence: Provenance) -> &'static str {
-    match whence {
-        Provenance::Written => "written",
-        Provenance::Preset => "preset",
-        Provenance::Default => "default",
-        Provenance::Implied | Provenance::ImpliedBySignature => "implied",
-    }
-}
-
-/// The identities of a source in words, each with its provenance.
-pub(super) fn texts(source: &Source, notes: Option<&SourceProvenance>) -> Vec<String> {
-    let mut texts = Vec::new();
-    for (i, identity) in source.once.per.iter().enumerate() {
-        let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Provenance::Written);
-        texts.push(format!("{}{}", identity_text(source, identity), whence_text(whence)));
-    }
-    if let Some(change) = &source.once.change {
-        let whence = notes.map_or(Provenance::Written, |notes| notes.change);
-        texts.push(format!("{}{}", change_text(source, change), whence_text(whence)));
-    }
-    texts
-}
-
-fn whence_text(whence: Provenance) -> &'static str {
-    match whence {
-        // The text of an identity implied by the signature already says so.
-        Provenance::Written | Provenance::ImpliedBySignature => "",
-        Provenance::Preset => "  (preset)",
-        Provenance::Default => "  (default)",
-        Provenance::Implied => "  (implied by change)",
-    }
-}
-
-/// How long events and bodies are kept, in words.
-pub(super) fn keep_text(source: &Source, notes: Option<&SourceProvenance>) -> String {
-    let (keep, body) = notes.map_or((Provenance::Written, Provenance::Written), |notes| (notes.keep, notes.keep_body));
-    let keys = match source.once.keep {
-        Keep::For(length) => format!("events for {}", duration_text(length)),
-        Keep::Forever => "events for ever".to_owned(),
-    };
-    let bodies = duration_text(source.once.keep_body);
-    format!("{keys}{}, bodies for {bodies}{}", whence_text(keep), whence_text(body)).replace("  (", " (")
-}
-
-/// How long a captured delivery that is sent again under another id counts as a duplicate.
-pub(super) fn replay_protection_text(source: &Source) -> Option<String> {
-    if source.api_style != ApiStyle::Webhook || !source.has_unsigned_ids() {
-        return None;
-    }
-    if !source.dedups_by_body() {
-        return Some("a delivery sent again under another id acts again: equal_bodies is \"new\"".to_owned());
-    }
-    Some(match (source.verify.tolerance(), source.once.keep) {
-        (_, Keep::Forever) => "a delivery sent again under another id is a repeat for ever".to_owned(),
-        (Some(age), Keep::For(keep)) if age < keep => {
-            let (age, keep) = (duration_text(age), duration_text(keep));
-            format!("a delivery sent again under another id is a repeat, and after {age} refused; kept {keep}")
-        }
-        (_, Keep::For(keep)) => {
-            let keep = duration_text(keep);
-            format!("a delivery sent again under another id is a repeat for {keep} after its event ended")
-        }
-    })
-}
-
-/// An identity in words; an implied one says why.
-fn identity_text(source: &Source, identity: &Identity) -> String {
-    let text = written_text(source, identity);
-    if source.once.implied.as_ref() == Some(identity) {
-        return format!("{text}, implied: the signature does not cover the delivery id");
-    }
-    text
-}
-
-fn written_text(source: &Source, identity: &Identity) -> String {
-    match identity {
-        Identity::Delivery => match &source.delivery {
-            Some(id) if id.signed => format!("the delivery id ({})", id.at),
-            Some(id) => format!("the delivery id ({}) with the body's digest, since the id is not signed", id.at),
-            None => "the delivery id".to_owned(),
-        },
-        Identity::Message => "the message: its stream, its number there, and when it was stored".to_owned(),
-        Identity::Body => "the body".to_owned(),
-        Identity::Signed => "the signed time and the body".to_owned(),
-        Identity::Named(fields) => joined_names(source, fields),
-    }
-}
-
-/// A change in words.
-pub(crate) fn change_text(source: &Source, change: &ChangeRule) -> String {
-    let order = match change.order {
-        Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
-        None => "in the order of arrival".to_owned(),
-    };
-    format!("a change of {} to {}, {order}", joined_names(source, &change.of), joined_names(source, &change.to))
 }

@@ -1,6 +1,6 @@
 //! Presets: built-in config for known senders, embedded as TOML.
 
-use super::keys::{ConfigValueType, SectionKeys, in_preset};
+use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use crate::decide::time::Duration;
@@ -9,14 +9,33 @@ use std::fmt::Write as _;
 pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
     name: "sender",
     title: "`[sender]`",
-    about: "What a preset knows of its sender, beside the keys of a source.",
+    about: "In a preset: what it knows of its sender, beside the keys of a source.",
     keys: &[&[
-        in_preset("name", ConfigValueType::Text, "The sender's own name."),
-        in_preset("retries", ConfigValueType::Duration, "How long it sends a delivery again that failed."),
-        in_preset("by_hand", ConfigValueType::Flag, "Whether it does so only when a person asks for it."),
-        in_preset("needs", ConfigValueType::Texts, "The keys that a source must have beside `preset`."),
-        in_preset("secret", ConfigValueType::Text, "What the secret is called at the sender."),
-        in_preset("unchecked", ConfigValueType::Texts, "What is taken from memory, not from the sender's documents."),
+        key("name", ConfigValueType::Text, "none", "The sender's own name."),
+        key(
+            "version",
+            ConfigValueType::Count,
+            "1",
+            "The version of the preset: a new one where what makes two deliveries the same changed.",
+        ),
+        key("retries", ConfigValueType::Duration, "none", "How long it sends a delivery again that failed."),
+        key("by_hand", ConfigValueType::Flag, "false", "Whether it does so only when a person asks for it."),
+        key("needs", ConfigValueType::Texts, "none", "The keys that a source must have beside `preset`."),
+        key("secret", ConfigValueType::Text, "none", "What the secret is called at the sender."),
+        key("claims", ConfigValueType::Text, "none", "Claims that pin the owner of a token, as an example."),
+        key(
+            "kind_headers",
+            ConfigValueType::Texts,
+            "none",
+            "The headers that say what a delivery is. `forward` passes them on by default, after a replay too.",
+        ),
+        key(
+            "id_headers",
+            ConfigValueType::Texts,
+            "none",
+            "The headers with the id of a delivery. `forward` passes them on by default, unless `each` divides it.",
+        ),
+        key("unchecked", ConfigValueType::Texts, "none", "What is taken from memory, not from the sender's documents."),
     ]],
 };
 
@@ -36,6 +55,8 @@ pub struct Preset {
 pub struct SenderFacts {
     /// The sender's own name.
     pub name: String,
+    /// The version of the preset.
+    pub version: u32,
     /// How long it sends a failed delivery again.
     pub retries: Option<Duration>,
     /// Whether it does so only when a person asks for it.
@@ -44,8 +65,16 @@ pub struct SenderFacts {
     pub needs: Vec<String>,
     /// What the secret is called at the sender.
     pub secret: Option<String>,
+    /// Claims that pin the owner of a token, as an example.
+    pub claims: Option<String>,
+    /// The headers that say what a delivery is, in lower case.
+    pub kind_headers: Vec<String>,
+    /// The headers with the id of a delivery, in lower case.
+    pub id_headers: Vec<String>,
     /// What is taken from memory, not from the sender's documents.
     pub unchecked: Vec<String>,
+    /// Whether the sender brings the secret by a handshake, so that it is a file that may not be there yet.
+    pub brings_secret: bool,
 }
 
 /// A preset for each of these names: the keys of a source, and a body of that sender.
@@ -67,6 +96,7 @@ pub const PRESETS: &[Preset] = presets![
     "gitlab-signing",
     "stripe",
     "slack",
+    "slack-command",
     "shopify",
     "standard-webhooks",
     "docker-hub",
@@ -81,17 +111,25 @@ pub const PRESETS: &[Preset] = presets![
     // Packages and images.
     "acr",
     "artifactory",
+    "artifact-registry",
+    "distribution",
     "ecr",
     "harbor",
+    "harbor-cloudevents",
     "nexus",
     // Builds, deployments, settings.
     "buildkite",
     "buildkite-token",
     "circleci",
+    "github-actions",
+    "gitlab-ci",
+    "event-grid",
     "hugging-face",
     "launchdarkly",
+    "netlify",
     "render",
     "replicate",
+    "tailscale",
     "terraform",
     "vercel",
     // Alerts.
@@ -99,12 +137,15 @@ pub const PRESETS: &[Preset] = presets![
     "grafana",
     "sentry",
     // Payments and shops.
+    "adyen",
     "adyen-platform",
     "airwallex",
     "coinbase",
+    "gocardless",
     "lemon-squeezy",
     "mollie",
     "paddle",
+    "paypal",
     "paystack",
     "polar",
     "razorpay",
@@ -113,33 +154,52 @@ pub const PRESETS: &[Preset] = presets![
     "woocommerce",
     // Chat, mail, media.
     "cloudflare-stream",
+    "discord",
+    "discord-events",
     "intercom",
+    "mailgun",
+    "line",
     "meta",
     "mux",
     "resend",
+    "sendgrid",
     "telegram",
     "tiktok",
+    "twilio",
     "twitch",
     "x",
     "zoom",
     // Work tools.
     "airtable",
+    "asana",
     "box",
     "calendly",
     "clickup",
     "confluence",
     "docusign",
+    "dropbox",
     "figma",
+    "graph",
+    "hubspot",
     "jira",
+    "monday",
+    "notion",
     "trello",
     "typeform",
     "webflow",
     "zendesk",
     // Identity and AI.
     "clerk",
+    "okta",
     "openai",
     "supabase",
     "workos",
+    // Messages of clouds.
+    "pubsub",
+    "sns",
+    // Any sender.
+    "cloudevents",
+    "cloudevents-binary",
     // The systems that this one was first written for.
     "sports-stack",
     "ci-ingestion",
@@ -168,52 +228,104 @@ impl Preset {
     /// What it knows of its sender.
     pub fn sender(&self) -> SenderFacts {
         let (table, _) = raw::parse(self.text, ConfigOrigin::Preset(self.name));
-        let Some(node) = table.get("sender") else { return SenderFacts::default() };
-        let Some(sender) = node.table() else { return SenderFacts::default() };
-        let sender = ConfigSection::new(sender, &SENDER_KEYS, node.at);
-        let text = |key: &str| sender.text(key).map(str::to_owned);
-        let texts = |key: &str| sender.texts(key).into_iter().map(str::to_owned).collect();
-        SenderFacts {
-            name: text("name").unwrap_or_default(),
-            retries: sender.duration("retries"),
-            by_hand: sender.flag("by_hand").unwrap_or(false),
-            needs: texts("needs"),
-            secret: text("secret"),
-            unchecked: texts("unchecked"),
-        }
+        SenderFacts::of(&table)
+    }
+
+    /// What its sender signs, in one word.
+    pub fn signs(&self) -> &'static str {
+        super::what_is_signed(&self.example(), &[])
     }
 
     /// A source with this preset, as a user would write it: what it needs, and nothing else.
     pub fn example(&self) -> String {
-        let sender = self.sender();
-        let mut out = format!("[source.{0}]\npreset = \"{0}\"\n", self.name);
-        let variable = format!("{}_SECRET", self.name.to_ascii_uppercase().replace('-', "_"));
-        for key in &sender.needs {
-            let value = match key.as_str() {
-                "secret" => format!("{{ env = \"{variable}\" }}"),
-                "verify_token" => "{ env = \"VERIFY_TOKEN\" }".to_owned(),
-                "url" => format!("\"https://hooks.example.com/in/{}\"", self.name),
-                "path" => format!("\"/in/{}/a-long-random-word\"", self.name),
-                "verify" => "\"bearer\"".to_owned(),
-                _ => "\"…\"".to_owned(),
-            };
-            let note = match key.as_str() {
-                "secret" => sender.secret.as_deref(),
-                "path" => Some("change it: it is the only secret"),
-                _ => None,
-            };
-            let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "{key} = {value}{note}");
-        }
-        out
+        self.example_with(|_| None)
     }
+
+    /// The same with these values, as TOML, of the keys that it needs.
+    pub(crate) fn example_with(&self, given: impl Fn(&str) -> Option<String>) -> String {
+        example(self.name, &self.sender(), given)
+    }
+
+    /// The scheme of its signature, if it has one.
+    pub(crate) fn scheme(&self) -> Option<String> {
+        let (table, _) = raw::parse(self.text, ConfigOrigin::Preset(self.name));
+        let verify = table.get("verify")?;
+        verify.text().or_else(|| verify.table()?.get("scheme")?.text()).map(str::to_owned)
+    }
+}
+
+impl SenderFacts {
+    /// What the table of a preset says.
+    pub(super) fn of(table: &ConfigTable) -> Self {
+        let unknown = Self { version: 1, ..Self::default() };
+        let Some(node) = table.get("sender") else { return unknown };
+        let Some(sender) = node.table() else { return unknown };
+        let sender = ConfigSection::new(sender, &SENDER_KEYS, node.at);
+        let text = |key: &str| sender.text(key).map(str::to_owned);
+        let texts = |key: &str| sender.texts(key).into_iter().map(str::to_owned).collect();
+        let headers = |key: &str| sender.texts(key).into_iter().map(str::to_ascii_lowercase).collect();
+        let handshakes = table.get("handshake").and_then(ConfigNode::list).unwrap_or_default();
+        let brings = |handshake: &ConfigTable| ["shows", "takes"].iter().any(|key| handshake.get(key).is_some());
+        Self {
+            name: text("name").unwrap_or_default(),
+            version: sender.count("version").unwrap_or(1),
+            retries: sender.duration("retries"),
+            by_hand: sender.flag("by_hand").unwrap_or(false),
+            needs: texts("needs"),
+            secret: text("secret"),
+            claims: text("claims"),
+            kind_headers: headers("kind_headers"),
+            id_headers: headers("id_headers"),
+            unchecked: texts("unchecked"),
+            brings_secret: handshakes.iter().filter_map(ConfigNode::table).any(brings),
+        }
+    }
+}
+
+/// A source with the preset of this name, as a user would write it, with these values, as TOML, of the keys that it
+/// needs.
+pub(super) fn example(name: &str, sender: &SenderFacts, given: impl Fn(&str) -> Option<String>) -> String {
+    let mut out = format!("[source.{name}]\npreset = \"{name}\"\n");
+    let variable = format!("{}_SECRET", name.to_ascii_uppercase().replace('-', "_"));
+    for key in &sender.needs {
+        let value = match key.as_str() {
+            key if let Some(value) = given(key) => value,
+            "secret" if sender.brings_secret => format!("{{ file = \"{name}.secret\" }}"),
+            "public_key" => format!("{{ env = \"{}\" }}", variable.replace("_SECRET", "_PUBLIC_KEY")),
+            "secret" => format!("{{ env = \"{variable}\" }}"),
+            "verify_token" => "{ env = \"VERIFY_TOKEN\" }".to_owned(),
+            "url" => format!("\"https://hooks.example.com/in/{name}\""),
+            "path" => format!("{{ env = \"{}\" }}", variable.replace("_SECRET", "_PATH")),
+            "verify" => "\"bearer\"".to_owned(),
+            "audience" => "\"https://hooks.example.com\"".to_owned(),
+            "claims" => sender.claims.clone().unwrap_or_default(),
+            "topic" => "\"arn:aws:sns:eu-west-1:123456789012:name\"".to_owned(),
+            _ => "\"…\"".to_owned(),
+        };
+        let note = match key.as_str() {
+            "secret" | "public_key" => sender.secret.as_deref(),
+            "path" => Some("the only secret: /in/… with a long random word"),
+            "audience" => Some("what the token is asked for with"),
+            "claims" => Some("the issuer signs for everyone: say who may send"),
+            "webhook_id" => Some("as PayPal shows it"),
+            _ => None,
+        };
+        let note = note.map(|note| format!("   # {note}")).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{key} = {value}{note}");
+    }
+    out
 }
 
 /// Merges a preset into a source: a key of the source replaces the preset's key completely; fields are added, and the
 /// preset's `route` has the defaults of each route of the source.
 pub(super) fn merge_preset(preset: &'static Preset, user: &ConfigTable) -> ConfigTable {
-    let (mut known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
+    let (known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
+    merge(known, user)
+}
+
+/// Merges the keys of a preset into a source.
+pub(super) fn merge(mut known: ConfigTable, user: &ConfigTable) -> ConfigTable {
     let defaults = known.entries.extract_if(.., |entry| entry.key == "route").next();
     let fields = known.get("fields").and_then(ConfigNode::table).cloned().unwrap_or_default();
     let mut out = over(known, user);

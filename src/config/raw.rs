@@ -9,8 +9,12 @@ use toml::de::{DeTable, DeValue};
 pub(super) enum ConfigOrigin {
     /// The user's file.
     Config,
-    /// The preset of this name.
+    /// The built-in preset of this name.
     Preset(&'static str),
+    /// A table of the user's file that is a preset.
+    PresetTable,
+    /// The user's preset of this index, a file of its own.
+    PresetFile(u16),
 }
 
 /// A byte range of a text.

@@ -17,8 +17,9 @@ Paths in it are relative to it. `hookonce init` writes one, `hookonce check` exp
 Durations are whole numbers with `ms`, `s`, `m`, `h` or `d`; sizes with `KB`, `MB` or `GB`, counted in 1024. Anything
 secret is `{ env = \"…\" }` or `{ file = \"…\" }`, never a text in the file.
 
-A place in a delivery is `body.a.0.b`, `body.\"a.b\"`, `header.x`, `query.x` or `path`. An expression is written like
-CEL, over names of fields: `== != < <= > >= && || ! ( ) in [..]`, `exists(x)`, `x.startsWith(\"…\")`, `.endsWith`,
+A place in a delivery is `body.a.0.b`, `body.\"a.b\"`, `form.x`, `header.x`, `query.x`, `claim.x` or `path`: `form.x` is a
+value of a form (`application/x-www-form-urlencoded`), `claim.x` one of the token of scheme `jwt`. An expression is written
+like CEL, over names of fields: `== != < <= > >= && || ! ( ) in [..]`, `exists(x)`, `x.startsWith(\"…\")`, `.endsWith`,
 `.contains`, `.matches(\"regex\")`. A missing field is `null`.
 ";
 
@@ -47,11 +48,15 @@ Generated from `src/config/presets`; `HOOKONCE_BLESS=1 cargo test --test cli_set
 `hookonce presets NAME` prints a source for one of these senders. A key beside `preset` replaces that key completely; fields
 are added. Every field and identity is made of what the sender signs; `hookonce check` says what that is.
 
+What is signed is `id+time+body`, `id+body`, `time+body`, `body`, `fields` (only some values, or the values of a form), `nonce`
+(nothing of the body), `token` (a secret that comes with each delivery) or `none`. A captured delivery can be sent again with
+other content only where the content is not signed.
+
 Some senders ask a question before they send anything: they want a text back, or a signature of it. Their presets answer it
 (`handshake`). Such an answer is in the log and on the dashboard, but it is no event.
 
-| Preset | Sender | Sends again | Needs | |
-|---|---|---|---|---|
+| Preset | Sender | Signs | Sends again | Needs | |
+|---|---|---|---|---|---|
 ";
 
 /// The page of all presets, as Markdown.
@@ -67,7 +72,14 @@ pub fn senders_markdown() -> String {
             (None, false) => String::new(),
         };
         let about = preset.about();
-        let _ = writeln!(out, "| `{}` | {} | {again} | {} | {about} |", preset.name, sender.name, needs.join(", "));
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {again} | {} | {about} |",
+            preset.name,
+            sender.name,
+            preset.signs(),
+            needs.join(", ")
+        );
     }
     out += "\nWhat every source with `poll` begins with is called `poll` here; no source names it.\n";
     for preset in presets::shown() {

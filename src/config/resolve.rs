@@ -9,17 +9,19 @@ use super::section::ConfigSection;
 use super::source::SOURCE_KEYS;
 use super::{
     AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, LogFormat, MigrationMode,
-    SecretRequirement, StateFolder, StoreAddress, presets, validate,
+    SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
 };
-use crate::decide::field::FieldSet;
+use crate::decide::field::{FieldLocation, FieldSet};
+use crate::decide::ingest_path::IngestPath;
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::sql_template::SqlDialect;
+use crate::key_fetch::FetchedKeys;
 use crate::store::open::store_addresses;
 use crate::store::url::ServerUrl;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
@@ -52,6 +54,19 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
             ConfigValueType::Table(&ADMIN_KEYS),
             "loopback, no token",
             "The admin port: API, metrics, dashboard.",
+        ),
+        key(
+            "proxy",
+            ConfigValueType::Text,
+            "none",
+            "The proxy for requests to senders that publish keys, such as \"http://10.0.0.1:3128\".",
+        ),
+        key(
+            "preset",
+            ConfigValueType::PresetTables,
+            "none",
+            "Presets of your own: the keys of a source, [sender], and in [route] the defaults of its routes. \
+             presets/NAME.toml beside the config is the same.",
         ),
         key("source", ConfigValueType::Named(&SOURCE_KEYS), "required", "The senders, each under a name."),
         key(
@@ -139,8 +154,20 @@ pub(super) struct ConfigResolver<'a> {
     pub(super) secrets_seen: Vec<(ConfigSecret, String)>,
     /// What could not be read of the source that is being resolved.
     pub(super) unread: SourcePartsInError,
+    /// Every place in a delivery that the source being resolved names, and where.
+    pub(super) places: Vec<(FieldLocation, ConfigSpan)>,
     /// The targets on the top level, for sources that have none.
     pub(super) notifiers: Vec<Arc<ConfiguredNotifier>>,
+    /// The presets of the user's own that were read.
+    pub(super) user_presets: Vec<UserPreset>,
+    /// The proxy for outbound requests.
+    pub(super) proxy: Option<String>,
+    /// The published keys of the scheme that was just made.
+    pub(super) keys_made: Option<Arc<FetchedKeys>>,
+    /// The published keys of each source, by its name.
+    pub(super) fetched_keys: HashMap<Arc<str>, Arc<FetchedKeys>>,
+    /// The files of secrets that senders bring by their handshakes, by the source's name.
+    pub(super) secret_files: HashMap<Arc<str>, PathBuf>,
 }
 
 /// Parses and resolves a config.
@@ -154,25 +181,19 @@ pub(super) fn resolve(
     let mut resolver = ConfigResolver { secrets, ..ConfigResolver::new(text, base, env) };
     let config = resolver.config();
     let failed = resolver.diagnostics.has_errors();
-    let named = |origin| match origin {
-        ConfigOrigin::Config => (file.to_owned(), text),
-        ConfigOrigin::Preset(name) => (format!("preset {name}"), text_of(text, origin)),
-    };
+    let own = std::mem::take(&mut resolver.user_presets);
+    let named = |origin| user_presets::named_text(origin, file, text, &own);
     let (list, more) = resolver.diagnostics.finish(&named);
     match config {
-        Some(config) if !failed => {
-            Ok(Config { warnings: list, secret_env_names: resolver.env_names, elsewhere: resolver.elsewhere, ..config })
-        }
+        Some(config) if !failed => Ok(Config {
+            warnings: list,
+            secret_env_names: resolver.env_names,
+            elsewhere: resolver.elsewhere,
+            fetched_keys: resolver.fetched_keys,
+            secret_files: resolver.secret_files,
+            ..config
+        }),
         _ => Err(ConfigError { file: file.to_owned(), nature: ConfigErrorKind::Wrong, list, more }),
-    }
-}
-
-fn text_of(config: &str, origin: ConfigOrigin) -> &str {
-    match origin {
-        ConfigOrigin::Config => config,
-        ConfigOrigin::Preset(name) => {
-            presets::shown().find(|preset| preset.name == name).map_or("", |preset| preset.text)
-        }
     }
 }
 
@@ -194,7 +215,13 @@ impl<'a> ConfigResolver<'a> {
             dialect,
             secrets_seen,
             unread,
+            places: Vec::new(),
             notifiers: Vec::new(),
+            user_presets: Vec::new(),
+            proxy: None,
+            keys_made: None,
+            fetched_keys: HashMap::new(),
+            secret_files: HashMap::new(),
         }
     }
 
@@ -212,17 +239,33 @@ impl<'a> ConfigResolver<'a> {
 
     /// The place of a byte range inside a string.
     pub(super) fn inside(&self, string: ConfigSpan, range: &std::ops::Range<usize>) -> ConfigSpan {
-        raw::inside(text_of(self.text, string.origin), string, range)
+        let (_, text) = user_presets::named_text(string.origin, "", self.text, &self.user_presets);
+        raw::inside(text, string, range)
     }
 
-    fn config(&mut self) -> Option<Config> {
-        let root = self.tree()?;
+    /// The proxy for outbound requests, if its address can be used.
+    fn outbound_proxy(&mut self, top: &ConfigSection<'_>) -> Option<String> {
+        let text = top.text("proxy")?;
+        let url = reqwest::Url::parse(text).ok().filter(reqwest::Url::has_host);
+        if url.is_none_or(|url| !matches!(url.scheme(), "http" | "https")) {
+            self.diagnostics
+                .error("`proxy` is not the address of a proxy")
+                .at(top.place("proxy"), "expected a URL such as http://10.0.0.1:3128");
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    pub(super) fn config(&mut self) -> Option<Config> {
+        let mut root = self.tree()?;
+        self.preset_tables(&mut root);
         validate::check(&root, &TOP_KEYS, "the top level", &mut self.diagnostics);
         let top = ConfigSection::new(&root, &TOP_KEYS, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);
         let store = self.store(&top);
         self.dialect = store.sql_dialect();
         let admin = self.admin(&top, listen);
+        self.proxy = self.outbound_proxy(&top);
         let mut config = Config {
             listen,
             store,
@@ -232,6 +275,8 @@ impl<'a> ConfigResolver<'a> {
             admin,
             sources: Vec::new(),
             actions: HashMap::new(),
+            fetched_keys: HashMap::new(),
+            secret_files: HashMap::new(),
             lookups: HashMap::new(),
             health_checks: HashMap::new(),
             catch_ups: HashMap::new(),
@@ -284,7 +329,7 @@ impl<'a> ConfigResolver<'a> {
                 .unless(top.misspells("source"))
                 .hint("add [source.NAME] with `verify` and a route, or start with `hookonce init`");
         }
-        let mut paths: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+        let mut paths: HashMap<Arc<str>, (Arc<str>, IngestPath)> = HashMap::new();
         let mut scopes: HashMap<Arc<str>, Arc<str>> = HashMap::new();
         for entry in &table.entries {
             let Some(inner) = entry.node.table() else { continue };
@@ -294,11 +339,13 @@ impl<'a> ConfigResolver<'a> {
             self.elsewhere[others..].iter_mut().for_each(|value| value.source = Some(source.name.clone()));
             // Two sources may poll the same tag.
             if resolved.poll.is_none()
-                && let Some(other) = paths.insert(source.path.clone(), source.name.clone())
+                && let Some(path) = source.path.expose()
+                && let Some((other, same)) = paths.insert(path.clone(), (source.name.clone(), source.path.clone()))
             {
                 let at = inner.get("path").map_or(entry.key_at, |node| node.at);
+                let shown = if same.is_secret() { same } else { source.path.clone() };
                 self.diagnostics
-                    .error(format!("two sources listen on `{}`", source.path))
+                    .error(format!("two sources listen on `{shown}`"))
                     .at(at, format!("also the path of source `{other}`"));
             }
             if let Some(other) = scopes.insert(source.scope.clone(), source.name.clone()) {

@@ -1,38 +1,32 @@
 //! `source`: its preset, path, delivery id, responses and routes.
 
-use super::catch_up::{self, CATCH_UP_KEYS, CatchUpView};
-use super::describe::{LabelledTexts, labelled};
-use super::event_kinds::{KIND_KEYS, kind_use};
-use super::fields::{FIELD_KEYS, FieldView, SourceFieldScope};
-use super::handshake::{self, HANDSHAKE_KEYS};
+use super::catch_up::CATCH_UP_KEYS;
+use super::event_kinds::{KIND_KEYS, compares_all_kinds, kind_use, unknown_kinds};
+use super::fields::{FIELD_KEYS, SourceFieldScope};
+use super::handshake::HANDSHAKE_KEYS;
 use super::keys::{ConfigValueType, SectionKeys, in_preset, key};
 use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
-use super::once::{ONCE_KEYS, OnceView, provenance};
-use super::polled_source::{self, POLL_KEYS, PollView};
-use super::presets::{Preset, SENDER_KEYS, SenderFacts};
-use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
+use super::once::ONCE_KEYS;
+use super::polled_source::POLL_KEYS;
+use super::presets::{SENDER_KEYS, SenderFacts};
+use super::raw::{ConfigSpan, ConfigTable};
 use super::resolve::{ConfigResolver, SourcePartsInError};
-use super::route::{ROUTE_KEYS, ResolvedRoute, RouteView};
+use super::route::{ROUTE_KEYS, ResolvedRoute};
 use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
 use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
-use super::{Config, PollPlan, Provenance, SourceProvenance, StreamPlan, diagnostic, fields, once, presets, route};
+use super::{PollPlan, SourceProvenance, StreamPlan, presets};
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
 use crate::catch_up::CatchUpPlan;
-use crate::decide::github_kind::{self, EventKindUse};
+use crate::decide::ingest_path::IngestPath;
 use crate::decide::limits;
-use crate::decide::response::problem_json::PAGE_PATH;
-use crate::decide::source::{AcceptedStatus, ApiStyle, Intake, ResponseMode, Route, Source};
-use crate::decide::time::{Duration, duration_text};
+use crate::decide::source::{ApiStyle, Intake, Route, Source};
 use crate::decide::verify::VerificationScheme;
 use crate::registry::LookupPlan;
-use serde::Serialize;
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use utoipa::ToSchema;
 
 pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
     name: "source",
@@ -45,7 +39,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "none",
             "Built-in settings for a known sender; keys beside it replace them.",
         ),
-        key("path", ConfigValueType::Text, "/in/<source name>", "The path webhooks arrive on."),
+        key(
+            "path",
+            ConfigValueType::Open,
+            "/in/<source name>",
+            "The path webhooks arrive on. From { env } or { file } it is a secret, for senders that sign nothing.",
+        ),
         key(
             "from",
             ConfigValueType::Table(&FROM_KEYS),
@@ -66,6 +65,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
         ),
         key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
         key("public_key", ConfigValueType::Open, "none", "Short for verify.public_key."),
+        key("issuer", ConfigValueType::Text, "none", "Short for verify.issuer."),
+        key("audience", ConfigValueType::Text, "none", "Short for verify.audience."),
+        key("claims", ConfigValueType::Claims, "none", "Required beside verify.claims."),
+        key("topic", ConfigValueType::Text, "none", "Short for verify.topic."),
+        key("webhook_id", ConfigValueType::Text, "none", "Short for verify.webhook_id."),
+        key("certificates", ConfigValueType::Text, "none", "Short for verify.certificates."),
         key("url", ConfigValueType::Text, "none", "The URL that is set at the sender, if it signs that, too."),
         key(
             "key_id",
@@ -78,6 +83,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             ConfigValueType::Text,
             "the source's name",
             "The namespace of keys: set it to the old name after renaming a source.",
+        ),
+        key(
+            "each",
+            ConfigValueType::Place,
+            "the delivery is one event",
+            "An array in the body whose elements are events of their own: body.events, or body. Then body.x is a place in the element, and outer.x one around it.",
         ),
         key("delivery", ConfigValueType::Place, "depends on the scheme", "Where the sender's delivery id is."),
         key("signed", ConfigValueType::Flag, "depends on the scheme", "Whether the signature covers the delivery id."),
@@ -106,6 +117,12 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             ConfigValueType::Flag,
             "false",
             "Sets isDuplicate: true in a JSON object that is returned again to a duplicate.",
+        ),
+        key(
+            "content_type",
+            ConfigValueType::OneOrMoreTexts,
+            "JSON's own types, text/plain",
+            "More content types under which the sender sends JSON, such as \"application/csp-report\"; \"*/*\" is any.",
         ),
         key("body_max", ConfigValueType::Size, "25MB", "Maximum size of a body."),
         key("fields", ConfigValueType::Places(&FIELD_KEYS), "none", "Named values inside a delivery."),
@@ -146,16 +163,28 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "the config's",
             "Who is told about the ends of its events, unless a route has its own.",
         ),
-        in_preset("imported", ConfigValueType::Names, "The fields that identify an imported change."),
-        in_preset("api", ConfigValueType::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
-        in_preset("kind", ConfigValueType::Table(&KIND_KEYS), "The kind of event this preset is for."),
+        key(
+            "imported",
+            ConfigValueType::Names,
+            "none",
+            "The fields that identify a change that `hookonce import` brought here.",
+        ),
+        key(
+            "api",
+            ConfigValueType::Flag,
+            "false",
+            "For clients of an HTTP API, with a key in the header of `delivery`: each credential has keys of its own, another \
+             body under a key is 422, and problems are application/problem+json.",
+        ),
+        key(
+            "kind",
+            ConfigValueType::Table(&KIND_KEYS),
+            "any kind",
+            "The kinds of event that the source is for, where a header names them.",
+        ),
         in_preset("sender", ConfigValueType::Table(&SENDER_KEYS), "What the preset knows of its sender."),
     ]],
 };
-
-const RESPOND_WITHIN: Duration = Duration::from_secs(8);
-/// Paths that the node serves itself.
-const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
 /// A resolved source, the plans, lookups, health checks and notifiers of its routes, and the provenance of its parts.
 pub(super) struct ResolvedSource {
@@ -170,8 +199,14 @@ pub(super) struct ResolvedSource {
     pub(super) notes: SourceProvenance,
 }
 
+/// The preset that a source begins with.
+struct ChosenPreset {
+    name: Arc<str>,
+    sender: SenderFacts,
+}
+
 /// What is absent from a source only because it could not be read.
-fn unread_parts(section: &ConfigSection<'_>, preset: Option<&str>) -> SourcePartsInError {
+fn unread_parts(section: &ConfigSection<'_>, preset: Option<&ChosenPreset>) -> SourcePartsInError {
     let preset = preset.is_none() && (section.has("preset") || section.misspells("preset"));
     let fields = section.misspells("fields") || section.node("fields").is_some_and(|node| node.table().is_none());
     SourcePartsInError {
@@ -183,32 +218,40 @@ fn unread_parts(section: &ConfigSection<'_>, preset: Option<&str>) -> SourcePart
 }
 
 impl ConfigResolver<'_> {
+    #[expect(clippy::too_many_lines, reason = "one step for each part of a source")]
     pub(super) fn source(&mut self, name: &str, at: ConfigSpan, written: &ConfigTable) -> ResolvedSource {
         self.source_name(name, at);
         let (table, preset) = self.with_preset(written, at);
         let section = ConfigSection::new(&table, &SOURCE_KEYS, at);
-        self.unread = unread_parts(&section, preset);
+        self.unread = unread_parts(&section, preset.as_ref());
+        self.places.clear();
         let stream = self.from(&section);
         let poll = self.poll(&section);
-        let delivery_at = section.node("delivery").map(|node| self.place(node));
+        let each = self.each(&section);
+        let delivery_at = section.node("delivery").map(|node| self.content_place(node, each.as_deref()));
         let kind = self.kind(&section);
-        let fields = self.fields(&section, kind.as_ref());
+        let fields = self.fields(&section, kind.as_ref(), each);
         let scheme = self.verify(name, &section, delivery_at.as_ref(), &fields);
-        let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
+        // A scheme's own id is that of the whole delivery.
+        let whole = scheme.as_ref().filter(|_| delivery_at.is_some() || fields.each().is_none());
+        let delivery = self.delivery(&section, delivery_at, whole);
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
-        self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
-        let sender = preset.and_then(presets::find).map(Preset::sender);
+        self.usable_places(&section, &fields, delivery.as_ref(), scheme.as_ref());
+        let sender = preset.as_ref().map(|preset| &preset.sender);
+        self.check_sender_headers(&section, scheme.as_ref());
         let names = SourceFieldScope {
             source: name,
             fields: &fields,
             scheme: scheme.as_ref(),
-            sender: sender.as_ref(),
+            sender,
             kind: kind.as_ref(),
             delivery: delivery.as_ref(),
             stream: stream.as_ref(),
         };
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
-        notes.preset = preset;
+        notes.preset = preset.as_ref().map(|preset| preset.name.clone());
+        notes.preset_version = sender.map_or(1, |sender| sender.version);
+        self.check_elements(&section, &names, &once);
         let catch_up = self.catch_up(&section, &once, delivery.as_ref());
         let handshakes = self.handshakes(&section, scheme.as_ref());
         let require = self.filter("require", &section, &names);
@@ -252,22 +295,23 @@ impl ConfigResolver<'_> {
             self.callers_differ_by_their_keys(&section, &names, &routes, &plans);
         }
         let kind_used = kind_use(&names, [require.as_ref(), when.as_ref()], &routes, &plans);
-        let kinds = self.kinds(&section, kind_used);
+        let kind_used = kind_used.or_else(|| compares_all_kinds(&section, &names));
+        let mut kinds = self.kinds(&section, kind_used);
+        kinds.extend(kind.iter().flat_map(unknown_kinds));
+        let format = self.body_format(&section, scheme.as_ref());
+        let (path, intake) = match (&stream, &poll) {
+            (Some(stream), _) => (IngestPath::open(&stream.words()), Intake::Stream(stream.stream())),
+            (None, Some(poll)) => (IngestPath::open(&poll.words()), Intake::Poll { digest: fields.ix("digest") }),
+            (None, None) => (self.path(name, &section, sender), Intake::Path),
+        };
         let source = Source {
             name: name.into(),
             scope: self.scope(name, &section),
-            path: match (&stream, &poll) {
-                (Some(stream), _) => stream.words().into(),
-                (None, Some(poll)) => poll.words().into(),
-                (None, None) => self.path(name, &section, sender.as_ref()),
-            },
-            intake: match (&stream, &poll) {
-                (Some(stream), _) => Intake::Stream(stream.stream()),
-                (None, Some(_)) => Intake::Poll { digest: fields.ix("digest") },
-                (None, None) => Intake::Path,
-            },
-            verify: scheme.unwrap_or_else(VerificationScheme::none),
+            path,
+            intake,
+            verify: scheme.unwrap_or_else(VerificationScheme::none).reading(format),
             kind,
+            kind_headers: sender.map(|sender| sender.kind_headers.clone()).unwrap_or_default(),
             delivery,
             handshakes,
             fields: match kind_used {
@@ -296,21 +340,22 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn with_preset(&mut self, written: &ConfigTable, source: ConfigSpan) -> (ConfigTable, Option<&'static str>) {
+    fn with_preset(&mut self, written: &ConfigTable, source: ConfigSpan) -> (ConfigTable, Option<ChosenPreset>) {
+        let poll = &presets::POLL;
         if written.get("poll").is_some() {
-            return (presets::merge_preset(&presets::POLL, written), Some(presets::POLL.name));
+            let chosen = ChosenPreset { name: poll.name.into(), sender: poll.sender() };
+            return (presets::merge_preset(poll, written), Some(chosen));
         }
         let Some(node) = written.get("preset") else { return (written.clone(), None) };
         let Some(name) = node.text() else { return (written.clone(), None) };
-        let Some(preset) = presets::find(name) else {
-            self.diagnostics
-                .error(format!("there is no preset `{name}`"))
-                .at(node.at, "`hookonce presets` lists them")
-                .sort_at(source)
-                .hint_if(diagnostic::did_you_mean(name, presets::PRESETS.iter().map(|preset| preset.name)));
+        let (merged, sender) = if let Some(preset) = presets::find(name) {
+            (presets::merge_preset(preset, written), preset.sender())
+        } else if let Some(preset) = self.user_preset(name, node, source) {
+            let sender = preset.sender();
+            (presets::merge(preset.table, written), sender)
+        } else {
             return (written.clone(), None);
         };
-        let merged = presets::merge_preset(preset, written);
         if let Some(once) = written.entry("once")
             && once.node.table().is_some_and(|once| once.get("per").is_none() && once.get("change").is_none())
         {
@@ -319,72 +364,20 @@ impl ConfigResolver<'_> {
                 .at(once.key_at, "neither `per` nor `change`: the defaults apply")
                 .hint(format!("`hookonce presets {name}` shows the keys to repeat"));
         }
-        (merged, Some(preset.name))
-    }
-
-    fn respond(&mut self, section: &ConfigSection<'_>) -> ResponseMode {
-        if section.has("from") || section.has("poll") {
-            return ResponseMode::Accepted;
-        }
-        let within = self.positive(section, "respond_within");
-        if section.text("respond") == Some("done") {
-            return ResponseMode::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };
-        }
-        if section.has("respond_within") {
-            self.diagnostics
-                .warning("`respond_within` has no effect")
-                .unless(self.unread.preset || section.misspells("respond"))
-                .at(section.key_place("respond_within"), "the sender gets its response as soon as the event is stored")
-                .hint("respond = \"done\" makes the sender wait");
-        }
-        ResponseMode::Accepted
-    }
-
-    /// The status for stored events. A preset's is for senders that do not wait for the end.
-    fn accepted_status(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) -> AcceptedStatus {
-        let Some(node) = section.node("accepted_status") else { return AcceptedStatus::default() };
-        if respond != ResponseMode::Accepted {
-            if provenance(node.at) == Provenance::Written {
-                self.diagnostics
-                    .error("`accepted_status` and respond = \"done\" cannot be combined")
-                    .at(section.key_place("accepted_status"), "a sender that waits for the end gets its status")
-                    .hint("remove one of them");
-            }
-            return AcceptedStatus::default();
-        }
-        match section.count("accepted_status") {
-            Some(200) => AcceptedStatus::Ok,
-            Some(204) => AcceptedStatus::NoContent,
-            _ => AcceptedStatus::Accepted,
-        }
-    }
-
-    /// Warns about settings for kept responses if the sender does not wait for one.
-    fn only_when_done(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) {
-        if respond != ResponseMode::Accepted {
-            return;
-        }
-        let once = section.section("once");
-        let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
-        let keeps = once.filter(|once| once.has("keep_failures"));
-        let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
-        // Presets are written for HTTP.
-        let told = |at: ConfigSpan| !section.has("from") || provenance(at) == Provenance::Written;
-        for (key, at) in marks.into_iter().chain(keeps).filter(|(_, at)| told(*at)) {
-            self.diagnostics
-                .warning(format!("`{key}` has no effect"))
-                .unless(self.unread.preset || section.misspells("respond"))
-                .at(at, "the sender gets its response as soon as the event is stored")
-                .hint("respond = \"done\" makes the sender wait for a response, and keeps it");
-        }
+        (merged, Some(ChosenPreset { name: name.into(), sender }))
     }
 
     /// The style of responses: with the preset for APIs, for clients with an `Idempotency-Key`.
     fn api_style(&mut self, section: &ConfigSection<'_>, scheme: Option<&VerificationScheme>) -> ApiStyle {
-        let api = section.node("api").filter(|node| provenance(node.at) == Provenance::Preset);
-        if api.is_none() || section.flag("api") != Some(true) {
+        if section.flag("api") != Some(true) {
             return ApiStyle::Webhook;
         }
+        let in_header = section.text("delivery").is_some_and(|place| place.starts_with("header."));
+        self.diagnostics
+            .error("`api` needs `delivery`, the header with the key of a request")
+            .unless(in_header || self.unread.delivery)
+            .at(section.key_place("api"), "")
+            .hint("delivery = \"header.idempotency-key\"");
         if scheme.is_some_and(VerificationScheme::is_none) {
             self.diagnostics
                 .warning("callers are distinguished by the `Authorization` header alone")
@@ -402,32 +395,6 @@ impl ConfigResolver<'_> {
         scope.into()
     }
 
-    fn path(&mut self, name: &str, section: &ConfigSection<'_>, sender: Option<&SenderFacts>) -> Arc<str> {
-        let Some((path, at)) = section.node("path").and_then(|node: &ConfigNode| Some((node.text()?, node.at))) else {
-            if let Some(sender) = sender.filter(|sender| sender.needs.iter().any(|key| key == "path")) {
-                self.diagnostics
-                    .error(format!("source `{name}` needs a `path` that cannot be guessed"))
-                    .unless(section.has("path") || section.misspells("path"))
-                    .at(section.at, format!("{} signs nothing", sender.name))
-                    .hint(format!("path = \"/in/{name}/…\", with a long random word"));
-            }
-            return format!("/in/{name}").into();
-        };
-        let wrong = if !path.starts_with('/') {
-            Some("it must begin with /")
-        } else if OWN_PATHS.contains(&path) {
-            Some("hookonce uses this path itself")
-        } else if path.chars().any(|c| !c.is_ascii_graphic() || matches!(c, '?' | '#')) {
-            Some("a path is ASCII without spaces, ? and #")
-        } else {
-            None
-        };
-        if let Some(wrong) = wrong {
-            self.diagnostics.error(format!("`{path}` cannot be a path")).at(at, wrong);
-        }
-        path.into()
-    }
-
     fn body_max(&mut self, section: &ConfigSection<'_>) -> usize {
         let size = section.size("body_max").unwrap_or(limits::BODY_BYTES_MAX);
         let most = limits::BODIES_IN_FLIGHT_BYTES;
@@ -439,172 +406,4 @@ impl ConfigResolver<'_> {
         }
         size
     }
-}
-
-/// A source as resolved from the config: what `hookonce check --json` prints.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct SourceView {
-    name: String,
-    #[schema(required)]
-    preset: Option<&'static str>,
-    scope: String,
-    path: String,
-    /// The tag that it polls, instead of receiving deliveries.
-    #[schema(required)]
-    poll: Option<PollView>,
-    /// In words; never a secret.
-    signed_by: String,
-    #[schema(required, value_type = Option<Object>)]
-    kind: Option<Value>,
-    /// What the kind of event in X-GitHub-Event is used for, where it is compared with the shape of the body.
-    #[schema(required)]
-    kind_use: Option<EventKindUseView>,
-    #[schema(required, value_type = Option<Object>)]
-    delivery: Option<Value>,
-    /// The handshakes that are answered, in words.
-    handshakes: Vec<String>,
-    fields: Vec<FieldView>,
-    #[schema(required)]
-    require: Option<String>,
-    #[schema(required)]
-    when: Option<String>,
-    once: OnceView,
-    respond: ResponseModeView,
-    #[schema(required)]
-    respond_within: Option<String>,
-    /// The status of the response to an event that is stored, if the sender does not wait for its end.
-    #[schema(required)]
-    accepted_status: Option<u16>,
-    mark_duplicates: bool,
-    /// In bytes.
-    body_max: usize,
-    /// Where missed deliveries are asked for.
-    #[schema(required)]
-    catch_up: Option<CatchUpView>,
-    routes: Vec<RouteView>,
-}
-
-/// The JSON form of what the kind of an event is used for.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum EventKindUseView {
-    Decides,
-    PassedOn,
-}
-
-/// When a source responds.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum ResponseModeView {
-    Accepted,
-    Done,
-}
-
-/// A source as resolved.
-pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
-    let notes = config.notes.get(&source.name);
-    let (respond, respond_within) = match source.respond {
-        ResponseMode::Accepted => (ResponseModeView::Accepted, None),
-        ResponseMode::WhenDone { within } => (ResponseModeView::Done, Some(duration_text(within))),
-    };
-    SourceView {
-        name: source.name.to_string(),
-        preset: notes.and_then(|notes| notes.preset),
-        scope: source.scope.to_string(),
-        path: source.path.to_string(),
-        poll: config.polls.get(&source.name).map(polled_source::view),
-        signed_by: source.verify.words(),
-        kind: source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
-        kind_use: source.fields.kind_use().map(|used| match used {
-            EventKindUse::Decides => EventKindUseView::Decides,
-            EventKindUse::PassedOn => EventKindUseView::PassedOn,
-        }),
-        delivery: source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
-        handshakes: source.handshakes.iter().map(handshake::words).collect(),
-        fields: fields::view(source),
-        require: source.require.as_ref().map(|filter| filter.text().to_owned()),
-        when: source.when.as_ref().map(|filter| filter.text().to_owned()),
-        once: once::view(source, notes),
-        respond,
-        respond_within,
-        accepted_status: accepted_status(source).map(AcceptedStatus::code),
-        mark_duplicates: source.mark_duplicates,
-        body_max: source.body_max,
-        catch_up: config.catch_ups.get(&source.name).map(catch_up::view),
-        routes: source.routes.iter().map(|r| route::view(config, source, r)).collect(),
-    }
-}
-
-/// A source in words.
-pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
-    let notes = config.notes.get(&source.name);
-    let mut texts = Vec::new();
-    let mut tell = |label, text: &str| texts.push(labelled(label, text));
-    if let Some(preset) = notes.and_then(|notes| notes.preset) {
-        tell("preset", preset);
-    }
-    match (&source.intake, config.polls.get(&source.name)) {
-        (_, Some(poll)) => texts.extend(polled_source::texts(poll)),
-        (Intake::Path, None) => tell("url", &format!("http://{}{}", config.listen, source.path)),
-        (Intake::Stream(_) | Intake::Poll { .. }, None) => tell("reads from", &source.path),
-    }
-    let is_polled = matches!(source.intake, Intake::Poll { .. });
-    if !is_polled {
-        texts.push(labelled("signed by", source.verify.words()));
-    }
-    let mut tell = |label, text: &str| texts.push(labelled(label, text));
-    if let Some(kind) = &source.kind {
-        tell("kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")));
-    }
-    if let Some(used) = source.fields.kind_use() {
-        let newer = match used {
-            EventKindUse::Decides => "an unknown kind is refused",
-            EventKindUse::PassedOn => "an unknown kind is passed on",
-        };
-        let header = github_kind::HEADER;
-        tell("kind", &format!("{header}, and the body has the shape of that kind; {newer}"));
-    }
-    if !source.handshakes.is_empty() {
-        texts.push(("handshake", source.handshakes.iter().map(handshake::words).collect()));
-    }
-    texts.push(("fields", fields::texts(source)));
-    if let Some(require) = &source.require {
-        texts.push(labelled("requires", require.text()));
-    }
-    texts.push(labelled("acts when", source.when.as_ref().map_or("always", |when| when.text())));
-    texts.push(("once per", once::texts(source, notes)));
-    texts.push(labelled("keeps", once::keep_text(source, notes)));
-    texts.extend(once::replay_protection_text(source).map(|text| labelled("captured", text)));
-    if !is_polled {
-        texts.push(labelled("answers", respond_text(source)));
-        texts.push(labelled("limits", format!("body {}", size_text(source.body_max))));
-    }
-    texts.extend(config.catch_ups.get(&source.name).map(catch_up::text));
-    if source.scope != source.name {
-        texts.push(labelled("scope", &*source.scope));
-    }
-    texts
-}
-
-/// The status for stored events, if a sender waits for it.
-fn accepted_status(source: &Source) -> Option<AcceptedStatus> {
-    (source.intake.listens() && source.respond == ResponseMode::Accepted).then_some(source.accepted_status)
-}
-
-fn respond_text(source: &Source) -> String {
-    let ResponseMode::WhenDone { within } = source.respond else {
-        let status = accepted_status(source).map(|status| format!(", with {}", status.code()));
-        return format!("when the event is stored{}", status.unwrap_or_default());
-    };
-    let mut text = format!("when it is done, within {}", duration_text(within));
-    if source.mark_duplicates {
-        text += ", duplicates marked with isDuplicate";
-    }
-    if source.once.keep_failures {
-        text += ", failures kept";
-    }
-    if source.api_style == ApiStyle::Api {
-        text += ", problems as application/problem+json";
-    }
-    text
 }

@@ -5,8 +5,10 @@ use super::caller_folder::CallerFolder;
 use super::external_value::UNKNOWN_URL;
 use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
+use super::published_keys::FETCHING;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
+use super::secret_file::SecretFile;
 use super::section::ConfigSection;
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::verify::{
@@ -42,7 +44,18 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "required for ed25519 and ecdsa-p256",
             "The sender's public key, in hex, base64 or PEM.",
         ),
-        key("at", ConfigValueType::Place, "required for token", "Where the token is."),
+        key(
+            "at",
+            ConfigValueType::Place,
+            "required for token",
+            "Where the token is; or the signature, if it is not in a header.",
+        ),
+        key(
+            "query",
+            ConfigValueType::Text,
+            "none",
+            "With bearer: the parameter of the query that may have the token instead of the header.",
+        ),
         key(
             "header",
             ConfigValueType::OneOrMoreTexts,
@@ -77,19 +90,62 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "any of them",
             "The only form of the sender's time; needed where no fixed text separates it.",
         ),
+        key(
+            "issuer",
+            ConfigValueType::Text,
+            "required for jwt",
+            "Who signs the tokens: the URL that their claim iss has.",
+        ),
+        key("keys", ConfigValueType::Text, "the issuer's OpenID configuration", "The URL of the issuer's keys (JWKS)."),
+        key("audience", ConfigValueType::Text, "required for jwt", "Who the tokens are for: their claim aud."),
+        key(
+            "claims",
+            ConfigValueType::Claims,
+            "none",
+            "Claims that a token must have, each with a value or a list of values of which one must fit.",
+        ),
+        key(
+            "body_digest",
+            ConfigValueType::Text,
+            "none",
+            "The claim with the SHA-256 of the body, in hex: the body is then signed.",
+        ),
+        key("topic", ConfigValueType::Text, "required for sns", "The ARN of the topic."),
+        key("webhook_id", ConfigValueType::Text, "required for paypal", "The id of the webhook at PayPal."),
+        key(
+            "certificates",
+            ConfigValueType::Text,
+            "the sender's host",
+            "The host that certificates are fetched from, such as https://api.sandbox.paypal.com.",
+        ),
         key("tolerance", ConfigValueType::Duration, "5m", "Maximum difference between the sender's time and ours."),
     ]],
 };
 
 /// The words of `scheme`.
-pub(super) const SCHEMES: &[&str] =
-    &["github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "carried", "none"];
+pub(super) const SCHEMES: &[&str] = &[
+    "github",
+    "standard-webhooks",
+    "hmac",
+    "ed25519",
+    "ecdsa-p256",
+    "token",
+    "bearer",
+    "basic",
+    "jwt",
+    "sns",
+    "paypal",
+    "adyen",
+    "twilio",
+    "carried",
+    "none",
+];
 /// The schemes whose signature messages of a stream can carry.
 pub(super) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256"];
 
 /// The keys that describe a signature.
 const DESCRIPTION: &[&str] =
-    &["header", "entry", "separator", "prefix", "encoding", "over", "timestamp", "timestamp_format", "tolerance"];
+    &["header", "at", "entry", "separator", "prefix", "encoding", "over", "timestamp", "timestamp_format", "tolerance"];
 
 /// A scheme as the config names it: its keys, and how it is made of them.
 struct NamedScheme {
@@ -113,10 +169,12 @@ pub(super) struct SchemeInput<'a> {
     /// The secrets, or the public keys.
     pub(super) secrets: Vec<Vec<u8>>,
     pub(super) delivery: Option<&'a FieldLocation>,
+    /// The array whose elements are events.
+    pub(super) each: Option<&'a [String]>,
 }
 
 impl SchemeInput<'_> {
-    fn secrets(&self) -> SourceSecrets {
+    pub(super) fn secrets(&self) -> SourceSecrets {
         SourceSecrets::new(self.secrets.clone())
     }
 
@@ -173,11 +231,31 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
     NamedScheme { name: "token", keys: &[&["at"]], public: false, make: |config, input| config.token(input) },
     NamedScheme {
         name: "bearer",
-        keys: &[],
+        keys: &[&["query"]],
         public: false,
-        make: |_, input| Some(VerificationScheme::bearer(input.secrets())),
+        make: |config, input| Some(config.bearer(input)),
     },
     NamedScheme { name: "basic", keys: &[], public: false, make: |config, input| Some(config.basic(input)) },
+    NamedScheme {
+        name: "jwt",
+        keys: &[&["secret", "issuer", "keys", "audience", "claims", "header", "prefix", "body_digest", "tolerance"]],
+        public: false,
+        make: |config, input| config.jwt(input),
+    },
+    NamedScheme {
+        name: "sns",
+        keys: &[&["topic", "certificates", "tolerance"]],
+        public: false,
+        make: |config, input| config.sns(input),
+    },
+    NamedScheme {
+        name: "paypal",
+        keys: &[&["webhook_id", "certificates", "tolerance"]],
+        public: false,
+        make: |config, input| config.paypal(input),
+    },
+    NamedScheme { name: "adyen", keys: &[], public: false, make: |config, input| config.adyen(input) },
+    NamedScheme { name: "twilio", keys: &[], public: false, make: |config, input| config.twilio(input) },
     NamedScheme { name: "none", keys: &[], public: false, make: |_, _| Some(VerificationScheme::none()) },
 ];
 
@@ -230,9 +308,13 @@ impl ConfigResolver<'_> {
             return None;
         };
         self.foreign_keys(&written, named);
+        let inner = written.keys.and_then(|keys| keys.node("secret"));
+        let late = if folder.is_none() { self.late_secret(name, source, inner) } else { None };
         let secrets = match &folder {
+            _ if late.as_ref().is_some_and(|late| late.missing) => Some(vec![decoy_secret(named.name)]),
             Some(_) => Some(vec![decoy_secret(named.name)]),
             None if named.public => self.public_keys(source, &written),
+            None if FETCHING.contains(&named.name) => self.optional_secrets(name, source, &written),
             None => self.source_secrets(name, source, &written),
         };
         let input = SchemeInput {
@@ -243,10 +325,18 @@ impl ConfigResolver<'_> {
             at: written.at,
             secrets: if named.name == "none" { Vec::new() } else { secrets? },
             delivery,
+            each: fields.each(),
         };
         let scheme = (named.make)(self, &input)?;
+        if let Some(keys) = self.keys_made.take() {
+            self.fetched_keys.insert(name.into(), keys);
+        }
         let ages = !written.keys.is_some_and(|keys| keys.has("tolerance"));
         let scheme = if written.carried && ages { scheme.ignoring_age() } else { scheme };
+        if let Some(late) = late {
+            let file = SecretFile::new(late.path, scheme.clone());
+            return Some(scheme.awaiting(Arc::new(file)));
+        }
         self.per_caller(source, folder, scheme, fields)
     }
 
@@ -347,6 +437,11 @@ impl ConfigResolver<'_> {
                 .error(format!("`key_id` must be in a header or in the query, but `{who}` is {}", field.at))
                 .at(who_at, "the body is not parsed before it is verified")
                 .hint("require = 'a == b' compares it with what the body says");
+        }
+        if !field.or_at.is_empty() {
+            self.diagnostics
+                .error(format!("`key_id` is `{who}`, which has several places"))
+                .at(who_at, "one place names the caller");
         }
         if scheme.credential_places().contains(&field.at) {
             self.diagnostics
@@ -461,6 +556,24 @@ impl ConfigResolver<'_> {
         }
     }
 
+    /// The secrets of a scheme whose keys may be published instead. A secret beside published keys alone is an error.
+    fn optional_secrets(
+        &mut self,
+        name: &str,
+        source: &ConfigSection<'_>,
+        written: &VerifySettings<'_>,
+    ) -> Option<Vec<Vec<u8>>> {
+        let inner = written.keys.and_then(|keys| keys.node("secret"));
+        let Some(node) = inner.or_else(|| source.node("secret")) else { return Some(Vec::new()) };
+        if written.scheme != "jwt" {
+            self.diagnostics
+                .error(format!("scheme `{}` has no secret", written.scheme))
+                .at(node.at, "it would not be used: the sender publishes its keys")
+                .hint("remove it");
+        }
+        self.source_secrets(name, source, written)
+    }
+
     fn read_unshared_secrets(&mut self, name: &str, node: &ConfigNode) -> Vec<Vec<u8>> {
         let secrets = self.secrets("secret", node).unwrap_or_default();
         let others: BTreeSet<_> = secrets
@@ -489,41 +602,6 @@ impl ConfigResolver<'_> {
                     .at(input.secret_place(input.at), why);
             })
             .ok()
-    }
-
-    fn token(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
-        let Some(node) = input.keys.node("at").filter(|_| input.described) else {
-            self.diagnostics
-                .error("scheme `token` needs the place of the token")
-                .unless(input.described && input.keys.misspells("at"))
-                .at(input.at, "`at` is missing")
-                .hint("verify = { scheme = \"token\", secret = …, at = \"header.x-token\" }");
-            return None;
-        };
-        let at = self.place(node);
-        if at == FieldLocation::Path {
-            self.diagnostics
-                .error("a token cannot be in the path")
-                .at(node.at, "a source has one path")
-                .hint("at = \"header.x-token\", \"query.token\" or \"body.token\"");
-        }
-        if matches!(at, FieldLocation::Body(_)) && provenance(node.at) == Provenance::Written {
-            self.diagnostics
-                .warning("the token is in the body, so it is stored and passed on with it")
-                .at(node.at, "whoever sees a body can send as its sender")
-                .hint("at = \"header.x-token\", if the sender can");
-        }
-        Some(VerificationScheme::token(input.secrets(), at))
-    }
-
-    fn basic(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {
-        if input.secrets.iter().any(|secret| !secret.contains(&b':')) {
-            self.diagnostics
-                .error("the secret of scheme `basic` is not a user and a password")
-                .at(input.at, "it has no colon, so it can never match")
-                .hint("write both into the secret: user:password");
-        }
-        VerificationScheme::basic(input.secrets())
     }
 }
 

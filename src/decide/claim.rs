@@ -7,6 +7,7 @@ use super::source::{
 };
 use super::time::Timestamp;
 use bytes::Bytes;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A new event as one delivery makes it. It is written completely or not at all.
@@ -29,6 +30,37 @@ pub struct NewEvent {
     pub when_busy: WhenBusy,
     /// What it counts as if it is its subject's current change once more, as configured now.
     pub same_change: SameChange,
+}
+
+/// The events of one delivery, each with its index, in chains: events that share a key, a register or a group are in one
+/// chain, in their order. They must be claimed in that order; different chains have nothing to do with each other.
+pub fn claim_chains(events: Vec<NewEvent>) -> Vec<Vec<(usize, NewEvent)>> {
+    let mut chain_of: HashMap<Key, usize> = HashMap::new();
+    let mut chains: Vec<Vec<(usize, NewEvent)>> = Vec::new();
+    for (index, new) in events.into_iter().enumerate() {
+        let keys = new.keys.iter().chain(&new.former_keys).map(|identity| identity.key);
+        let keys: Vec<_> = keys.chain(new.event.change.map(|change| change.subject)).chain(new.event.group).collect();
+        let mut joined: Vec<_> = keys.iter().filter_map(|key| chain_of.get(key).copied()).collect();
+        joined.sort_unstable();
+        joined.dedup();
+        let chain = joined.first().copied().unwrap_or_else(|| {
+            chains.push(Vec::new());
+            chains.len() - 1
+        });
+        // An event that has something in common with several chains joins them.
+        for other in joined.iter().skip(1) {
+            let moved = std::mem::take(&mut chains[*other]);
+            chains[chain].extend(moved);
+            chain_of.values_mut().filter(|at| **at == *other).for_each(|at| *at = chain);
+        }
+        chains[chain].push((index, new));
+        chain_of.extend(keys.into_iter().map(|key| (key, chain)));
+    }
+    chains.retain(|chain| !chain.is_empty());
+    for chain in &mut chains {
+        chain.sort_by_key(|(index, _)| *index);
+    }
+    chains
 }
 
 /// One identity's key.
@@ -82,6 +114,8 @@ pub enum MatchedBy {
     Body,
     /// The time that was signed with the body, and the body.
     Signed,
+    /// What was signed, where the bytes of the body are not.
+    SignedText,
     /// These fields, as their joined names.
     Fields(Arc<str>),
     /// The subject was already changed to this value.
@@ -97,6 +131,8 @@ impl MatchedBy {
             Self::Body => "body",
             // Unambiguous: `body` is not allowed as the name of a field.
             Self::Signed => "time+body",
+            // No field's name has a hyphen.
+            Self::SignedText => "signed-text",
             Self::Fields(names) => names,
             Self::Change => "change",
         }
@@ -109,6 +145,7 @@ impl MatchedBy {
             "message" => Self::Message,
             "body" => Self::Body,
             "time+body" => Self::Signed,
+            "signed-text" => Self::SignedText,
             "change" => Self::Change,
             names => Self::Fields(names.into()),
         }
@@ -117,7 +154,7 @@ impl MatchedBy {
     /// Whether a delivery that was matched through its register leaves this key behind as an alias. Keys of named
     /// fields are not left: that would join unrelated events.
     pub fn aliased(&self) -> bool {
-        matches!(self, Self::Delivery | Self::Message | Self::Body | Self::Signed)
+        matches!(self, Self::Delivery | Self::Message | Self::Body | Self::Signed | Self::SignedText)
     }
 }
 
@@ -159,6 +196,12 @@ impl Payload {
     /// The names of the headers that are only passed on. Their values are not shown anywhere.
     pub fn transient_header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().filter_map(|(name, _)| name.strip_prefix(PASSED))
+    }
+
+    /// The same payload with a body of its own, where the body is part of a larger one that would be held with it.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { headers: self.headers.clone(), body: Bytes::copy_from_slice(&self.body) }
     }
 
     /// Removes the headers that are only passed on, because the event has ended.

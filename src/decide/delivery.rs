@@ -1,6 +1,7 @@
 //! A delivery as it was received. Nothing here has been verified yet.
 
 use super::time::Timestamp;
+use super::verify::KeyRequest;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -70,12 +71,18 @@ impl<'d> Delivery<'d> {
 pub enum DeliveryRejection {
     /// No signature, a wrong one, or an old one. The response never says which.
     BadSignature,
+    /// The sender's key is not at hand: whether the signature is right is not known yet.
+    KeyUnavailable(Box<KeyRequest>),
+    /// The source has no secret yet: its sender is to bring it by a handshake.
+    SecretMissing,
     /// `require` is false.
     Forbidden,
     /// The body cannot be read; says what is wrong with it.
     Malformed(String),
     /// The body is of a type that this source does not accept.
     ContentType,
+    /// The headers say that the body is no form, and this source reads forms.
+    NoForm,
     /// A field that an identity, the order, the group or a parameter needs is missing.
     MissingField(Arc<str>),
     /// A field is longer than the limit.
@@ -86,6 +93,15 @@ pub enum DeliveryRejection {
     KeyMissing,
     /// The `Idempotency-Key` cannot be read; says what is wrong with it.
     KeyMalformed(&'static str),
+    /// It has more elements than one delivery may have.
+    TooManyElements,
+    /// One of its elements is rejected, and with it the whole delivery.
+    InElement {
+        /// The place of the element, such as `body.events.3`.
+        place: String,
+        /// Why it is rejected.
+        rejection: Box<DeliveryRejection>,
+    },
     /// The sender's header names one kind of event, but the body does not have its shape; a sentence that says so.
     KindMismatch(String),
 }
@@ -95,15 +111,27 @@ impl DeliveryRejection {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::BadSignature => "bad_signature",
+            Self::KeyUnavailable(_) => "key_unavailable",
+            Self::SecretMissing => "secret_missing",
             Self::Forbidden => "forbidden",
             Self::Malformed(_) => "malformed",
-            Self::ContentType => "content_type",
+            Self::ContentType | Self::NoForm => "content_type",
             Self::MissingField(_) => "missing_field",
             Self::FieldTooLong(_) => "field_too_long",
             Self::BadOrder(_) => "bad_order",
             Self::KeyMissing => "key_missing",
             Self::KeyMalformed(_) => "key_malformed",
             Self::KindMismatch(_) => "kind_mismatch",
+            Self::TooManyElements => "too_many_elements",
+            Self::InElement { rejection, .. } => rejection.reason(),
+        }
+    }
+
+    /// The place of the element that is rejected, if it is an element.
+    pub fn element(&self) -> Option<&str> {
+        match self {
+            Self::InElement { place, .. } => Some(place),
+            _ => None,
         }
     }
 
@@ -115,7 +143,12 @@ impl DeliveryRejection {
             Self::KeyMalformed(what) => Some(("detail", what)),
             Self::Forbidden => Some(("detail", "`require` is not true of it")),
             Self::ContentType => Some(("detail", "send it with Content-Type: application/json")),
-            Self::BadSignature | Self::KeyMissing => None,
+            Self::TooManyElements => Some(("detail", "a delivery may have at most 1000 elements")),
+            Self::InElement { rejection, .. } => rejection.detail(),
+            Self::NoForm => {
+                Some(("detail", "send it as application/x-www-form-urlencoded; multipart/form-data is not read"))
+            }
+            Self::BadSignature | Self::KeyUnavailable(_) | Self::SecretMissing | Self::KeyMissing => None,
         }
     }
 }

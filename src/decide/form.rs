@@ -37,8 +37,7 @@ pub(super) fn payload(body: &[u8]) -> Result<Option<Cow<'_, [u8]>>, &'static str
 pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
     let mut found = FormLookup::Missing;
     for pair in form.split(|&byte| byte == b'&') {
-        let middle = pair.iter().position(|&byte| byte == b'=');
-        let (key, value) = middle.map_or((pair, &pair[pair.len()..]), |at| (&pair[..at], &pair[at + 1..]));
+        let (key, value) = split(pair);
         if pair.is_empty() || decode(key).as_deref() != Some(name.as_bytes()) {
             continue;
         }
@@ -48,6 +47,41 @@ pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
         };
     }
     found
+}
+
+/// A name and its value, decoded.
+pub(crate) type FormPair<'f> = (Cow<'f, [u8]>, Cow<'f, [u8]>);
+
+/// All names and values of a form, in its order; `None` when one is not percent-encoded properly.
+pub(crate) fn pairs(form: &[u8]) -> Option<Vec<FormPair<'_>>> {
+    let pairs = form.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = split(pair);
+            Some((decode(name)?, decode(value)?))
+        })
+        .collect()
+}
+
+/// A form of these names and values.
+pub(crate) fn encode<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> String {
+    let text = |text: &str| {
+        let encoded = text.bytes().map(|byte| match byte {
+            b' ' => "+".to_owned(),
+            b'-' | b'.' | b'_' | b'*' => char::from(byte).to_string(),
+            _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        });
+        encoded.collect::<String>()
+    };
+    let pairs: Vec<_> = pairs.into_iter().map(|(name, value)| format!("{}={}", text(name), text(value))).collect();
+    pairs.join("&")
+}
+
+/// The name and the value of a pair, as they are written.
+fn split(pair: &[u8]) -> (&[u8], &[u8]) {
+    let middle = pair.iter().position(|&byte| byte == b'=');
+    middle.map_or((pair, &pair[pair.len()..]), |at| (&pair[..at], &pair[at + 1..]))
 }
 
 /// Decodes `+` as a space and `%41` as a byte; `None` when a `%` is not followed by two hex digits.
@@ -110,6 +144,21 @@ mod tests {
     }
 
     #[test]
+    fn all_pairs_of_a_form_are_decoded_in_order() {
+        let all = |form: &str| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            pairs(form.as_bytes()).map(|all| all.iter().map(|(k, v)| (text(k), text(v))).collect::<Vec<_>>())
+        };
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(
+            all("b=x%20y&&a=1&b=&c"),
+            Some(vec![pair("b", "x y"), pair("a", "1"), pair("b", ""), pair("c", "")])
+        );
+        assert_eq!(all(""), Some(Vec::new()));
+        assert_eq!([all("a=%"), all("%4=1")], [None, None]);
+    }
+
+    #[test]
     fn what_is_not_there_is_missing() {
         for form in ["", "&", "&&", "b=1", "A=1", "%=1", "=1"] {
             check(form, "a", &FormLookup::Missing);
@@ -121,6 +170,23 @@ mod tests {
         check("a=1&a=1", "a", &FormLookup::Several);
         check("a=1&%61=2&a=3", "a", &FormLookup::Several);
         check("a=%&a=1", "a", &FormLookup::Several);
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_again() {
+        let all = [("a b", "x&y=z"), ("ä", "+%"), ("", ""), ("c[0]", "1/2")];
+        let form = encode(all);
+        assert_eq!(form, "a+b=x%26y%3Dz&%C3%A4=%2B%25&=&c%5B0%5D=1%2F2");
+        let read = pairs(form.as_bytes()).unwrap();
+        assert!(
+            read.iter()
+                .map(|(name, value)| (&**name, &**value))
+                .eq(all.map(|(name, value)| (name.as_bytes(), value.as_bytes()))),
+            "{read:?}"
+        );
+        for broken in ["a=%", "%zz=1"] {
+            assert_eq!(pairs(broken.as_bytes()), None, "{broken}");
+        }
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //!
 //! A handshake is answered without a write. Where its sender signs it, it is answered only if it is signed: otherwise it
 //! is judged like any other delivery. What is echoed is short, and never under a type that a browser would run.
+//!
+//! Some senders bring a secret by their first request, which nothing can sign yet. Such a [`HandshakeHandover`] is only
+//! recognised here; whether anyone takes it is decided where somebody may wait for it.
 
 use super::delivery::{Delivery, DeliveryRejection};
 use super::field::FieldLocation;
@@ -12,6 +15,7 @@ use super::source::Source;
 use super::verify::{SignatureEncoding, SourceSecrets, VerifiedDelivery};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
+use std::fmt;
 
 /// A handshake of a sender: how it is recognised, and its answer.
 #[derive(Clone, Debug)]
@@ -28,6 +32,45 @@ pub struct Handshake {
     pub status: u16,
     /// The answer.
     pub answer: HandshakeAnswer,
+    /// Further headers of the answer, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// A value that it brings for the operator or for the source.
+    pub handover: Option<HandshakeHandover>,
+}
+
+/// A value that a handshake brings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HandshakeHandover {
+    /// Where it is.
+    pub at: FieldLocation,
+    /// What becomes of it.
+    pub kind: HandoverKind,
+}
+
+/// What becomes of a value that a handshake brings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandoverKind {
+    /// An operator sees it, once.
+    Shown,
+    /// It is the source's secret, and is written to its file while an operator waits for it.
+    Taken,
+}
+
+/// A value that a handshake has brought; never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BroughtValue {
+    /// What becomes of it.
+    pub kind: HandoverKind,
+    text: String,
+}
+
+/// A handshake that is to be answered.
+#[derive(Debug)]
+pub struct AnsweredHandshake {
+    /// The answer.
+    pub response: HttpResponse,
+    /// What it brings: it is answered only if that is taken.
+    pub brings: Option<BroughtValue>,
 }
 
 /// The method of a handshake.
@@ -115,6 +158,34 @@ impl HandshakeMethod {
     }
 }
 
+impl HandoverKind {
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Shown => "shown",
+            Self::Taken => "taken",
+        }
+    }
+}
+
+impl BroughtValue {
+    /// A value that was brought.
+    pub fn new(kind: HandoverKind, text: String) -> Self {
+        Self { kind, text }
+    }
+
+    /// The value: a secret, never to be logged.
+    pub fn expose(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Debug for BroughtValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BroughtValue({:?}, •••)", self.kind)
+    }
+}
+
 impl HandshakeAnswer {
     /// Whether something in it is signed with the source's secret.
     pub fn is_signed(&self) -> bool {
@@ -142,12 +213,21 @@ impl HandshakeValue {
 
 impl Source {
     /// The answer to a handshake; `None`: this is none, or it is not signed as it must be.
-    pub fn answer_handshake(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> Option<HttpResponse> {
+    pub fn answer_handshake(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> Option<AnsweredHandshake> {
         let handshake = self.handshake(method, delivery)?;
         if handshake.signed && self.verify.verify(delivery).is_err() {
             return None;
         }
-        handshake.response(self, delivery)
+        let brings = match &handshake.handover {
+            Some(handover) => Some(BroughtValue::new(handover.kind, visible_at(&handover.at, delivery)?.into_owned())),
+            None => None,
+        };
+        Some(AnsweredHandshake { response: handshake.response(self, delivery)?, brings })
+    }
+
+    /// What the handshakes of its sender bring; `None`: they bring nothing.
+    pub fn handover(&self) -> Option<HandoverKind> {
+        self.handshakes.iter().find_map(|handshake| handshake.handover.as_ref()).map(|handover| handover.kind)
     }
 
     /// The handshake that this is, as far as it can be seen without verifying it.
@@ -205,7 +285,7 @@ impl Handshake {
                 text_at(at, delivery)?.into_owned()
             }
             HandshakeAnswer::Header(name, at) => {
-                headers.push((name.clone(), text_at(at, delivery)?.into_owned()));
+                headers.push((name.clone(), visible_at(at, delivery)?.into_owned()));
                 String::new()
             }
             HandshakeAnswer::Members(members) => {
@@ -220,11 +300,19 @@ impl Handshake {
                 text.clone()
             }
         };
+        headers.extend(self.headers.iter().cloned());
         Some(HttpResponse { status: self.status, headers, body: body.into_bytes(), word: "handshake" })
     }
 }
 
 impl HandshakeValue {
+    /// Where it is, or the text that is signed.
+    pub fn at(&self) -> &FieldLocation {
+        match self {
+            Self::At(at) | Self::Hmac { of: at, .. } => at,
+        }
+    }
+
     fn text(&self, source: &Source, delivery: &Delivery<'_>) -> Option<String> {
         match self {
             Self::At(at) => text_at(at, delivery).map(Cow::into_owned),
@@ -253,4 +341,9 @@ fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<
     };
     let fine = !text.is_empty() && text.len() <= limits::HANDSHAKE_ECHO_BYTES_MAX && !text.contains(char::is_control);
     fine.then_some(text)
+}
+
+/// A text that may be echoed in a header, or be a secret: visible ASCII, as long as any other echo.
+fn visible_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+    text_at(place, delivery).filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))
 }

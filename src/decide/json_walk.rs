@@ -38,6 +38,8 @@ pub(super) enum PathInterest {
     Shape,
     /// Its value too.
     Value,
+    /// The texts of its elements, if it is an array. Nothing inside them is looked for.
+    Elements,
 }
 
 /// The match of a path in a text.
@@ -51,6 +53,8 @@ pub(super) enum JsonMatch<'j> {
     Object,
     /// A value.
     Scalar(JsonScalar<'j>),
+    /// The texts of an array's elements; one more than [`limits::ELEMENTS_MAX`] where there are more.
+    Elements(Vec<&'j str>),
 }
 
 /// A value, borrowed from the text where it can be.
@@ -92,7 +96,8 @@ impl JsonPathTrie {
                 to
             });
         }
-        if wants == PathInterest::Value {
+        // A node whose elements are needed stays one: only its shape is of interest beside them.
+        if wants != PathInterest::Shape && self.nodes[node].wants != PathInterest::Elements {
             self.nodes[node].wants = wants;
         }
         node
@@ -100,7 +105,11 @@ impl JsonPathTrie {
 
     /// Walks the text and returns what was found at each node. An error is a sentence.
     pub(super) fn walk<'j>(&self, json: &'j [u8]) -> Result<Vec<JsonMatch<'j>>, String> {
-        let text = checked(json)?;
+        self.walk_checked(checked(json)?)
+    }
+
+    /// The same for a text that is part of one that was walked.
+    pub(super) fn walk_checked<'j>(&self, text: &'j str) -> Result<Vec<JsonMatch<'j>>, String> {
         let mut seen = vec![JsonMatch::Nowhere; self.nodes.len()];
         let mut reader = serde_json::Deserializer::from_str(text);
         TrieVisitor { paths: self, node: 0, seen: &mut seen }
@@ -138,6 +147,10 @@ impl<'j> DeserializeSeed<'j> for TrieVisitor<'_, '_, 'j> {
 
     fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<(), D::Error> {
         let node = self.node();
+        if node.wants == PathInterest::Elements {
+            self.seen[self.node] = from.deserialize_any(ElementsVisitor)?;
+            return Ok(());
+        }
         if node.wants == PathInterest::Shape && !node.branches.is_empty() {
             self.seen[self.node] = JsonMatch::Other;
             return from.deserialize_any(self);
@@ -212,6 +225,57 @@ impl<'j> Visitor<'j> for TrieVisitor<'_, '_, 'j> {
 
     fn visit_str<E>(self, _: &str) -> Result<(), E> {
         Ok(())
+    }
+}
+
+/// Visits the array whose elements are needed, without looking into them.
+struct ElementsVisitor;
+
+impl<'j> Visitor<'j> for ElementsVisitor {
+    type Value = JsonMatch<'j>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_seq<A: SeqAccess<'j>>(self, mut seq: A) -> Result<JsonMatch<'j>, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element::<&'j RawValue>()? {
+            // The rest is still checked for being JSON.
+            if elements.len() <= limits::ELEMENTS_MAX {
+                elements.push(element.get());
+            }
+        }
+        Ok(JsonMatch::Elements(elements))
+    }
+
+    fn visit_map<A: MapAccess<'j>>(self, mut map: A) -> Result<JsonMatch<'j>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(JsonMatch::Object)
+    }
+
+    fn visit_unit<E>(self) -> Result<JsonMatch<'j>, E> {
+        Ok(JsonMatch::Other)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<JsonMatch<'j>, E> {
+        Ok(JsonMatch::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<JsonMatch<'j>, E> {
+        Ok(JsonMatch::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<JsonMatch<'j>, E> {
+        Ok(JsonMatch::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<JsonMatch<'j>, E> {
+        Ok(JsonMatch::Other)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<JsonMatch<'j>, E> {
+        Ok(JsonMatch::Other)
     }
 }
 

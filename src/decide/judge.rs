@@ -7,7 +7,7 @@ use super::delivery::Delivery;
 use super::delivery::DeliveryRejection;
 use super::envelope;
 use super::event::{DoneReason, Event, EventState, QueueState, RetryOwner, SubjectChange, SucceededBlocks};
-use super::field::{ExtractedField, ExtractedFields, FieldIndex, FieldLocation, FieldValue};
+use super::field::{DeliveryElements, ExtractedField, ExtractedFields, FieldIndex, FieldLocation, FieldValue};
 use super::filter::Filter;
 use super::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
 use super::identity::idempotency_key;
@@ -19,6 +19,7 @@ use super::time::Timestamp;
 use super::trace_context;
 use super::trace_context::TraceContext;
 use super::verify::{SenderCredential, VerifiedDelivery};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// The result of judging a delivery.
@@ -28,7 +29,7 @@ pub enum Verdict {
     Refused(DeliveryRejection),
     /// It is verified, but not wanted; the reason in one line.
     Ignored(String),
-    /// These events are to be claimed; all are on the same route.
+    /// These events are to be claimed: one for each receiver of the route, and of each element, in the elements' order.
     Events(Vec<NewEvent>),
 }
 
@@ -38,6 +39,8 @@ pub enum Verdict {
 pub enum WalkStep<'w> {
     /// The value of the header that names the kind of event; empty where it is missing.
     Kind(&'w RequiredEventKind, &'w str),
+    /// An element of the delivery; the steps that follow are about it.
+    Element(&'w DeliveryElements<'w>, usize),
     /// What was found of the declared fields, and whether the body has the shape of its kind.
     Fields(&'w ExtractedFields),
     /// Whether `require` is true.
@@ -89,39 +92,106 @@ fn steps(
     if let Some(kind) = &source.kind {
         let named = verified.delivery().text(&kind.header).unwrap_or("");
         see(WalkStep::Kind(kind, named));
-        if named != kind.is {
-            return Ok(Verdict::Ignored(format!("{} was {named:?}, wanted {:?}", kind.header, kind.is)));
+        if kind.index_of(named).is_none() {
+            return Ok(Verdict::Ignored(format!("{} was {named:?}, wanted {}", kind.header, kind.names())));
         }
     }
+    if let Some(elements) = source.fields.elements(verified)? {
+        return judge_elements(source, verified, &elements, ids, see);
+    }
     let found = source.fields.read(verified)?;
-    see(WalkStep::Fields(&found));
-    if let (Some(kind), false) = (&source.kind, found.has_shape()) {
-        return Err(DeliveryRejection::KindMismatch(kind.differs()));
+    let content = EventContent { bytes: verified.delivery().body, element: false };
+    judge_content(source, verified, &content, &found, ids, &mut see)
+}
+
+/// The bytes that one event is made of.
+struct EventContent<'a> {
+    /// The body, or an element of it.
+    bytes: &'a Bytes,
+    /// Whether they are an element.
+    element: bool,
+}
+
+/// Judges each element like a body of its own. One that is rejected rejects the delivery; those that are not wanted are
+/// left out.
+fn judge_elements(
+    source: &Source,
+    verified: &VerifiedDelivery<'_>,
+    elements: &DeliveryElements<'_>,
+    ids: &mut dyn FnMut() -> EventId,
+    mut see: impl FnMut(WalkStep<'_>),
+) -> Result<Verdict, DeliveryRejection> {
+    let mut events = Vec::new();
+    let mut ignored = None;
+    for index in 0..elements.len() {
+        see(WalkStep::Element(elements, index));
+        let bytes = elements.bytes(index);
+        let content = EventContent { bytes: &bytes, element: true };
+        let judged = elements
+            .fields(index)
+            .and_then(|found| judge_content(source, verified, &content, &found, ids, &mut see))
+            .map_err(|rejection| DeliveryRejection::InElement {
+                place: elements.place(index),
+                rejection: Box::new(rejection),
+            })?;
+        match judged {
+            Verdict::Events(mut new) => events.append(&mut new),
+            Verdict::Ignored(why) => ignored = ignored.or(Some((index, why))),
+            Verdict::Refused(rejection) => return Err(rejection),
+        }
+    }
+    Ok(match ignored {
+        _ if !events.is_empty() => Verdict::Events(events),
+        Some((_, why)) if elements.len() == 1 => Verdict::Ignored(why),
+        Some((index, why)) => Verdict::Ignored(format!(
+            "none of its {} elements is wanted; {}: {why}",
+            elements.len(),
+            elements.place(index)
+        )),
+        None => Verdict::Ignored("it has no elements".into()),
+    })
+}
+
+/// Judges what one event is made of.
+fn judge_content(
+    source: &Source,
+    verified: &VerifiedDelivery<'_>,
+    content: &EventContent<'_>,
+    found: &ExtractedFields,
+    ids: &mut dyn FnMut() -> EventId,
+    see: &mut impl FnMut(WalkStep<'_>),
+) -> Result<Verdict, DeliveryRejection> {
+    see(WalkStep::Fields(found));
+    if let Some(kind) = &source.kind {
+        let named = verified.delivery().text(&kind.header).unwrap_or("");
+        if !kind.index_of(named).is_some_and(|kind| found.has_shape(kind)) {
+            return Err(DeliveryRejection::KindMismatch(kind.differs(named)));
+        }
     }
     found.kind_fits()?;
     if let Some(require) = &source.require {
-        let holds = require.matches(&found);
-        see(WalkStep::Require(require, &found, holds));
+        let holds = require.matches(found);
+        see(WalkStep::Require(require, found, holds));
         if !holds {
             return Err(DeliveryRejection::Forbidden);
         }
     }
     if let Some(when) = &source.when {
-        let holds = when.matches(&found);
-        see(WalkStep::When(when, &found, holds));
+        let holds = when.matches(found);
+        see(WalkStep::When(when, found, holds));
         if !holds {
-            return Ok(Verdict::Ignored(when.explain(&found, &source.fields)));
+            return Ok(Verdict::Ignored(when.explain(found, &source.fields)));
         }
     }
     let through = |route: &&Arc<Route>| {
-        let through = route.when.as_ref().is_none_or(|when| when.matches(&found));
-        see(WalkStep::Route(route, &found, through));
+        let through = route.when.as_ref().is_none_or(|when| when.matches(found));
+        see(WalkStep::Route(route, found, through));
         through
     };
     let Some(route) = source.routes.iter().find(through) else {
-        return Ok(Verdict::Ignored(no_route(source, &found)));
+        return Ok(Verdict::Ignored(no_route(source, found)));
     };
-    let made = EventBuilder { source, route, verified, found: &found, telling: &found.without_blanks(&source.fields) };
+    let made = EventBuilder { source, route, verified, content, found, telling: &found.without_blanks(&source.fields) };
     made.events(ids).map(Verdict::Events)
 }
 
@@ -142,6 +212,7 @@ struct EventBuilder<'a> {
     source: &'a Source,
     route: &'a Route,
     verified: &'a VerifiedDelivery<'a>,
+    content: &'a EventContent<'a>,
     found: &'a ExtractedFields,
     /// The same fields as identities, changes and orders read them: a blank text is a missing field.
     telling: &'a ExtractedFields,
@@ -153,7 +224,7 @@ impl EventBuilder<'_> {
             self.value(self.found, *ix)?;
         }
         let delivery = self.verified.delivery();
-        let digest = Digest::of(delivery.body);
+        let digest = Digest::of(self.content.bytes);
         let delivery_id = self.delivery_id()?;
         let payload = self.payload();
         let (count, state) = match self.route.fanout {
@@ -295,6 +366,14 @@ impl EventBuilder<'_> {
                     // `explain` may not have the header; a verified delivery has it.
                     None => continue,
                 },
+                Identity::SignedText => match self.source.verify.signed_text(self.verified.delivery()) {
+                    Some(text) => {
+                        let digest = Digest::of(&text);
+                        let key = self.identity_key(part, "signed text", vec![KeyPart::bytes("text", &digest.0)]);
+                        IdentityKey::new(MatchedBy::SignedText, key)
+                    }
+                    None => return Err(DeliveryRejection::MissingField("signed".into())),
+                },
                 Identity::Named(fields) => {
                     let same = || MatchedBy::Fields(self.names(fields).into());
                     former.extend(
@@ -409,11 +488,18 @@ impl EventBuilder<'_> {
     }
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, DeliveryRejection> {
-        let Some(at) = &self.source.delivery else { return Ok(key::message_name(self.verified.delivery())) };
+        let Some(at) = &self.source.delivery else {
+            return Ok(key::message_name(self.verified.delivery()).filter(|_| !self.content.element));
+        };
         if let (ApiStyle::Api, FieldLocation::Header(name)) = (self.source.api_style, &at.at) {
             return idempotency_key::key(self.verified.delivery(), name).map(Some);
         }
-        let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
+        let id = if self.content.element {
+            self.verified.element_id(at, self.content.bytes)?
+        } else {
+            self.verified.delivery_id(at)?
+        };
+        let Some(id) = id else { return Ok(None) };
         if id.len() > limits::DELIVERY_ID_BYTES_MAX {
             return Err(DeliveryRejection::FieldTooLong("delivery".into()));
         }
@@ -421,13 +507,15 @@ impl EventBuilder<'_> {
     }
 
     /// The body, with the headers that are needed to read it, that fields were read from, and that the route passes on.
+    /// An element is JSON, whatever the sender calls the document around it.
     fn payload(&self) -> Payload {
-        let used = |name: &str| {
-            matches!(name, "content-type" | "content-encoding")
-                || self.source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()))
-        };
+        let framing = |name: &str| matches!(name, "content-type" | "content-encoding");
+        let used = |name: &str| (framing(name) && !self.content.element) || self.source.fields.reads_header(name);
         let delivery = self.verified.delivery();
-        let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };
+        let mut payload = Payload { headers: self.traced(), body: self.content.bytes.clone() };
+        if self.content.element && !used("content-type") {
+            payload.headers.push(("content-type".to_owned(), "application/json".to_owned()));
+        }
         for &(name, value) in delivery.headers {
             let passed = self.route.forwarded_headers.iter().any(|passed| passed == name);
             let Ok(value) = std::str::from_utf8(value) else { continue };
@@ -440,10 +528,11 @@ impl EventBuilder<'_> {
         payload
     }
 
-    /// Whether this header names the kind of event. It is not secret: if it is passed on, it is kept for a replay.
+    /// Whether this header says what kind of event it is. It is not secret: if it is passed on, it is kept for a replay.
     fn is_kind_header(&self, name: &str) -> bool {
         let own = self.source.kind.as_ref().map(|kind| &*kind.header);
         [own, self.source.verify.kind_header(), Some(envelope::KIND_HEADER)].contains(&Some(name))
+            || self.source.kind_headers.iter().any(|header| header == name)
     }
 
     /// The trace context, for the receiver of the event.

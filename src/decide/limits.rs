@@ -50,10 +50,20 @@ pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 pub const ADMIN_CLOSE_TIME: Duration = Duration::from_secs(2);
 /// Maximum nesting of objects and arrays.
 pub const JSON_DEPTH_MAX: usize = 128;
+/// Maximum number of elements of one delivery that are events of their own.
+pub const ELEMENTS_MAX: usize = 1_000;
+/// Elements of one delivery whose claims are under way at once.
+pub const ELEMENTS_AT_ONCE: usize = 256;
+/// Maximum number of events that the response to a delivery with many elements names.
+pub const ELEMENTS_NAMED_MAX: usize = 100;
 /// Maximum size of one field's value.
 pub const FIELD_BYTES_MAX: usize = 4 << 10;
 /// Maximum number of fields of one source.
 pub const FIELDS_MAX: usize = 64;
+/// Maximum number of places of one field.
+pub const FIELD_PLACES_MAX: usize = 8;
+/// Maximum number of kinds of event that a source is for.
+pub const WANTED_KINDS_MAX: usize = 32;
 /// Maximum number of names in the path of a field in a body.
 pub const PATH_PARTS_MAX: usize = 64;
 /// Maximum size of one filter expression.
@@ -70,8 +80,12 @@ pub const DELIVERY_ID_BYTES_MAX: usize = 256;
 pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
 /// Maximum length of a body that may be a handshake.
 pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
+/// Maximum number of content types under which a sender sends JSON.
+pub const CONTENT_TYPES_MAX: usize = 16;
 /// Maximum length of what a handshake gets back.
 pub const HANDSHAKE_ECHO_BYTES_MAX: usize = 4 << 10;
+/// How long an operator waits for what a handshake brings, and how long it is kept for one.
+pub const HANDSHAKE_WAIT_MAX: Duration = Duration::from_mins(10);
 /// Maximum length of what is signed for a handshake.
 pub const HANDSHAKE_NONCE_BYTES_MAX: usize = 256;
 /// Maximum number of signatures in one header.
@@ -82,6 +96,8 @@ pub const SECRETS_MAX: usize = 8;
 pub const UPGRADE_TAKES: Duration = Duration::from_hours(24);
 /// Minimum length of a secret or token, in bytes; a shorter one causes a warning.
 pub const SECRET_BYTES_MIN: usize = 16;
+/// Maximum length of a path that is a secret.
+pub const SECRET_PATH_BYTES_MAX: usize = 1024;
 /// Maximum length of a caller's name, which is a file name.
 pub const CALLER_BYTES_MAX: usize = 255;
 /// Maximum size of the file with a caller's secrets.
@@ -359,3 +375,37 @@ pub const CATCH_UP_REMEMBERED_MAX: usize = 2_000;
 pub const CATCH_UP_ASKS_MAX: u32 = 3;
 /// Maximum length of the sender's id of a delivery, and of a position in its list.
 pub const CATCH_UP_TEXT_BYTES_MAX: usize = 512;
+/// Maximum length of a JWT. Those of CI jobs have some forty claims.
+pub const JWT_BYTES_MAX: usize = 16 << 10;
+/// Maximum number of claims that a source may require, and of values of each.
+pub const REQUIRED_CLAIMS_MAX: usize = 32;
+/// Maximum length of the id of a published key.
+pub const KEY_ID_BYTES_MAX: usize = 256;
+/// Maximum number of keys that a token without the id of its key is tried with.
+pub const KEYS_WITHOUT_ID_MAX: usize = 4;
+/// Maximum size of a document with published keys.
+pub const KEY_DOCUMENT_BYTES_MAX: usize = 256 << 10;
+/// Maximum number of keys in such a document.
+pub const PUBLISHED_KEYS_MAX: usize = 64;
+/// Maximum number of certificates that a node keeps for one source; beyond it, the one used longest ago is dropped.
+pub const CERTIFICATES_MAX: usize = 16;
+/// Maximum length of the URL of a certificate or of a confirmation.
+pub const KEY_URL_BYTES_MAX: usize = 2 << 10;
+/// The time in which the server of a document with keys must answer.
+pub const KEY_FETCH_TIME: Duration = Duration::from_secs(5);
+/// How long a delivery waits for its key to be fetched.
+pub const KEY_WAIT: Duration = Duration::from_secs(6);
+/// Deliveries with an unknown key cause at most one fetch in this time, for each source.
+pub const UNKNOWN_KEY_EVERY: Duration = Duration::from_mins(1);
+/// Minimum time for which fetched keys are used before they are fetched again, whatever their server says.
+pub const KEY_AGE_MIN: Duration = Duration::from_mins(5);
+/// Maximum of that time.
+pub const KEY_AGE_MAX: Duration = Duration::from_hours(24);
+/// The first delay before keys that could not be fetched are asked for again; it doubles.
+pub const KEY_RETRY_FIRST: Duration = Duration::from_millis(500);
+/// Maximum of that delay.
+pub const KEY_RETRY_LONGEST: Duration = Duration::from_mins(1);
+/// URLs of verified deliveries that ask for a confirmation are visited at most once in this time, for each source.
+pub const CONFIRMATION_EVERY: Duration = Duration::from_secs(5);
+/// Maximum number of confirmed URLs that a node remembers for each source, to visit each once.
+pub const CONFIRMATIONS_MAX: usize = 16;

@@ -6,6 +6,7 @@ use super::filter::Filter;
 use super::handshake::Handshake;
 use super::id::Key;
 use super::identity::key;
+use super::ingest_path::IngestPath;
 use super::limits;
 use super::notification::NotificationTarget;
 use super::retry::RetryPolicy;
@@ -18,23 +19,32 @@ use std::sync::Arc;
 #[derive(Clone, Default, Debug)]
 pub struct Sources {
     by_path: HashMap<Arc<str>, Arc<Source>>,
+    /// Those whose path is a secret; compared in constant time.
+    secret: Vec<Arc<Source>>,
 }
 
 impl Sources {
     /// The sources that listen on a path, not those that read a stream or poll. Two on one path are a config error.
     pub fn new(sources: impl IntoIterator<Item = Arc<Source>>) -> Self {
         let listen = sources.into_iter().filter(|source| source.intake.listens());
-        Self { by_path: listen.map(|s| (s.path.clone(), s)).collect() }
+        let (secret, open): (Vec<_>, Vec<_>) = listen.partition(|source| source.path.is_secret());
+        let by_path = open.into_iter().filter_map(|source| Some((source.path.expose()?.clone(), source)));
+        Self { by_path: by_path.collect(), secret }
     }
 
     /// The source that listens on this path.
     pub fn at(&self, path: &str) -> Option<&Arc<Source>> {
-        self.by_path.get(path)
+        self.by_path.get(path).or_else(|| self.secret.iter().find(|source| source.path.is(path)))
     }
 
     /// All of them, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.by_path.values()
+        self.by_path.values().chain(&self.secret)
+    }
+
+    /// Whether the path of any source is a secret.
+    pub fn have_secret_path(&self) -> bool {
+        !self.secret.is_empty()
     }
 }
 
@@ -46,13 +56,16 @@ pub struct Source {
     /// The scope of its keys: its name, unless the config keeps an old one.
     pub scope: Arc<str>,
     /// The path it listens on. For a stream or a registry, only a display name: nothing can be sent there.
-    pub path: Arc<str>,
+    pub path: IngestPath,
     /// How its deliveries arrive.
     pub intake: Intake,
     /// How it is verified.
     pub verify: VerificationScheme,
     /// The kind of event it is for, where the sender names the kind in an unsigned header.
     pub kind: Option<RequiredEventKind>,
+    /// The headers that say what a delivery is, in lower case. They are not secret: where they are passed on, they are
+    /// kept for a replay.
+    pub kind_headers: Vec<String>,
     /// Where the sender's delivery id is; `None`: this sender sends none.
     pub delivery: Option<DeliveryIdLocation>,
     /// The handshakes of its sender.
@@ -109,21 +122,52 @@ pub struct StreamBinding {
     pub consumer: Arc<str>,
 }
 
-/// The kind of event that a preset is for. The header that names it is not signed, so the body must have its shape.
+/// The kinds of event that a source is for. The header that names them is not signed, so the body must have the shape of
+/// the kind that the header names, and not that of another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequiredEventKind {
     /// The header that names the kind, in lower case.
     pub header: String,
-    /// The kind that is wanted; others are ignored.
+    /// The kinds that are wanted; others are ignored.
+    pub any_of: Vec<WantedKind>,
+}
+
+/// A kind of event that a source is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedKind {
+    /// Its name.
     pub is: String,
-    /// The path that a body of that kind has, such as `registry_package`.
+    /// The path that a body of this kind has, such as `registry_package`.
     pub shape: Vec<String>,
 }
 
 impl RequiredEventKind {
-    /// A sentence for a body that does not have this kind's shape.
-    pub(super) fn differs(&self) -> String {
-        format!("{} says {:?}, but the body does not have the shape of that kind", self.header, self.is)
+    /// The index of the kind of this name, if it is wanted.
+    pub fn index_of(&self, named: &str) -> Option<usize> {
+        self.any_of.iter().position(|kind| kind.is == named)
+    }
+
+    /// The name of the first kind: the one that samples have.
+    pub fn first(&self) -> &str {
+        self.any_of.first().map_or("", |kind| &kind.is)
+    }
+
+    /// The name of the kind that this body has, as far as its shape tells.
+    pub fn of_body(&self, json: &[u8]) -> Option<&str> {
+        let shapes = self.any_of.iter().map(|kind| &*kind.shape);
+        let ix = FieldSet::new(Vec::new(), None).with_shapes(shapes).shape_of(json)?;
+        self.any_of.get(ix).map(|kind| &*kind.is)
+    }
+
+    /// The names of the kinds: `"a"`, or `"a" or "b"`.
+    pub fn names(&self) -> String {
+        let names: Vec<_> = self.any_of.iter().map(|kind| format!("{:?}", kind.is)).collect();
+        names.join(" or ")
+    }
+
+    /// A sentence for a body that does not have the shape of this kind.
+    pub(super) fn differs(&self, named: &str) -> String {
+        format!("{} says {named:?}, but the body does not have the shape of that kind", self.header)
     }
 }
 
@@ -211,10 +255,11 @@ impl Source {
         Self {
             name: name.into(),
             scope: name.into(),
-            path: format!("/in/{name}").into(),
+            path: IngestPath::open(&format!("/in/{name}")),
             intake: Intake::Path,
             verify,
             kind: None,
+            kind_headers: Vec::new(),
             delivery: None,
             handshakes: Vec::new(),
             fields: FieldSet::new(Vec::new(), None),
@@ -234,16 +279,18 @@ impl Source {
     /// signature covers no id.
     pub fn has_unsigned_ids(&self) -> bool {
         let covers = |id: &DeliveryIdLocation| self.verify.covers(&id.at);
-        self.verify.signs_body() && !self.delivery.as_ref().is_some_and(covers)
+        (self.verify.signs_body() && !self.delivery.as_ref().is_some_and(covers))
+            || self.verify.signs_other_than_bytes()
     }
 
     /// Whether the same bytes are the same event, whatever id they come under.
     pub fn dedups_by_body(&self) -> bool {
-        let in_body = |ix: &FieldIndex| matches!(self.fields.get(*ix).at, FieldLocation::Body(_));
+        let in_body = |ix: &FieldIndex| self.fields.get(*ix).places().all(FieldLocation::is_in_body);
         self.once.per.iter().any(|identity| match identity {
-            Identity::Body | Identity::Signed => true,
+            Identity::Body | Identity::Signed | Identity::SignedText => true,
             Identity::Named(fields) => fields.iter().all(in_body),
-            Identity::Delivery | Identity::Message => false,
+            Identity::Delivery => self.verify.signed_places().is_some(),
+            Identity::Message => false,
         })
     }
 
@@ -275,6 +322,8 @@ pub enum Identity {
     /// The time that was signed with the bytes, and the bytes. Added where the signature does not cover the delivery
     /// id: the same bytes signed at another time are a second act of the sender.
     Signed,
+    /// What was signed, where the bytes are not: all deliveries that one signature fits.
+    SignedText,
     /// These fields, taken together.
     Named(Vec<FieldIndex>),
 }

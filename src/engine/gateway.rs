@@ -1,12 +1,13 @@
 //! Receives deliveries: judges, claims, responds.
 
 use super::dispatcher::{Dispatcher, Lane};
+use super::handover::Handovers;
 use super::received::{DeliveryObserver, Received, ReceivedEvent};
 use crate::action::boottime;
 use crate::decide::claim::{self, ClaimResult, MatchedBy, NewEvent, RepeatEffect};
-use crate::decide::delivery::{Delivery, HeaderRef};
+use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderRef};
 use crate::decide::event::{Event, EventStep, Receipt, RetryOwner};
-use crate::decide::handshake::HandshakeMethod;
+use crate::decide::handshake::{AnsweredHandshake, HandshakeMethod};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
@@ -16,6 +17,7 @@ use crate::decide::response::problem_json;
 use crate::decide::source::{Fanout, InDoubtPolicy, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context::TraceContext;
+use crate::key_fetch::KeyFetcher;
 use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::Metrics;
 use crate::observe::trace_span::TraceSpan;
@@ -23,8 +25,9 @@ use crate::store::batch::Batcher;
 use crate::store::{AdvanceResult, DuplicateLookup, DuplicateNote, KnownDuplicate, Store, StoreError};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use http::request::Parts;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,6 +39,8 @@ pub struct Gateway {
     dispatcher: Dispatcher,
     observer: DeliveryObserver,
     former: FormerKeyPolicy,
+    key_fetchers: Arc<HashMap<Arc<str>, KeyFetcher>>,
+    handovers: Arc<Handovers>,
 }
 
 /// For which deliveries the keys of an earlier version or config are also looked up.
@@ -78,13 +83,26 @@ impl Gateway {
     /// A gateway to this store.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher, metrics: Arc<Metrics>) -> Self {
         let observer = DeliveryObserver::new(metrics);
-        Self { store, batch, dispatcher, observer, former: FormerKeyPolicy::default() }
+        let (former, key_fetchers, handovers) = (FormerKeyPolicy::default(), Arc::default(), Arc::default());
+        Self { store, batch, dispatcher, observer, former, key_fetchers, handovers }
     }
 
     /// The same gateway, which looks up former keys only where there may be any.
     #[must_use]
     pub fn looking_for(self, former: FormerKeyPolicy) -> Self {
         Self { former, ..self }
+    }
+
+    /// The same gateway, which fetches the keys that senders publish, by the names of their sources.
+    #[must_use]
+    pub(crate) fn fetching(self, key_fetchers: HashMap<Arc<str>, KeyFetcher>) -> Self {
+        Self { key_fetchers: Arc::new(key_fetchers), ..self }
+    }
+
+    /// The same gateway, which hands over what senders bring by their handshakes.
+    #[must_use]
+    pub(crate) fn handing_over(self, handovers: Arc<Handovers>) -> Self {
+        Self { handovers, ..self }
     }
 
     /// The store's time, for a delivery that arrives now.
@@ -118,8 +136,8 @@ impl Gateway {
         let (path, query, body) = (request.uri.path(), request.uri.query().unwrap_or(""), Bytes::new());
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers: &headers, body: &body, at, wall };
-        let response = source.answer_handshake(method, &delivery)?;
-        let received = Received::handshake(&delivery, method, response);
+        let answered = source.answer_handshake(method, &delivery)?;
+        let received = Received::handshake(&delivery, method, answered.response);
         self.observer.delivery(Some(source), &received);
         Some(received.response)
     }
@@ -135,13 +153,32 @@ impl Gateway {
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers, body: &body, at, wall };
         let mut span = self.observer.begin(source, &delivery);
-        if let Some(response) = source.answer_handshake(HandshakeMethod::Post, &delivery) {
+        if let Some(AnsweredHandshake { response, brings }) = source.answer_handshake(HandshakeMethod::Post, &delivery)
+        {
             let received = Received::handshake(&delivery, HandshakeMethod::Post, response);
+            let received = match brings {
+                Some(value) => received.handed_over(source, self.handovers.bring(&source.name, value, at).await),
+                None => received,
+            };
             self.observer.finish(source, &received, span);
             return received;
         }
-        let on_verified = |secret| self.observer.verified(source, secret);
-        let received = match verify_and_judge(source, &delivery, &mut new_id, on_verified) {
+        let judge = || {
+            let on_verified = |secret| self.observer.verified(source, secret);
+            verify_and_judge(source, &delivery, &mut new_id, on_verified)
+        };
+        let mut verdict = judge();
+        if let Verdict::Refused(DeliveryRejection::KeyUnavailable(request)) = &verdict
+            && let Some(fetcher) = self.key_fetchers.get(&source.name)
+            && fetcher.obtain(request).await
+        {
+            verdict = judge();
+        }
+        if let Some(received) = self.confirm_subscription(source, &delivery, &verdict).await {
+            self.observer.finish(source, &received, span);
+            return received;
+        }
+        let received = match verdict {
             Verdict::Refused(rejection) => Received::refused(source, &delivery, &rejection),
             Verdict::Ignored(why) => Received::ignored(source, &delivery, why),
             Verdict::Events(events) => {
@@ -154,7 +191,32 @@ impl Gateway {
         received
     }
 
-    /// Claims the events of a delivery concurrently.
+    /// Confirms a subscription, if the verified delivery asks for it. Nothing is written.
+    async fn confirm_subscription(
+        &self,
+        source: &Source,
+        delivery: &Delivery<'_>,
+        verdict: &Verdict,
+    ) -> Option<Received> {
+        if let Verdict::Refused(
+            DeliveryRejection::BadSignature | DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing,
+        ) = verdict
+        {
+            return None;
+        }
+        let url = source.verify.confirmation_url(delivery)?;
+        // A verdict may be a refusal for other reasons; only the scheme says that it is verified.
+        source.verify_delivery(delivery).ok()?;
+        let confirmed = match self.key_fetchers.get(&source.name) {
+            Some(fetcher) => fetcher.confirm(&url).await,
+            None => false,
+        };
+        let answer = if confirmed { response::healthy() } else { response::unavailable() };
+        Some(Received::handshake(delivery, HandshakeMethod::Post, answer))
+    }
+
+    /// Claims the events of a delivery: those of its receivers concurrently, those of its elements in their order as far
+    /// as it matters.
     async fn claim_all(
         &self,
         source: &Source,
@@ -171,11 +233,34 @@ impl Gateway {
             self.observer.check_id_conflict(source, first);
         }
         let delivery_id = events.first().and_then(|new| new.event.delivery_id.clone());
-        let all = join_all(events.into_iter().map(|new| self.claim_one(source, new))).await;
+        let all = match source.fields.each() {
+            Some(_) => self.claim_elements(source, events).await,
+            None => join_all(events.into_iter().map(|new| self.claim_one(source, new))).await,
+        };
         if let [one] = all.as_slice() {
             span.tell("event", &one.event.map(|id| id.to_string()).unwrap_or_default());
         }
         Received::claimed(source, arrived, delivery_id, all)
+    }
+
+    /// Claims the elements of a delivery. Those that have nothing in common are claimed concurrently.
+    async fn claim_elements(&self, source: &Source, events: Vec<NewEvent>) -> Vec<ReceivedEvent> {
+        let chains = claim::claim_chains(events).into_iter().map(|chain| self.claim_chain(source, chain));
+        let claimed = stream::iter(chains).buffer_unordered(limits::ELEMENTS_AT_ONCE).concat().await;
+        let all: BTreeMap<usize, ReceivedEvent> = claimed.into_iter().collect();
+        all.into_values().collect()
+    }
+
+    /// Claims elements one after another. If one could not be claimed, the later ones are not: the sender's repeat must
+    /// find them in their order.
+    async fn claim_chain(&self, source: &Source, chain: Vec<(usize, NewEvent)>) -> Vec<(usize, ReceivedEvent)> {
+        let mut claimed: Vec<(usize, ReceivedEvent)> = Vec::with_capacity(chain.len());
+        for (index, new) in chain {
+            let failed = claimed.last().is_some_and(|(_, last)| last.verdict == DeliveryVerdict::Unavailable);
+            let one = if failed { ReceivedEvent::unavailable(source) } else { self.claim_one(source, new).await };
+            claimed.push((index, one));
+        }
+        claimed
     }
 
     /// Claims one event of a delivery, and makes the response for it.
@@ -282,7 +367,12 @@ impl Gateway {
         });
         // A body that is handed over stays counted in the body budget; a large one is read from the store again.
         let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
-        let to_run = spot.map(|spot| (spot, small.then(|| new.payload.clone())));
+        // An element is handed over as a copy: a part of its delivery's bytes would hold all of them.
+        let payload = || match lane.source.fields.each() {
+            Some(_) => new.payload.detached(),
+            None => new.payload.clone(),
+        };
+        let to_run = spot.map(|spot| (spot, small.then(payload)));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
         let _span = TraceSpan::begin("claim", TraceContext::of(&new.payload.headers));
         self.batch.claim(new.clone(), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await

@@ -2,4 +2,5 @@
 
 pub(crate) mod dispatcher;
 pub(crate) mod gateway;
+pub(crate) mod handover;
 pub(crate) mod received;

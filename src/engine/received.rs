@@ -1,6 +1,7 @@
 //! The result of a delivery, and the observer that logs, counts and records it. Nothing else on the walk writes a log
 //! line or a metric of a delivery.
 
+use super::handover::HandoverResult;
 use crate::decide::claim::{MatchedBy, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
 use crate::decide::event::Event;
@@ -50,6 +51,8 @@ pub(crate) struct Received {
     reason: Option<&'static str>,
     /// Further detail about the reason: the name of its member (a field, or a detail), and its value.
     detail: Option<(&'static str, String)>,
+    /// The place of the element that is the reason.
+    element: Option<String>,
     /// The reason as a sentence, for the operator, not for the sender.
     why: Option<String>,
     /// Whether it has a log line. Claimed events have log lines of their own.
@@ -107,6 +110,7 @@ impl Received {
             matched_by: None,
             reason: None,
             detail: None,
+            element: None,
             why: None,
             has_log_line: false,
         }
@@ -137,8 +141,16 @@ impl Received {
             ApiStyle::Webhook => response::refused(rejection),
             ApiStyle::Api => problem_json::refused(rejection),
         };
+        let verdict = match rejection {
+            DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing => DeliveryVerdict::Unavailable,
+            _ => DeliveryVerdict::Refused,
+        };
         let why = match rejection {
             DeliveryRejection::BadSignature => source.verify.rejection_reason(delivery),
+            DeliveryRejection::KeyUnavailable(_) => {
+                "the sender's key is not at hand, and cannot be fetched now".to_owned()
+            }
+            DeliveryRejection::SecretMissing => source.verify.lacks_secret().unwrap_or_default(),
             _ => String::new(),
         };
         Self {
@@ -146,9 +158,10 @@ impl Received {
             delivery_id: delivery_id(source, delivery),
             reason: Some(rejection.reason()),
             detail: rejection.detail().map(|(what, detail)| (what, detail.to_owned())),
+            element: rejection.element().map(str::to_owned),
             why: Some(why).filter(|why| !why.is_empty()),
             has_log_line: true,
-            ..Self::new(response, DeliveryVerdict::Refused, delivery.at)
+            ..Self::new(response, verdict, delivery.at)
         }
     }
 
@@ -176,6 +189,37 @@ impl Received {
         }
     }
 
+    /// The same handshake, with what became of the value that it brought. If it was not taken, the sender is not told
+    /// that it was.
+    pub(super) fn handed_over(self, source: &Source, result: HandoverResult) -> Self {
+        let refusal = |response, verdict, why| Self { why: Some(why), ..Self::new(response, verdict, self.at) };
+        let unauthorized = || response::refused(&DeliveryRejection::BadSignature);
+        let brought = "a handshake of the sender brought";
+        let received = match result {
+            HandoverResult::Kept => {
+                let why = format!("{brought} a value; `hookonce handshake {}` shows it once", source.name);
+                return Self { why: Some(why), ..self };
+            }
+            HandoverResult::Written(file) => {
+                let why = format!("{brought} the secret, which is in {} now", file.display());
+                return Self { why: Some(why), ..self };
+            }
+            HandoverResult::Unawaited => {
+                let why =
+                    format!("{brought} a secret that nobody waited for; `hookonce handshake {}` waits", source.name);
+                refusal(unauthorized(), DeliveryVerdict::Refused, why)
+            }
+            HandoverResult::SecretExists(file) => {
+                let why = format!("{brought} a secret, but there is one in {} already", file.display());
+                refusal(unauthorized(), DeliveryVerdict::Refused, why)
+            }
+            HandoverResult::Failed(why) => {
+                refusal(response::unavailable(), DeliveryVerdict::Unavailable, format!("{brought} a secret: {why}"))
+            }
+        };
+        Self { bytes: self.bytes, reason: self.reason, has_log_line: true, ..received }
+    }
+
     /// A delivery of `bytes` bytes that created or repeats these events. Its verdict is the first error, else a new
     /// event, else the first: the same as in its response.
     pub(super) fn claimed(
@@ -188,7 +232,11 @@ impl Received {
         let first = |verdict| all.iter().position(|one: &ReceivedEvent| one.verdict == verdict);
         let told = first(DeliveryVerdict::Unavailable).or_else(|| first(DeliveryVerdict::Accepted)).unwrap_or(0);
         let responses = all.iter_mut().map(|one| std::mem::replace(&mut one.response, response::healthy())).collect();
-        let response = response::with_accepted_status(source, response::combine_responses(responses, &events));
+        let response = match source.fields.each() {
+            Some(_) => response::combine_elements(responses, &events),
+            None => response::combine_responses(responses, &events),
+        };
+        let response = response::with_accepted_status(source, response);
         let told = all.swap_remove(told);
         Self {
             events,
@@ -212,6 +260,10 @@ impl Received {
             Some(("field", name)) => Some(format!("the field `{name}`")),
             Some((_, detail)) => Some(detail.clone()),
             None => self.why.clone(),
+        };
+        let why = match (&self.element, why) {
+            (Some(element), Some(why)) => Some(format!("{element}: {why}")),
+            (_, why) => why,
         };
         DeliveryRecord {
             path: self.path.clone(),
@@ -364,7 +416,7 @@ fn log_delivery(source: Option<&Source>, received: &Received) {
     let (delivery, path, why) = (received.delivery_id.as_deref(), received.path.as_deref(), received.why.as_deref());
     let (status, reason) = (received.response.status, received.reason);
     let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
-    let (field, detail) = (named("field"), named("detail"));
+    let (field, detail, element) = (named("field"), named("detail"), received.element.as_deref());
     match received.verdict {
         DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => {
             info!(target: "hookonce", source, status, why, "handshake");
@@ -375,7 +427,7 @@ fn log_delivery(source: Option<&Source>, received: &Received) {
         DeliveryVerdict::Unavailable => {
             warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "unavailable");
         }
-        _ => warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "refused"),
+        _ => warn!(target: "hookonce", source, path, delivery, status, reason, element, field, detail, why, "refused"),
     }
 }
 

@@ -34,9 +34,11 @@ pub(super) fn assume_missing_headers(
             all.notes.push(format!("no {name} was saved: {note}"));
         }
     };
-    take("content-type", "application/json", "assumed application/json".into());
+    let media_type = source.verify.media_type(delivery.body);
+    take("content-type", media_type, format!("assumed {media_type}"));
     if let Some(kind) = &source.kind {
-        take(&kind.header, &kind.is, format!("assumed {:?}", kind.is));
+        let named = kind.of_body(delivery.body).unwrap_or_else(|| kind.first());
+        take(&kind.header, named, format!("assumed {named:?}"));
     }
     let kind = source.fields.kind_use().and_then(|_| github_kind::of_body(&envelope::inside(delivery.body).ok()?));
     if let Some(kind) = kind {

@@ -4,10 +4,10 @@ use super::assumptions;
 use super::assumptions::AssumedHeaders;
 use super::prediction::ArrivalTime;
 use super::saved_delivery::SavedDelivery;
-use crate::config::{ExternalValue, once};
+use crate::config::{ExternalValue, once_view};
 use crate::decide::claim::{IdentityKey, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup, borrow_headers};
-use crate::decide::field::{ExtractedField, ExtractedFields};
+use crate::decide::field::{ExtractedField, ExtractedFields, FieldLocation};
 use crate::decide::filter::{Filter, FilterTerm};
 use crate::decide::handshake::HandshakeMethod;
 use crate::decide::id::{EventId, Key};
@@ -32,6 +32,19 @@ pub(crate) struct DeliveryTrace {
     pub signature: SignatureCheck,
     /// The value of the event kind's header.
     pub kind: Option<String>,
+    /// What was evaluated of the body; of a delivery with several elements the first few of them and the last one.
+    pub contents: Vec<ContentTrace>,
+    /// How many elements it has, where elements are events of their own.
+    pub elements: Option<usize>,
+    /// How the walk ended.
+    pub verdict: Verdict,
+}
+
+/// The record of how a body, or one element of it, was evaluated.
+#[derive(Default)]
+pub(crate) struct ContentTrace {
+    /// The place of the element.
+    pub place: Option<String>,
     /// The extracted fields, in the order of their declaration; `None` if the walk ended before.
     pub fields: Option<Vec<ExtractedField>>,
     /// The result of `require`, if it was evaluated.
@@ -40,9 +53,10 @@ pub(crate) struct DeliveryTrace {
     pub when: Option<FilterResult>,
     /// The evaluated routes.
     pub routes: Vec<FilterResult>,
-    /// How the walk ended.
-    pub verdict: Verdict,
 }
+
+/// Maximum number of elements whose evaluation is shown.
+pub(super) const ELEMENTS_SHOWN: usize = 5;
 
 pub(crate) struct FilterResult {
     /// Of a route: its name.
@@ -66,8 +80,8 @@ pub(crate) enum SignatureCheck {
     Right,
     /// It is right, but too old to be accepted now.
     Old,
-    /// It is wrong: the delivery is refused.
-    Wrong,
+    /// It is wrong: the delivery is refused. Which part was expected where, and what is there instead.
+    Wrong(Option<String>),
 }
 
 impl FilterResult {
@@ -89,7 +103,7 @@ impl DeliveryTrace {
                 |key: &&IdentityKey| key.matched_by.word() == word || (word == "delivery" && key.id_digest.is_some());
             new.keys.iter().find(is).map(|found| found.key)
         };
-        let all = once::identities(&self.source).into_iter().filter_map(|(word, text)| Some((text, key(&word)?)));
+        let all = once_view::identities(&self.source).into_iter().filter_map(|(word, text)| Some((text, key(&word)?)));
         all.collect::<Vec<_>>().into_iter()
     }
 
@@ -101,11 +115,18 @@ impl DeliveryTrace {
         elsewhere: &[ExternalValue],
         now: ArrivalTime,
     ) -> Self {
-        let path = saved.path.as_deref().unwrap_or(&source.path);
+        let path = saved.path.as_deref().unwrap_or(source.path.shown());
         let ArrivalTime { at, wall } = now;
         let sent_headers = borrow_headers(&saved.headers);
         let sent = Delivery { path, query: &saved.query, headers: &sent_headers, body: &saved.body, at, wall };
-        let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.assume_verified(delivery).ok()?).ok();
+        let find = |delivery: &Delivery<'_>| {
+            let verified = source.verify.assume_verified(delivery).ok()?;
+            match source.fields.elements(&verified).ok()? {
+                Some(elements) if elements.is_empty() => None,
+                Some(elements) => elements.fields(0).ok(),
+                None => source.fields.read(&verified).ok(),
+            }
+        };
         let AssumedHeaders { headers, notes } = match saved.source {
             Some(_) => AssumedHeaders::default(), // a stored event needs no assumptions
             None => assumptions::assume_missing_headers(source, &sent, find),
@@ -120,10 +141,8 @@ impl DeliveryTrace {
             source: source.clone(),
             chosen,
             kind: None,
-            fields: None,
-            require: None,
-            when: None,
-            routes: Vec::new(),
+            contents: vec![ContentTrace::default()],
+            elements: None,
             verdict: Verdict::Events(Vec::new()),
         };
         if told.is_too_large() {
@@ -143,28 +162,43 @@ impl DeliveryTrace {
 
     fn record_step(&mut self, step: &WalkStep<'_>) {
         let source = self.source.clone();
+        if let WalkStep::Element(elements, index) = step {
+            self.elements = Some(elements.len());
+            // The first of them takes the place that was kept for a body; the last one that was judged is always kept.
+            if *index == 0 || self.contents.len() == ELEMENTS_SHOWN {
+                self.contents.pop();
+            }
+            self.contents.push(ContentTrace { place: Some(elements.place(*index)), ..ContentTrace::default() });
+        }
+        let Some(content) = self.contents.last_mut() else { return };
         match step {
             WalkStep::Kind(_, named) => self.kind = Some((*named).to_owned()),
+            WalkStep::Element(..) => {}
             WalkStep::Fields(found) => {
                 let slots = source.fields.iter().filter_map(|field| source.fields.ix(&field.name));
-                self.fields = Some(slots.map(|ix| found.slot(ix).clone()).collect());
+                content.fields = Some(slots.map(|ix| found.slot(ix).clone()).collect());
             }
             WalkStep::Require(filter, found, holds) => {
-                self.require = Some(FilterResult::of("", Some(filter), found, &source, *holds));
+                content.require = Some(FilterResult::of("", Some(filter), found, &source, *holds));
             }
             WalkStep::When(filter, found, holds) => {
-                self.when = Some(FilterResult::of("", Some(filter), found, &source, *holds));
+                content.when = Some(FilterResult::of("", Some(filter), found, &source, *holds));
             }
             WalkStep::Route(route, found, holds) => {
-                self.routes.push(FilterResult::of(&route.name, route.when.as_ref(), found, &source, *holds));
+                content.routes.push(FilterResult::of(&route.name, route.when.as_ref(), found, &source, *holds));
             }
         }
     }
 
-    /// The route that lets it through.
-    pub(crate) fn route(&self) -> Option<&Arc<Route>> {
-        let asked = self.routes.iter().find(|route| route.holds)?;
+    /// The route that lets this content through.
+    pub(crate) fn route(&self, content: &ContentTrace) -> Option<&Arc<Route>> {
+        let asked = content.routes.iter().find(|route| route.holds)?;
         self.source.routes.iter().find(|route| *route.name == *asked.name)
+    }
+
+    /// The route of an event.
+    pub(crate) fn route_of(&self, new: &NewEvent) -> Option<&Arc<Route>> {
+        self.source.routes.iter().find(|route| route.name == new.event.route)
     }
 
     /// Whether the body is larger than the source allows: the first check.
@@ -177,7 +211,7 @@ impl DeliveryTrace {
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
         }
-        if self.signature == SignatureCheck::Wrong {
+        if matches!(self.signature, SignatureCheck::Wrong(_)) {
             return Some((401, "bad_signature".into()));
         }
         let Verdict::Refused(refusal) = &self.verdict else { return None };
@@ -185,7 +219,8 @@ impl DeliveryTrace {
             "field" => format!(": `{detail}`"),
             _ => format!(": {detail}"),
         });
-        let words = format!("{}{}", refusal.reason(), detail.unwrap_or_default());
+        let element = refusal.element().map(|place| format!(", in {place}")).unwrap_or_default();
+        let words = format!("{}{}{element}", refusal.reason(), detail.unwrap_or_default());
         Some((response::refused(refusal).status, words))
     }
 }
@@ -205,9 +240,18 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
     if places.is_empty() {
         return SignatureCheck::None;
     }
-    let headers = source.verify.signature_headers();
-    if headers.len() == places.len() && headers.iter().all(|name| delivery.header(name) == HeaderLookup::Missing) {
-        return SignatureCheck::Unchecked(format!("no {} was saved", headers.join(" or ")));
+    let absent = |place: &FieldLocation| match place {
+        FieldLocation::Header(name) => delivery.header(name) == HeaderLookup::Missing,
+        FieldLocation::Query(_) => delivery.query.is_empty(),
+        _ => false,
+    };
+    if places.iter().all(absent) {
+        let name = |place: &FieldLocation| match place {
+            FieldLocation::Header(name) => name.clone(),
+            other => other.to_string(),
+        };
+        let names: Vec<_> = places.iter().map(name).collect();
+        return SignatureCheck::Unchecked(format!("no {} was saved", names.join(" or ")));
     }
     if !source.verify.has_secret() {
         let its = |value: &&ExternalValue| value.source.as_ref() == Some(&source.name) && value.what == "secret";
@@ -218,9 +262,15 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
     }
     // A saved delivery may be old: its signature is checked without its age first.
     match (source.verify.verify(delivery), source.verify.ignoring_age().verify(delivery)) {
-        _ if source.signs_for_anyone(delivery.body) => SignatureCheck::Wrong,
+        _ if source.signs_for_anyone(delivery.body) => SignatureCheck::Wrong(None),
+        (Err(DeliveryRejection::KeyUnavailable(request)), _) | (_, Err(DeliveryRejection::KeyUnavailable(request))) => {
+            SignatureCheck::Unchecked(request.words())
+        }
+        (Err(DeliveryRejection::SecretMissing), _) => SignatureCheck::Unchecked("the secret is not available".into()),
         (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old,
-        (_, Err(DeliveryRejection::BadSignature)) => SignatureCheck::Wrong,
+        (_, Err(DeliveryRejection::BadSignature)) => {
+            SignatureCheck::Wrong(source.verify.ignoring_age().expectation(delivery))
+        }
         // Any other rejection comes after the signature check and is part of the trace.
         _ => SignatureCheck::Right,
     }

@@ -173,10 +173,13 @@ pub(crate) fn choose_source(
         return Err(format!("there is no source `{name}`{hint} Sources: {}", all.join(", ")).into());
     }
     if let Some(path) = &delivery.path {
-        return match sources.iter().find(|source| *source.path == **path) {
-            Some(source) => Ok((source.clone(), format!("listens on {path}"))),
+        // A path that is almost a secret one tells most of it.
+        let has_secret = sources.iter().any(|source| source.path.is_secret());
+        let asked = if has_secret { "the path of the request" } else { path };
+        return match sources.iter().find(|source| source.path.is(path)) {
+            Some(source) => Ok((source.clone(), format!("listens on {}", source.path))),
             None => Err(ExplainError {
-                why: format!("no source listens on {path}, so a node responds with 404. Sources: {}", all.join(", ")),
+                why: format!("no source listens on {asked}, so a node responds with 404. Sources: {}", all.join(", ")),
                 answer: ExplainExit::ActsNot,
                 lack: ExplainErrorKind::Input,
             }),

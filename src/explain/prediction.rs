@@ -72,25 +72,29 @@ pub(crate) async fn predict(told: &DeliveryTrace, known: &ExplainHistory) -> Res
     if let Some((status, why)) = told.refused() {
         return Ok(DeliveryPrediction::BeRefused(status, why));
     }
-    let (events, route) = match (&told.verdict, told.route()) {
-        (Verdict::Ignored(why), _) => return Ok(DeliveryPrediction::BeIgnored(why.clone())),
-        (Verdict::Events(events), Some(route)) => (events, route),
-        _ => return Ok(DeliveryPrediction::BeIgnored("no route".into())),
+    let events = match &told.verdict {
+        Verdict::Ignored(why) => return Ok(DeliveryPrediction::BeIgnored(why.clone())),
+        Verdict::Events(events) if events.iter().all(|new| told.route_of(new).is_some()) => events,
+        Verdict::Events(_) | Verdict::Refused(_) => return Ok(DeliveryPrediction::BeIgnored("no route".into())),
     };
-    let new = if route.fanout == Fanout::Record { || PredictedClaim::Recorded } else { || PredictedClaim::New };
+    let new = |new: &NewEvent| match told.route_of(new) {
+        Some(route) if route.fanout != Fanout::Record => PredictedClaim::New,
+        _ => PredictedClaim::Recorded,
+    };
     match known {
         ExplainHistory::Nothing(why, _) => {
-            Ok(DeliveryPrediction::Events(events.iter().map(|_| new()).collect(), Err(why.clone())))
+            Ok(DeliveryPrediction::Events(events.iter().map(new).collect(), Err(why.clone())))
         }
         ExplainHistory::Store(store, path) => {
             let came = |(claim, arriving): (ClaimResult, &NewEvent)| match claim {
                 ClaimResult::New { event, .. } if event.state == (EventState::Waiting { due: None }) => {
                     PredictedClaim::Parked
                 }
-                ClaimResult::New { .. } => new(),
+                ClaimResult::New { .. } => new(arriving),
                 ClaimResult::Duplicate { event, same, target: stands, now } => {
                     // The event's own route decides, as in the gateway.
-                    let own = told.source.routes.iter().find(|own| own.name == event.route).unwrap_or(route);
+                    let own = told.source.routes.iter().find(|own| own.name == event.route);
+                    let Some(own) = own.or_else(|| told.route_of(arriving)) else { return PredictedClaim::Undecided };
                     let repeat = claim::repeat_effect(&event, arriving, &same, stands, own, told.source.respond, now);
                     PredictedClaim::Duplicate(event, same, stands, repeat)
                 }

@@ -1,6 +1,6 @@
 //! The report of `explain` as JSON.
 
-use super::delivery_trace::{DeliveryTrace, FilterResult, SignatureCheck};
+use super::delivery_trace::{ContentTrace, DeliveryTrace, FilterResult, SignatureCheck};
 use super::prediction::{DeliveryPrediction, PredictedClaim, answer};
 use super::{ExplainExit, prediction};
 use crate::decide::claim::{DuplicateTarget, MatchedBy, NewEvent, RepeatEffect};
@@ -30,6 +30,10 @@ pub(crate) struct ExplainedDelivery {
     routes: Vec<Value>,
     #[schema(required)]
     route: Option<String>,
+    /// Of a delivery whose elements are events: how many it has, and how the first few and the last one were evaluated.
+    /// The members above are those of the first.
+    #[schema(required, value_type = Option<Object>)]
+    elements: Option<Value>,
     #[schema(value_type = Vec<Object>)]
     events: Vec<Value>,
     /// What would become of it: be = refused, ignored; or events, each new, recorded, duplicate, rearmed, resumed,
@@ -74,7 +78,9 @@ pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction) -> Exp
         Verdict::Events(events) => events.as_slice(),
         Verdict::Refused(_) | Verdict::Ignored(_) => &[],
     };
-    let fields = told.fields.as_ref().map(|slots| told.source.fields.iter().zip(slots).map(field).collect::<Vec<_>>());
+    let nothing = ContentTrace::default();
+    let first = told.contents.first().unwrap_or(&nothing);
+    let shown = || told.contents.iter().map(|content| element(told, content)).collect::<Vec<_>>();
     ExplainedDelivery {
         delivery: told.from.clone(),
         bytes: told.bytes,
@@ -82,14 +88,21 @@ pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction) -> Exp
         source: ChosenSource { name: told.source.name.to_string(), chosen: told.chosen.clone() },
         signature: signature(told),
         kind: told.source.kind.as_ref().zip(told.kind.as_ref()).map(|(kind, named)| {
-            json!({ "header": kind.header, "was": named, "wanted": kind.is, "same": *named == kind.is })
+            let wanted: Vec<_> = kind.any_of.iter().map(|kind| kind.is.as_str()).collect();
+            json!({
+                "header": kind.header,
+                "was": named,
+                "wanted": wanted.join(" or "),
+                "same": kind.index_of(named).is_some(),
+            })
         }),
-        fields,
-        require: told.require.as_ref().map(asked),
-        when: told.when.as_ref().map(asked),
-        routes: told.routes.iter().map(asked).collect(),
-        route: told.route().map(|route| route.name.to_string()),
-        events: events.iter().map(|new| event(told, new)).collect(),
+        fields: fields(told, first),
+        require: first.require.as_ref().map(asked),
+        when: first.when.as_ref().map(asked),
+        routes: first.routes.iter().map(asked).collect(),
+        route: told.route(first).map(|route| route.name.to_string()),
+        elements: told.elements.map(|count| json!({ "count": count, "shown": shown() })),
+        events: events.iter().map(event).collect(),
         would: ends(would),
         acts: match answer(would) {
             ExplainExit::Acts => Some(true),
@@ -105,9 +118,25 @@ fn signature(told: &DeliveryTrace) -> SignatureReport {
         SignatureCheck::Unchecked(why) => (SignatureCheckView::Unchecked, Some(why.clone())),
         SignatureCheck::Right => (SignatureCheckView::Right, None),
         SignatureCheck::Old => (SignatureCheckView::Old, None),
-        SignatureCheck::Wrong => (SignatureCheckView::Wrong, None),
+        SignatureCheck::Wrong(why) => (SignatureCheckView::Wrong, why.clone()),
     };
     SignatureReport { by: told.source.verify.words(), is, why }
+}
+
+/// How one element was evaluated.
+fn element(told: &DeliveryTrace, content: &ContentTrace) -> Value {
+    json!({
+        "at": content.place,
+        "fields": fields(told, content),
+        "require": content.require.as_ref().map(asked),
+        "when": content.when.as_ref().map(asked),
+        "routes": content.routes.iter().map(asked).collect::<Vec<_>>(),
+        "route": told.route(content).map(|route| &*route.name),
+    })
+}
+
+fn fields(told: &DeliveryTrace, content: &ContentTrace) -> Option<Vec<Value>> {
+    content.fields.as_ref().map(|slots| told.source.fields.iter().zip(slots).map(field).collect())
 }
 
 /// A field as JSON. Numbers stay text, because JSON parsers may lose precision.
@@ -121,7 +150,7 @@ fn field((field, slot): (&Field, &ExtractedField)) -> Value {
         FieldValue::Text(text) | FieldValue::Number(text) => json!(&**text),
         FieldValue::Bool(flag) => json!(flag),
     });
-    json!({ "name": &*field.name, "at": field.at.to_string(), "is": word, "value": value })
+    json!({ "name": &*field.name, "at": field.places_text(), "is": word, "value": value })
 }
 
 fn asked(asked: &FilterResult) -> Value {
@@ -134,7 +163,7 @@ fn asked(asked: &FilterResult) -> Value {
     all
 }
 
-fn event(told: &DeliveryTrace, new: &NewEvent) -> Value {
+fn event(new: &NewEvent) -> Value {
     let keys = new.keys.iter().flat_map(|key| {
         // A delivery id that is stored with the body's key has no key of its own.
         let id = key.id_digest.map(|_| json!({ "same": MatchedBy::Delivery.word(), "key": hex::encode(key.key.0) }));
@@ -142,7 +171,7 @@ fn event(told: &DeliveryTrace, new: &NewEvent) -> Value {
     });
     let identities: Vec<_> = keys.collect();
     json!({
-        "route": told.route().map(|route| &*route.name),
+        "route": &*new.event.route,
         "part": new.event.part,
         "delivery": new.event.delivery_id.as_deref(),
         "identities": identities,

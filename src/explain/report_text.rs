@@ -1,9 +1,9 @@
 //! The report of `explain` as text: one line per step, in order.
 
-use super::delivery_trace::{DeliveryTrace, FilterResult, SignatureCheck};
+use super::delivery_trace::{ContentTrace, DeliveryTrace, ELEMENTS_SHOWN, FilterResult, SignatureCheck};
 use super::prediction::{DeliveryPrediction, PredictedClaim, state_text};
 use crate::config::describe::{line, lines};
-use crate::config::once::change_text;
+use crate::config::once_view::change_text;
 use crate::config::route::{group_text, redelivery_text};
 use crate::decide::claim::{DuplicateTarget, NewEvent, RepeatEffect};
 use crate::decide::field::{ExtractedField, FieldValue};
@@ -22,15 +22,23 @@ pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction, out: &
     line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
     line(out, "", "signed by", &format!("{}: {}", told.source.verify.words(), signature(&told.signature)))?;
     if let (Some(kind), Some(named)) = (&told.source.kind, &told.kind) {
-        let same = if *named == kind.is { "yes" } else { "no" };
-        line(out, "", "kind", &format!("{} is {:?}, wanted {:?}: {same}", kind.header, named, kind.is))?;
+        let same = yes(kind.index_of(named).is_some());
+        line(out, "", "kind", &format!("{} is {:?}, wanted {}: {same}", kind.header, named, kind.names()))?;
     }
-    lines(out, "", "fields", &fields(told))?;
-    lines(out, "", "requires", &told.require.iter().flat_map(filter).collect::<Vec<_>>())?;
-    lines(out, "", "acts when", &told.when.iter().flat_map(filter).collect::<Vec<_>>())?;
-    lines(out, "", "routes", &routes(told))?;
+    if let Some(count) = told.elements {
+        line(out, "", "elements", &format!("{count}{}", shown_of(told.contents.len(), count)))?;
+    }
+    for content in &told.contents {
+        if let Some(place) = &content.place {
+            line(out, "", "element", place)?;
+        }
+        lines(out, "", "fields", &fields(told, content))?;
+        lines(out, "", "requires", &content.require.iter().flat_map(filter).collect::<Vec<_>>())?;
+        lines(out, "", "acts when", &content.when.iter().flat_map(filter).collect::<Vec<_>>())?;
+        lines(out, "", "routes", &routes(told, content))?;
+    }
     if let Verdict::Events(events) = &told.verdict {
-        for new in events {
+        for new in shown(told, events) {
             event(told, new, events.len(), out)?;
         }
     }
@@ -43,7 +51,8 @@ fn signature(signature: &SignatureCheck) -> String {
         SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest assumes that it is right"),
         SignatureCheck::Right => "right".into(),
         SignatureCheck::Old => "right, but too old to be accepted now".into(),
-        SignatureCheck::Wrong => "wrong; the rest assumes that it is right".into(),
+        SignatureCheck::Wrong(None) => "wrong; the rest assumes that it is right".into(),
+        SignatureCheck::Wrong(Some(why)) => format!("wrong: {why}; the rest assumes that it is right"),
     }
 }
 
@@ -59,8 +68,24 @@ pub(crate) fn value(value: &FieldValue) -> String {
     }
 }
 
-fn fields(told: &DeliveryTrace) -> Vec<String> {
-    let Some(slots) = &told.fields else { return Vec::new() };
+/// Those of the events of a delivery that are shown: of one with several elements only the first few.
+fn shown<'a, T>(told: &DeliveryTrace, all: &'a [T]) -> &'a [T] {
+    match told.elements {
+        Some(_) => &all[..all.len().min(ELEMENTS_SHOWN)],
+        None => all,
+    }
+}
+
+fn shown_of(shown: usize, count: usize) -> String {
+    match shown {
+        _ if shown >= count => String::new(),
+        1 => ", of which the last one judged is shown".into(),
+        _ => format!(", of which the first {} and the last one judged are shown", shown - 1),
+    }
+}
+
+fn fields(told: &DeliveryTrace, content: &ContentTrace) -> Vec<String> {
+    let Some(slots) = &content.fields else { return Vec::new() };
     let wide = told.source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
     let one = |(field, slot): (&crate::decide::field::Field, &ExtractedField)| {
         let found = match slot {
@@ -68,7 +93,7 @@ fn fields(told: &DeliveryTrace) -> Vec<String> {
             ExtractedField::Present(found) => value(found),
             ExtractedField::Defaulted(found) => format!("{} (the default: the field is missing)", value(found)),
         };
-        format!("{:<wide$}  {found}  at {}", field.name, field.at)
+        format!("{:<wide$}  {found}  at {}", field.name, field.places_text())
     };
     told.source.fields.iter().zip(slots).map(one).collect()
 }
@@ -93,15 +118,15 @@ fn term_text(term: &FilterTerm) -> String {
 }
 
 /// The evaluated routes, and those that were not.
-fn routes(told: &DeliveryTrace) -> Vec<String> {
+fn routes(told: &DeliveryTrace, content: &ContentTrace) -> Vec<String> {
     let mut all = Vec::new();
-    for asked in &told.routes {
+    for asked in &content.routes {
         let mut told = filter(asked).into_iter();
         all.extend(told.next().map(|first| format!("{} when {first}", asked.name).replace("when always", "always")));
         all.extend(told);
     }
-    if let Some(taken) = told.route() {
-        let later = told.source.routes.iter().skip(told.routes.len()).map(|route| route.name.to_string());
+    if let Some(taken) = told.route(content) {
+        let later = told.source.routes.iter().skip(content.routes.len()).map(|route| route.name.to_string());
         let later: Vec<_> = later.collect();
         if !later.is_empty() {
             all.push(format!("{} matches; not evaluated: {}", taken.name, later.join(", ")));
@@ -112,7 +137,7 @@ fn routes(told: &DeliveryTrace) -> Vec<String> {
 
 fn event(told: &DeliveryTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> io::Result<()> {
     let source = &told.source;
-    if of > 1 {
+    if of > 1 && told.elements.is_none() {
         line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
     }
     if let Some(id) = &new.event.delivery_id {
@@ -126,7 +151,7 @@ fn event(told: &DeliveryTrace, new: &NewEvent, of: usize, out: &mut impl Write) 
             [change_text(source, change), format!("  {:?}", of.subject), format!("  to {:?}{order}", of.value)];
         lines(out, "", "register", &register)?;
     }
-    if let (Some(group), Some(route)) = (&new.event.group, told.route()) {
+    if let (Some(group), Some(route)) = (&new.event.group, told.route_of(new)) {
         lines(out, "", "group", &[group_text(source, route), format!("  {group:?}")])?;
     }
     Ok(())
@@ -143,16 +168,23 @@ fn ends(told: &DeliveryTrace, would: &DeliveryPrediction, out: &mut impl Write) 
                 Ok(store) => line(out, "", "store", &format!("searched {store}"))?,
                 Err(why) => line(out, "", "store", &format!("not searched: {why}"))?,
             }
-            for came in all {
-                lines(out, "", "it would", &claim_lines(told, came))?;
+            let events = match &told.verdict {
+                Verdict::Events(events) => events.as_slice(),
+                Verdict::Refused(_) | Verdict::Ignored(_) => &[],
+            };
+            for (came, new) in shown(told, all).iter().zip(events) {
+                lines(out, "", "it would", &claim_lines(told, came, new))?;
+            }
+            if let Some(more) = all.len().checked_sub(shown(told, all).len()).filter(|more| *more > 0) {
+                line(out, "", "", &format!("and {more} more events, which are not shown"))?;
             }
             Ok(())
         }
     }
 }
 
-fn claim_lines(told: &DeliveryTrace, came: &PredictedClaim) -> Vec<String> {
-    let route = told.routes.iter().find(|route| route.holds).map_or("", |route| &route.name);
+fn claim_lines(told: &DeliveryTrace, came: &PredictedClaim, new: &NewEvent) -> Vec<String> {
+    let route = &new.event.route;
     match came {
         PredictedClaim::New => vec![format!("be a new event, and act on route {route}")],
         PredictedClaim::Parked => {
@@ -170,7 +202,7 @@ fn claim_lines(told: &DeliveryTrace, came: &PredictedClaim) -> Vec<String> {
                 all.push("  which superseded the event that matched".into());
             }
             all.push(format!("  which is {}", state_text(event)));
-            all.push(match (repeat, told.route()) {
+            all.push(match (repeat, told.route_of(new)) {
                 (RepeatEffect::PublishesAgain, _) => "  and publish it again; the worker decides".into(),
                 (RepeatEffect::Rearms, _) => "  and give it another attempt".into(),
                 (RepeatEffect::Resumes, _) => "  and give it another attempt, although it may have acted".into(),

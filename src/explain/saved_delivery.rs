@@ -5,8 +5,11 @@ use crate::decide::event::Event;
 use crate::decide::field::{Field, FieldLocation, FieldValue};
 use crate::decide::limits;
 use crate::decide::source::Source;
+use crate::decide::verify::content_type;
 use bytes::Bytes;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fmt::Write as _;
 use std::io;
 use std::io::Read as _;
@@ -90,14 +93,15 @@ pub(crate) fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<SavedDelivery
     if has_head(&bytes) {
         return request(name, &bytes).map(|one| vec![one]);
     }
+    let media_type = content_type::guess(&bytes);
     Ok(vec![SavedDelivery {
         from: name.to_owned(),
         path: None,
         query: String::new(),
-        headers: vec![("content-type".into(), b"application/json".to_vec())],
+        headers: vec![("content-type".into(), media_type.into())],
         body: bytes.into(),
         source: None,
-        notes: vec!["a bare body without headers; assumed application/json; add headers with --header".into()],
+        notes: vec![format!("a bare body without headers; assumed {media_type}; add headers with --header")],
     }])
 }
 
@@ -233,7 +237,7 @@ pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Save
         add(name, id);
     }
     if let Some(kind) = &source.kind {
-        add(&kind.header, &kind.is);
+        add(&kind.header, kind.of_body(&payload.body).unwrap_or_else(|| kind.first()));
     }
     let query: Vec<_> = source.fields.iter().filter_map(|field| in_query(field, event)).collect();
     SavedDelivery {
@@ -241,9 +245,64 @@ pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Save
         path: Some(source.path.to_string()),
         query: query.join("&"),
         headers,
-        body: payload.body,
+        body: match source.fields.each() {
+            Some(each) => around_element(source, each, event, &payload.body),
+            None => payload.body,
+        },
         source: Some(source.name.to_string()),
         notes: vec!["rebuilt from what is kept of the event; its signature was checked when it arrived".into()],
+    }
+}
+
+/// A document with this one element, and what is known of the values around it.
+fn around_element(source: &Source, each: &[String], event: &Event, element: &[u8]) -> Bytes {
+    let mut document = RebuiltDocument::Text(String::new());
+    for field in source.fields.iter() {
+        let (FieldLocation::Outer(path), Some(value)) = (&field.at, event.fields.get(&field.name)) else { continue };
+        let after = field.after.as_deref().unwrap_or_default();
+        let text = match value {
+            FieldValue::Text(text) => serde_json::Value::from(format!("{after}{text}")).to_string(),
+            FieldValue::Number(raw) => raw.to_string(),
+            FieldValue::Bool(flag) => flag.to_string(),
+        };
+        document.set(path, text);
+    }
+    document.set(each, format!("[{}]", String::from_utf8_lossy(element)));
+    document.to_string().into()
+}
+
+/// A JSON document that is put together again; a position in an array becomes a member, which the same paths find.
+enum RebuiltDocument {
+    Text(String),
+    Members(BTreeMap<String, RebuiltDocument>),
+}
+
+impl RebuiltDocument {
+    fn set(&mut self, path: &[String], text: String) {
+        let [name, rest @ ..] = path else {
+            *self = Self::Text(text);
+            return;
+        };
+        if let Self::Text(_) = self {
+            *self = Self::Members(BTreeMap::new());
+        }
+        if let Self::Members(members) = self {
+            members.entry(name.clone()).or_insert_with(|| Self::Text(String::new())).set(rest, text);
+        }
+    }
+}
+
+impl fmt::Display for RebuiltDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members = match self {
+            Self::Text(text) => return f.write_str(text),
+            Self::Members(members) => members,
+        };
+        for (i, (name, value)) in members.iter().enumerate() {
+            f.write_str(if i == 0 { "{" } else { "," })?;
+            write!(f, "{}:{value}", serde_json::Value::from(name.as_str()))?;
+        }
+        f.write_str("}")
     }
 }
 

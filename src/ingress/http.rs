@@ -45,8 +45,14 @@ impl IngestState {
             ("/readyz", None) => return self.health.ready().await,
             (problem_json::PAGE_PATH, None) => return closing(response::page(problem_json::PAGE)),
             (_, None) => {
-                let paths: Vec<_> = self.sources.all().map(|source| &*source.path).collect();
-                let why = format!("no source listens there; their paths are {}", paths.join(", "));
+                let paths: Vec<_> = self.sources.all().map(|source| source.path.shown()).collect();
+                let hidden = match parts.uri.path().len() {
+                    length if self.sources.have_secret_path() => {
+                        format!("; one of {length} characters was asked for, not shown because a path is secret")
+                    }
+                    _ => String::new(),
+                };
+                let why = format!("no source listens there; their paths are {}{hidden}", paths.join(", "));
                 return self.reject(None, &parts, refused(404, "unknown_path"), why);
             }
         };
@@ -85,7 +91,9 @@ impl IngestState {
         rejection: (HttpResponse, Option<&'static str>),
         why: String,
     ) -> HttpResponse {
-        let path = source.is_none().then(|| parts.uri.path());
+        // A path that is almost a secret one tells most of it.
+        let shows = source.is_none() && !self.sources.have_secret_path();
+        let path = shows.then(|| parts.uri.path());
         let id = self.delivery_id(source, &parts.headers);
         let received = Received::not_judged(self.gateway.now(), path, id, rejection, why);
         self.gateway.observer().delivery(source, &received);

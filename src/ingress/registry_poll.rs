@@ -195,7 +195,7 @@ impl RegistryPoller {
             "seen_at": state.changed_at,
         });
         let headers = [("content-type", b"application/json".as_slice())];
-        let path = (&*self.source.path, "");
+        let path = (self.source.path.shown(), "");
         let received =
             self.context.gateway.receive_delivery(&self.source, path, &headers, body.to_string().into()).await;
         (received.response.status < 500).then(|| state.clone().acted(digest))

@@ -243,7 +243,7 @@ fn made(identity: &RequestIdentity, fields: &mut Vec<Field>) -> ResolvedIdentity
 
 fn index(fields: &mut Vec<Field>, place: &FieldLocation, name: &Arc<str>) -> FieldIndex {
     let at = fields.iter().position(|field| field.name == *name).unwrap_or_else(|| {
-        fields.push(Field { name: name.clone(), at: place.clone(), trim: true, after: None, default: None });
+        fields.push(Field { trim: true, ..Field::at(name, place.clone()) });
         fields.len() - 1
     });
     FieldIndex(u16::try_from(at).expect("fewer than 65,536 locations"))

@@ -133,6 +133,7 @@ impl SourceMetrics {
             Identity::Message => MatchedBy::Message.word().to_owned(),
             Identity::Body => MatchedBy::Body.word().to_owned(),
             Identity::Signed => MatchedBy::Signed.word().to_owned(),
+            Identity::SignedText => MatchedBy::SignedText.word().to_owned(),
             Identity::Named(fields) => {
                 fields.iter().map(|ix| &*source.fields.get(*ix).name).collect::<Vec<_>>().join("+")
             }

@@ -69,6 +69,8 @@ async fn each_token_may_do_what_it_may_and_nothing_else() {
         assert_eq!(asked(token, "POST", "/api/forget", "").await, forget, "{token}");
         assert_eq!(asked(token, "POST", "/api/events/nobody/cancel", "").await, cancel, "{token}");
         assert_eq!(asked(token, "DELETE", "/api/events/nobody", "").await, cancel, "{token}");
+        assert_eq!(asked(token, "GET", "/api/handshakes", "").await, list, "{token}");
+        assert_eq!(asked(token, "POST", "/api/handshakes/nobody?wait=0", "").await, cancel, "{token}");
         assert_eq!(asked(token, "GET", "/healthz", "").await, 200);
     }
 }

@@ -226,7 +226,7 @@ fn counting_a_delivery_costs_a_small_part_of_judging_it() {
     let headers: Vec<_> = one.headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
     let body = one.body.into();
     let take = |_| {
-        let (at, path) = (Timestamp(0), &source.path);
+        let (at, path) = (Timestamp(0), source.path.shown());
         let delivery = Delivery { path, query: "", headers: &borrow_headers(&headers), body: &body, at, wall: at };
         let verdict = judge(source, &delivery, &mut || EventId([1; 16]));
         assert!(matches!(verdict, judge::Verdict::Events(_)), "{verdict:?}");

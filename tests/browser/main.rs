@@ -7,6 +7,7 @@ mod budgets;
 mod event;
 mod events;
 mod first_visit;
+mod handshakes;
 mod hostile_text;
 mod layout;
 mod login;

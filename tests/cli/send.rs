@@ -90,7 +90,7 @@ async fn a_delivery_that_cannot_be_sent_exits_with_2_and_a_sentence() {
     for (args, part) in [
         (&["missing.json"][..], "there is no file missing.json"),
         (&["folder"], "folder is a folder; name a file in it"),
-        (&["binary", "--set", "n=1"], "--set needs a JSON body"),
+        (&["binary", "--set", "n=1"], "--set cannot change this body: this is not JSON"),
         (&["--sample", "--source", "numbrs"], "did you mean `numbers`?"),
         (&["--sample", "--set", "nn=1"], "has no field `nn`: n, word"),
         (&["--sample", "--set", "n"], "expected NAME=VALUE"),
@@ -110,4 +110,70 @@ async fn a_delivery_that_cannot_be_sent_exits_with_2_and_a_sentence() {
     run_knowing(&house, &["send", "--sample"]).check(2, "is `hookonce serve` running?");
     let unknown = House::empty(&numbers());
     run_knowing(&unknown, &["send", "--sample"]).check(2, "name the address with --url");
+}
+
+#[tokio::test]
+async fn a_preset_is_tried_without_a_config() {
+    let house = House::new(
+        "[source.stripe]\npreset = \"stripe\"\nsecret = { env = \"SECRET\" }\n\
+         [source.square]\npreset = \"square\"\nsecret = { env = \"SECRET\" }\nurl = \"https://hooks.example.com/in/square\"\n",
+    );
+    let elsewhere = tempfile::tempdir().unwrap();
+    let send = |args: &[&str], variable: &str| {
+        let mut command = house.command(&["send", "--sample"]);
+        command
+            .args(args)
+            .current_dir(elsewhere.path())
+            .env_remove("STRIPE_SECRET")
+            .env(variable, crate::support::SECRET);
+        let output = command.output().unwrap();
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let url = house.url("");
+    let said = send(&["--preset", "stripe", "--url", &url, "--times", "2"], "STRIPE_SECRET");
+    assert!(
+        said.starts_with("202 accepted ") && said.contains("\n202 duplicate") || said.contains("\n200 duplicate"),
+        "{said}"
+    );
+    let said = send(&["--preset", "stripe", "--url", &url, "--secret-env", "MINE"], "MINE");
+    assert!(said.starts_with("202 accepted "), "{said}");
+    let said = send(&["--preset", "stripe", "--url", &url], "MINE");
+    assert!(said.contains("the variable STRIPE_SECRET is not set"), "{said}");
+    let signed = ["--preset", "square", "--url", &url, "--signed-url", "https://hooks.example.com/in/square"];
+    let said = send(&signed, "SQUARE_SECRET");
+    assert!(said.contains(" accepted "), "{said}");
+    let said = send(&["--preset", "strip"], "X");
+    assert!(said.contains("there is no preset `strip`; did you mean `stripe`?"), "{said}");
+    let said = send(&["--preset", "docker-hub", "--url", &url], "X");
+    assert!(said.contains("the path is the secret of `docker-hub`: give it with --url"), "{said}");
+}
+
+/// With a key pair that `send` makes, for both algorithms.
+#[tokio::test]
+async fn a_source_with_a_public_key_is_sent_to_with_a_key_pair_of_ones_own() {
+    for algorithm in ["ed25519", "ecdsa-p256"] {
+        let verify = format!(
+            "verify = {{ scheme = \"{algorithm}\", header = \"x-signature\", timestamp = \"header.x-time\", over = \"{{timestamp}}.{{body}}\" }}"
+        );
+        let config = |key: &str| format!("[source.signed]\n{verify}\npublic_key = \"{key}\"\ndelivery = \"body.id\"\n");
+        let mut house = House::empty(&config(&"04".repeat(if algorithm == "ed25519" { 32 } else { 65 })));
+        let missing = run_knowing(&house, &["send", "--sample", "--url", "http://127.0.0.1:1"]);
+        assert!(missing.err.contains("signs with a private key: name a file with --key"), "{missing:?}");
+        let made = run_knowing(&house, &["send", "--sample", "--key", "key.pem", "--url", "http://127.0.0.1:1"]);
+        let public = made.err.split("public_key = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let permissions =
+            std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(house.path("key.pem")).unwrap().permissions());
+        assert_eq!(permissions & 0o777, 0o600);
+        house.configure(&config(public));
+        house.start();
+        let url = house.url("");
+        let said = run_knowing(&house, &["send", "--sample", "--key", "key.pem", "--url", &url]).fine();
+        assert!(said.starts_with("202 accepted "), "{algorithm}: {said}");
+        std::fs::remove_file(house.path("key.pem")).unwrap();
+        let other = run_knowing(&house, &["send", "--sample", "--key", "key.pem", "--url", &url]);
+        assert!(other.out.starts_with("401 "), "{other:?}");
+        std::fs::write(house.path("key.pem"), "no key").unwrap();
+        let bad = run_knowing(&house, &["send", "--sample", "--key", "key.pem", "--url", &url]);
+        assert!(bad.err.contains("key.pem: it is not a private key of"), "{bad:?}");
+    }
 }

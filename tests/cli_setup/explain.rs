@@ -84,11 +84,25 @@ fn a_raw_request_finds_its_source_and_its_signature_is_checked() {
     let explain = |path: &str, sent: &Sent| said(house.command(&["explain", "-"]), &raw(path, sent));
     explain("/version/1", &sent).has(0, &["ghcr (listens on /version/1)", "(SHA-256): right"]);
     let forged = sent.clone().with("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
-    explain("/version/1", &forged)
-        .has(1, &["wrong; the rest assumes that it is right", "refused with 401, bad_signature"]);
+    explain("/version/1", &forged).has(
+        1,
+        &[
+            "found: a signature of other bytes, or with another secret; the rest assumes",
+            "refused with 401, bad_signature",
+        ],
+    );
+    let old = sent.clone().with("x-hub-signature-256", "sha1=00");
+    let expected =
+        "wrong: expected header x-hub-signature-256 with sha256= and 64 hex digits over {body}; found: no sha256= at";
+    explain("/version/1", &old).has(1, &[expected]);
     explain("/version/2", &sent).has(1, &["no source listens on /version/2, so a node responds with 404"]);
-    explain("/version/1", &sent.clone().with("x-github-event", "push"))
-        .has(1, &["x-github-event is \"push\", wanted \"registry_package\": no", "be ignored: x-github-event was"]);
+    explain("/version/1", &sent.clone().with("x-github-event", "push")).has(
+        1,
+        &[
+            "x-github-event is \"push\", wanted \"registry_package\" or \"package\": no",
+            "be ignored: x-github-event was",
+        ],
+    );
     std::fs::write(house.path("saved"), raw("/version/1", &sent)).unwrap();
     bare(&house, &["explain", "saved"]).has(0, &["not checked, the environment variable `SECRET` is not set"]);
     run(&house, &["explain", "saved", "--source", "other"]).has(1, &["source     other (named)"]);

@@ -3,7 +3,7 @@
 use super::run;
 use super::support::House;
 use hookonce::internals::config::{json_schema, reference};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -118,12 +118,12 @@ fn presets_are_listed_and_printed_with_their_comments() {
     let all = run(&house, &["presets"]);
     let lines: Vec<_> = all.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for begin in [
-        "github-package Packages of GitHub's container registry",
-        "shopify Shopify: orders",
-        "stripe Stripe: payments",
-        "sports-stack Sports Stack: each change once",
-        "ci-ingestion Results of CI runs",
-        "idempotency-key Clients of an HTTP API",
+        "github-package body Packages of GitHub's container registry",
+        "shopify body Shopify: orders",
+        "stripe time+body Stripe: payments",
+        "sports-stack body Sports Stack: each change once",
+        "ci-ingestion body Results of CI runs",
+        "idempotency-key token Clients of an HTTP API",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}: {}", all.out);
     }
@@ -137,6 +137,30 @@ fn presets_are_listed_and_printed_with_their_comments() {
         "{listed}"
     );
     run(&house, &["presets", "github-pakage"]).has(2, &["did you mean `github-package`?"]);
+}
+
+#[test]
+fn presets_of_the_users_own_are_listed_beside_the_config() {
+    let house = House::empty("[preset.table]\nverify = { scheme = \"bearer\" }\nsender = { needs = [\"secret\"] }\n");
+    let folder = house.dir.path().join("presets");
+    std::fs::create_dir(&folder).unwrap();
+    let own = "# Our own.\nverify = { scheme = \"hmac\", header = \"x-s\" }\n[sender]\nname = \"Acme\"\nversion = 2\nneeds = [\"secret\"]\n";
+    std::fs::write(folder.join("acme.toml"), own).unwrap();
+    let all = run(&house, &["presets"]);
+    let line = |name: &str| all.out.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(line("acme ").contains("  body  ") && line("acme ").ends_with("Our own."), "{}", all.out);
+    assert!(line("table ").contains("token") && line("table ").contains("[preset.table] in the config"), "{}", all.out);
+    let said = run(&house, &["presets", "acme"]);
+    said.has(0, &["[source.acme]\npreset = \"acme\"\nsecret = { env = \"ACME_SECRET\" }", "# What is signed: body."]);
+    run(&house, &["presets", "table"]).has(0, &["# verify = { scheme = \"bearer\" }"]);
+    let said: Value = serde_json::from_str(&run(&house, &["presets", "acme", "--json"]).out).unwrap();
+    assert_eq!((&said["version"], &said["signs"], &said["built_in"]), (&json!(2), &json!("body"), &json!(false)));
+    assert_eq!(said["file"], "presets/acme.toml");
+    run(&house, &["presets", "acne"]).has(2, &["did you mean `acme`?"]);
+    std::fs::write(folder.join("bad.toml"), "verify = \"none\"\nunknown = 1\n").unwrap();
+    run(&house, &["presets"])
+        .has(2, &["github-package", "unknown key `unknown` in preset `bad`", "presets/bad.toml:2:1"]);
+    run(&house, &["presets", "github"]).has(0, &["[source.github]"]);
 }
 
 #[test]

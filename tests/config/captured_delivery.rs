@@ -23,13 +23,14 @@ use tokio::runtime::Builder;
 
 const WHSEC: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// Any secret, and any URL.
+/// Any secret, any secret path, and any URL.
 fn env(name: &str) -> String {
     match name {
         "NATS_URL" => "nats://127.0.0.1:4222".to_owned(),
         "DATABASE_URL" => "postgres://127.0.0.1/hooks".to_owned(),
         "REDIS_URL" => "redis://127.0.0.1".to_owned(),
         name if name.contains("URL") => "http://127.0.0.1:8080/".to_owned(),
+        name if name.ends_with("_PATH") => format!("/in/{WHSEC}"),
         _ => WHSEC.to_owned(),
     }
 }
@@ -63,6 +64,10 @@ fn body(source: &Source) -> Vec<u8> {
     if let Some(FieldLocation::Body(path)) = source.delivery.as_ref().map(|id| &id.at) {
         body[&path[0]] = json!("in the body");
     }
+    if let Some(each) = source.fields.each() {
+        // The fields are those of an element.
+        body = each.iter().rev().fold(json!([body]), |inner, name| json!({ name: inner }));
+    }
     body.to_string().into_bytes()
 }
 
@@ -72,6 +77,9 @@ fn events(mut source: Source) -> usize {
     // Filters are not part of this test.
     (source.when, source.require, source.kind) = (None, None, None);
     source.routes = vec![Arc::new(Route::default())];
+    if source.verify.lacks_secret().is_some() {
+        source.verify = source.verify.with_secrets(vec![b"a secret that its sender brought".to_vec()]).unwrap();
+    }
     let bytes = bytes::Bytes::from(body(&source));
     let at = Timestamp(1_770_000_000_000_000);
     let signed = source.verify.sign("id-0", at, &bytes);

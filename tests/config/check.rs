@@ -27,15 +27,17 @@ source ghcr
   preset     github-package
   url        http://127.0.0.1:3142/version/1
   signed by  GitHub's signature (SHA-256)
+  signs      body
   kind       x-github-event is registry_package, and the body has registry_package
-  fields     package     body.registry_package.name
-             tag         body.registry_package.package_version.container_metadata.tag.name
-             version_id  body.registry_package.package_version.id
-             sha         body.registry_package.package_version.version
-             updated_at  body.registry_package.updated_at
-             namespace   body.registry_package.namespace
+             x-github-event is package, and the body has package
+  fields     package     body.registry_package.name or body.package.name
+             tag         body.registry_package.package_version.container_metadata.tag.name or body.package.package_version.container_metadata.tag.name
+             version_id  body.registry_package.package_version.id or body.package.package_version.id
+             sha         body.registry_package.package_version.version or body.package.package_version.version
+             updated_at  body.registry_package.updated_at or body.package.updated_at
+             namespace   body.registry_package.namespace or body.package.namespace
              repository  body.repository.full_name
-             commit      body.registry_package.package_version.target_oid
+             commit      body.registry_package.package_version.target_oid or body.package.package_version.target_oid
   acts when  tag == "latest"
   once per   the delivery id (header.x-github-delivery) with the body's digest, since the id is not signed  (preset)
              the body  (preset)
@@ -60,6 +62,7 @@ source ghcr
 source plain
   url        http://127.0.0.1:3142/in/plain
   signed by  nothing
+  signs      none
   acts when  always
   once per   the body  (default)
   keeps      events for 30d (default), bodies for 7d (default)

@@ -188,15 +188,17 @@ error: `once.per` lists the same thing twice
 fn a_source_without_identities_is_refused() {
     check(
         &source("once = { per = [] }"),
-        r"
+        r#"
 error: `once.per` is empty
  --> hookonce.toml:4:16
   |
 4 | once = { per = [] }
   |                ^^ no delivery would ever be a duplicate
+  |
+hint: equal_bodies = "new", if the sender's equal deliveries must act each time
 
 1 error in hookonce.toml; nothing was started
-",
+"#,
     );
     check(
         &source("once = { change = { of = [] } }"),
@@ -275,15 +277,15 @@ error: field `no` does not say where it is
 6 | no = { trim = true }
   | ^^ `at` is missing
   |
-hint: at = "body.a.b", or header.x, query.x, path
+hint: at = "body.a.b", or form.x, header.x, query.x, path
 
 error: `$.c` is not a place in a delivery
  --> hookonce.toml:7:5
   |
 7 | x = "$.c"
-  |     ^^^^^ `$.c` must begin with `body.`, `header.` or `query.`, or be `path`
+  |     ^^^^^ `$.c` must begin with `body.`, `form.`, `header.` or `query.`, or be `path`
   |
-hint: body.a.0.b, body."a.b", header.x, query.x or path
+hint: body.a.0.b, body."a.b", form.x, header.x, query.x or path
 
 4 errors in hookonce.toml; nothing was started
 "#,

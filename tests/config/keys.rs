@@ -121,24 +121,6 @@ verify = "none"
 }
 
 #[test]
-fn the_kind_of_event_is_for_presets_only() {
-    check(
-        &source(r#"kind = { header = "x", is = "y", shape = "body.z" }"#),
-        r#"
-error: `kind` is allowed only in presets
- --> hookonce.toml:4:1
-  |
-4 | kind = { header = "x", is = "y", shape = "body.z" }
-  | ^^^^
-  |
-hint: filter with `when` instead
-
-1 error in hookonce.toml; nothing was started
-"#,
-    );
-}
-
-#[test]
 fn all_toml_errors_are_reported_at_once() {
     check(
         r#"listen = 

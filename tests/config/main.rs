@@ -1,24 +1,31 @@
 //! The config from outside: what loads, what it means, and the exact texts for what is wrong with it.
 
 mod actions;
+mod body_formats;
 mod callers;
 mod captured_delivery;
 mod causes;
 mod check;
+mod elements;
+mod event_kinds;
 mod fuzz;
+mod handshakes;
 mod health;
 mod identities;
+mod key_publishers;
 mod keys;
 mod nats;
 mod notifications;
 mod receivers;
 mod resolved;
 mod schemes;
+mod secret_paths;
 mod secrets;
 #[path = "../support/seed.rs"]
 mod seed;
 mod unsafe_configs;
 mod unsigned;
+mod user_presets;
 mod value_types;
 mod warnings;
 
@@ -82,6 +89,14 @@ fn env(name: &str) -> Option<String> {
         "URL" => Some("https://user:pass@example.com/hook".to_owned()),
         "TOKEN" => Some("Bearer s3cret-t".to_owned()),
         "WHSEC" => Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()),
+        "SECRET_PATH" => Some("/in/s/5ec4e7-n0-0ne-kn0ws\n".to_owned()),
+        "SAME_PATH" => Some("/in/s/5ec4e7-n0-0ne-kn0ws".to_owned()),
+        "SHORT_PATH" => Some("/in/s/5ec4e7-n0-0n".to_owned()),
+        "RELATIVE_PATH" => Some("in/s/5ec4e7-n0-0ne-kn0ws".to_owned()),
+        "QUERY_PATH" => Some("/in/s/5ec4e7-n0-0ne-kn0ws?5ec4e7".to_owned()),
+        "SPACED_PATH" => Some("/in/s/5ec4e7-n0-0ne kn0ws".to_owned()),
+        "LONG_PATH" => Some(format!("/in/s/{}", "5ec4e7".repeat(200))),
+        "OWN_PATH" => Some("/healthz".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,
     }

@@ -141,6 +141,37 @@ fn some_headers_cannot_be_set_by_the_user() {
     says("url = \"http://a/\", header = [\"x\"]", "unknown key `header` in `forward`", "did you mean `headers`?");
 }
 
+/// The headers that the one receiver of a source with these keys gets, with these keys of its own.
+fn passed(source: &str, keys: &str) -> Vec<String> {
+    let text = format!(
+        "[source.s]\nsecret = {{ env = \"WHSEC\" }}\n{source}\n[[source.s.route]]\nforward = {{ url = \"http://a/\"{keys} }}\n"
+    );
+    let config = fine(&text);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let Some(ActionPlan::Forward(receivers)) = config.actions.values().next() else { panic!("{config:?}") };
+    receivers[0].pass.clone()
+}
+
+#[test]
+fn by_default_a_receiver_gets_the_kind_and_the_id_that_the_preset_knows_of() {
+    let github = "preset = \"github\"";
+    assert_eq!(passed(github, ""), ["x-github-event", "x-github-delivery"]);
+    assert_eq!(passed("verify = \"github\"", ""), Vec::<String>::new());
+    // What the user writes counts instead.
+    assert_eq!(passed(github, ", headers = []"), Vec::<String>::new());
+    assert_eq!(passed(github, ", headers = [\"x-hub-signature-256\"]"), ["x-hub-signature-256"]);
+    assert_eq!(passed(github, ", set = { X-GitHub-Event = \"{event}\" }"), ["x-github-delivery"]);
+    // The signature of the node has an id of its own.
+    let signing = "preset = \"gitlab-signing\"";
+    let sign = ", sign = { secret = { env = \"WHSEC\" } }";
+    let of_gitlab = ["x-gitlab-event", "x-gitlab-instance", "x-gitlab-event-uuid", "x-gitlab-webhook-uuid"];
+    assert_eq!(passed(signing, sign), of_gitlab);
+    assert!(passed(signing, "").contains(&"webhook-id".to_owned()));
+    // An element does not have the id of the delivery that it came in.
+    let elements = "preset = \"bitbucket\"\neach = \"body.push.changes\"\ndelivery = \"body.new.target.hash\"";
+    assert_eq!(passed(elements, ""), ["x-event-key"]);
+}
+
 #[test]
 fn a_secret_of_a_receiver_is_never_in_the_file_and_never_shown() {
     for keys in [

@@ -284,7 +284,7 @@ pub(crate) fn route(lease: Duration, in_doubt: InDoubtPolicy, at_once: usize) ->
 
 fn source(route: Arc<Route>) -> Source {
     Source {
-        path: "/in".into(),
+        path: hookonce::decide::ingest_path::IngestPath::open("/in"),
         once: DeduplicationPolicy {
             per: Vec::new(),
             keep: Keep::Forever,

@@ -9,6 +9,7 @@ mod bit_rot;
 mod client_hangups;
 mod crash_points;
 mod disk;
+mod elements;
 mod failed_starts;
 mod flaky_store;
 mod lease_renewal;

@@ -247,3 +247,60 @@ async fn forwarded_headers_are_masked_while_they_are_kept_and_deleted_when_the_e
     assert_eq!(holds(&house, "canary-5f3a9c1e7b"), Vec::<String>::new());
     assert_eq!(holds(&house, "canary-0d4b8e2f6a"), Vec::<String>::new());
 }
+
+/// A service that GitHub could call itself, behind a config that says nothing about headers.
+#[tokio::test]
+async fn a_receiver_learns_what_it_got_without_being_configured_to_and_after_a_replay_too() {
+    let receiver = Receiver::open(&[(200, "ok")]).await;
+    let config = format!(
+        "[source.github]\npreset = \"github\"\npath = \"{IN}\"\nsecret = {{ env = \"SECRET\" }}\n\
+         [[source.github.route]]\nforward = {{ url = \"{}\" }}\n",
+        receiver.url
+    );
+    let house = House::new(&config);
+    let body = r#"{"ref":"refs/heads/main","before":"a","after":"b","commits":[],"pusher":{},"repository":{"full_name":"a/b"},"sender":{}}"#;
+    let sent = Sent::github("push", "one-of-github", body);
+    let event = house.deliver(IN, &sent).await.event();
+    house.quiet().await;
+    let call = receiver.calls().remove(0);
+    assert!(call.contains("x-github-event: push\r\n"), "{call}");
+    assert!(call.contains("x-github-delivery: one-of-github\r\n"), "{call}");
+    assert!(!call.contains("x-hub-signature"), "a signature is passed on only where it is asked for: {call}");
+
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    until("its second life", || receiver.calls().len() == 2).await;
+    let again = receiver.calls().remove(1);
+    assert!(again.contains("x-github-event: push\r\n"), "{again}");
+    // It is not the delivery that GitHub sent, and must not be taken for a repeat of it.
+    assert!(!again.contains("one-of-github") && again.contains(&format!("idempotency-key: {event}.2\r\n")), "{again}");
+
+    // The kind is not signed: a captured body does not become another kind on its way.
+    let forged = sent.with("x-github-event", "release").with("x-github-delivery", "forged");
+    let answer = house.deliver(IN, &forged).await;
+    assert_eq!(answer.status, 422, "{answer:?}");
+    house.quiet().await;
+    assert_eq!(receiver.calls().len(), 2);
+}
+
+/// A header with a kind that no field reads is kept for a replay, too.
+#[tokio::test]
+async fn what_a_preset_calls_a_kind_is_kept_for_a_replay() {
+    let receiver = Receiver::open(&[(200, "ok")]).await;
+    let config = format!(
+        "[preset.acme]\nverify = \"github\"\nsender = {{ kind_headers = [\"X-Acme-Topic\"], id_headers = [\"x-acme-id\"] }}\n\
+         [source.acme]\npreset = \"acme\"\npath = \"{IN}\"\nsecret = {{ env = \"SECRET\" }}\n\
+         [[source.acme.route]]\nforward = {{ url = \"{}\" }}\n",
+        receiver.url
+    );
+    let house = House::new(&config);
+    let sent = number("a", 7).with("x-acme-topic", "orders").with("x-acme-id", "7").with("x-other", "canary");
+    let event = house.deliver(IN, &sent).await.event();
+    house.quiet().await;
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    until("its second life", || receiver.calls().len() == 2).await;
+    let calls = receiver.calls();
+    let topic = calls.iter().filter(|call| call.contains("x-acme-topic: orders\r\n")).count();
+    let id = calls.iter().filter(|call| call.contains("x-acme-id: 7\r\n")).count();
+    assert_eq!((topic, id), (2, 1), "{calls:?}");
+    assert!(calls.iter().all(|call| !call.contains("canary")), "{calls:?}");
+}

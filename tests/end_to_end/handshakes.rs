@@ -2,27 +2,16 @@
 
 use crate::rejections::raw;
 use crate::support::{House, Sent, until};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{DescribedSignature, SignedText, SourceSecrets, TimestampLocation, VerificationScheme};
 
 const SECRET: &str = "a secret of twenty-four b";
 const VERIFY_TOKEN: &str = "a verify token of ours";
 
-/// A source as a user may write it, for a sender without a preset.
-const DROPBOX: &str = r#"
-[source.dropbox]
-verify    = { scheme = "hmac", header = "x-dropbox-signature", secret = { file = "secret" } }
-handshake = { method = "GET", when = { "query.challenge" = "*" }, text = "query.challenge" }
-[[source.dropbox.route]]
-run = { steps = ["echo run >> runs"] }
-"#;
-
 /// A node with a source for each of these presets.
 fn house(presets: &[&str]) -> House {
     let source = |preset: &&str| {
-        if *preset == "dropbox" {
-            return DROPBOX.to_owned();
-        }
         let more = match *preset {
             "meta" => "verify_token = { file = \"token\" }\n",
             "trello" => "url = \"https://hooks.example.com/in/trello\"\n",
@@ -166,4 +155,162 @@ async fn a_challenge_in_the_query_is_echoed_as_plain_text_and_within_limits() {
     let answer = raw(&house, b"HEAD /in/dropbox HTTP/1.1\r\nhost: h\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
     check_nothing_is_written(&house);
+}
+
+/// A node with a source for Discord, whose key is this pair's.
+fn discord_house(preset: &str, pair: &Ed25519KeyPair) -> House {
+    let key = hex::encode(pair.public_key());
+    House::new(&format!(
+        "[source.discord]\npreset = \"{preset}\"\npublic_key = \"{key}\"\n[[source.discord.route]]\n\
+         run = {{ steps = [\"echo run >> runs\"] }}\n"
+    ))
+}
+
+/// A body that is signed as Discord does, at this time.
+fn discord_signed(pair: &Ed25519KeyPair, seconds: i64, body: &str) -> Sent {
+    let signature = hex::encode(pair.sign(format!("{seconds}{body}").as_bytes()));
+    let headers = [
+        ("content-type", "application/json".to_owned()),
+        ("x-signature-ed25519", signature),
+        ("x-signature-timestamp", seconds.to_string()),
+    ];
+    Sent { headers: headers.map(|(name, value)| (name.to_owned(), value)).into(), body: body.into() }
+}
+
+fn seconds_now() -> i64 {
+    now().0 / 1_000_000
+}
+
+#[tokio::test]
+async fn discord_gets_a_pong_for_a_signed_ping_and_a_401_for_the_bad_signatures_that_it_tries() {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let house = discord_house("discord", &pair);
+    let ping = r#"{"application_id":"1","id":"2","token":"t","type":1,"version":1}"#;
+    let sent = discord_signed(&pair, seconds_now(), ping);
+    let answer = house.deliver("/in/discord", &sent).await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{answer:?}");
+    assert_eq!(answer.body, br#"{"type":1}"#);
+    let other = Ed25519KeyPair::generate().unwrap();
+    let unsigned = Sent { headers: vec![("content-type".into(), "application/json".into())], body: ping.into() };
+    for forged in [
+        discord_signed(&other, seconds_now(), ping),
+        discord_signed(&pair, seconds_now() - 3_600, ping),
+        Sent { body: ping.replace("\"2\"", "\"3\"").into(), ..sent.clone() },
+        unsigned,
+    ] {
+        let refused = house.deliver("/in/discord", &forged).await;
+        assert_eq!(refused.status, 401, "{refused:?}");
+    }
+    check_nothing_is_written(&house);
+    // A command of a user is an event, and the same one again is not.
+    let command = ping.replace("\"type\":1", "\"type\":2");
+    let first = house.deliver("/in/discord", &discord_signed(&pair, seconds_now(), &command)).await;
+    assert_eq!(first.status, 200, "{first:?}");
+    let again = house.deliver("/in/discord", &discord_signed(&pair, seconds_now() + 1, &command)).await;
+    assert_eq!(again.status, 200, "{again:?}");
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["run"]);
+}
+
+#[tokio::test]
+async fn discords_webhook_events_get_an_empty_204_for_a_ping_and_for_an_event() {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let house = discord_house("discord-events", &pair);
+    let ping = r#"{"version":1,"application_id":"1","type":0}"#;
+    let answer = house.deliver("/in/discord", &discord_signed(&pair, seconds_now(), ping)).await;
+    assert_eq!((answer.status, answer.body.len()), (204, 0), "{answer:?}");
+    let forged = Sent { body: ping.replace(":0", ":1").into(), ..discord_signed(&pair, seconds_now(), ping) };
+    assert_eq!(house.deliver("/in/discord", &forged).await.status, 401);
+    check_nothing_is_written(&house);
+    let event = r#"{"version":1,"application_id":"1","type":1,"event":{"type":"APPLICATION_AUTHORIZED","timestamp":"2026-02-07T16:20:40.442","data":{}}}"#;
+    for at in [seconds_now(), seconds_now() + 1] {
+        let answer = house.deliver("/in/discord", &discord_signed(&pair, at, event)).await;
+        assert_eq!((answer.status, answer.body.len()), (204, 0), "{answer:?}");
+    }
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["run"], "an event that is signed again is the same");
+}
+
+#[tokio::test]
+async fn cloudevents_are_allowed_for_the_origin_that_asks_and_identified_by_source_and_id() {
+    let house = house(&["cloudevents", "cloudevents-binary"]);
+    let options = async |headers: &str| {
+        raw(&house, format!("OPTIONS /in/cloudevents HTTP/1.1\r\nhost: h\r\n{headers}\r\n").as_bytes()).await
+    };
+    let answer = options("WebHook-Request-Origin: eventemitter.example.com\r\nWebHook-Request-Rate: 120\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    for header in [
+        "webhook-allowed-origin: eventemitter.example.com\r\n",
+        "webhook-allowed-rate: *\r\n",
+        "allow: POST, OPTIONS\r\n",
+        "x-content-type-options: nosniff\r\n",
+    ] {
+        assert!(answer.contains(header), "{header} is not in {answer}");
+    }
+    let (long, twice) = ("x".repeat(4097), "WebHook-Request-Origin: a\r\nWebHook-Request-Origin: b\r\n");
+    for wrong in [
+        "",
+        "WebHook-Request-Origin: \r\n",
+        "WebHook-Request-Origin: a b\r\n",
+        "WebHook-Request-Origin: \u{e9}\r\n",
+        &format!("WebHook-Request-Origin: {long}\r\n"),
+        twice,
+    ] {
+        let refused = options(wrong).await;
+        assert!(refused.starts_with("HTTP/1.1 405 ") && !refused.contains("allowed-origin"), "{wrong}: {refused}");
+    }
+    check_nothing_is_written(&house);
+    let event = |id: &str, source: &str| {
+        format!(r#"{{"specversion":"1.0","type":"t","source":"{source}","id":"{id}","data":{{"id":"other"}}}}"#)
+    };
+    let bearer = ("authorization".to_owned(), format!("Bearer {SECRET}"));
+    let typed = ("content-type".to_owned(), "application/cloudevents+json".to_owned());
+    let query = format!("/in/cloudevents?access_token={}", SECRET.replace(' ', "+"));
+    for (path, headers, body, status, word) in [
+        ("/in/cloudevents", vec![typed.clone(), bearer.clone()], event("1", "/a"), 202, "accepted"),
+        (&query, vec![typed.clone()], event("1", "/a"), 202, "duplicate"),
+        (&query, vec![typed.clone()], event("1", "/b"), 202, "accepted"),
+        ("/in/cloudevents", vec![typed.clone()], event("2", "/a"), 401, "refused"),
+        ("/in/cloudevents?access_token=wrong", vec![typed.clone()], event("2", "/a"), 401, "refused"),
+        ("/in/cloudevents?access_token=", vec![typed.clone()], event("2", "/a"), 401, "refused"),
+        // Where there is a header, it alone counts.
+        (&query, vec![typed, ("authorization".into(), "Bearer wrong".into())], event("2", "/a"), 401, "refused"),
+    ] {
+        let answer = house.deliver(path, &Sent { headers, body: body.clone().into() }).await;
+        assert!(answer.status == status || word == "duplicate" && answer.status == 200, "{path} {body}: {answer:?}");
+        assert_eq!(answer.word(), word, "{path} {body}: {answer:?}");
+    }
+    let binary = |id: &str, body: &str| Sent {
+        headers: [("ce-id", id), ("ce-source", "/a"), ("ce-type", "t"), ("content-type", "application/octet-stream")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into_iter()
+            .chain([bearer.clone()])
+            .collect(),
+        body: body.into(),
+    };
+    for (id, body, word) in [("1", "\u{1}\u{2}", "accepted"), ("1", "other", "duplicate"), ("2", "other", "accepted")] {
+        let answer = house.deliver("/in/cloudevents-binary", &binary(id, body)).await;
+        assert_eq!(answer.word(), word, "{answer:?}");
+    }
+    assert!(!house.log().contains(SECRET) && !house.log().contains(&SECRET.replace(' ', "+")));
+}
+
+#[tokio::test]
+async fn each_delivery_of_dropbox_acts_since_two_changes_have_equal_bodies() {
+    let house = house(&["dropbox"]);
+    let hmac = DescribedSignature::hmac("x-dropbox-signature", SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
+    let body = r#"{"list_folder":{"accounts":["dbid:A"]},"delta":{"users":[1]}}"#;
+    let sent = Sent { headers: VerificationScheme::new(hmac).sign("", now(), body.as_bytes()), body: body.into() };
+    for _ in 0..3 {
+        let answer = house.deliver("/in/dropbox", &sent).await;
+        assert_eq!((answer.status, answer.word()), (202, "accepted".to_owned()), "{answer:?}");
+    }
+    let forged = Sent { body: body.replace("dbid:A", "dbid:B").into(), ..sent };
+    assert_eq!(house.deliver("/in/dropbox", &forged).await.status, 401);
+    house.quiet().await;
+    assert_eq!(house.lines("runs").len(), 3);
+    assert_eq!(house.sql("select count(*) from events"), ["3"]);
+    let shown = house.command(&["check"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("once per   nothing: each delivery is an event of its own"), "{shown}");
 }

@@ -4,10 +4,13 @@
 
 mod admin_port;
 mod attempts;
+mod brought_secrets;
 mod captured_delivery;
 mod commands;
 mod concurrent_copies;
 mod drain;
+mod elements;
+mod fetched_keys;
 mod flood;
 mod forged_delivery_id;
 mod forward;
@@ -26,6 +29,7 @@ mod receiver;
 mod rejections;
 mod retention;
 mod rollback;
+mod secret_path;
 #[path = "../support/seed.rs"]
 mod seed;
 mod sender_responses;

@@ -1,10 +1,11 @@
-//! Coming from steakpie: its config, its database, and a node that continues where it stopped.
+//! Coming from steakpie (its config, its database, and a node that continues where it stopped) and from adnanh/webhook.
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod command_trees;
 mod document;
 mod end_to_end;
+mod from_webhook;
 mod report;
 #[path = "../support/seed.rs"]
 mod seed;

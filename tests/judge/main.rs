@@ -1,5 +1,6 @@
 //! The walk as a sender would recognise it: real payloads in, a verdict and the content of the response out.
 
+mod elements;
 mod identities;
 mod image_push;
 mod republish;

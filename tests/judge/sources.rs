@@ -10,6 +10,7 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::source::{
     ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, RequiredEventKind, Route, Source,
+    WantedKind,
 };
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
@@ -27,7 +28,7 @@ pub(crate) fn github() -> VerificationScheme {
 }
 
 pub(crate) fn field(name: &str, at: &str) -> Field {
-    Field { name: name.into(), at: FieldLocation::parse(at).expect(at), trim: false, after: None, default: None }
+    Field::at(name, FieldLocation::parse(at).expect(at))
 }
 
 /// A source with these fields, without verification and once per body, to start from.
@@ -64,9 +65,12 @@ pub(crate) fn github_package() -> Source {
     Source {
         name: "ghcr".into(),
         scope: "ghcr".into(),
-        path: "/version/1".into(),
+        path: hookonce::decide::ingest_path::IngestPath::open("/version/1"),
         verify: github(),
-        kind: Some(RequiredEventKind { header: "x-github-event".into(), is: "registry_package".into(), shape }),
+        kind: Some(RequiredEventKind {
+            header: "x-github-event".into(),
+            any_of: vec![WantedKind { is: "registry_package".into(), shape }],
+        }),
         delivery: github().delivery_id(),
         when: when(r#"tag == "latest""#),
         once: DeduplicationPolicy {
@@ -112,7 +116,7 @@ impl Request {
     /// The source's verdict. Ids are counted from 1.
     pub(crate) fn judged(&self, source: &Source) -> Verdict {
         let delivery = Delivery {
-            path: &source.path,
+            path: source.path.shown(),
             query: "",
             headers: &borrow_headers(&self.headers),
             body: &self.body,
@@ -121,7 +125,7 @@ impl Request {
         };
         let mut ids = 0_u8;
         judge(source, &delivery, &mut || {
-            ids += 1;
+            ids = ids.wrapping_add(1); // after 255 they repeat
             EventId([ids; 16])
         })
     }

@@ -2,6 +2,7 @@
 
 use super::signed_samples::{SentDelivery, config_with, configured, now, presets_signed_here};
 use hookonce::decide::delivery::DeliveryRejection;
+use hookonce::decide::field::{Field, FieldLocation};
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::WhenBusy;
 use hookonce::internals::config::presets;
@@ -21,6 +22,18 @@ fn no_preset_causes_a_warning() {
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
 }
 
+/// What is shown of a preset is what its sources do.
+#[test]
+fn what_a_sender_signs_is_known_of_each_preset() {
+    for preset in presets_signed_here() {
+        let source = configured(preset, "").source;
+        assert_eq!(preset.signs(), source.verify.signs(), "{}", preset.name);
+    }
+    let of = |name: &str| presets::find(name).expect(name).signs();
+    let signs = ["github", "stripe", "clerk", "gitlab", "docker-hub", "slack-command"].map(of);
+    assert_eq!(signs, ["body", "time+body", "id+time+body", "token", "none", "time+body"]);
+}
+
 /// The kind of event is compared with the body where a command gets it.
 #[test]
 fn a_captured_push_under_another_kind_is_refused() {
@@ -32,9 +45,36 @@ fn a_captured_push_under_another_kind_is_refused() {
     assert!(matches!(forged, Verdict::Refused(DeliveryRejection::KindMismatch(_))), "{forged:?}");
 }
 
+/// A service behind `forward` learns what it got and under which id, and nothing that it could send with.
+#[test]
+fn a_receiver_gets_what_a_sender_says_in_headers_but_no_credentials() {
+    let mut passing = 0;
+    for preset in presets_signed_here() {
+        let configured = configured(preset, "forward = { url = \"http://127.0.0.1:9/\" }");
+        let source = &configured.source;
+        let passed = &source.routes[0].forwarded_headers;
+        let secret = source.verify.signature_headers();
+        assert!(passed.iter().all(|name| !secret.contains(name)), "{}: {passed:?}", preset.name);
+        // `idempotency-key` is set anew for every receiver.
+        let names = |place: &FieldLocation| match place {
+            FieldLocation::Header(name) if name != "idempotency-key" && !secret.contains(name) => Some(name.clone()),
+            _ => None,
+        };
+        let id = source.delivery.as_ref().and_then(|id| names(&id.at));
+        let fields = source.fields.iter().flat_map(Field::places).filter_map(names);
+        // There it names the caller.
+        let fields = fields.filter(|_| preset.name != "ci-ingestion");
+        for name in id.into_iter().chain(fields) {
+            assert!(passed.contains(&name), "{} does not pass {name} on: {passed:?}", preset.name);
+        }
+        passing += usize::from(!passed.is_empty());
+    }
+    assert!(passing > 30, "only {passing} presets pass headers on");
+}
+
 #[test]
 fn of_the_images_that_wait_only_the_newest_is_kept() {
-    for name in ["github-package", "acr", "artifactory", "docker-hub", "ecr", "harbor"] {
+    for name in ["github-package", "acr", "artifactory", "distribution", "docker-hub", "ecr", "harbor"] {
         let preset = configured(presets::find(name).expect(name), RUN);
         let busy = &preset.source.routes[0].when_busy;
         assert!(matches!(busy, WhenBusy::Replace { .. }), "{name}: {busy:?}");
@@ -47,6 +87,12 @@ fn a_sender_that_signs_nothing_needs_a_path_of_its_own() {
     let error = config_with("[source.images]\npreset = \"docker-hub\"\n", "").unwrap_err();
     assert!(error.contains("source `images` needs a `path` that cannot be guessed"), "{error}");
     assert!(error.contains("Docker Hub signs nothing"), "{error}");
+    let example = presets::find("docker-hub").expect("a preset").example();
+    assert!(example.contains("path = { env = \"DOCKER_HUB_PATH\" }   # the only secret"), "{example}");
+    let preset = configured(presets::find("docker-hub").expect("a preset"), "");
+    assert!(preset.source.path.is_secret());
+    let open = config_with("[source.images]\npreset = \"docker-hub\"\npath = \"/in/a-long-random-word\"\n", "");
+    assert_eq!(open.expect("a text is allowed").sources[0].path.shown(), "/in/a-long-random-word");
 }
 
 /// A genuine delivery of this preset, with this value in its body.
@@ -73,6 +119,10 @@ fn other_events_of_a_registry_are_ignored_and_not_refused() {
         ("ecr", "/detail/action-type", json!("DELETE")),
         ("ecr", "/detail/result", json!("FAILURE")),
         ("ecr", "/detail/image-tag", Value::Null),
+        ("distribution", "/events/0/action", json!("pull")),
+        ("distribution", "/events/0/target/tag", Value::Null),
+        ("distribution", "/events", json!([])),
+        ("line", "/events", json!([])),
         ("artifactory", "/domain", json!("artifact")),
         ("artifactory", "/event_type", json!("deleted")),
     ] {

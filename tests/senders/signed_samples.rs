@@ -1,5 +1,6 @@
 //! A source with each preset, and deliveries as its sender would sign them.
 
+use super::sender_keys::{self, SignedWith};
 use bytes::Bytes;
 use hookonce::decide::claim::NewEvent;
 use hookonce::decide::delivery::{Delivery, DeliveryRejection, borrow_headers};
@@ -7,9 +8,11 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::source::Source;
 use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::VerificationScheme;
 use hookonce::internals::cli::SampleDelivery;
 use hookonce::internals::config::presets::{PRESETS, Preset};
 use hookonce::internals::config::{self, Config};
+use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +24,9 @@ const SECRETS: [[&str; 2]; 5] = [
     ["YSBzZWNyZXQgdGhhdCBpcyBsb25nIGVub3VnaA==", "YW5vdGhlciBzZWNyZXQgdGhhdCBpcyBsb25nIQ=="],
     ["6120736563726574207468617420697320", "616e6f74686572207365637265742e2e2e"],
 ];
+
+/// The path of a sender that signs nothing.
+const PATH: &str = "/in/5ec4e7c05ec4e7c0";
 
 /// A preset in a config of what it needs and nothing else.
 pub(crate) struct ConfiguredPreset {
@@ -45,9 +51,9 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::parse("2026-02-07T16:20:40Z").expect("a time")
 }
 
-/// This config, with this value for each variable. An error is its text.
+/// This config, with this value for each variable but a path. An error is its text.
 pub(crate) fn config_with(text: &str, secret: &str) -> Result<Config, String> {
-    let env = |_: &str| Some(secret.to_owned());
+    let env = |name: &str| Some(if name.ends_with("_PATH") { PATH.to_owned() } else { secret.to_owned() });
     config::parse(text, "hookonce.toml", Path::new("/"), &env).map_err(|error| error.to_string())
 }
 
@@ -63,8 +69,12 @@ pub(crate) fn config_of(text: &str) -> (Config, &'static str) {
     panic!("no form of a secret fits {text}: {}", errors.join("\n"));
 }
 
-/// The presets whose deliveries can be signed here. The key of a sender that signs with a private one is not here: the
-/// tests of those schemes have pairs of their own.
+/// A source with this preset as a user would write it. A secret that the sender brings is not in a file here.
+pub(crate) fn example(preset: &Preset) -> String {
+    preset.example().replace(&format!("{{ file = \"{}.secret\" }}", preset.name), "{ env = \"SECRET\" }")
+}
+
+/// The presets whose deliveries can be signed here. Those with a public key in the config have tests of their own.
 pub(crate) fn presets_signed_here() -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(|preset| !preset.sender().needs.iter().any(|key| key == "public_key"))
 }
@@ -77,8 +87,9 @@ pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
 /// The preset with what it needs, and a route of these keys; without keys there is none.
 pub(crate) fn configured(preset: &'static Preset, route: &str) -> ConfiguredPreset {
     let header = if route.is_empty() { String::new() } else { format!("[[source.{}.route]]\n", preset.name) };
-    let (config, other_secret) = config_of(&format!("{}{header}{route}\n", preset.example()));
+    let (config, other_secret) = config_of(&format!("{}{header}{route}\n", example(preset)));
     let warnings = config.warnings.iter().map(ToString::to_string).collect();
+    config.fetched_keys.values().for_each(|keys| sender_keys::publish(keys));
     ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret, warnings }
 }
 
@@ -92,17 +103,48 @@ impl ConfiguredPreset {
         let made = SampleDelivery::new(&self.source, Some(self.name()), id, at);
         let SampleDelivery { headers, query, body } = made.unwrap_or_else(|why| panic!("{}: {why}", self.name()));
         let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
-        SentDelivery { headers, query, body, at }
+        let sent = SentDelivery { headers, query, body, at };
+        sender_keys::sign(self.name(), &sent, id, at, SignedWith::Published).unwrap_or(sent)
+    }
+
+    /// The same delivery with the sender's signature of its body.
+    pub(crate) fn sign(&self, sent: &SentDelivery, id: &str) -> SentDelivery {
+        if let Some(signed) = sender_keys::sign(self.name(), sent, id, sent.at, SignedWith::Published) {
+            return signed;
+        }
+        sent.signed(&self.source.verify, id)
+    }
+
+    /// The same delivery, signed by someone who does not have the sender's secret or private key.
+    pub(crate) fn forge(&self, sent: &SentDelivery, id: &str) -> SentDelivery {
+        if let Some(signed) = sender_keys::sign(self.name(), sent, id, sent.at, SignedWith::Forged) {
+            return signed;
+        }
+        let scheme = self.source.verify.with_secrets(vec![self.other_secret.into()]);
+        sent.signed(&scheme.expect("a secret of this form"), id)
     }
 }
 
 impl SentDelivery {
+    /// The same delivery, signed with the secret of this scheme.
+    fn signed(&self, scheme: &VerificationScheme, id: &str) -> Self {
+        let mut sent = self.clone();
+        if let Some((path, signature)) = scheme.signature_in_body(&sent.body) {
+            let mut body: Value = serde_json::from_slice(&sent.body).expect("JSON");
+            let at = format!("/{}", path.join("/"));
+            *body.pointer_mut(&at).unwrap_or_else(|| panic!("no {at}")) = signature.into();
+            sent.body = body.to_string().into_bytes();
+        }
+        let headers = scheme.sign(id, sent.at, &sent.body);
+        headers.iter().fold(sent, |sent, (name, value)| sent.with_header(name, value.as_str()))
+    }
+
     /// Calls this with the delivery as it arrives.
     fn arrive<T>(&self, source: &Source, then: impl FnOnce(&Delivery<'_>) -> T) -> T {
         let body = Bytes::from(self.body.clone());
         let headers = borrow_headers(&self.headers);
         then(&Delivery {
-            path: &source.path,
+            path: source.path.shown(),
             query: &self.query,
             headers: &headers,
             body: &body,
@@ -113,6 +155,11 @@ impl SentDelivery {
 
     pub(crate) fn verify(&self, source: &Source) -> Result<(), DeliveryRejection> {
         self.arrive(source, |delivery| source.verify.verify(delivery).map(|_| ()))
+    }
+
+    /// As if it had no time.
+    pub(crate) fn verify_at_any_age(&self, source: &Source) -> Result<(), DeliveryRejection> {
+        self.arrive(source, |delivery| source.verify.ignoring_age().verify(delivery).map(|_| ()))
     }
 
     pub(crate) fn judge(&self, source: &Source) -> Verdict {

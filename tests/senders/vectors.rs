@@ -2,7 +2,7 @@
 //!
 //! The signatures in `vectors.json` were made with another language's libraries, or are published by the sender.
 
-use super::signed_samples::{SentDelivery, config_with};
+use super::signed_samples::{SentDelivery, config_with, example};
 use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::Source;
@@ -32,7 +32,7 @@ struct DeliveryVector {
 impl DeliveryVector {
     fn source(&self) -> Arc<Source> {
         let preset = presets::find(&self.preset).unwrap_or_else(|| panic!("there is no preset {}", self.preset));
-        let config = config_with(&preset.example(), &self.secret);
+        let config = config_with(&example(preset), &self.secret);
         config.unwrap_or_else(|why| panic!("{}: {why}", self.preset)).sources[0].clone()
     }
 
@@ -57,7 +57,8 @@ impl DeliveryVector {
 }
 
 fn vectors() -> Vec<DeliveryVector> {
-    serde_json::from_str(include_str!("vectors.json")).expect("a list of vectors")
+    let files = [include_str!("vectors.json"), include_str!("element_vectors.json")];
+    files.iter().flat_map(|text| serde_json::from_str::<Vec<_>>(text).expect("a list of vectors")).collect()
 }
 
 #[test]
@@ -82,10 +83,11 @@ fn a_genuine_delivery_is_an_event_and_a_forged_one_is_refused() {
 #[test]
 fn no_vector_is_missing() {
     let there: BTreeSet<_> = vectors().into_iter().map(|vector| vector.preset).collect();
-    let expected = "acr alertmanager artifactory azure-devops bitbucket bitbucket-dc buildkite buildkite-token circleci \
-        clerk docker-hub ecr forgejo gitea github github-package gitlab gitlab-signing grafana harbor \
-        hugging-face launchdarkly nexus openai pagerduty render replicate resend sentry standard-webhooks stripe \
-        supabase terraform vercel";
+    let expected = "acr alertmanager artifactory asana azure-devops bitbucket bitbucket-dc buildkite buildkite-token \
+        circleci clerk cloudevents cloudevents-binary discord discord-events distribution docker-hub dropbox \
+        ecr forgejo gitea github github-package gitlab gitlab-signing gocardless grafana graph harbor \
+        hubspot hugging-face launchdarkly line nexus notion okta openai pagerduty render replicate resend \
+        sentry slack-command standard-webhooks stripe supabase tailscale terraform vercel";
     let missing: Vec<_> = expected.split_whitespace().filter(|name| !there.contains(*name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

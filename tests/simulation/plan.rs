@@ -177,13 +177,7 @@ impl Plan {
 
     /// The source with its routes `even` and `odd`, for subjects of even and odd number, as far as they exist.
     pub(crate) fn source(&self, there: [bool; 2]) -> Source {
-        let field = |name: &str| Field {
-            name: name.into(),
-            at: FieldLocation::Body(vec![name.into()]),
-            trim: false,
-            after: None,
-            default: None,
-        };
+        let field = |name: &str| Field::at(name, FieldLocation::Body(vec![name.into()]));
         let fields = FieldSet::new(["subject", "to", "order", "n"].map(field).into(), None);
         let [subject, to, order] = [FieldIndex(0), FieldIndex(1), FieldIndex(2)];
         let per = self.per.iter().map(|per| match per {
@@ -213,7 +207,7 @@ impl Plan {
             Arc::new(Route { when: Some(when), ..self.route(name) })
         });
         Source {
-            path: "/in".into(),
+            path: hookonce::decide::ingest_path::IngestPath::open("/in"),
             delivery: Some(delivery),
             routes: routes.collect(),
             fields,

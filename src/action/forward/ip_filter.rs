@@ -180,9 +180,9 @@ pub(crate) fn check_address(address: IpAddr, allow: &[IpRange]) -> Result<(), Fo
 }
 
 /// The HTTP client's resolver: returns all of a name's addresses, or an error if one of them is not allowed.
-pub(super) struct FilteringResolver {
-    pub(super) resolver: DnsResolver,
-    pub(super) allow: Arc<[IpRange]>,
+pub(crate) struct FilteringResolver {
+    pub(crate) resolver: DnsResolver,
+    pub(crate) allow: Arc<[IpRange]>,
 }
 
 impl reqwest::dns::Resolve for FilteringResolver {

@@ -25,6 +25,7 @@ function sentence(status, reason, body) {
   if (reason === "unknown_register") return "There is no such register. It may have been cleared, or its event has no subject.";
   if (reason === "several_registers") return "Several registers begin like that.";
   if (reason === "several_events") return "Several events have that name.";
+  if (reason === "awaited") return "Somebody waits for it with hookonce handshake.";
   if (reason === "changed") return "The matching events have changed. Nothing was replayed; reload the page.";
   if (reason === "host_or_origin") return "This page was opened under an unknown host name. Use localhost, or set a token (admin.token) to allow other names.";
   if (reason === "cross_site") return `Nothing was done: ${body?.hint ?? "it came from another page"}`;
@@ -88,5 +89,7 @@ export const api = {
   polled: (signal) => call("GET", "/api/polled", { signal }),
   quarantine: (signal) => call("GET", "/api/quarantine", { signal }),
   deliveries: (asked, signal) => call("GET", `/api/deliveries${query(asked)}`, { signal }),
+  handshakes: (signal) => call("GET", "/api/handshakes", { signal }),
+  seeHandshake: (source) => call("POST", `/api/handshakes/${encodeURIComponent(source)}${query({ wait: "0" })}`),
   explain: (delivery) => call("POST", "/api/explain", { body: delivery }),
 };

@@ -6,8 +6,10 @@ use super::{
 };
 use crate::admin::{LIST_MAX, orphans};
 use crate::cli::error::CommandError;
+use crate::cli::terminal::one_line;
 use crate::decide::id::Key;
 use crate::decide::ledger::RegisterEdit;
+use crate::decide::limits::HANDSHAKE_WAIT_MAX;
 use crate::decide::time::Duration;
 use crate::store::EventQuery;
 use crate::store::retention::ForgetSourceCounts;
@@ -240,6 +242,30 @@ impl AdminClient {
             return Err(self.error_for(&read(response).await));
         }
         Ok(SseReader { response, heard: Vec::new() })
+    }
+
+    /// Whether the sender of this source may bring something now.
+    pub(crate) async fn takes_handshake(&self, source: &str) -> Result<bool, CommandError> {
+        let heard = self.request(Method::GET, self.url(&["api", "handshakes"])).await?;
+        let Some(all) = heard.body["handshakes"].as_array().filter(|_| heard.status == StatusCode::OK) else {
+            return Err(self.error_for(&heard));
+        };
+        let mut own = all.iter().filter(|one| text(one, "source") == source);
+        Ok(own.any(|one| text(one, "brings") == "shown" || one["lacks_secret"].is_string()))
+    }
+
+    /// What the sender of this source brings by its handshake, as soon as it does.
+    pub(crate) async fn await_handshake(&self, source: &str) -> Result<Value, CommandError> {
+        let url = self.url(&["api", "handshakes", source]);
+        let heard = self.ask_within(HANDSHAKE_WAIT_MAX + ANSWER_TIME, Method::POST, url).await?;
+        match (heard.status, text(&heard.body, "reason"), text(&heard.body, "hint")) {
+            (StatusCode::OK, ..) => Ok(heard.body),
+            (StatusCode::NOT_FOUND, "unknown_source", _) => {
+                Err(CommandError::no(format!("the node has no source `{}`", one_line(source))))
+            }
+            (StatusCode::CONFLICT, _, hint) => Err(CommandError::no(one_line(hint))),
+            _ => Err(self.error_for(&heard)),
+        }
     }
 
     async fn post_command(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {

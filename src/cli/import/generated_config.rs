@@ -80,7 +80,7 @@ pub fn config(steakpie: &SteakpieConfig, form: GeneratedConfigOptions<'_>) -> St
     out
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(super) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("writing to a string cannot fail");
 }
 
@@ -191,7 +191,7 @@ fn variables(folders: &[SteakpieFolder]) -> BTreeSet<&str> {
 }
 
 /// A TOML string, without escapes where possible.
-fn text(text: &str) -> String {
+pub(super) fn text(text: &str) -> String {
     if text.contains(['"', '\\']) && !text.chars().any(|c| c == '\'' || c.is_control()) {
         return format!("'{text}'");
     }
@@ -215,7 +215,7 @@ fn expression(name: &str) -> String {
 }
 
 /// A text as a one-line comment.
-fn comment(text: &str) -> String {
+pub(super) fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

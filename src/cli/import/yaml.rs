@@ -177,7 +177,7 @@ impl YamlTreeBuilder {
 }
 
 fn too_much(line: usize, what: &str) -> YamlError {
-    YamlError { line, what: what.to_owned(), hint: Some("is it steakpie's config?".to_owned()) }
+    YamlError { line, what: what.to_owned(), hint: Some("is it the right file?".to_owned()) }
 }
 
 fn weight(node: &YamlNode) -> YamlSize {
@@ -208,7 +208,7 @@ fn pairs(items: Vec<YamlNode>) -> Result<Vec<(YamlNode, YamlNode)>, YamlError> {
             return Err(YamlError {
                 line: key.line,
                 what: format!("duplicate key `{}` in one table", text.escape_debug()),
-                hint: Some("steakpie does not start with this either; keep one of them".to_owned()),
+                hint: Some("keep one of them".to_owned()),
             });
         }
         entries.push((key, value));

@@ -1,5 +1,6 @@
 //! Builds a delivery as its sender would: a body with the requested fields set, signed.
 
+use super::sender_key_pair::SenderKeyPair;
 use crate::cli::error::CommandError;
 use crate::config::presets;
 use crate::decide::field::{Field, FieldIndex, FieldLocation};
@@ -8,8 +9,10 @@ use crate::decide::id::Digest;
 use crate::decide::nearest_name::nearest;
 use crate::decide::source::{Identity, Source};
 use crate::decide::time::Timestamp;
-use crate::decide::{envelope, github_kind};
+use crate::decide::verify::BodyFormat;
+use crate::decide::{envelope, form, github_kind};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// The event kind of a sample, unless the source requires another.
 const SAMPLE_KIND: &str = "push";
@@ -46,8 +49,13 @@ impl DeliveryBuilder {
             Some(text) => serde_json::from_str(text).expect("a sample is JSON"),
             None => json!({ "sample": id }),
         };
+        if let (Some(each), None) = (source.fields.each(), preset) {
+            body = if each.is_empty() { Value::Null } else { body };
+            set_at_path(&mut body, each, Some(json!([{ "sample": id }]))).map_err(CommandError::unknown)?;
+        }
         if let Some(kind) = &source.kind {
-            set_at_path(&mut body, &kind.shape, None).map_err(CommandError::unknown)?;
+            let shape = kind.any_of.first().map_or(&[][..], |kind| &kind.shape);
+            set_at_path(&mut body, shape, None).map_err(CommandError::unknown)?;
         }
         let mut delivery = Self::of(Vec::new(), id);
         let fresh = fresh_fields(source);
@@ -70,10 +78,10 @@ impl DeliveryBuilder {
         for (ix, field) in (0..).map(FieldIndex).zip(source.fields.iter()) {
             if source.fields.kind_use().is_some() && field.at == FieldLocation::Header(github_kind::HEADER.into()) {
                 kind = asked_for(ix).unwrap_or(SAMPLE_KIND);
-                delivery.set_field(&mut body, field, kind.into())?;
+                delivery.set_field(source, &mut body, field, kind.into())?;
                 continue;
             }
-            let found = in_body(&body, field).filter(|value| !value.is_null());
+            let found = in_body(source, &body, field).filter(|value| !value.is_null());
             let order = source.once.change.as_ref().and_then(|change| change.order) == Some(ix);
             let asked = asked_for(ix);
             let value = match found {
@@ -86,7 +94,7 @@ impl DeliveryBuilder {
                 None if fresh.contains(&ix) => format!("sample-{}", &hash(&delivery.id)[..8]).into(),
                 None => "sample".into(),
             };
-            delivery.set_field(&mut body, field, value)?;
+            delivery.set_field(source, &mut body, field, value)?;
         }
         let members = source.fields.kind_use().and_then(|_| github_kind::members(kind)).unwrap_or_default();
         for (path, is_object) in members {
@@ -101,27 +109,31 @@ impl DeliveryBuilder {
             set_at_path(&mut body, path, Some(time)).map_err(CommandError::unknown)?;
         }
         if let Some((path, token)) = source.verify.token_in_body() {
-            set_at_path(&mut body, path, Some(token.as_ref().into())).map_err(CommandError::unknown)?;
+            let path = in_first_element(source, path);
+            set_at_path(&mut body, &path, Some(token.as_ref().into())).map_err(CommandError::unknown)?;
+        }
+        if let Some((name, token)) = source.verify.token_in_query() {
+            delivery.query.push((name.to_owned(), token.into_owned()));
         }
         // Where the bytes alone tell events apart, they must be new ones.
-        let has_id = matches!(&source.delivery, Some(id) if matches!(id.at, FieldLocation::Body(_)));
+        let has_id = matches!(&source.delivery, Some(id) if id.at.is_in_body());
         if source.dedups_by_body() && fresh.is_empty() && !has_id {
-            let path = ["sample".to_owned()];
+            let path = in_first_element(source, &["sample".to_owned()]);
             set_at_path(&mut body, &path, Some(delivery.id.as_str().into())).map_err(CommandError::unknown)?;
         }
-        delivery.body = body.to_string().into_bytes();
+        delivery.body = written(source, &body);
         delivery.set_delivery_id(source)?;
+        delivery.set_signature(source)?;
         Ok(delivery)
     }
 
     /// Sets fields: `tag=main`. A number stays a number; otherwise a value that is a JSON scalar is taken as such.
     pub(super) fn set(&mut self, source: &Source, settings: &[String]) -> Result<(), CommandError> {
         if settings.is_empty() {
-            return Ok(());
+            return self.set_signature(source);
         }
-        let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
-            CommandError::unknown(format!("--set needs a JSON body, but this is not JSON: {error}"))
-        })?;
+        let mut body = parsed(source, &self.body)
+            .map_err(|why| CommandError::unknown(format!("--set cannot change this body: {why}")))?;
         for setting in settings {
             let Some((name, value)) = setting.split_once('=') else {
                 return Err(CommandError::unknown(format!("--set {setting}: expected NAME=VALUE")));
@@ -135,41 +147,64 @@ impl DeliveryBuilder {
                     source.name
                 )));
             };
-            let was = in_body(&body, field).unwrap_or_default();
-            self.set_field(&mut body, field, parse_as_type(&was, value))?;
+            let was = in_body(source, &body, field).unwrap_or_default();
+            self.set_field(source, &mut body, field, parse_as_type(&was, value))?;
         }
-        self.body = body.to_string().into_bytes();
+        self.body = written(source, &body);
+        self.set_signature(source)
+    }
+
+    /// Writes the signature into the body, where the sender's is there: everything else in it must be.
+    fn set_signature(&mut self, source: &Source) -> Result<(), CommandError> {
+        let Some((path, signature)) = source.verify.signature_in_body(&self.body) else { return Ok(()) };
+        let mut body = parsed(source, &self.body).map_err(|why| {
+            CommandError::unknown(format!("the signature is in the body, which cannot be read: {why}"))
+        })?;
+        set_at_path(&mut body, &path, Some(signature.into())).map_err(CommandError::unknown)?;
+        self.body = written(source, &body);
         Ok(())
     }
 
     /// Writes the delivery id to the body or query, where the source reads it; headers are written when signing.
     pub(super) fn set_delivery_id(&mut self, source: &Source) -> Result<(), CommandError> {
         match source.delivery.as_ref().map(|delivery| &delivery.at) {
-            Some(FieldLocation::Body(path)) => {
-                let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
-                    CommandError::unknown(format!(
-                        "the delivery id is a field of a JSON body, but this is not JSON: {error}"
-                    ))
+            Some(FieldLocation::Body(_) | FieldLocation::Form(_)) => {
+                let mut body = parsed(source, &self.body).map_err(|why| {
+                    CommandError::unknown(format!("the delivery id is in the body, which cannot be read: {why}"))
                 })?;
-                set_at_path(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::unknown)?;
-                self.body = body.to_string().into_bytes();
+                let path = source.delivery.as_ref().and_then(|delivery| delivery.at.body_path()).unwrap_or_default();
+                let path = in_first_element(source, path);
+                set_at_path(&mut body, &path, Some(self.id.clone().into())).map_err(CommandError::unknown)?;
+                self.body = written(source, &body);
             }
             Some(FieldLocation::Query(name)) => self.query.push((name.clone(), self.id.clone())),
-            Some(FieldLocation::Header(_) | FieldLocation::Path) | None => {}
+            Some(
+                FieldLocation::Header(_) | FieldLocation::Path | FieldLocation::Claim(_) | FieldLocation::Outer(_),
+            )
+            | None => {}
         }
         Ok(())
     }
 
-    /// The headers of a genuine delivery, signed at `now`.
-    pub(super) fn headers(&self, source: &Source, now: Timestamp) -> Vec<(String, String)> {
-        let mut headers = source.verify.sign(&self.id, now, &self.body);
+    /// The headers of a genuine delivery, signed at `now`, with this private key if the sender has one.
+    pub(super) fn headers(
+        &self,
+        source: &Source,
+        now: Timestamp,
+        key: Option<&SenderKeyPair>,
+    ) -> Vec<(String, String)> {
+        let mut headers = match key {
+            Some(key) => source.verify.sign_by(&self.id, now, &self.body, &|message| key.sign(message)),
+            None => source.verify.sign(&self.id, now, &self.body),
+        };
         let mut add = |name: &str, value: &str| {
             if !headers.iter().any(|(known, _)| known == name) {
                 headers.push((name.to_owned(), value.to_owned()));
             }
         };
         if let Some(kind) = &source.kind {
-            add(&kind.header, &kind.is);
+            let json = envelope::inside(&self.body).unwrap_or_default();
+            add(&kind.header, kind.of_body(&json).unwrap_or_else(|| kind.first()));
         }
         if let Some(FieldLocation::Header(name)) = source.delivery.as_ref().map(|delivery| &delivery.at) {
             add(name, &self.id);
@@ -188,7 +223,7 @@ impl DeliveryBuilder {
     /// The whole delivery, signed at `now`.
     fn signed(self, source: &Source, now: Timestamp) -> SampleDelivery {
         let query: Vec<_> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        SampleDelivery { headers: self.headers(source, now), query: query.join("&"), body: self.body }
+        SampleDelivery { headers: self.headers(source, now, None), query: query.join("&"), body: self.body }
     }
 
     /// The parameters of the query string.
@@ -196,17 +231,29 @@ impl DeliveryBuilder {
         &self.query
     }
 
-    fn set_field(&mut self, body: &mut Value, field: &Field, value: Value) -> Result<(), CommandError> {
+    fn set_field(
+        &mut self,
+        source: &Source,
+        body: &mut Value,
+        field: &Field,
+        value: Value,
+    ) -> Result<(), CommandError> {
         let prefix = field.after.as_deref().unwrap_or("");
         let plain = match &value {
             Value::String(text) => format!("{prefix}{text}"),
             other => format!("{prefix}{other}"),
         };
-        match &field.at {
-            FieldLocation::Body(path) if prefix.is_empty() => {
-                set_at_path(body, path, Some(value)).map_err(CommandError::unknown)
+        // Where it is, if it is in the body already.
+        let place = field.places().find(|place| at_place(source, body, place).is_some()).unwrap_or(&field.at);
+        match place {
+            FieldLocation::Body(_) | FieldLocation::Outer(_) => {
+                let path = in_document(source, place).unwrap_or_default();
+                let value = if prefix.is_empty() { value } else { plain.into() };
+                set_at_path(body, &path, Some(value)).map_err(CommandError::unknown)
             }
-            FieldLocation::Body(path) => set_at_path(body, path, Some(plain.into())).map_err(CommandError::unknown),
+            FieldLocation::Form(name) => {
+                set_at_path(body, std::slice::from_ref(name), Some(plain.into())).map_err(CommandError::unknown)
+            }
             FieldLocation::Header(name) => {
                 self.headers.retain(|(known, _)| known != name);
                 self.headers.push((name.clone(), plain));
@@ -217,7 +264,7 @@ impl DeliveryBuilder {
                 self.query.push((name.clone(), plain));
                 Ok(())
             }
-            FieldLocation::Path => Ok(()), // fixed by the config
+            FieldLocation::Path | FieldLocation::Claim(_) => Ok(()), // fixed by the config, or by the token's issuer
         }
     }
 }
@@ -247,7 +294,7 @@ fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
     let changed = source.once.change.iter().flat_map(|change| change.to.iter().copied());
     let named = source.once.per.iter().filter_map(|identity| match identity {
         Identity::Named(fields) => fields.last().copied(),
-        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed => None,
+        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed | Identity::SignedText => None,
     });
     changed.chain(named).collect()
 }
@@ -281,11 +328,57 @@ fn parse_as_type(was: &Value, text: &str) -> Value {
     }
 }
 
-fn in_body(body: &Value, field: &Field) -> Option<Value> {
-    match &field.at {
-        FieldLocation::Body(path) => path.iter().try_fold(body, |at, part| inside(at, part)).cloned(),
-        FieldLocation::Header(_) | FieldLocation::Query(_) | FieldLocation::Path => None,
+fn in_body(source: &Source, body: &Value, field: &Field) -> Option<Value> {
+    field.places().find_map(|place| at_place(source, body, place)).cloned()
+}
+
+/// The value at this place, if it is in the body and is there.
+fn at_place<'v>(source: &Source, body: &'v Value, place: &FieldLocation) -> Option<&'v Value> {
+    let found = in_document(source, place)?.iter().try_fold(body, |at, part| inside(at, part));
+    found.filter(|value| !value.is_null())
+}
+
+/// The path of a place in the whole body; where elements are events, that of the first element.
+fn in_document(source: &Source, at: &FieldLocation) -> Option<Vec<String>> {
+    match at {
+        FieldLocation::Outer(path) => Some(path.clone()),
+        _ => at.body_path().map(|path| in_first_element(source, path)),
     }
+}
+
+/// The body as JSON; a form is an object of texts. An error is a sentence.
+fn parsed(source: &Source, body: &[u8]) -> Result<Value, String> {
+    if *source.verify.format() != BodyFormat::Form {
+        return serde_json::from_slice(body).map_err(|error| format!("this is not JSON: {error}"));
+    }
+    let pairs = form::pairs(body).ok_or("this is not a form: it is not percent-encoded properly")?;
+    let text = |bytes: Cow<'_, [u8]>| String::from_utf8(bytes.into_owned()).map_err(|_| "the form is not UTF-8");
+    let mut members = Map::new();
+    for (name, value) in pairs {
+        let (name, value) = (text(name)?, text(value)?);
+        if members.contains_key(&name) {
+            return Err(format!("the form has `{name}` twice"));
+        }
+        members.insert(name, value.into());
+    }
+    Ok(members.into())
+}
+
+/// The bytes of this body, as the sender of this source writes them.
+fn written(source: &Source, body: &Value) -> Vec<u8> {
+    if *source.verify.format() != BodyFormat::Form {
+        return body.to_string().into_bytes();
+    }
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let members = body.as_object().into_iter().flatten();
+    let pairs: Vec<_> = members.map(|(name, value)| (name.as_str(), text(value))).collect();
+    form::encode(pairs.iter().map(|(name, value)| (*name, value.as_str()))).into_bytes()
+}
+
+/// The path of a value in the first element, where elements are events; otherwise that in the body.
+fn in_first_element(source: &Source, path: &[String]) -> Vec<String> {
+    let Some(each) = source.fields.each() else { return path.to_vec() };
+    [each, &["0".to_owned()], path].concat()
 }
 
 fn inside<'v>(at: &'v Value, part: &str) -> Option<&'v Value> {
@@ -363,24 +456,28 @@ mod tests {
         }
     }
 
-    fn source(text: &str) -> (std::sync::Arc<Source>, Option<&'static str>) {
+    fn source(text: &str) -> (std::sync::Arc<Source>, Option<std::sync::Arc<str>>) {
         // Schemes differ in what a secret looks like: the first one that the config accepts. The first is a key in base64
         // and in hex, too.
         let secrets = ["5ec4e7c05ec4e7c05ec4e7c05ec4e7c0", "whsec_c2VjcmV0", "user:password"];
         let configs = secrets.map(|secret| {
-            let env = |_: &str| Some(secret.to_owned());
+            let env = |name: &str| Some(if name.ends_with("_PATH") { format!("/{secret}") } else { secret.to_owned() });
             crate::config::parse(text, "hookonce.toml", std::path::Path::new("/"), &env)
         });
         let config = configs.into_iter().reduce(Result::or).unwrap().unwrap();
         let source = config.sources[0].clone();
-        let preset = config.notes[&source.name].preset;
+        let preset = config.notes[&source.name].preset.clone();
         (source, preset)
     }
 
     #[test]
     fn every_preset_has_a_sample_that_is_judged_to_be_an_event() {
-        for preset in crate::config::presets::PRESETS {
-            check_accepted(&preset.example(), &[]);
+        // The key of a sender that signs with a private one is not here.
+        let private = |key: &String| ["public_key", "audience", "topic", "webhook_id"].contains(&key.as_str());
+        let signed_here = |preset: &&presets::Preset| !preset.sender().needs.iter().any(private);
+        for preset in presets::PRESETS.iter().filter(signed_here) {
+            let file = format!("{{ file = \"{}.secret\" }}", preset.name);
+            check_accepted(&preset.example().replace(&file, "{ env = \"S\" }"), &[]);
         }
     }
 
@@ -407,18 +504,30 @@ mod tests {
         check_accepted(text, &["tag=main", "who=me", "n=5"]);
     }
 
+    #[test]
+    fn a_sample_of_a_source_with_elements_has_one_that_it_would_accept() {
+        let source = |each: &str| {
+            format!(
+                "[source.x]\nverify = {{ scheme = \"token\", secret = {{ env = \"S\" }}, at = \"body.token\" }}\n\
+                 each = \"{each}\"\ndelivery = \"body.id\"\nwhen = 'tag == \"main\"'\nfields = {{ tag = \"body.tag\" }}"
+            )
+        };
+        check_accepted(&source("body"), &[]);
+        check_accepted(&source("body.a.b"), &["tag=main"]);
+    }
+
     fn check_accepted(text: &str, settings: &[&str]) {
         use crate::decide::judge::{Verdict, judge};
         let (source, preset) = source(text);
         let now = Timestamp::parse("2026-02-07T16:20:40Z").unwrap();
         let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut delivery = DeliveryBuilder::sample(&source, preset, SAMPLE_ID.into(), now).unwrap();
+        let mut delivery = DeliveryBuilder::sample(&source, preset.as_deref(), SAMPLE_ID.into(), now).unwrap();
         delivery.set(&source, &settings).unwrap();
         let SampleDelivery { headers, query, body } = delivery.signed(&source, now);
         let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
         let body = body.into();
         let delivery = crate::decide::delivery::Delivery {
-            path: &source.path,
+            path: source.path.shown(),
             query: &query,
             headers: &crate::decide::delivery::borrow_headers(&headers),
             body: &body,

@@ -37,7 +37,7 @@ pub(super) static FORWARD_KEYS: SectionKeys = SectionKeys {
         key(
             "headers",
             ConfigValueType::Texts,
-            "none",
+            "those of the preset's sender with the kind and the id",
             "Headers of the sender to pass on; they are kept until the event ends.",
         ),
         key("set", ConfigValueType::Headers, "none", "Headers to set; values may contain {field}."),
@@ -143,7 +143,7 @@ impl ConfigResolver<'_> {
             }
             let sign = self.sign(&section);
             receivers.push(ReceiverPlan {
-                pass: self.passed(&section, sign.is_some()),
+                pass: self.passed(&section, names, sign.is_some()),
                 set: self.set(&section, names, sign.is_some()),
                 sign,
                 allow,
@@ -269,13 +269,49 @@ impl ConfigResolver<'_> {
         Some(SigningKey(secret))
     }
 
-    fn passed(&mut self, section: &ConfigSection<'_>, signs: bool) -> Vec<String> {
+    /// Reports headers of a preset's sender that must not be passed on by default, or cannot.
+    pub(in crate::config) fn check_sender_headers(
+        &mut self,
+        source: &ConfigSection<'_>,
+        scheme: Option<&VerificationScheme>,
+    ) {
+        let Some(sender) = source.section("sender") else { return };
+        let credentials = scheme.map(VerificationScheme::signature_headers).unwrap_or_default();
+        let mut known: Vec<String> = Vec::new();
+        for key in ["kind_headers", "id_headers"] {
+            for item in self.header_list(key, &sender) {
+                let Some(name) = self.header(item.text().unwrap_or_default(), item.at, false) else { continue };
+                if credentials.contains(&name) || SECRET_HEADERS.contains(&&*name) {
+                    self.diagnostics
+                        .error(format!("`{name}` holds the sender's credentials"))
+                        .at(item.at, "receivers get it only where the `headers` of a `forward` name it")
+                        .hint("leave it out");
+                } else if known.contains(&name) {
+                    self.report_repeated_field(key, item);
+                } else {
+                    known.push(name);
+                }
+            }
+        }
+    }
+
+    fn passed(&mut self, section: &ConfigSection<'_>, names: &SourceFieldScope<'_>, signs: bool) -> Vec<String> {
+        if !section.has("headers") {
+            return passed_by_default(section, names, signs);
+        }
         let list = self.header_list("headers", section);
+        let signed = names.scheme.filter(|scheme| names.fields.each().is_some() && scheme.signs_body());
+        let proof = signed.map(VerificationScheme::proof_headers).unwrap_or_default();
         let mut passed: Vec<String> = Vec::new();
         for item in list {
             let Some(name) = self.header(item.text().unwrap_or_default(), item.at, signs) else { continue };
             if passed.contains(&name) {
                 self.report_repeated_field("headers", item);
+            } else if proof.contains(&name) {
+                self.diagnostics
+                    .error(format!("`{name}` cannot be passed on from a source with `each`"))
+                    .at(item.at, "it is a signature over the whole delivery, and the receiver gets one element")
+                    .hint("sign = { secret = … } signs what the receiver gets");
             } else {
                 passed.push(name);
             }
@@ -398,6 +434,18 @@ impl ConfigResolver<'_> {
         }
         name.map(|name| name.as_str().to_owned())
     }
+}
+
+/// The headers that say what a delivery is, and its id, as the source's preset knows them. Not those that `set` or
+/// `sign` make; and an element of a delivery does not have the delivery's id.
+fn passed_by_default(section: &ConfigSection<'_>, names: &SourceFieldScope<'_>, signs: bool) -> Vec<String> {
+    let Some(sender) = names.sender else { return Vec::new() };
+    let ids = if names.fields.each().is_some() { &[] } else { &*sender.id_headers };
+    let set = section.node("set").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
+    let made = |name: &str| {
+        (signs && is_standard_header(name)) || set.iter().any(|entry| entry.key.eq_ignore_ascii_case(name))
+    };
+    sender.kind_headers.iter().chain(ids).filter(|name| !made(name)).cloned().collect()
 }
 
 /// A receiver as JSON.

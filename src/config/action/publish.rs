@@ -225,7 +225,9 @@ impl ConfigResolver<'_> {
                     .hint("remove `envelope`, or set it: `delivery`, or a field named `kind` from a header");
             }
         }
-        let mut carries = names.scheme.map_or_else(Vec::new, VerificationScheme::headers_to_forward);
+        // A signature over a delivery does not fit one of its elements.
+        let scheme = names.scheme.filter(|_| names.fields.each().is_none());
+        let mut carries = scheme.map_or_else(Vec::new, VerificationScheme::headers_to_forward);
         let id = names.delivery.and_then(|delivery| match &delivery.at {
             FieldLocation::Header(name) => Some(name.clone()),
             _ => None,
@@ -242,7 +244,7 @@ impl ConfigResolver<'_> {
             kind,
             carries,
             // With a secret per caller, the caller is no longer known afterwards.
-            signs: names.scheme.filter(|scheme| scheme.callers().is_none()).cloned(),
+            signs: scheme.filter(|scheme| scheme.callers().is_none()).cloned(),
             retry_horizon: Duration::ZERO,
         })
     }

@@ -55,7 +55,7 @@ impl ListedAttempt {
     pub fn may_matter(&self, source: &Source, kind_header: &str) -> bool {
         let required = source.kind.as_ref().filter(|kind| kind.header == kind_header);
         if let (Some(required), Some(kind)) = (required, &self.kind)
-            && required.is != *kind
+            && required.index_of(kind).is_none()
         {
             return false;
         }

@@ -221,7 +221,7 @@ fn what_cannot_be_read_begins_anew() {
 
 #[test]
 fn only_kinds_and_actions_that_some_route_could_want_matter() {
-    let field = |name: &str, at| Field { name: name.into(), at, trim: false, after: None, default: None };
+    let field = Field::at;
     let fields = FieldSet::new(
         vec![
             field("kind", FieldLocation::Header("x-github-event".into())),

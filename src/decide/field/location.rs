@@ -1,4 +1,8 @@
-//! The location of a value, as the config writes it: `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`.
+//! The location of a value, as the config writes it: `body.a.0.b`, `body."a.b"`, `form.x`, `header.x`, `query.x`, `path`,
+//! and `claim.x` of the token that verified the delivery.
+//!
+//! Where a source makes an event of each element of an array, `body` is the element, and `outer.x` is a place in the
+//! document around it.
 
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::delivery::{Delivery, HeaderLookup};
@@ -14,32 +18,53 @@ use std::fmt;
 pub enum FieldLocation {
     /// In the JSON body: member names, or positions in an array.
     Body(Vec<String>),
+    /// In the form that the body is, under this name.
+    Form(String),
     /// In a header, its name in lower case.
     Header(String),
     /// In the query.
     Query(String),
     /// The path itself.
     Path,
+    /// A claim of the token that verified the delivery.
+    Claim(Vec<String>),
+    /// In the JSON document around an element.
+    Outer(Vec<String>),
 }
 
 impl FieldLocation {
-    /// Reads `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`. An error is a sentence for people.
+    /// Reads `body.a.0.b`, `body."a.b"`, `form.x`, `header.x`, `query.x`, `path`. An error is a sentence for people.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once('.').map_or((text, None), |(root, rest)| (root, Some(rest))) {
             ("path", None) => Ok(Self::Path),
             ("path", Some(_)) => Err("`path` is the whole path; nothing can follow it".into()),
             ("body", Some(rest)) => parts(rest).map(Self::Body),
+            ("claim", Some(rest)) => parts(rest).map(Self::Claim),
             ("header", Some(name)) if !name.is_empty() && name.bytes().all(is_token) => {
                 Ok(Self::Header(name.to_ascii_lowercase()))
             }
             ("header", Some(name)) if !name.is_empty() => Err(format!("`{name}` cannot be the name of a header")),
             ("query", Some(name)) if !name.is_empty() => Ok(Self::Query(name.into())),
-            (root @ ("body" | "header" | "query"), _) => Err(format!("`{root}` needs a name after it: `{root}.name`")),
-            (root, _) => {
-                let meant = nearest(root, ["body", "header", "query", "path"]);
-                let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
-                Err(format!("`{text}` must begin with `body.`, `header.` or `query.`, or be `path`{hint}"))
+            ("form", Some(name)) if !name.is_empty() => Ok(Self::Form(name.into())),
+            ("outer", Some(_)) => Err("`outer` is the document around an element: the source needs `each`".into()),
+            (root @ ("body" | "form" | "header" | "query" | "claim" | "outer"), _) => {
+                Err(format!("`{root}` needs a name after it: `{root}.name`"))
             }
+            (root, _) => {
+                let meant = nearest(root, ["body", "form", "header", "query", "path", "claim", "outer"]);
+                let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+                Err(format!("`{text}` must begin with `body.`, `form.`, `header.` or `query.`, or be `path`{hint}"))
+            }
+        }
+    }
+
+    /// Reads a place of a source whose events are elements: also `body`, the element itself, and `outer.a.0.b`. An error
+    /// is a sentence for people.
+    pub fn parse_in_element(text: &str) -> Result<Self, String> {
+        match text.split_once('.') {
+            None if text == "body" => Ok(Self::Body(Vec::new())),
+            Some(("outer", rest)) if !rest.is_empty() => parts(rest).map(Self::Outer),
+            _ => Self::parse(text),
         }
     }
 
@@ -57,10 +82,28 @@ impl FieldLocation {
                 return Ok(paths.walk(json).map_err(DeliveryRejection::Malformed)?[node].scalar());
             }
             Self::Header(name) => header(delivery, name)?,
-            Self::Query(name) => query(delivery, name)?,
+            Self::Form(name) => form_value(delivery.body, name, "form")?,
+            Self::Query(name) => form_value(delivery.query.as_bytes(), name, "query")?,
             Self::Path => Some(Cow::Borrowed(delivery.path)),
+            // Claims are read from the verified token: see `VerifiedDelivery::claim`; what is around an element is read
+            // with it: see `FieldSet::elements`.
+            Self::Claim(_) | Self::Outer(_) => None,
         };
         Ok(text.map(JsonScalar::Text))
+    }
+
+    /// Its path inside the body; a form is like an object without objects in it.
+    pub fn body_path(&self) -> Option<&[String]> {
+        match self {
+            Self::Body(path) => Some(path),
+            Self::Form(name) => Some(std::slice::from_ref(name)),
+            Self::Header(_) | Self::Query(_) | Self::Path | Self::Claim(_) | Self::Outer(_) => None,
+        }
+    }
+
+    /// Whether it is in the body.
+    pub fn is_in_body(&self) -> bool {
+        matches!(self, Self::Body(_) | Self::Form(_) | Self::Outer(_))
     }
 }
 
@@ -75,9 +118,10 @@ fn header<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, s
     }
 }
 
-fn query<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, str>>, DeliveryRejection> {
-    let malformed = |what: &str| Err(DeliveryRejection::Malformed(format!("`{name}` in the query {what}")));
-    match form::entry(delivery.query.as_bytes(), name) {
+/// A value of a form or a query; `within` is which of them.
+fn form_value<'d>(text: &'d [u8], name: &str, within: &str) -> Result<Option<Cow<'d, str>>, DeliveryRejection> {
+    let malformed = |what: &str| Err(DeliveryRejection::Malformed(format!("`{name}` in the {within} {what}")));
+    match form::entry(text, name) {
         FormLookup::Missing => Ok(None),
         FormLookup::One(value) => {
             let text = match value {
@@ -150,8 +194,12 @@ fn is_token(byte: u8) -> bool {
 impl fmt::Display for FieldLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Body(path) => {
-                f.write_str("body")?;
+            Self::Body(path) | Self::Claim(path) | Self::Outer(path) => {
+                f.write_str(match self {
+                    Self::Body(_) => "body",
+                    Self::Outer(_) => "outer",
+                    _ => "claim",
+                })?;
                 path.iter().try_for_each(|part| {
                     let bare = !part.is_empty() && !part.contains(['.', '"', '[']);
                     if bare {
@@ -162,6 +210,7 @@ impl fmt::Display for FieldLocation {
                 })
             }
             Self::Header(name) => write!(f, "header.{name}"),
+            Self::Form(name) => write!(f, "form.{name}"),
             Self::Query(name) => write!(f, "query.{name}"),
             Self::Path => f.write_str("path"),
         }
@@ -195,7 +244,27 @@ mod tests {
         check("body.\"\"", &body(&[""]));
         check("header.X-GitHub-Event", &FieldLocation::Header("x-github-event".into()));
         check("query.a.b", &FieldLocation::Query("a.b".into()));
+        check("form.a.b", &FieldLocation::Form("a.b".into()));
+        check("form.Message[0]", &FieldLocation::Form("Message[0]".into()));
         check("path", &FieldLocation::Path);
+        check("claim.a.b", &FieldLocation::Claim(vec!["a".into(), "b".into()]));
+    }
+
+    #[test]
+    fn an_element_and_what_is_around_it_are_places_only_where_there_are_elements() {
+        for (text, expected) in [
+            ("body", body(&[])),
+            ("body.a", body(&["a"])),
+            ("outer.a.0", FieldLocation::Outer(vec!["a".into(), "0".into()])),
+        ] {
+            assert_eq!(FieldLocation::parse_in_element(text).as_ref(), Ok(&expected), "{text}");
+            assert_eq!(expected.to_string(), text);
+        }
+        check_wrong("outer.a", "the source needs `each`");
+        check_wrong("outer", "`outer.name`");
+        for wrong in ["outer", "outer.", "outer..a", "body."] {
+            FieldLocation::parse_in_element(wrong).expect_err(wrong);
+        }
     }
 
     #[test]
@@ -209,6 +278,8 @@ mod tests {
         check_wrong("header.", "`header.name`");
         check_wrong("header.a b", "cannot be the name of a header");
         check_wrong("query.", "`query.name`");
+        check_wrong("form", "`form.name`");
+        check_wrong("forms.x", "did you mean `form`?");
         check_wrong("path.x", "nothing can follow it");
         check_wrong("body.", "is empty");
         check_wrong("body.a..b", "is empty");
@@ -231,7 +302,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_parsed_or_rejected_without_panic(text in "(body|header|query|path)?\\PC*") {
+        fn any_text_is_parsed_or_rejected_without_panic(text in "(body|form|header|query|path)?\\PC*") {
             drop(FieldLocation::parse(&text));
         }
     }

@@ -9,9 +9,11 @@ use super::github_kind::{EventKindMatcher, EventKindUse};
 use super::json_walk::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
 use super::limits;
 use super::verify::VerifiedDelivery;
+use elements::ElementPaths;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use elements::DeliveryElements;
 pub use location::FieldLocation;
 pub use stored_fields::StoredFields;
 
@@ -57,6 +59,8 @@ pub struct Field {
     pub name: Arc<str>,
     /// Where it is.
     pub at: FieldLocation,
+    /// Where it is otherwise: the first place with a value counts.
+    pub or_at: Vec<FieldLocation>,
     /// Whether white space is cut off both ends of a text; a text that is then blank is missing.
     pub trim: bool,
     /// A prefix that a text must have, which is cut off; a text without it is missing.
@@ -70,10 +74,13 @@ pub struct Field {
 pub struct FieldSet {
     fields: Vec<Field>,
     paths: JsonPathTrie,
-    /// The trie node of each field's path; `None` for fields outside the body.
-    nodes: Vec<Option<usize>>,
-    /// The trie node of the shape's path.
-    shape: Option<usize>,
+    /// The trie nodes of each field's places; `None` for places outside the body.
+    nodes: Vec<Vec<Option<usize>>>,
+    /// Where the elements are that are events of their own. The paths of the fields are then those in an element, and
+    /// `outer` ones, the shapes and the kinds have their nodes in its trie.
+    each: Option<ElementPaths>,
+    /// The trie nodes of the shapes' paths.
+    shapes: Vec<usize>,
     /// Compares the kind of event with the body, where an unsigned header names the kind and it is used.
     kinds: Option<EventKindMatcher>,
 }
@@ -82,7 +89,8 @@ pub struct FieldSet {
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExtractedFields {
     slots: Vec<ExtractedField>,
-    shape: bool,
+    /// The index of the only shape that the body has.
+    shape: Option<usize>,
     kind: Result<(), String>,
 }
 
@@ -106,6 +114,22 @@ pub enum ExtractedField {
 }
 
 impl Field {
+    /// A field that is its value at this place.
+    pub fn at(name: &str, at: FieldLocation) -> Self {
+        Self { name: name.into(), at, or_at: Vec::new(), trim: false, after: None, default: None }
+    }
+
+    /// Every place where it may be, in the order in which they count.
+    pub fn places(&self) -> impl Iterator<Item = &FieldLocation> {
+        [&self.at].into_iter().chain(&self.or_at)
+    }
+
+    /// Its places in words.
+    pub fn places_text(&self) -> String {
+        let all: Vec<_> = self.places().map(ToString::to_string).collect();
+        all.join(" or ")
+    }
+
     /// The field's value, made from what was found at its location.
     pub(in crate::decide) fn slot(&self, found: Option<JsonScalar<'_>>) -> Result<ExtractedField, DeliveryRejection> {
         let value = match found {
@@ -152,20 +176,42 @@ impl FieldSet {
     /// `["registry_package"]`.
     pub fn new(fields: Vec<Field>, shape: Option<Vec<String>>) -> Self {
         let mut paths = JsonPathTrie::new();
-        let node = |field: &Field| match &field.at {
+        let mut node = |place: &FieldLocation| match place {
             FieldLocation::Body(path) => Some(paths.add(path, PathInterest::Value)),
             _ => None,
         };
-        let nodes = fields.iter().map(node).collect();
-        let shape = shape.map(|path| paths.add(&path, PathInterest::Shape));
-        Self { fields, paths, nodes, shape, kinds: None }
+        let nodes = fields.iter().map(|field| field.places().map(&mut node).collect()).collect();
+        Self { fields, paths, nodes, each: None, shapes: Vec::new(), kinds: None }.with_shapes(shape)
+    }
+
+    /// A set of these fields of each element of the array at this path; an empty path is the document itself. The shape
+    /// is that of the document.
+    pub fn of_elements(fields: Vec<Field>, shape: Option<Vec<String>>, each: Vec<String>) -> Self {
+        let mut each = ElementPaths::new(each);
+        let mut paths = JsonPathTrie::new();
+        let mut node = |place: &FieldLocation| match place {
+            FieldLocation::Body(path) => Some(paths.add(path, PathInterest::Value)),
+            FieldLocation::Outer(path) => Some(each.around.add(path, PathInterest::Value)),
+            _ => None,
+        };
+        let nodes = fields.iter().map(|field| field.places().map(&mut node).collect()).collect();
+        Self { fields, paths, nodes, each: Some(each), shapes: Vec::new(), kinds: None }.with_shapes(shape)
+    }
+
+    /// The same set for bodies of several kinds: each has exactly one of these paths, counted in this order.
+    #[must_use]
+    pub fn with_shapes(mut self, shapes: impl IntoIterator<Item = impl AsRef<[String]>>) -> Self {
+        let paths = self.each.as_mut().map_or(&mut self.paths, |each| &mut each.around);
+        self.shapes = shapes.into_iter().map(|path| paths.add(path.as_ref(), PathInterest::Shape)).collect();
+        self
     }
 
     /// The same set, which also compares the kind of event with the body's shape. `own` are kinds that the config
     /// describes, each by a path that its bodies have.
     #[must_use]
     pub fn comparing_kinds(mut self, used: EventKindUse, own: &[(String, Vec<String>)]) -> Self {
-        self.kinds = Some(EventKindMatcher::new(used, own, &mut self.paths));
+        let paths = self.each.as_mut().map_or(&mut self.paths, |each| &mut each.around);
+        self.kinds = Some(EventKindMatcher::new(used, own, paths));
         self
     }
 
@@ -185,40 +231,79 @@ impl FieldSet {
         &self.fields[usize::from(ix.0)]
     }
 
+    /// Whether a field may be in this header.
+    pub fn reads_header(&self, name: &str) -> bool {
+        let is_it = |place: &FieldLocation| matches!(place, FieldLocation::Header(header) if header == name);
+        self.fields.iter().any(|field| field.places().any(is_it))
+    }
+
     /// All of them, in the order of their declaration.
     pub fn iter(&self) -> impl Iterator<Item = &Field> {
         self.fields.iter()
     }
 
-    /// Reads all fields at once. The body is not even parsed if no location is in it.
+    /// Reads all fields at once. The body is not even parsed if no location is in it. Where elements are events,
+    /// [`FieldSet::elements`] reads them.
     pub fn read(&self, verified: &VerifiedDelivery<'_>) -> Result<ExtractedFields, DeliveryRejection> {
         let kinds = self.kinds.as_ref().filter(|kinds| kinds.needs_body_check(verified.delivery()));
-        let into_body = kinds.is_some() || self.shape.is_some() || self.nodes.iter().any(Option::is_some);
+        let into_body = kinds.is_some() || !self.shapes.is_empty() || self.nodes.iter().flatten().any(Option::is_some);
         let seen = if into_body {
             self.paths.walk(verified.json()?).map_err(DeliveryRejection::Malformed)?
         } else {
             Vec::new()
         };
-        let shape = self.shape.is_none_or(|node| seen[node] == JsonMatch::Object);
+        let shape = self.only_shape(&seen);
         let mut slots = Vec::with_capacity(self.fields.len());
-        for (field, node) in self.fields.iter().zip(&self.nodes) {
-            let found = match node {
-                Some(node) => seen[*node].scalar(),
-                None => field.at.read(verified.delivery(), &[])?,
-            };
-            slots.push(field.slot(found)?);
+        for (field, nodes) in self.fields.iter().zip(&self.nodes) {
+            let mut slot = ExtractedField::Missing;
+            for (place, node) in field.places().zip(nodes) {
+                let found = match (node, place) {
+                    (Some(node), _) => seen[*node].scalar(),
+                    (None, FieldLocation::Claim(path)) => verified.claim(path)?,
+                    (None, place) => place.read(verified.delivery(), &[])?,
+                };
+                slot = field.slot(found)?;
+                if matches!(slot, ExtractedField::Present(_)) {
+                    break;
+                }
+            }
+            slots.push(slot);
         }
         let kind = kinds.map_or(Ok(()), |kinds| kinds.compare(verified.delivery(), &seen));
         Ok(ExtractedFields { slots, shape, kind })
     }
 
+    /// The index of the shape that this JSON has, if it has exactly one.
+    pub(in crate::decide) fn shape_of(&self, json: &[u8]) -> Option<usize> {
+        self.only_shape(&self.paths.walk(json).ok()?)
+    }
+
+    /// The index of the shape that a body has, if it has exactly one. The first one's if none is required.
+    fn only_shape(&self, seen: &[JsonMatch<'_>]) -> Option<usize> {
+        let mut there = self.shapes.iter().enumerate().filter(|(_, node)| seen[**node] != JsonMatch::Nowhere);
+        match (there.next(), there.next()) {
+            _ if self.shapes.is_empty() => Some(0),
+            (Some((ix, node)), None) if seen[*node] == JsonMatch::Object => Some(ix),
+            _ => None,
+        }
+    }
+
     /// The values of the fields at those locations whose texts are known. A text that no field may have is not known.
     pub fn read_partly<'t>(&self, text: impl Fn(&FieldLocation) -> Option<&'t str>) -> PartialFields {
-        let read = |field: &Field| field.slot(Some(JsonScalar::Text(text(&field.at)?.into()))).ok();
+        let read = |field: &Field| {
+            let mut slot = None;
+            for place in field.places() {
+                slot = Some(field.slot(Some(JsonScalar::Text(text(place)?.into()))).ok()?);
+                if matches!(slot, Some(ExtractedField::Present(_))) {
+                    break;
+                }
+            }
+            slot
+        };
         let slots: Vec<_> = self.fields.iter().map(read).collect();
         let known = slots.iter().map(Option::is_some).collect();
         let slots = slots.into_iter().map(|slot| slot.unwrap_or(ExtractedField::Missing)).collect();
-        PartialFields { found: ExtractedFields { slots, shape: true, kind: Ok(()) }, known }
+        PartialFields { found: ExtractedFields { slots, shape: Some(0), kind: Ok(()) }, known }
     }
 }
 
@@ -252,9 +337,10 @@ impl ExtractedFields {
         Cow::Owned(Self { slots, kind: self.kind.clone(), ..*self })
     }
 
-    /// Whether the body has an object at the path of the source's required kind. True if the source requires none.
-    pub fn has_shape(&self) -> bool {
-        self.shape
+    /// Whether the body has an object at the path of this one of the source's kinds, and nothing at the others'. True of
+    /// the first if the source requires no kind.
+    pub fn has_shape(&self, kind: usize) -> bool {
+        self.shape == Some(kind)
     }
 
     /// Checks that the body has the shape of the kind in the header. Always passes if the kind is not used.
@@ -279,6 +365,7 @@ impl ExtractedField {
     }
 }
 
+pub(crate) mod elements;
 pub(crate) mod location;
 pub(crate) mod stored_fields;
 #[cfg(test)]

@@ -17,7 +17,7 @@ const NOTHING: FieldTestRequest<'_> = FieldTestRequest { path: "/in/x", query: "
 
 fn field(at: &str) -> Field {
     let at = FieldLocation::parse(at).expect("a place");
-    Field { name: "it".into(), at, trim: false, after: None, default: None }
+    Field::at("it", at)
 }
 
 fn read(
@@ -175,7 +175,7 @@ fn a_body_without_declared_fields_is_not_parsed() {
 #[test]
 fn the_shape_is_an_object_at_its_path() {
     let shape = |body: &str, fields: &[Field]| {
-        read(fields, Some(&["registry_package"]), body.as_bytes(), &NOTHING).expect("JSON").has_shape()
+        read(fields, Some(&["registry_package"]), body.as_bytes(), &NOTHING).expect("JSON").has_shape(0)
     };
     for fields in [&[][..], &[field("body.registry_package.name")], &[field("body.registry_package")]] {
         assert!(shape(r#"{"registry_package":{"name":"x"}}"#, fields));
@@ -183,9 +183,9 @@ fn the_shape_is_an_object_at_its_path() {
             assert!(!shape(other, fields), "{other}");
         }
     }
-    assert!(read(&[], None, b"", &NOTHING).expect("not read").has_shape());
-    assert!(read(&[], Some(&[]), b"{}", &NOTHING).expect("JSON").has_shape());
-    assert!(!read(&[], Some(&[]), b"[]", &NOTHING).expect("JSON").has_shape());
+    assert!(read(&[], None, b"", &NOTHING).expect("not read").has_shape(0));
+    assert!(read(&[], Some(&[]), b"{}", &NOTHING).expect("JSON").has_shape(0));
+    assert!(!read(&[], Some(&[]), b"[]", &NOTHING).expect("JSON").has_shape(0));
     assert!(read(&[], Some(&["a"]), b"{", &NOTHING).is_err());
 }
 

@@ -10,13 +10,7 @@ use proptest::prelude::*;
 const BODY: &str = r#"{"tag": "main", "package": "jamiec_ts", "id": 9007199254740993, "price": 1.50, "late": false}"#;
 
 fn fields() -> FieldSet {
-    let field = |name: &str| Field {
-        name: name.into(),
-        at: FieldLocation::Body(vec![name.into()]),
-        trim: false,
-        after: None,
-        default: None,
-    };
+    let field = |name: &str| Field::at(name, FieldLocation::Body(vec![name.into()]));
     FieldSet::new(["tag", "package", "id", "price", "late", "sha", "digest"].map(field).to_vec(), None)
 }
 

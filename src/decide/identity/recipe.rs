@@ -32,6 +32,12 @@ pub struct ChangeFields {
 }
 
 impl IdentityRecipe {
+    /// The same recipe of a source with this version of a preset.
+    #[must_use]
+    pub fn of_preset(self, name: &str, version: u32) -> Self {
+        Self { once: format!("{}, {PRESET}{name} {version}", self.once), ..self }
+    }
+
     /// The fields of its change, if it has one.
     pub fn change(&self) -> Option<ChangeFields> {
         let change = self.once.split(", ").find_map(|identity| identity.strip_prefix(CHANGE_OF))?;
@@ -50,6 +56,8 @@ const IMPLIED: [&str; 2] = [BODY, "time+body"];
 const BODY: &str = "body";
 /// A delivery id that is not signed.
 const UNSIGNED: &str = "delivery with its body";
+/// How the preset begins in the line, which its name and version follow: it is no identity.
+const PRESET: &str = "preset ";
 /// The sender is part of every key.
 const EACH_SENDER: &str = "for each sender";
 
@@ -67,6 +75,7 @@ impl Source {
             Identity::Message => "message".to_owned(),
             Identity::Body => BODY.to_owned(),
             Identity::Signed => MatchedBy::Signed.word().to_owned(),
+            Identity::SignedText => MatchedBy::SignedText.word().to_owned(),
             Identity::Named(fields) => names(fields),
         });
         let mut once = identities.collect::<Vec<_>>().join(", ");
@@ -85,10 +94,36 @@ impl Source {
     }
 }
 
+/// The identities of a line.
+fn without_preset(line: &str) -> &str {
+    line.rsplit_once(", ").filter(|(_, last)| last.starts_with(PRESET)).map_or(line, |(identities, _)| identities)
+}
+
+/// The name and version of a line's preset.
+fn preset_of(line: &str) -> Option<(&str, &str)> {
+    line.rsplit_once(", ")?.1.strip_prefix(PRESET)?.rsplit_once(' ')
+}
+
+/// Why the identities of a scope are others, if its preset tells.
+fn cause(old: &str, new: &str) -> String {
+    match (preset_of(old), preset_of(new)) {
+        (Some((was, before)), Some((is, now))) if was == is && before != now => {
+            format!("; the cause is the preset `{is}`: its version was {before}, and now it is {now}")
+        }
+        (Some((was, _)), Some((is, _))) if was != is => {
+            format!("; the cause may be the preset: it was `{was}`, and now it is `{is}`")
+        }
+        (None, Some((is, now))) if now != "1" => {
+            format!("; the cause may be the preset `{is}`, whose version is now {now}")
+        }
+        _ => String::new(),
+    }
+}
+
 /// Whether a redelivery of every event that was claimed by the `old` line is found by the `new` one. It is if nothing
 /// was removed: the keys of an old event are still looked up.
 fn keeps_old_matches(old: &str, new: &str) -> bool {
-    let identities = |line: &str| line.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
+    let identities = |line: &str| without_preset(line).split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
     let (mut old, new) = (identities(old), identities(new));
     if old.contains(EACH_SENDER) != new.contains(EACH_SENDER) {
         return false;
@@ -102,7 +137,9 @@ fn keeps_old_matches(old: &str, new: &str) -> bool {
 /// These recipes, as the store is to remember them, given those that it remembers now. A new line counts from `at` on;
 /// `None`: there are no older events.
 pub fn remembered(before: &[IdentityRecipe], now: Vec<IdentityRecipe>, at: Option<Timestamp>) -> Vec<IdentityRecipe> {
-    let known = |new: &IdentityRecipe| before.iter().find(|old| old.scope == new.scope && old.once == new.once);
+    let known = |new: &IdentityRecipe| {
+        before.iter().find(|old| old.scope == new.scope && without_preset(&old.once) == without_preset(&new.once))
+    };
     let since = |new: &IdentityRecipe| known(new).map_or(at, |old| old.since);
     now.into_iter().map(|new| IdentityRecipe { since: since(&new), ..new }).collect()
 }
@@ -116,8 +153,11 @@ pub fn changes(before: &[IdentityRecipe], now: &[IdentityRecipe]) -> Vec<String>
             old.scope, old.scope
         )),
         Some(new) if !keeps_old_matches(&old.once, &new.once) => Some(format!(
-            "`once` of the scope `{}` was: {}; now it is: {}; a redelivery of an event claimed before may act again",
-            old.scope, old.once, new.once
+            "`once` of the scope `{}` was: {}; now it is: {}{}; a redelivery of an event claimed before may act again",
+            old.scope,
+            without_preset(&old.once),
+            without_preset(&new.once),
+            cause(&old.once, &new.once)
         )),
         Some(_) => None,
     });
@@ -148,6 +188,30 @@ mod tests {
         check(&[("a", "body")], &[("b", "body")], &["scope = \"a\""]);
         check(&[("a", "body")], &[("a", "delivery")], &["was: body; now it is: delivery"]);
         check(&[("a", "x"), ("b", "y")], &[("b", "z")], &["scope = \"a\"", "was: y; now it is: z"]);
+    }
+
+    #[test]
+    fn a_new_version_of_a_preset_is_named_as_the_cause() {
+        let of = |once: &str, name: &str, version| {
+            let recipe = IdentityRecipe { scope: "a".into(), once: once.into(), since: None };
+            recipe.of_preset(name, version).once
+        };
+        let told = |old: &str, new: &str| check(&[("a", old)], &[("a", new)], &[]);
+        told(&of("body", "stripe", 1), &of("body", "stripe", 2));
+        told("body", &of("body", "stripe", 1));
+        told(&of("body", "stripe", 1), "body");
+        for (old, new, words) in [
+            (of("body", "x", 1), of("delivery", "x", 2), "the preset `x`: its version was 1, and now it is 2"),
+            (of("body", "x", 1), of("delivery", "y", 1), "it was `x`, and now it is `y`"),
+            (of("body", "x", 1), of("delivery", "x", 1), "was: body; now it is: delivery; a redelivery"),
+            ("body".into(), of("delivery", "x", 2), "the preset `x`, whose version is now 2"),
+            ("body".into(), of("delivery", "x", 1), "was: body; now it is: delivery; a redelivery"),
+        ] {
+            check(&[("a", &old)], &[("a", &new)], &[words]);
+        }
+        let line = of("body, change of a to b by c", "x", 1);
+        let change = IdentityRecipe { scope: "a".into(), once: line, since: None }.change().expect("a change");
+        assert_eq!((change.to, change.order), (vec!["b".to_owned()], Some("c".to_owned())));
     }
 
     #[test]
@@ -198,6 +262,8 @@ mod tests {
         let (before, now) = ([recipe("body", Some(5))], Some(Timestamp(9)));
         assert_eq!(remembered(&before, vec![recipe("body", None)], now), before);
         assert_eq!(remembered(&before, vec![recipe("hash", None)], now), [recipe("hash", Some(9))]);
+        let same = remembered(&before, vec![recipe("body", None).of_preset("x", 2)], now);
+        assert_eq!(same, [recipe("body, preset x 2", Some(5))]);
         assert_eq!(remembered(&[], vec![recipe("body", None)], None), [recipe("body", None)]);
     }
 }

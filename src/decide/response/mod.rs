@@ -59,8 +59,13 @@ impl HttpResponse {
 
 /// The delivery is not verified, or cannot be read.
 pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
+    if matches!(refusal, DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing) {
+        return unavailable();
+    }
     let reason = [("reason", refusal.reason())];
-    let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
+    let place = refusal.element().map(|place| ("element", place));
+    let said = reason.into_iter().chain(refusal.detail()).chain(place);
+    let said: Vec<_> = said.map(|(name, text)| (name, text.into())).collect();
     HttpResponse::json(status_of(refusal), "refused", &said)
 }
 
@@ -68,8 +73,11 @@ pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
     match refusal {
         DeliveryRejection::Malformed(_) | DeliveryRejection::KeyMissing | DeliveryRejection::KeyMalformed(_) => 400,
         DeliveryRejection::BadSignature => 401,
+        DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing => 503,
         DeliveryRejection::Forbidden => 403,
-        DeliveryRejection::ContentType => 415,
+        DeliveryRejection::TooManyElements => 413,
+        DeliveryRejection::ContentType | DeliveryRejection::NoForm => 415,
+        DeliveryRejection::InElement { rejection, .. } => status_of(rejection),
         DeliveryRejection::MissingField(_)
         | DeliveryRejection::FieldTooLong(_)
         | DeliveryRejection::BadOrder(_)
@@ -271,6 +279,28 @@ pub fn with_accepted_status(source: &Source, mut reply: HttpResponse) -> HttpRes
         _ => {}
     }
     reply
+}
+
+/// One response for the elements of one delivery: the first error, else how many are new and how many were known. It is
+/// a success only if each of them is.
+pub fn combine_elements(mut replies: Vec<HttpResponse>, events: &[EventId]) -> HttpResponse {
+    if let Some(at) = replies.iter().position(|reply| reply.status >= 400) {
+        return replies.swap_remove(at);
+    }
+    let count = |word: &str| replies.iter().filter(|reply| reply.word == word).count();
+    let (new, stale) = (count("accepted"), count("stale"));
+    let mut members: Vec<(&str, Json)> = vec![("new", new.into()), ("duplicate", (replies.len() - new - stale).into())];
+    if stale > 0 {
+        members.push(("stale", stale.into()));
+    }
+    if events.len() <= limits::ELEMENTS_NAMED_MAX {
+        members.push(("events", json!(events)));
+    }
+    if new > 0 {
+        return HttpResponse::json(202, "accepted", &members);
+    }
+    members.push(("isDuplicate", true.into()));
+    HttpResponse::json(200, "duplicate", &members)
 }
 
 /// One response for the several events of one delivery: the first error, else the new events, else the duplicates.

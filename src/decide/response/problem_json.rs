@@ -16,13 +16,22 @@ pub const PAGE: &str = include_str!("../../../docs/problems.md");
 
 /// The request is not verified, or cannot be read.
 pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
+    if matches!(refusal, DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing) {
+        return unavailable();
+    }
     let (anchor, title) = match refusal {
         DeliveryRejection::KeyMissing => ("key-missing", "Idempotency-Key is missing"),
         DeliveryRejection::KeyMalformed(_) => ("key-malformed", "Idempotency-Key is malformed"),
-        DeliveryRejection::BadSignature => ("not-authenticated", "The request is not authenticated"),
+        DeliveryRejection::BadSignature | DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing => {
+            ("not-authenticated", "The request is not authenticated")
+        }
         DeliveryRejection::Forbidden => ("not-allowed", "The request is not allowed"),
-        DeliveryRejection::ContentType => ("type-of-body", "The body is of a type that is not taken here"),
-        DeliveryRejection::Malformed(_) => ("malformed", "The request cannot be read"),
+        DeliveryRejection::ContentType | DeliveryRejection::NoForm => {
+            ("type-of-body", "The body is of a type that is not taken here")
+        }
+        DeliveryRejection::Malformed(_) | DeliveryRejection::TooManyElements | DeliveryRejection::InElement { .. } => {
+            ("malformed", "The request cannot be read")
+        }
         DeliveryRejection::MissingField(_)
         | DeliveryRejection::FieldTooLong(_)
         | DeliveryRejection::BadOrder(_)
@@ -135,6 +144,7 @@ mod tests {
             DeliveryRejection::BadSignature,
             DeliveryRejection::Forbidden,
             DeliveryRejection::ContentType,
+            DeliveryRejection::NoForm,
             DeliveryRejection::Malformed("x".into()),
             DeliveryRejection::MissingField("x".into()),
             DeliveryRejection::FieldTooLong("x".into()),

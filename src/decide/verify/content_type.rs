@@ -6,16 +6,48 @@ use crate::decide::delivery::{Delivery, HeaderLookup, HeaderRef};
 use crate::decide::form;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
+use std::sync::Arc;
 
-const FORM: &str = "application/x-www-form-urlencoded";
+pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 const JSON: &str = "application/json";
 
 /// Charsets in which a JSON text has the same names and brackets.
 const CHARSETS: [&str; 7] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
 
+/// How the body of a verified delivery is read. The config says so, never a header of the delivery.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum BodyFormat {
+    /// As JSON, if anything in it is named.
+    #[default]
+    Json,
+    /// As JSON, also under one of these media types; `*/*` is any.
+    JsonAs(Arc<[String]>),
+    /// As a form: `a=1&b=2`.
+    Form,
+}
+
+impl BodyFormat {
+    /// The media type under which a genuine sender sends these bytes.
+    pub(super) fn media_type(&self, body: &[u8]) -> &str {
+        match self {
+            Self::Form => FORM,
+            Self::JsonAs(types) => types.first().filter(|first| *first != ANY).map_or(JSON, String::as_str),
+            Self::Json => type_of(body),
+        }
+    }
+}
+
+/// Stands for any media type.
+pub(crate) const ANY: &str = "*/*";
+
 /// The media type under which a genuine sender sends these bytes.
-pub(super) fn type_of(body: &[u8]) -> &'static str {
+fn type_of(body: &[u8]) -> &'static str {
     if form::is_payload(body) { FORM } else { JSON }
+}
+
+/// The media type that a body without headers probably had: only `explain` guesses.
+pub(crate) fn guess(body: &[u8]) -> &'static str {
+    if !begins_as_json(body) && body.contains(&b'=') { FORM } else { JSON }
 }
 
 /// The JSON that GitHub sent: the `payload` of a form, otherwise the body itself.
@@ -32,6 +64,29 @@ pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, De
         plain(delivery)?;
     }
     Ok(json.unwrap_or(Cow::Borrowed(delivery.body)))
+}
+
+/// Rejects what its headers call something else than a form.
+pub(super) fn form(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
+    match media_type(delivery) {
+        Ok(None) => {}
+        Ok(Some(media_type)) if media_type == FORM => {}
+        Ok(_) | Err(_) => return Err(DeliveryRejection::NoForm),
+    }
+    plain(delivery)
+}
+
+/// The body as JSON, if its media type is one of these.
+pub(super) fn json_as<'d>(
+    delivery: &'d Delivery<'d>,
+    types: &[String],
+) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
+    let here = media_type(delivery)?.unwrap_or_default();
+    if !types.iter().any(|known| *known == ANY || *known == here) {
+        return Ok(None);
+    }
+    plain(delivery)?;
+    Ok(Some(Cow::Borrowed(delivery.body)))
 }
 
 /// Rejects signed JSON under headers that call it something else. We would read it as JSON anyway; a receiver that the

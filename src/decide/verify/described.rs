@@ -1,7 +1,7 @@
 //! Verifies any signature that the config can describe: where it is, how it is written, over what.
 
 use super::content_type;
-use super::public_key::PublicKeys;
+use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
 use super::signed_text::{SignedParts, SignedPiece, SignedText, TimestampFormat, parse_any_time};
@@ -33,6 +33,8 @@ pub struct DescribedSignature {
     pub keys: SignatureKeys,
     /// The headers with the signature, in lower case. One is enough; those that are there count.
     pub headers: Vec<String>,
+    /// Where the one signature is, if it is not in a header.
+    pub at: Option<FieldLocation>,
     /// The entries of the header, such as those of `t=…,v1=…`; `None`: signatures alone, separated by commas.
     pub entries: Option<SignatureEntries>,
     /// The text before the signature.
@@ -109,7 +111,7 @@ pub enum SecretEncoding {
 }
 
 impl SignatureEncoding {
-    fn decode(self, text: &str) -> Option<Vec<u8>> {
+    pub(super) fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Hex => hex::decode(text).ok(),
             Self::Base64 => STANDARD.decode(text).ok(),
@@ -169,6 +171,7 @@ impl DescribedSignature {
         Self {
             keys: SignatureKeys::Hmac { hash: HmacHash::Sha256, secrets, encoding: SecretEncoding::Text },
             headers: vec![header.to_ascii_lowercase()],
+            at: None,
             entries: None,
             prefix: String::new(),
             encoding: SignatureEncoding::Hex,
@@ -182,14 +185,14 @@ impl DescribedSignature {
     }
 
     /// The header with the signature, if it is there: once, not empty, not too long.
-    fn header<'d>(&self, delivery: &Delivery<'d>) -> Result<Vec<&'d str>, DeliveryRejection> {
+    pub(super) fn header<'d>(&self, delivery: &Delivery<'d>) -> Result<Vec<&'d str>, DeliveryRejection> {
         let here = self.headers.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing);
         let values: Vec<_> = here.map(|name| credential(delivery, name)).collect::<Result<_, _>>()?;
         if values.is_empty() { Err(DeliveryRejection::BadSignature) } else { Ok(values) }
     }
 
     /// The signatures in these headers. An entry with another name or prefix, or with an invalid encoding, is skipped.
-    fn signatures(&self, headers: &[&str]) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
+    pub(super) fn signatures(&self, headers: &[&str]) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
         let separator = match &self.entries {
             Some(entries) => entries.separator,
             None if self.prefix.contains(',') => '\0',
@@ -207,8 +210,19 @@ impl DescribedSignature {
         Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
     }
 
+    /// The signature at the place that is no header.
+    fn signature_at(&self, place: &FieldLocation, delivery: &Delivery<'_>) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
+        let text = text_at(place, delivery)?;
+        let written = text.strip_prefix(self.prefix.as_str()).filter(|_| text.len() <= limits::SIGNATURE_BYTES_MAX);
+        Ok(written.and_then(|text| self.encoding.decode(text)).into_iter().collect())
+    }
+
     /// The timestamp as it is written; empty if there is none to read.
-    fn stamp<'d>(&self, delivery: &'d Delivery<'_>, headers: &[&'d str]) -> Result<Cow<'d, str>, DeliveryRejection> {
+    pub(super) fn stamp<'d>(
+        &self,
+        delivery: &'d Delivery<'_>,
+        headers: &[&'d str],
+    ) -> Result<Cow<'d, str>, DeliveryRejection> {
         match &self.timestamp {
             None => Ok(Cow::Borrowed("")),
             Some(TimestampLocation::At(place)) => text_at(place, delivery),
@@ -225,7 +239,7 @@ impl DescribedSignature {
         }
     }
 
-    fn parse_stamp(&self, stamp: &str) -> Result<Timestamp, DeliveryRejection> {
+    pub(super) fn parse_stamp(&self, stamp: &str) -> Result<Timestamp, DeliveryRejection> {
         let time = match self.timestamp_format {
             Some(format) => format.parse(stamp),
             None => parse_any_time(stamp),
@@ -235,12 +249,12 @@ impl DescribedSignature {
 
     /// Whether the delivery came to the URL that was signed. Its host and path are the source's own, so the query is
     /// compared: the sender signs it, and nothing else may be in it.
-    fn is_at_url(&self, delivery: &Delivery<'_>) -> bool {
+    pub(super) fn is_at_url(&self, delivery: &Delivery<'_>) -> bool {
         let Some(url) = self.url.as_ref().filter(|_| self.over.has(&SignedPiece::Url)) else { return true };
         url.split_once('?').map_or("", |(_, query)| query) == delivery.query
     }
 
-    fn message<'m>(&'m self, id: &'m str, timestamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
+    pub(super) fn message<'m>(&'m self, id: &'m str, timestamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
         let url = self.url.as_deref().unwrap_or_default();
         self.over.message(SignedParts { id, timestamp, url, body }, self.timestamp_format)
     }
@@ -261,12 +275,42 @@ impl DescribedSignature {
             Some(TimestampLocation::At(_)) | None => format!("{name}={signature}"),
         }
     }
+
+    /// The headers with which a genuine sender would send this body, with the signature that `sign` makes of the parts of
+    /// a message.
+    fn signed_headers_by(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        sign: impl Fn(&[&[u8]]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
+        let mut headers = Vec::new();
+        let mut put = |place: Option<&FieldLocation>, value: String| match place {
+            Some(FieldLocation::Header(name)) => {
+                headers.push((name.clone(), value.clone()));
+                value
+            }
+            Some(at) if at.is_in_body() => in_body(place, body).unwrap_or(value),
+            _ => value,
+        };
+        let id = put(self.id.as_ref(), id.to_owned());
+        let format = self.timestamp_format.unwrap_or(TimestampFormat::Seconds);
+        let stamp = put(self.time_place(), format.write(at));
+        let signature = self.message(&id, &stamp, body).and_then(|message| sign(&message));
+        let first = self.headers.first().zip(signature);
+        headers.extend(first.map(|(header, signature)| (header.clone(), self.written(&stamp, &signature))));
+        headers
+    }
 }
 
 impl Scheme for DescribedSignature {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
-        let headers = self.header(delivery)?;
-        let theirs = self.signatures(&headers)?;
+        let headers = if self.at.is_none() { self.header(delivery)? } else { Vec::new() };
+        let theirs = match &self.at {
+            Some(place) => self.signature_at(place, delivery)?,
+            None => self.signatures(&headers)?,
+        };
         let stamp = self.stamp(delivery, &headers)?;
         if self.timestamp.is_some() {
             check_timestamp(self.parse_stamp(&stamp)?, delivery.wall, self.tolerance)?;
@@ -284,44 +328,71 @@ impl Scheme for DescribedSignature {
 
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let SignatureKeys::Hmac { hash, secrets, .. } = &self.keys else { return Vec::new() };
-        let mut headers = Vec::new();
-        let mut put = |place: Option<&FieldLocation>, value: String| match place {
-            Some(FieldLocation::Header(name)) => {
-                headers.push((name.clone(), value.clone()));
-                value
-            }
-            Some(FieldLocation::Body(_)) => in_body(place, body).unwrap_or(value),
-            _ => value,
-        };
-        let id = put(self.id.as_ref(), id.to_owned());
-        let format = self.timestamp_format.unwrap_or(TimestampFormat::Seconds);
-        let stamp = put(self.time_place(), format.write(at));
-        let mac = self.message(&id, &stamp, body).and_then(|message| secrets.sign(*hash, &message));
-        let first = self.headers.first().zip(mac);
-        headers.extend(first.map(|(header, mac)| (header.clone(), self.written(&stamp, mac.as_ref()))));
-        headers
+        self.signed_headers_by(id, at, body, |message| Some(secrets.sign(*hash, message)?.as_ref().to_vec()))
+    }
+
+    fn proof_by(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
+        self.signed_headers_by(id, at, body, |message| sign(&message.concat()))
+    }
+
+    fn private_key(&self) -> Option<PublicKeyAlgorithm> {
+        match &self.keys {
+            SignatureKeys::Hmac { .. } => None,
+            SignatureKeys::Public(keys) => Some(keys.algorithm()),
+        }
     }
 
     fn covers(&self) -> SignedContent {
-        if self.over.has(&SignedPiece::Timestamp) {
-            SignedContent::TimeAndBody
-        } else if self.over.has(&SignedPiece::Id) {
-            SignedContent::IdAndBody
-        } else {
-            SignedContent::Body
+        if let (false, Some(id)) = (self.over.has(&SignedPiece::Body), &self.id) {
+            return SignedContent::Nonce(id.clone());
+        }
+        match (self.over.has(&SignedPiece::Id), self.over.has(&SignedPiece::Timestamp)) {
+            (true, true) => SignedContent::IdTimeAndBody,
+            (true, false) => SignedContent::IdAndBody,
+            (false, true) => SignedContent::TimeAndBody,
+            (false, false) => SignedContent::Body,
         }
     }
 
     fn words(&self) -> String {
-        let header = self.headers.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        let header = match &self.at {
+            Some(place) => format!("`{place}`"),
+            None => self.headers.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or "),
+        };
         match &self.keys {
             SignatureKeys::Hmac { hash, .. } => format!("an HMAC signature ({}) in {header}", hash.words()),
             SignatureKeys::Public(keys) => format!("a signature ({}) in {header}", keys.algorithm().words()),
         }
     }
 
+    fn expected(&self) -> Option<String> {
+        Some(self.expected_words())
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        Some(self.found_words(delivery))
+    }
+
     fn credential_places(&self) -> Vec<FieldLocation> {
-        self.headers.iter().map(|name| FieldLocation::Header(name.clone())).collect()
+        let headers = self.headers.iter().map(|name| FieldLocation::Header(name.clone()));
+        headers.chain(self.at.clone()).collect()
+    }
+
+    fn signature_in_body(&self, body: &[u8]) -> Option<(Vec<String>, String)> {
+        let (Some(FieldLocation::Body(path)), SignatureKeys::Hmac { hash, secrets, .. }) = (&self.at, &self.keys)
+        else {
+            return None;
+        };
+        let id = in_body(self.id.as_ref(), body).unwrap_or_default();
+        let stamp = in_body(self.time_place(), body).unwrap_or_default();
+        let mac = self.message(&id, &stamp, body).and_then(|message| secrets.sign(*hash, &message))?;
+        Some((path.clone(), self.written(&stamp, mac.as_ref())))
     }
 
     fn secrets(&self) -> Option<&SourceSecrets> {
@@ -369,14 +440,15 @@ impl Scheme for DescribedSignature {
 
     fn signs_time(&self) -> bool {
         let outside = match &self.timestamp {
-            Some(TimestampLocation::At(FieldLocation::Body(_))) | None => false,
-            Some(TimestampLocation::Entry(_) | TimestampLocation::At(_)) => true,
+            Some(TimestampLocation::At(place)) => !place.is_in_body(),
+            Some(TimestampLocation::Entry(_)) => true,
+            None => false,
         };
         outside && self.over.has(&SignedPiece::Timestamp)
     }
 
     fn time_in_body(&self, at: Timestamp) -> Option<(&[String], String)> {
-        let Some(FieldLocation::Body(path)) = self.time_place() else { return None };
+        let path = self.time_place()?.body_path()?;
         Some((path, self.timestamp_format.unwrap_or(TimestampFormat::Seconds).write(at)))
     }
 
@@ -390,7 +462,7 @@ impl Scheme for DescribedSignature {
 }
 
 /// The value of `v1=…`, if the entry has this name. Blanks around it are not part of the name.
-fn named_entry<'e>(entry: &'e str, name: &str) -> Option<&'e str> {
+pub(super) fn named_entry<'e>(entry: &'e str, name: &str) -> Option<&'e str> {
     let (key, value) = entry.split_once('=')?;
     (key.trim() == name).then_some(value)
 }

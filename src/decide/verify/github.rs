@@ -2,6 +2,7 @@
 
 use super::content_type;
 use super::credential;
+use super::expectation::{ANOTHER_SIGNATURE, header_found};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
@@ -46,6 +47,23 @@ impl Scheme for GithubScheme {
         "GitHub's signature (SHA-256)".into()
     }
 
+    fn expected(&self) -> Option<String> {
+        Some(format!("header {SIGNATURE} with {PREFIX} and 64 hex digits over {{body}}"))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let header = match header_found(delivery, SIGNATURE) {
+            Ok(header) => header,
+            Err(found) => return Some(found),
+        };
+        let Some(digits) = header.strip_prefix(PREFIX) else { return Some(format!("no {PREFIX} at its beginning")) };
+        Some(match hex::decode(digits) {
+            Err(_) => "digits that are not hex".to_owned(),
+            Ok(bytes) if bytes.len() != HmacHash::Sha256.bytes() => format!("{} digits", digits.len()),
+            Ok(_) => ANOTHER_SIGNATURE.to_owned(),
+        })
+    }
+
     fn credential_places(&self) -> Vec<FieldLocation> {
         vec![FieldLocation::Header(SIGNATURE.into())]
     }
@@ -68,6 +86,10 @@ impl Scheme for GithubScheme {
 
     fn redelivered_by_hand(&self) -> Option<(&'static str, Duration)> {
         Some(("GitHub", REDELIVERY_WINDOW))
+    }
+
+    fn reads_json_forms(&self) -> bool {
+        true
     }
 
     fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {

@@ -5,34 +5,51 @@
 //! last, so that a client without the secret learns nothing about what is accepted. It never decides how signed bytes
 //! are read: see `content_type.rs`.
 
+mod adyen;
 mod callers;
+mod certificate;
+mod certificate_signature;
 pub(crate) mod content_type;
 mod described;
+mod expectation;
+mod fetched_key;
 mod github;
+mod jwt;
+mod late_secret;
+mod pinned_url;
 mod public_key;
 mod scheme;
 mod signature;
 mod signed_text;
 mod standard;
+mod strict_json;
 mod token;
+mod twilio;
 
 use super::delivery::DeliveryRejection;
 use super::delivery::{Delivery, HeaderLookup};
 use super::field::{FieldLocation, is_blank};
 use super::id::Digest;
-use super::json_walk::JsonScalar;
+use super::json_walk::{JsonPathTrie, JsonScalar, PathInterest};
 use super::limits;
 use super::source::DeliveryIdLocation;
 use super::time::{Duration, Timestamp};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use adyen::AdyenScheme;
 pub use callers::{CallerDirectory, PerCallerScheme};
+pub use certificate_signature::{PaypalScheme, SnsScheme};
+pub use content_type::BodyFormat;
 pub use described::{
     DEFAULT_TOLERANCE, DescribedSignature, SecretEncoding, SignatureEncoding, SignatureEntries, SignatureKeys,
     TimestampLocation,
 };
+pub use fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
 use github::GithubScheme;
+pub use jwt::{JwtKeys, JwtScheme, RequiredClaim};
+pub use late_secret::LateSecret;
+pub use pinned_url::PinnedHost;
 pub use public_key::{PublicKeyAlgorithm, PublicKeys};
 use scheme::NoScheme;
 pub use scheme::{Scheme, SignedContent};
@@ -41,6 +58,7 @@ pub use signed_text::{SignedPiece, SignedText, TimestampFormat};
 use standard::StandardWebhooksScheme;
 pub use standard::is_standard_header;
 use token::{TokenForm, TokenScheme};
+pub use twilio::TwilioScheme;
 
 /// How a source's deliveries are verified: a scheme, with keys that all senders share or with keys of each caller.
 #[derive(Clone, Debug)]
@@ -49,6 +67,10 @@ pub struct VerificationScheme {
     /// takes as long.
     scheme: Arc<dyn Scheme>,
     callers: Option<Arc<PerCallerScheme>>,
+    /// How the body is read.
+    format: BodyFormat,
+    /// Where the secret will be, if the sender brings it. Until then the scheme has one that is not known anywhere.
+    late: Option<Arc<dyn LateSecret>>,
 }
 
 /// A delivery that was verified.
@@ -61,6 +83,8 @@ pub struct VerifiedDelivery<'d> {
     by: SenderCredential,
     /// The id that was signed, where it may be in one of several headers.
     signed_id: Option<SignedId<'d>>,
+    /// The claims of its token, as JSON.
+    claims: Option<Vec<u8>>,
 }
 
 /// A delivery id that was signed, and the scheme that knows where it may be.
@@ -96,6 +120,14 @@ impl<'d> VerifiedDelivery<'d> {
         }
     }
 
+    /// A claim of the token that it was verified with.
+    pub(in crate::decide) fn claim(&self, path: &[String]) -> Result<Option<JsonScalar<'_>>, DeliveryRejection> {
+        let Some(claims) = &self.claims else { return Ok(None) };
+        let mut paths = JsonPathTrie::new();
+        let node = paths.add(path, PathInterest::Value);
+        Ok(paths.walk(claims).map_err(DeliveryRejection::Malformed)?[node].scalar())
+    }
+
     /// The index of the secret that matched.
     pub fn secret(&self) -> usize {
         self.secret
@@ -112,11 +144,16 @@ impl<'d> VerifiedDelivery<'d> {
             return Ok(Some(signed.id).filter(|id| !is_blank(id)).map(Into::into));
         }
         let json = if let FieldLocation::Body(_) = id.at { self.json()? } else { &[] };
-        Ok(match id.at.read(self.delivery, json)? {
-            Some(JsonScalar::Text(text)) if !is_blank(&text) => Some(text.into()),
-            Some(JsonScalar::Number(raw)) => Some(raw.into()),
-            _ => None,
-        })
+        let found = match &id.at {
+            FieldLocation::Claim(path) => self.claim(path)?,
+            place => place.read(self.delivery, json)?,
+        };
+        Ok(id_text(found))
+    }
+
+    /// The sender's id of one element of the delivery; an empty or blank one is none.
+    pub fn element_id(&self, id: &DeliveryIdLocation, element: &[u8]) -> Result<Option<Arc<str>>, DeliveryRejection> {
+        Ok(id_text(id.at.read(self.delivery, element)?))
     }
 }
 
@@ -129,7 +166,7 @@ impl From<DescribedSignature> for VerificationScheme {
 impl VerificationScheme {
     /// This scheme, with keys that all senders share.
     pub fn new(scheme: impl Scheme + 'static) -> Self {
-        Self { scheme: Arc::new(scheme), callers: None }
+        Self { scheme: Arc::new(scheme), callers: None, format: BodyFormat::Json, late: None }
     }
 
     /// Nothing is verified, because the config says so explicitly.
@@ -147,6 +184,12 @@ impl VerificationScheme {
         Self::new(TokenScheme::authorization(secrets, TokenForm::Bearer))
     }
 
+    /// A token in `Authorization: Bearer …`; without that header, in this parameter of the query.
+    pub fn bearer_or_query(secrets: SourceSecrets, parameter: &str) -> Self {
+        let scheme = TokenScheme::authorization(secrets, TokenForm::Bearer);
+        Self::new(TokenScheme { else_at: Some(FieldLocation::Query(parameter.to_owned())), ..scheme })
+    }
+
     /// A user and a password in `Authorization: Basic …`; each secret is `user:password`.
     pub fn basic(secrets: SourceSecrets) -> Self {
         Self::new(TokenScheme::authorization(secrets, TokenForm::Basic))
@@ -154,7 +197,12 @@ impl VerificationScheme {
 
     /// A token as it is, at this location.
     pub fn token(secrets: SourceSecrets, at: FieldLocation) -> Self {
-        Self::new(TokenScheme { secrets, at, form: TokenForm::Plain })
+        Self::new(TokenScheme { secrets, at, form: TokenForm::Plain, each: None, else_at: None })
+    }
+
+    /// A token as it is, at this location of each element of the array at a path.
+    pub fn token_in_elements(secrets: SourceSecrets, at: FieldLocation, each: Vec<String>) -> Self {
+        Self::new(TokenScheme { secrets, at, form: TokenForm::Plain, each: Some(each), else_at: None })
     }
 
     /// Standard Webhooks (Svix) with these secrets, in the form that senders hand out: `whsec_` and base64. An error is
@@ -178,18 +226,59 @@ impl VerificationScheme {
         Self { callers: Some(Arc::new(callers)), ..self }
     }
 
+    /// The same scheme, whose secret is not there yet. Its own secret is then one that is not known anywhere.
+    #[must_use]
+    pub fn awaiting(self, late: Arc<dyn LateSecret>) -> Self {
+        Self { late: Some(late), ..self }
+    }
+
+    /// Why there is no secret yet, as a sentence; `None`: there is one.
+    pub fn lacks_secret(&self) -> Option<String> {
+        self.late.as_ref()?.scheme().err()
+    }
+
+    /// The scheme with the secret that came late, if it has come.
+    fn completed(&self) -> Option<Arc<Self>> {
+        self.late.as_ref()?.scheme().ok()
+    }
+
     /// The same scheme with these secrets, in the form that its senders get them. An error is a sentence.
     pub fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Self, String> {
-        Ok(Self { scheme: self.scheme.with_secrets(secrets)?, callers: None })
+        Ok(Self { scheme: self.scheme.with_secrets(secrets)?, callers: None, format: self.format.clone(), late: None })
+    }
+
+    /// The same scheme for deliveries whose bodies are read in this way.
+    #[must_use]
+    pub fn reading(self, format: BodyFormat) -> Self {
+        Self { format, ..self }
+    }
+
+    /// How bodies are read.
+    pub fn format(&self) -> &BodyFormat {
+        &self.format
+    }
+
+    /// The media type under which a genuine sender sends these bytes.
+    pub fn media_type(&self, body: &[u8]) -> &str {
+        self.format.media_type(body)
+    }
+
+    /// Does the scheme itself say how a body is read? Its senders send JSON, also inside a form.
+    pub fn reads_json_forms(&self) -> bool {
+        self.scheme.reads_json_forms()
     }
 
     /// Verifies the delivery or rejects it.
     pub fn verify<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
+        if let Some(late) = &self.late {
+            let complete = late.scheme().map_err(|_| DeliveryRejection::SecretMissing)?;
+            return self.shared_with(complete.scheme.clone()).verify(delivery);
+        }
         if let Some(callers) = &self.callers {
             let caller = callers.caller(delivery);
             let verified = match callers.scheme(caller.as_deref()) {
-                Some(scheme) => scheme.verify(delivery)?,
-                None => self.shared().verify(delivery)?,
+                Some(scheme) => self.shared_with(scheme.scheme.clone()).verify(delivery)?,
+                None => self.shared_with(self.scheme.clone()).verify(delivery)?,
             };
             let by = SenderCredential::Caller(caller.ok_or(DeliveryRejection::BadSignature)?);
             return Ok(VerifiedDelivery { by, ..verified });
@@ -217,8 +306,16 @@ impl VerificationScheme {
         secret: usize,
         by: SenderCredential,
     ) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
-        let json = self.scheme.json(delivery)?;
-        Ok(VerifiedDelivery { delivery, json, secret, by, signed_id: self.signed_id(delivery) })
+        let json = match &self.format {
+            BodyFormat::Json => self.scheme.json(delivery)?,
+            BodyFormat::JsonAs(types) => match content_type::json_as(delivery, types)? {
+                Some(json) => Some(json),
+                None => self.scheme.json(delivery)?,
+            },
+            BodyFormat::Form => content_type::form(delivery).map(|()| None)?,
+        };
+        let (signed_id, claims) = (self.signed_id(delivery), self.scheme.claims(delivery));
+        Ok(VerifiedDelivery { delivery, json, secret, by, signed_id, claims })
     }
 
     fn signed_id<'d>(&self, delivery: &Delivery<'d>) -> Option<SignedId<'d>> {
@@ -228,18 +325,30 @@ impl VerificationScheme {
     /// For `explain`: the same scheme for a delivery of any age, to distinguish an old signature from a wrong one.
     #[must_use]
     pub fn ignoring_age(&self) -> Self {
+        if let Some(scheme) = self.completed() {
+            return scheme.ignoring_age();
+        }
         let scheme = if self.callers.is_some() { None } else { self.scheme.ignoring_age() };
-        Self { scheme: scheme.unwrap_or_else(|| self.scheme.clone()), callers: self.callers.clone() }
+        let scheme = scheme.unwrap_or_else(|| self.scheme.clone());
+        Self { scheme, callers: self.callers.clone(), format: self.format.clone(), late: self.late.clone() }
     }
 
-    /// The scheme without its callers.
-    fn shared(&self) -> Self {
-        Self { scheme: self.scheme.clone(), callers: None }
+    /// This scheme without callers; bodies are read as before.
+    fn shared_with(&self, scheme: Arc<dyn Scheme>) -> Self {
+        Self { scheme, callers: None, format: self.format.clone(), late: None }
+    }
+
+    /// The URL that a delivery asks to be visited, to confirm that its sender may send here; only of a verified one.
+    pub fn confirmation_url(&self, delivery: &Delivery<'_>) -> Option<String> {
+        self.scheme.confirmation_url(delivery)
     }
 
     /// Whether there is a key to verify with. A node's config is known to have one.
     pub fn has_secret(&self) -> bool {
-        self.callers.is_some() || self.scheme.has_key()
+        match &self.late {
+            Some(late) => late.scheme().is_ok(),
+            None => self.callers.is_some() || self.scheme.has_key(),
+        }
     }
 
     /// Where this scheme's senders put their signature or token. This is the only list of these places: what is there is
@@ -285,10 +394,60 @@ impl VerificationScheme {
             return true;
         }
         match (self.scheme.covers(), place) {
-            (SignedContent::Token | SignedContent::Nothing, _) | (_, FieldLocation::Body(_)) => true,
+            (SignedContent::Fields(signed), place) => signed.contains(place),
+            (SignedContent::Nonce(nonce), place) => nonce == *place,
+            // In a joined form a byte can move from one value to another: no value of it alone is proven.
+            (SignedContent::Form, _) => false,
+            (SignedContent::Token | SignedContent::Nothing, _)
+            | (
+                _,
+                FieldLocation::Body(_) | FieldLocation::Form(_) | FieldLocation::Outer(_) | FieldLocation::Claim(_),
+            ) => true,
             (_, FieldLocation::Header(name)) => self.scheme.signed_headers().contains(&name.as_str()),
             (_, FieldLocation::Query(_) | FieldLocation::Path) => false,
         }
+    }
+
+    /// What is signed, in one word.
+    pub fn signs(&self) -> &'static str {
+        self.scheme.covers().word()
+    }
+
+    /// Where the only values are that are signed, if not the whole body is.
+    pub fn signed_places(&self) -> Option<Vec<FieldLocation>> {
+        match self.scheme.covers() {
+            SignedContent::Fields(places) => Some(places),
+            SignedContent::Nonce(nonce) => Some(vec![nonce]),
+            _ => None,
+        }
+    }
+
+    /// Can deliveries of different bytes have the same signature? What was signed is then an identity: one captured
+    /// delivery is one event.
+    pub fn signs_other_than_bytes(&self) -> bool {
+        matches!(self.scheme.covers(), SignedContent::Form | SignedContent::Fields(_) | SignedContent::Nonce(_))
+    }
+
+    /// Is every value of a form signed, and not its bytes?
+    pub fn signs_form(&self) -> bool {
+        self.scheme.covers() == SignedContent::Form
+    }
+
+    /// What was signed, where that is not the bytes of the body; equal for all deliveries that one signature fits.
+    pub fn signed_text(&self, delivery: &Delivery<'_>) -> Option<Vec<u8>> {
+        if let Some(text) = self.scheme.signed_text(delivery) {
+            return Some(text);
+        }
+        let places = self.signed_places()?;
+        let mut text = Vec::new();
+        for place in places {
+            // The length before each value: where it ends is not to be read from its bytes.
+            let value = text_at(&place, delivery).ok();
+            let length = value.as_ref().map_or(u64::MAX, |value| value.len() as u64);
+            text.extend_from_slice(&length.to_be_bytes());
+            text.extend(value.iter().flat_map(|value| value.bytes()));
+        }
+        Some(text)
     }
 
     /// Is a signature made over the body? A token is none: it comes with any body.
@@ -326,9 +485,24 @@ impl VerificationScheme {
         self.scheme.time_in_body(at)
     }
 
+    /// Where in the body the signature is, if there, and the signature of this body, whose other parts are all there.
+    pub fn signature_in_body(&self, body: &[u8]) -> Option<(Vec<String>, String)> {
+        self.scheme.signature_in_body(body)
+    }
+
+    /// Whether deliveries have a token with claims.
+    pub fn has_claims(&self) -> bool {
+        self.scheme.has_claims()
+    }
+
     /// Where in the body the sender's token is, if there, and the token: a secret, for who sends in its name.
     pub fn token_in_body(&self) -> Option<(&[String], Cow<'_, str>)> {
         self.scheme.token_in_body()
+    }
+
+    /// The parameter of the query with the sender's token, if there, and the token: a secret, for who sends in its name.
+    pub fn token_in_query(&self) -> Option<(&str, Cow<'_, str>)> {
+        self.scheme.token_in_query()
     }
 
     /// The time that the sender signed with the body, where it is outside of the body.
@@ -354,6 +528,9 @@ impl VerificationScheme {
 
     /// The HMAC-SHA256 of a text with the first secret, for a handshake; `None` where there is no secret.
     pub(in crate::decide) fn hmac_of(&self, text: &[u8]) -> Option<Vec<u8>> {
+        if self.late.is_some() {
+            return self.completed()?.hmac_of(text);
+        }
         let secrets = self.scheme.secrets().filter(|secrets| secrets.any())?;
         secrets.sign(HmacHash::Sha256, &[text]).map(|mac| mac.as_ref().to_vec())
     }
@@ -367,6 +544,13 @@ impl VerificationScheme {
         }
     }
 
+    /// Which part of a signature was expected where, and what a rejected delivery has instead: for `explain` and the
+    /// node's own log, never for the sender, and never with the right signature.
+    pub fn expectation(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let (expected, found) = (self.scheme.expected()?, self.scheme.found(delivery)?);
+        Some(format!("expected {expected}; found: {found}"))
+    }
+
     /// Why a delivery failed verification, for the node's own log: never for the sender, and never with the right
     /// signature.
     pub fn rejection_reason(&self, delivery: &Delivery<'_>) -> String {
@@ -375,13 +559,21 @@ impl VerificationScheme {
         let here: Vec<_> = names.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing).collect();
         match (&here[..], &places[..]) {
             ([], []) => String::new(),
-            ([], [place]) if names.is_empty() => format!("the token in {place} is missing or wrong"),
+            ([], [place]) if names.is_empty() && self.scheme.covers() == SignedContent::Token => {
+                format!("the token in {place} is missing or wrong")
+            }
+            ([], [place]) if names.is_empty() => {
+                format!("the signature in {place} is missing or wrong, or is too old")
+            }
             ([], _) => format!("there is no {} header: is a secret set at the sender?", names.join(" or ")),
             ([name], _) if delivery.header(name) == HeaderLookup::Several => {
                 format!("there is more than one {name} header")
             }
             ([name], _) => {
-                format!("{name} does not fit these bytes, or is too old: is the secret at the sender the one here?")
+                let doubt = format!(
+                    "{name} does not fit these bytes, or is too old: is the secret at the sender the one here?"
+                );
+                self.expectation(delivery).map_or(doubt.clone(), |details| format!("{doubt} {details}"))
             }
             (here, _) => {
                 let all = here.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" and ");
@@ -397,19 +589,49 @@ impl VerificationScheme {
 
     /// The headers with which a genuine sender would send this body, signed with the first secret.
     pub fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let mut headers = vec![("content-type".to_owned(), content_type::type_of(body).to_owned())];
+        let mut headers = vec![("content-type".to_owned(), self.media_type(body).to_owned())];
         headers.extend(self.proof(id, at, body));
         headers
     }
 
+    /// The same with a private key that is not here: `sign` makes the signature of a message.
+    pub fn sign_by(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
+        let mut headers = vec![("content-type".to_owned(), self.media_type(body).to_owned())];
+        headers.extend(self.scheme.proof_by(id, at, body, sign));
+        headers
+    }
+
+    /// How the sender's private key signs, if its public half is in the config.
+    pub fn private_key(&self) -> Option<PublicKeyAlgorithm> {
+        self.scheme.private_key()
+    }
+
     /// Those of these headers that prove the origin of any body.
     pub fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        if let Some(scheme) = self.completed() {
+            return scheme.proof(id, at, body);
+        }
         let Some(callers) = &self.callers else { return self.scheme.proof(id, at, body) };
         let caller = callers.book.anyone();
         let scheme = callers.scheme(caller.as_deref());
         let mut headers = scheme.map_or_else(|| self.scheme.proof(id, at, body), |scheme| scheme.proof(id, at, body));
         headers.extend(caller.and_then(|caller| callers.header(&caller)));
         headers
+    }
+}
+
+/// A delivery id: a text or a number.
+fn id_text(found: Option<JsonScalar<'_>>) -> Option<Arc<str>> {
+    match found {
+        Some(JsonScalar::Text(text)) if !is_blank(&text) => Some(text.into()),
+        Some(JsonScalar::Number(raw)) => Some(raw.into()),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a scheme must know of itself: one trait, one file for each scheme.
 
+use super::public_key::PublicKeyAlgorithm;
 use super::signature::{MatchedKey, SourceSecrets};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
 use crate::decide::field::FieldLocation;
@@ -21,11 +22,39 @@ pub trait Scheme: fmt::Debug + Send + Sync {
     /// signs is not here.
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)>;
 
+    /// The same headers, signed with a private key that is not here: `sign` makes the signature of a message. None where
+    /// no single private key signs.
+    fn proof_by(
+        &self,
+        _id: &str,
+        _at: Timestamp,
+        _body: &[u8],
+        _sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// How the private key signs whose public half this scheme verifies with, if that is in the config.
+    fn private_key(&self) -> Option<PublicKeyAlgorithm> {
+        None
+    }
+
     /// What the proof covers.
     fn covers(&self) -> SignedContent;
 
     /// A description, such as "GitHub's signature (SHA-256)".
     fn words(&self) -> String;
+
+    /// What a genuine delivery has, and where: "header `x-signature` (hex, 64 digits) over {body}".
+    fn expected(&self) -> Option<String> {
+        None
+    }
+
+    /// What a delivery that was rejected has instead: "no entry v1". It names no value of the delivery, and nothing of
+    /// the right signature; where all is in its place, it is "a signature of other bytes, or with another secret".
+    fn found(&self, _delivery: &Delivery<'_>) -> Option<String> {
+        None
+    }
 
     /// Where the signature or token is: it is never shown, and never kept longer than its event.
     fn credential_places(&self) -> Vec<FieldLocation>;
@@ -78,13 +107,45 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Where in the body the signature is, if there, and the signature of this body, whose other parts are all there.
+    fn signature_in_body(&self, _body: &[u8]) -> Option<(Vec<String>, String)> {
+        None
+    }
+
+    /// The parameter of the query with the sender's token, if there, and the token.
+    fn token_in_query(&self) -> Option<(&str, Cow<'_, str>)> {
+        None
+    }
+
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
     fn delivery_id(&self) -> Option<DeliveryIdLocation> {
         None
     }
 
+    /// What was signed, where that is not the bytes of the body, and where equal values of [`SignedContent::Fields`] do
+    /// not say it all.
+    fn signed_text(&self, _delivery: &Delivery<'_>) -> Option<Vec<u8>> {
+        None
+    }
+
     /// The delivery id that was signed, where it may be in one of several headers.
     fn signed_id<'d>(&self, _delivery: &Delivery<'d>) -> Option<&'d str> {
+        None
+    }
+
+    /// Whether [`Scheme::claims`] has any.
+    fn has_claims(&self) -> bool {
+        false
+    }
+
+    /// The claims of a verified delivery's token, as JSON.
+    fn claims(&self, _delivery: &Delivery<'_>) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The URL that a delivery asks to be visited, to confirm that its sender may send here. The caller verifies the
+    /// delivery first.
+    fn confirmation_url(&self, _delivery: &Delivery<'_>) -> Option<String> {
         None
     }
 
@@ -108,6 +169,11 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Do its senders send JSON also inside a form, as its `payload`?
+    fn reads_json_forms(&self) -> bool {
+        false
+    }
+
     /// The JSON in a verified delivery, where it is not the body itself. An error where headers contradict the bytes.
     fn json<'d>(&self, _delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
         Ok(None)
@@ -122,8 +188,16 @@ pub enum SignedContent {
     Body,
     /// The body and an id; the same id always has the same body.
     IdAndBody,
-    /// The body and a time, which may come with an id.
+    /// The body and a time.
     TimeAndBody,
+    /// The body, a time and an id.
+    IdTimeAndBody,
+    /// Every name and value of the form that the body is, joined: not its bytes, and not where a value ends.
+    Form,
+    /// Only the values at these locations: anything else in a captured delivery can be replaced.
+    Fields(Vec<FieldLocation>),
+    /// A value that is used once, and nothing of what was sent: it admits one delivery, whatever that says.
+    Nonce(FieldLocation),
     /// Whoever knows the token is trusted with the whole request.
     Token,
     /// Nothing is verified, because the config says so explicitly.
@@ -134,8 +208,22 @@ impl SignedContent {
     /// Is a signature made over the body? A token is none: it comes with any body.
     pub(super) fn has_body(&self) -> bool {
         match self {
-            Self::Body | Self::IdAndBody | Self::TimeAndBody => true,
-            Self::Token | Self::Nothing => false,
+            Self::Body | Self::IdAndBody | Self::TimeAndBody | Self::IdTimeAndBody | Self::Form => true,
+            Self::Fields(_) | Self::Nonce(_) | Self::Token | Self::Nothing => false,
+        }
+    }
+
+    /// What is signed, in one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Body => "body",
+            Self::IdAndBody => "id+body",
+            Self::TimeAndBody => "time+body",
+            Self::IdTimeAndBody => "id+time+body",
+            Self::Form | Self::Fields(_) => "fields",
+            Self::Nonce(_) => "nonce",
+            Self::Token => "token",
+            Self::Nothing => "none",
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum HmacHash {
 
 impl HmacHash {
     /// The length of a signature, in bytes.
-    fn bytes(self) -> usize {
+    pub(super) fn bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
             Self::Sha256 => 32,

@@ -11,9 +11,13 @@
 //! - After the body, each part begins where it must, for the same reasons read backwards: none of these shapes is the end
 //!   of another. Digits and UUIDs have a fixed length; an RFC 3339 time has one `T`, ten bytes after its beginning.
 //! - What is left between is the body.
+//!
+//! A template without a body must have an id: such a signature is for a value that is used once, and says nothing about
+//! what is sent with it. The id is then what is left between.
 
 use crate::decide::nearest_name::nearest;
 use crate::decide::time::Timestamp;
+use std::fmt;
 
 /// A part of what is signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,6 +106,18 @@ impl SignedPiece {
     }
 }
 
+impl fmt::Display for SignedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pieces.iter().try_for_each(|piece| match piece {
+            SignedPiece::Literal(text) => f.write_str(text),
+            SignedPiece::Id => f.write_str("{id}"),
+            SignedPiece::Timestamp => f.write_str("{timestamp}"),
+            SignedPiece::Body => f.write_str("{body}"),
+            SignedPiece::Url => f.write_str("{url}"),
+        })
+    }
+}
+
 impl SignedText {
     /// The body alone.
     pub fn body() -> Self {
@@ -111,9 +127,16 @@ impl SignedText {
     /// Parses what is signed. `time` is the shape of the timestamp, if it is known. An error is a sentence.
     pub fn parse(text: &str, time: Option<TimestampFormat>) -> Result<Self, String> {
         let pieces = parse_pieces(text)?;
-        let bodies = pieces.iter().enumerate().filter(|(_, piece)| **piece == SignedPiece::Body);
-        let [(body, _)] = bodies.collect::<Vec<_>>()[..] else {
-            return Err("without `{body}` a signature would say nothing about what was sent".into());
+        let places = |wanted: &SignedPiece| {
+            let all = pieces.iter().enumerate().filter(|(_, piece)| *piece == wanted);
+            all.map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        // What is left when all other parts have been cut off.
+        let body = match (&places(&SignedPiece::Body)[..], &places(&SignedPiece::Id)[..]) {
+            (&[body], _) => body,
+            (&[], &[id]) => id,
+            (&[], _) => return Err("without `{body}` a signature would say nothing about what was sent".into()),
+            _ => return Err("`{body}` is there twice".into()),
         };
         let beside = |at: usize| pieces.get(at + 1).is_some_and(SignedPiece::is_variable);
         // A literal between two parts tells where the first one ends, unless it is behind the body.
@@ -122,8 +145,12 @@ impl SignedText {
             pieces.iter().enumerate().filter(|(at, piece)| **piece == SignedPiece::Timestamp && needs_shape(*at))
         {
             if time.is_none() {
-                let place =
-                    if at > body { "`{timestamp}` follows `{body}`" } else { "two placeholders are side by side" };
+                let last = if pieces[body] == SignedPiece::Id { "`{id}`" } else { "`{body}`" };
+                let place = if at > body {
+                    format!("`{{timestamp}}` follows {last}")
+                } else {
+                    "two placeholders are side by side".to_owned()
+                };
                 return Err(format!(
                     "{place}: a byte could move from one to the other unnoticed, unless `timestamp_format` says how long the time is"
                 ));

@@ -2,6 +2,7 @@
 
 use super::content_type;
 use super::described::SecretEncoding;
+use super::expectation::{ANOTHER_SIGNATURE, age_found, header_found};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
 use super::{check_timestamp, credential, seconds};
@@ -111,11 +112,40 @@ impl Scheme for StandardWebhooksScheme {
     }
 
     fn covers(&self) -> SignedContent {
-        SignedContent::TimeAndBody
+        SignedContent::IdTimeAndBody
     }
 
     fn words(&self) -> String {
         "a Standard Webhooks signature (SHA-256)".into()
+    }
+
+    fn expected(&self) -> Option<String> {
+        let SignatureHeaderNames { id, timestamp, signature } = WEBHOOK;
+        Some(format!(
+            "headers {id}, {timestamp} (seconds) and {signature} (v1, and base64, 44 characters) over \
+             {{id}}.{{timestamp}}.{{body}}, or the same with svix-"
+        ))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let Some(names) = names(delivery) else { return Some("headers of both names, or none".to_owned()) };
+        if let Some((name, found)) =
+            names.all().iter().find_map(|name| Some((name, header_found(delivery, name).err()?)))
+        {
+            return Some(format!("{found}: {name}"));
+        }
+        if delivery.text(names.id).is_some_and(|id| id.contains('.')) {
+            return Some(format!("a dot in {}", names.id));
+        }
+        let Some(time) = delivery.text(names.timestamp).and_then(parse_seconds) else {
+            return Some(format!("no seconds in {}", names.timestamp));
+        };
+        if let Some(found) = age_found(time, delivery.wall, self.tolerance) {
+            return Some(found);
+        }
+        let theirs = credential(delivery, names.signature).and_then(signatures).unwrap_or_default();
+        let whole = theirs.iter().any(|signature| signature.len() == HmacHash::Sha256.bytes());
+        Some(if whole { ANOTHER_SIGNATURE } else { "no whole v1 signature" }.to_owned())
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

@@ -1,10 +1,12 @@
 //! Verifies a token that comes with each delivery. A sender that knows it is trusted with everything in the request.
 
+use super::expectation::header_found;
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{MatchedKey, SourceSecrets};
 use super::{credential, text_at};
-use crate::decide::delivery::{Delivery, DeliveryRejection};
+use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
+use crate::decide::json_walk::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use base64::Engine;
@@ -20,6 +22,10 @@ pub(super) struct TokenScheme {
     pub(super) secrets: SourceSecrets,
     pub(super) at: FieldLocation,
     pub(super) form: TokenForm,
+    /// The array in each of whose elements the token must be; the place is then one in an element.
+    pub(super) each: Option<Vec<String>>,
+    /// Where it may be instead, as it is.
+    pub(super) else_at: Option<FieldLocation>,
 }
 
 /// How a token is written.
@@ -36,7 +42,41 @@ pub(super) enum TokenForm {
 impl TokenScheme {
     /// A token in `Authorization: Bearer …` or `Authorization: Basic …`.
     pub(super) fn authorization(secrets: SourceSecrets, form: TokenForm) -> Self {
-        Self { secrets, at: FieldLocation::Header(AUTHORIZATION.into()), form }
+        Self { secrets, at: FieldLocation::Header(AUTHORIZATION.into()), form, each: None, else_at: None }
+    }
+
+    fn plain(&self, place: &FieldLocation, delivery: &Delivery<'_>) -> Result<MatchedKey, DeliveryRejection> {
+        let token = text_at(place, delivery)?;
+        if token.is_empty() || token.len() > limits::SIGNATURE_BYTES_MAX {
+            return Err(DeliveryRejection::BadSignature);
+        }
+        self.secrets.verify_token(token.as_bytes())
+    }
+
+    /// The token in every element. Each of them must have it: an element without it is not its sender's.
+    fn in_elements(
+        &self,
+        delivery: &Delivery<'_>,
+        each: &[String],
+        path: &[String],
+    ) -> Result<MatchedKey, DeliveryRejection> {
+        let refused = || DeliveryRejection::BadSignature;
+        let mut document = JsonPathTrie::new();
+        let array = document.add(each, PathInterest::Elements);
+        let mut element = JsonPathTrie::new();
+        let token = element.add(path, PathInterest::Value);
+        let seen = document.walk(delivery.body).map_err(|_| refused())?;
+        let JsonMatch::Elements(elements) = &seen[array] else { return Err(refused()) };
+        let mut matched = None;
+        for text in elements {
+            let found = element.walk_checked(text).map_err(|_| refused())?;
+            let Some(JsonScalar::Text(token)) = found[token].scalar() else { return Err(refused()) };
+            if token.is_empty() || token.len() > limits::SIGNATURE_BYTES_MAX {
+                return Err(refused());
+            }
+            matched = Some(self.secrets.verify_token(token.as_bytes())?);
+        }
+        matched.ok_or_else(refused)
     }
 
     fn authorized(&self, delivery: &Delivery<'_>, name: &str) -> Result<MatchedKey, DeliveryRejection> {
@@ -57,19 +97,18 @@ impl TokenScheme {
 
 impl Scheme for TokenScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
-        let matched = match (self.form, &self.at) {
+        let elsewhere = self.else_at.as_ref().filter(|_| delivery.header(AUTHORIZATION) == HeaderLookup::Missing);
+        let matched = match (self.form, elsewhere.unwrap_or(&self.at)) {
+            (_, place) if elsewhere.is_some() => self.plain(place, delivery),
             (TokenForm::Bearer, _) => self.authorized(delivery, "bearer"),
             (TokenForm::Basic, _) => self.authorized(delivery, "basic"),
             (TokenForm::Plain, FieldLocation::Header(name)) => {
                 self.secrets.verify_token(credential(delivery, name)?.as_bytes())
             }
-            (TokenForm::Plain, place) => {
-                let token = text_at(place, delivery)?;
-                if token.is_empty() || token.len() > limits::SIGNATURE_BYTES_MAX {
-                    return Err(DeliveryRejection::BadSignature);
-                }
-                self.secrets.verify_token(token.as_bytes())
+            (TokenForm::Plain, FieldLocation::Body(path)) if self.each.is_some() => {
+                self.in_elements(delivery, self.each.as_deref().unwrap_or_default(), path)
             }
+            (TokenForm::Plain, place) => self.plain(place, delivery),
         };
         matched.map(Some)
     }
@@ -89,20 +128,56 @@ impl Scheme for TokenScheme {
     }
 
     fn token_in_body(&self) -> Option<(&[String], Cow<'_, str>)> {
-        let FieldLocation::Body(path) = &self.at else { return None };
-        self.secrets.token().map(|token| (&**path, token))
+        let path = self.at.body_path()?;
+        self.secrets.token().map(|token| (path, token))
+    }
+
+    fn token_in_query(&self) -> Option<(&str, Cow<'_, str>)> {
+        let FieldLocation::Query(name) = &self.at else { return None };
+        self.secrets.token().map(|token| (&**name, token))
     }
 
     fn words(&self) -> String {
         match self.form {
+            TokenForm::Plain if self.each.is_some() && matches!(self.at, FieldLocation::Body(_)) => {
+                format!("a token in {} of each element", self.at)
+            }
             TokenForm::Plain => format!("a token in {}", self.at),
-            TokenForm::Bearer => "a bearer token".into(),
+            TokenForm::Bearer => match &self.else_at {
+                Some(place) => format!("a bearer token, or a token in {place}"),
+                None => "a bearer token".into(),
+            },
             TokenForm::Basic => "a user and a password".into(),
         }
     }
 
+    fn expected(&self) -> Option<String> {
+        Some(match self.form {
+            TokenForm::Plain => format!("the token in {}", self.at),
+            TokenForm::Bearer => format!("header {AUTHORIZATION} with Bearer and the token"),
+            TokenForm::Basic => format!("header {AUTHORIZATION} with Basic and the user and password in base64"),
+        })
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let scheme = match self.form {
+            TokenForm::Plain => {
+                let there = text_at(&self.at, delivery).is_ok_and(|token| !token.is_empty());
+                return Some(if there { "another token" } else { "nothing there" }.to_owned());
+            }
+            TokenForm::Bearer => "bearer",
+            TokenForm::Basic => "basic",
+        };
+        let header = match header_found(delivery, AUTHORIZATION) {
+            Ok(header) => header,
+            Err(found) => return Some(found),
+        };
+        let same = header.split_once(' ').is_some_and(|(name, _)| name.eq_ignore_ascii_case(scheme));
+        Some(if same { "another token".to_owned() } else { format!("no {scheme} at its beginning") })
+    }
+
     fn credential_places(&self) -> Vec<FieldLocation> {
-        vec![self.at.clone()]
+        [&self.at].into_iter().chain(&self.else_at).cloned().collect()
     }
 
     fn secrets(&self) -> Option<&SourceSecrets> {

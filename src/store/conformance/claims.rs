@@ -27,6 +27,19 @@ pub(super) async fn a_second_claim_is_a_duplicate_by_each_identity(fresh: StoreU
     fresh.claimed(making().delivery("d4").body("b4").named("n4")).await;
 }
 
+pub(super) async fn an_event_without_a_key_is_new_each_time_and_ends_like_any_other(fresh: StoreUnderTest) {
+    let first = fresh.claimed(making()).await.id;
+    let second = fresh.claimed(making()).await.id;
+    assert_ne!(first, second);
+    fresh.attempt(first, delivered()).await;
+    fresh.attempt(second, rejected()).await;
+    assert!(matches!(fresh.get(first).await.state, EventState::Done { .. }));
+    assert!(matches!(fresh.get(second).await.state, EventState::Dead { .. }));
+    let story = fresh.store.details(first).await.expect("it reads").expect("it is there");
+    assert_eq!(story.identities, []);
+    fresh.claimed(making()).await;
+}
+
 pub(super) async fn a_body_key_with_an_unsigned_id_distinguishes_the_same_delivery_from_another(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().unsigned("d1", "b1")).await.id;
     assert_eq!(fresh.duplicate(making().unsigned("d1", "b1")).await, (first, MatchedBy::Delivery));

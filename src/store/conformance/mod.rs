@@ -53,6 +53,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
     claims {
         a_first_claim_is_new_and_stored_when_it_returns
         a_second_claim_is_a_duplicate_by_each_identity
+        an_event_without_a_key_is_new_each_time_and_ends_like_any_other
         a_body_key_with_an_unsigned_id_distinguishes_the_same_delivery_from_another
         an_alias_keeps_the_delivery_id_it_came_with
         an_event_claimed_by_id_alone_is_found_after_an_upgrade_and_after_a_downgrade

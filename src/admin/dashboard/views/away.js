@@ -20,7 +20,7 @@ export async function away({ page, signal, asked, go }) {
     h("button", { type: "button", "aria-pressed": String(verdict === filter.verdict), onclick: () => go(`/turned-away${verdict ? `?verdict=${verdict}` : ""}`) }, label)));
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Turned away"),
-      h("p", {}, "The last deliveries that did not become events. Refused: bad signature or malformed. Ignored: verified, but no filter matched. Their bodies are not kept.")),
+      h("p", {}, "The last deliveries that did not become events. Refused: bad signature or malformed. Ignored: verified, but no filter matched; and handshakes, which were answered. Their bodies are not kept.")),
     h("div", { class: "head" }, tabs), nodes, h("div", { class: "card" }, table, foot), aside);
 
   const reason = (turned) => {

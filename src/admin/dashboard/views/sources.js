@@ -1,7 +1,9 @@
 // Sources and their routes, as resolved from the config.
 
 import { h, fill } from "../dom.js";
-import { api } from "../api.js";
+import { api, mayAct } from "../api.js";
+import { live, atMost } from "../live.js";
+import { sheet, toast } from "../dialog.js";
 import { when } from "../time.js";
 import { copier, many } from "../words.js";
 
@@ -70,17 +72,50 @@ function polled(fact, poll, known) {
   ];
 }
 
+/** Shows what a handshake brought, once: the node forgets it. */
+async function see(source, redraw) {
+  try {
+    const { came, value, replaced } = await api.seeHandshake(source);
+    if (came) {
+      sheet("The sender brought this",
+        h("p", {}, h("code", { id: "brought" }, value), copier(value, "Copy it")),
+        h("p", {}, "It is shown only now. Give it back to the sender, and write it to the file of the source's secret."),
+        replaced ? h("p", { class: "notice warn" }, "Others came before it. Anyone can send one: if the sender rejects it, ask there for a new one.") : null);
+    } else toast("Somebody has seen it, or it was too old.", { bad: true });
+  } catch (error) {
+    toast(error.message, { bad: true });
+  }
+  redraw();
+}
+
+/** What a sender brings by its handshake, and whether it has. */
+function brought({ source, brings, arrived_at: arrived, lacks_secret: lacks }, redraw) {
+  const command = h("code", {}, `hookonce handshake ${source}`);
+  const shown = arrived
+    ? ["A value arrived ", when(arrived), mayAct() ? [". ", h("button", { type: "button", class: "tiny", onclick: () => see(source, redraw) }, "Show it once")] : "; who may do everything can see it once"]
+    : ["Nothing waits to be seen. ", command, " waits for it."];
+  return [
+    lacks ? h("p", { class: "notice warn" }, `Its deliveries are not accepted: ${lacks}`) : null,
+    brings === "shown" ? h("p", {}, shown) : h("p", {}, lacks ? [command, " takes the secret when the webhook is created."] : "The secret is there."),
+  ];
+}
+
 export async function sources({ page, signal }) {
   const { sources: all, store, warnings } = await api.sources(signal);
   const known = all.some(({ poll }) => poll) ? (await api.polled(signal)).polled : [];
+  const places = new Map();
   const one = (source) => {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
+    const place = h("div");
+    places.set(source.name, place);
     return h("section", { class: "card" },
       h("div", { class: "card-head" }, h("h2", {}, source.name), source.preset ? h("span", { class: "chip" }, source.preset) : null, h("a", { class: "small", href: `/events?source=${encodeURIComponent(source.name)}` }, "Events")),
       h("div", { class: "card-body stack" },
         address(source),
+        place,
         h("dl", { class: "facts even" },
           source.poll ? polled(fact, source.poll, known.find((one) => one.source === source.name)) : fact("signed by", source.signed_by),
+          source.handshakes?.length ? fact("handshakes", h("ul", { class: "bullets" }, source.handshakes.map((words) => h("li", {}, words)))) : null,
           source.require ? fact("requires", h("code", {}, source.require)) : null,
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
           fact("recognised by", h("ul", { class: "bullets" }, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
@@ -94,4 +129,10 @@ export async function sources({ page, signal }) {
     h("div", { class: "head" }, h("h1", {}, "Sources"), h("p", {}, "Senders and routes of this node's config, as loaded at its start. Events are kept in ", h("code", {}, store), ".")),
     h("div", { class: "stack" }, (warnings ?? []).map((text) => h("p", { class: "notice warn" }, h("span", {}, named(text)))), all.map(one)),
     all.length ? null : h("div", { class: "card empty" }, h("h2", {}, "No sources"), h("p", {}, "The config has none: ", h("code", {}, "hookonce init"), " writes one.")));
+  const redraw = async () => {
+    const { handshakes } = await api.handshakes(signal);
+    for (const handshake of handshakes) fill(places.get(handshake.source) ?? h("div"), brought(handshake, () => redraw().catch(() => {})));
+  };
+  live.on("delivery", atMost(1000, () => redraw().catch(() => {}), signal), signal);
+  await redraw();
 }

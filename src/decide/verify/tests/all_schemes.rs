@@ -15,7 +15,7 @@ fn described() -> DescribedSignature {
 }
 
 /// One scheme of each kind.
-fn schemes() -> Vec<VerificationScheme> {
+pub(super) fn schemes() -> Vec<VerificationScheme> {
     let hmac = described();
     vec![
         github(),

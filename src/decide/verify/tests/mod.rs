@@ -3,6 +3,7 @@
 pub(crate) mod all_schemes;
 mod described;
 mod entries;
+mod expectations;
 mod github;
 mod public_keys;
 mod signature_templates;

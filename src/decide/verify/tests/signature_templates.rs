@@ -24,7 +24,10 @@ fn a_signature_template_is_parsed_or_rejected_with_a_reason() {
     check_refused("{timestamp}{id}.{body}", None, "side by side");
     check_refused("{body}{timestamp}", None, "follows `{body}`");
     check_refused("{body}.{timestamp}", None, "follows `{body}`");
-    for without in ["", "{timestamp}", "{body}.{body}", "{url}"] {
+    check_refused("{body}.{body}", None, "`{body}` is there twice");
+    check_refused("{timestamp}{id}", None, "side by side");
+    check_refused("{id}{timestamp}", None, "follows `{id}`");
+    for without in ["", "{timestamp}", "{url}", "{id}.{id}"] {
         check_refused(without, Some(TimestampFormat::Seconds), "without `{body}`");
     }
     check_refused("{bdy}", None, "did you mean `{body}`?");
@@ -40,6 +43,21 @@ fn a_time_of_known_shape_may_touch_what_is_beside_it() {
         {
             assert!(parsed(fine, Some(format)).is_ok(), "{fine}");
         }
+    }
+}
+
+#[test]
+fn a_template_without_a_body_leaves_the_rest_to_the_id() {
+    let format = TimestampFormat::Seconds;
+    for fine in ["{timestamp}{id}", "{id}{timestamp}", "{timestamp}.{id}", "a{timestamp}b{id}c"] {
+        let text = SignedText::parse(fine, Some(format)).expect(fine);
+        let signed = joined(&text, format, "1token", "1614265330", b"{}").expect(fine);
+        // Any other time of this shape with any other id is another text.
+        for (id, time) in [("token", "1614265330"), ("11token", "1614265330"), ("1token", "6142653301")] {
+            assert_ne!(joined(&text, format, id, time, b"{}"), Some(signed.clone()), "{fine}: {time} {id}");
+        }
+        assert_eq!(joined(&text, format, "1token", "16142653301", b"{}"), None);
+        assert_eq!(joined(&text, format, "", "1614265330", b"{}"), None);
     }
 }
 

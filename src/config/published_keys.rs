@@ -1,0 +1,282 @@
+//! Schemes whose keys the sender publishes: `jwt`, `sns` and `paypal`. A `jwt` may also have a shared secret.
+
+use super::Provenance;
+use super::once::provenance;
+use super::raw::{ConfigNode, ConfigSpan};
+use super::resolve::ConfigResolver;
+use super::verify::SchemeInput;
+use crate::decide::field::FieldLocation;
+use crate::decide::limits;
+use crate::decide::time::Duration;
+use crate::decide::verify::{
+    DEFAULT_TOLERANCE, JwtKeys, JwtScheme, PaypalScheme, PinnedHost, RequiredClaim, SnsScheme, SourceSecrets,
+    VerificationScheme,
+};
+use crate::key_fetch::{FetchedKeys, KeyOrigin};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The schemes that need no secret, because the sender publishes its keys.
+pub(super) const FETCHING: &[&str] = &["jwt", "sns", "paypal"];
+
+/// How old a message of SNS may be, if the config does not say: it is sent again under its first time.
+const SNS_TOLERANCE: Duration = Duration::from_hours(24);
+/// How old a delivery of PayPal may be, if the config does not say: it is sent again for three days.
+const PAYPAL_TOLERANCE: Duration = Duration::from_hours(4 * 24);
+const PAYPAL: &str = "https://api.paypal.com";
+
+/// Issuers that sign for everyone: what pins the owner must be required.
+const SHARED_ISSUERS: &[&str] = &[
+    "https://token.actions.githubusercontent.com",
+    "https://gitlab.com",
+    "https://accounts.google.com",
+    "https://login.microsoftonline.com",
+    "https://sts.windows.net",
+    "https://agent.buildkite.com",
+    "https://oidc.circleci.com",
+];
+/// An error that has been reported.
+struct ReportedError;
+
+/// Claims that name an owner.
+const OWNER_CLAIMS: &[&str] = &[
+    "sub",
+    "repository",
+    "repository_id",
+    "repository_owner",
+    "repository_owner_id",
+    "project_path",
+    "project_id",
+    "namespace_path",
+    "namespace_id",
+    "email",
+    "appid",
+    "azp",
+    "oid",
+    "organization_id",
+];
+
+/// Whether this URL may be fetched: over TLS, or from this machine.
+fn is_fetchable(text: &str) -> Result<(), &'static str> {
+    let url = reqwest::Url::parse(text).map_err(|_| "it is not a URL")?;
+    let loopback = url.host_str().is_some_and(|host| {
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    });
+    let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+    match url.scheme() {
+        "https" if plain => Ok(()),
+        "http" if plain && loopback => Ok(()),
+        "http" => Err("keys are fetched over https only"),
+        _ => Err("expected a URL that begins with https://"),
+    }
+}
+
+impl ConfigResolver<'_> {
+    /// The short form of a key in the source, or the key of `verify`, which may be a preset's.
+    fn either<'n>(input: &'n SchemeInput<'_>, key: &str) -> Option<&'n ConfigNode> {
+        let inner = || if input.described { input.keys.node(key) } else { None };
+        input.source.node(key).or_else(inner)
+    }
+
+    fn either_text<'n>(input: &'n SchemeInput<'_>, key: &str) -> Option<&'n str> {
+        Self::either(input, key).and_then(ConfigNode::text)
+    }
+
+    /// Where a missing key is reported: at the source, if the scheme is a preset's.
+    fn missing(&mut self, input: &SchemeInput<'_>, key: &str, what: &str, hint: &str) {
+        self.diagnostics
+            .error(format!("scheme `{}` needs `{key}`: {what}", input.name))
+            .unless(input.source.misspells(key))
+            .at(input.secret_place(input.source.at), "")
+            .hint(hint);
+    }
+
+    fn fetchable(&mut self, text: &str, at: ConfigSpan) -> bool {
+        let checked = is_fetchable(text);
+        if let Err(why) = checked {
+            self.diagnostics.error(format!("keys cannot be fetched from `{text}`")).at(at, why);
+        }
+        checked.is_ok()
+    }
+
+    fn fetched_from(&mut self, origin: KeyOrigin) -> Arc<FetchedKeys> {
+        let keys = FetchedKeys::new(origin, self.proxy.clone());
+        self.keys_made = Some(keys.clone());
+        keys
+    }
+
+    pub(super) fn jwt(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let word = |key: &str| input.keys.text(key).filter(|_| input.described);
+        let shared = Self::either(input, "secret").is_some();
+        let issuer = Self::either_text(input, "issuer").map(str::to_owned);
+        let audience = Self::either_text(input, "audience").map(str::to_owned);
+        let claims = self.required_claims(input);
+        let header = match word("header") {
+            Some(name) => self.header_name(name, input.keys.place("header"))?,
+            None => "authorization".to_owned(),
+        };
+        let prefix = if header == "authorization" { "Bearer " } else { "" };
+        let prefix = word("prefix").unwrap_or(prefix).to_owned();
+        if let Some(keys) = input.keys.node("keys").filter(|_| shared && input.described) {
+            self.diagnostics
+                .error("a token is verified with a secret or with the issuer's keys, not with both")
+                .at(keys.at, "`secret` is set, too")
+                .hint("remove one of them");
+        }
+        let keys = if shared {
+            JwtKeys::Shared(SourceSecrets::new(input.secrets.clone()))
+        } else {
+            JwtKeys::Published(self.issuer_keys(input, issuer.as_deref(), audience.as_deref(), &claims)?)
+        };
+        let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
+        Some(VerificationScheme::new(JwtScheme {
+            keys,
+            header,
+            prefix,
+            issuer,
+            audience,
+            claims,
+            body_digest: word("body_digest").map(str::to_owned),
+            without_expiry: shared,
+            tolerance: tolerance.unwrap_or(DEFAULT_TOLERANCE),
+        }))
+    }
+
+    /// The keys of a token's issuer, after what pins its owner is known to be required.
+    fn issuer_keys(
+        &mut self,
+        input: &SchemeInput<'_>,
+        issuer: Option<&str>,
+        audience: Option<&str>,
+        claims: &[RequiredClaim],
+    ) -> Option<Arc<FetchedKeys>> {
+        let Some(issuer) = issuer else {
+            if provenance(input.at) == Provenance::Preset {
+                self.missing(input, "secret", "the sender signs with it", "secret = { env = \"WEBHOOK_SECRET\" }");
+                return None;
+            }
+            self.missing(input, "issuer", "who signs the tokens, or `secret`", "issuer = \"https://…\"");
+            return None;
+        };
+        if !issuer.contains("://") && !input.keys.has("keys") {
+            self.missing(input, "secret", "the issuer publishes no keys", "secret = { env = \"WEBHOOK_SECRET\" }");
+            return None;
+        }
+        if audience.is_none() {
+            let what = "a token for another service would count here";
+            self.missing(input, "audience", what, "audience = \"https://hooks.example.com\", as the sender sets it");
+        }
+        let owned = claims.iter().any(|claim| claim.path.first().is_some_and(|name| OWNER_CLAIMS.contains(&&**name)));
+        let is_at =
+            |shared: &&str| issuer.strip_prefix(shared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if SHARED_ISSUERS.iter().any(is_at) && !owned {
+            let what = "this issuer signs for everyone, and only a claim pins the owner";
+            self.missing(
+                input,
+                "claims",
+                what,
+                "claims = { repository = \"owner/name\" }, or sub, project_path, email",
+            );
+        }
+        let named = if input.described { input.keys.node("keys") } else { None };
+        let (url, at) = match named.and_then(|node| Some((node.text()?, node.at))) {
+            Some(named) => named,
+            None => (issuer, Self::either(input, "issuer").map_or(input.at, |node| node.at)),
+        };
+        if !self.fetchable(url, at) {
+            return None;
+        }
+        let origin = if named.is_some() { KeyOrigin::KeySet(url.into()) } else { KeyOrigin::Issuer(url.into()) };
+        Some(self.fetched_from(origin))
+    }
+
+    /// The claims that a token must have: those of the scheme and those of the source.
+    fn required_claims(&mut self, input: &SchemeInput<'_>) -> Vec<RequiredClaim> {
+        let inner = if input.described { input.keys.node("claims") } else { None };
+        let mut claims: Vec<RequiredClaim> = Vec::new();
+        for node in inner.into_iter().chain(input.source.node("claims")) {
+            let Some(table) = node.table() else { continue }; // validation has reported its type
+            for entry in &table.entries {
+                let one = entry.node.text().map(|text| vec![text.to_owned()]);
+                let several = || {
+                    let list = entry.node.list()?;
+                    list.iter().map(|item| item.text().map(str::to_owned)).collect::<Option<Vec<_>>>()
+                };
+                let values = one.or_else(several).filter(|values| !values.is_empty());
+                let Some(values) = values.filter(|values| values.len() <= limits::REQUIRED_CLAIMS_MAX) else {
+                    self.diagnostics
+                        .error(format!("the claim `{}` has no value", entry.key))
+                        .at(entry.node.at, "expected a string, or a list of strings of which one must fit");
+                    continue;
+                };
+                match FieldLocation::parse(&format!("claim.{}", entry.key)) {
+                    Ok(FieldLocation::Claim(path)) => claims.push(RequiredClaim { path, values }),
+                    _ => {
+                        self.diagnostics.error(format!("`{}` is not the name of a claim", entry.key)).at(
+                            entry.key_at,
+                            "a name, or several joined with dots; one with a dot is quoted: '\"a.b\"'",
+                        );
+                    }
+                }
+            }
+        }
+        if claims.len() > limits::REQUIRED_CLAIMS_MAX {
+            let label = format!("at most {} are allowed", limits::REQUIRED_CLAIMS_MAX);
+            self.diagnostics.error("too many claims are required").at(input.at, label);
+        }
+        claims
+    }
+
+    /// The host of certificates that the config names; an error if it is none.
+    fn certificate_host(&mut self, input: &SchemeInput<'_>) -> Result<Option<String>, ReportedError> {
+        let Some(node) = Self::either(input, "certificates") else { return Ok(None) };
+        let text = node.text().ok_or(ReportedError)?.trim_end_matches('/');
+        if !self.fetchable(text, node.at) {
+            return Err(ReportedError);
+        }
+        if text.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?'])) {
+            self.diagnostics
+                .error("`certificates` is not the address of a host")
+                .at(node.at, "expected a scheme and a host, such as https://api.sandbox.paypal.com");
+            return Err(ReportedError);
+        }
+        Ok(Some(text.to_owned()))
+    }
+
+    pub(super) fn sns(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let named = self.certificate_host(input).ok()?;
+        let Some(node) = Self::either(input, "topic") else {
+            let what = "anyone can have a topic, which SNS signs for as well";
+            self.missing(input, "topic", what, "topic = \"arn:aws:sns:REGION:ACCOUNT:NAME\"");
+            return None;
+        };
+        let topic = node.text()?;
+        let host = match (named, PinnedHost::of_topic(topic)) {
+            (Some(origin), _) => PinnedHost::sns(origin),
+            (None, Ok(host)) => host,
+            (None, Err(why)) => {
+                self.diagnostics.error(format!("`{topic}` is not a topic of SNS")).at(node.at, why);
+                return None;
+            }
+        };
+        let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
+        let keys = self.fetched_from(KeyOrigin::Certificates(host.origin().to_owned()));
+        let tolerance = tolerance.unwrap_or(SNS_TOLERANCE);
+        Some(VerificationScheme::new(SnsScheme { topic: topic.to_owned(), host, keys, tolerance }))
+    }
+
+    pub(super) fn paypal(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let host = self.certificate_host(input).ok()?.unwrap_or_else(|| PAYPAL.to_owned());
+        let host = PinnedHost::paypal(host);
+        let Some(webhook_id) = Self::either_text(input, "webhook_id") else {
+            let what = "without it, what PayPal signed for any other webhook would count";
+            self.missing(input, "webhook_id", what, "webhook_id = \"…\", as PayPal shows it");
+            return None;
+        };
+        let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
+        let tolerance = tolerance.unwrap_or(PAYPAL_TOLERANCE);
+        let keys = self.fetched_from(KeyOrigin::Certificates(host.origin().to_owned()));
+        Some(VerificationScheme::new(PaypalScheme { webhook_id: webhook_id.to_owned(), host, keys, tolerance }))
+    }
+}

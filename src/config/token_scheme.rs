@@ -1,0 +1,69 @@
+//! The schemes with a token: where it is, and in which form.
+
+use super::Provenance;
+use super::once::provenance;
+use super::resolve::ConfigResolver;
+use super::verify::SchemeInput;
+use crate::decide::field::FieldLocation;
+use crate::decide::verify::VerificationScheme;
+
+impl ConfigResolver<'_> {
+    pub(super) fn token(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+        let Some(node) = input.keys.node("at").filter(|_| input.described) else {
+            self.diagnostics
+                .error("scheme `token` needs the place of the token")
+                .unless(input.described && input.keys.misspells("at"))
+                .at(input.at, "`at` is missing")
+                .hint("verify = { scheme = \"token\", secret = …, at = \"header.x-token\" }");
+            return None;
+        };
+        let each = input.each;
+        let at = self.content_place(node, each);
+        if matches!(at, FieldLocation::Outer(_)) {
+            self.diagnostics
+                .error("a token cannot be around the elements")
+                .at(node.at, "with `each`, the token of a body is in each element")
+                .hint("at = \"body.token\", which every element must have");
+        }
+        if at == FieldLocation::Path {
+            self.diagnostics
+                .error("a token cannot be in the path")
+                .at(node.at, "a source has one path")
+                .hint("at = \"header.x-token\", \"query.token\" or \"body.token\"");
+        }
+        if at.body_path().is_some() && provenance(node.at) == Provenance::Written {
+            self.diagnostics
+                .warning("the token is in the body, so it is stored and passed on with it")
+                .at(node.at, "whoever sees a body can send as its sender")
+                .hint("at = \"header.x-token\", if the sender can");
+        }
+        Some(match (each, &at) {
+            (Some(each), FieldLocation::Body(_)) => {
+                VerificationScheme::token_in_elements(input.secrets(), at, each.to_vec())
+            }
+            _ => VerificationScheme::token(input.secrets(), at),
+        })
+    }
+
+    pub(super) fn bearer(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {
+        let node = if input.described { input.keys.node("query") } else { None };
+        match node.and_then(|node| Some((node.text()?, node.at))) {
+            Some(("", at)) => {
+                self.diagnostics.error("`query` is empty").at(at, "the name of a parameter is needed");
+                VerificationScheme::bearer(input.secrets())
+            }
+            Some((name, _)) => VerificationScheme::bearer_or_query(input.secrets(), name),
+            None => VerificationScheme::bearer(input.secrets()),
+        }
+    }
+
+    pub(super) fn basic(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {
+        if input.secrets.iter().any(|secret| !secret.contains(&b':')) {
+            self.diagnostics
+                .error("the secret of scheme `basic` is not a user and a password")
+                .at(input.at, "it has no colon, so it can never match")
+                .hint("write both into the secret: user:password");
+        }
+        VerificationScheme::basic(input.secrets())
+    }
+}

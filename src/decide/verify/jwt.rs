@@ -1,0 +1,287 @@
+//! Verifies JSON Web Tokens: signed by a pinned issuer with one of its published keys, or with a shared secret.
+//!
+//! The key decides the algorithm, never the token: a published key verifies only the algorithm of its own type, and a
+//! secret only HS256. A token counts as a token does anywhere: it comes with any body, unless one of its claims is the
+//! digest of the body.
+
+use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
+use super::scheme::{Scheme, SignedContent};
+use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use super::{content_type, strict_json};
+use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
+use crate::decide::field::FieldLocation;
+use crate::decide::limits;
+use crate::decide::time::{Duration, Timestamp};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A JSON Web Token in a header.
+#[derive(Clone, Debug)]
+pub struct JwtScheme {
+    /// What verifies it.
+    pub keys: JwtKeys,
+    /// The header that it is in, in lower case.
+    pub header: String,
+    /// The text before it, such as `Bearer `; its case does not matter.
+    pub prefix: String,
+    /// The issuer: the claim `iss`.
+    pub issuer: Option<String>,
+    /// Who it must be for: the claim `aud`, or one of its entries.
+    pub audience: Option<String>,
+    /// Claims that it must have, each with one of these values.
+    pub claims: Vec<RequiredClaim>,
+    /// The claim with the SHA-256 of the body, in hex; `None`: the body is not signed.
+    pub body_digest: Option<String>,
+    /// Whether `exp` may be absent.
+    pub without_expiry: bool,
+    /// How far clocks may differ.
+    pub tolerance: Duration,
+}
+
+/// What verifies a token.
+#[derive(Clone, Debug)]
+pub enum JwtKeys {
+    /// The issuer's published keys.
+    Published(Arc<dyn KeyDirectory>),
+    /// Secrets that are shared with the issuer.
+    Shared(SourceSecrets),
+}
+
+/// A claim that a token must have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequiredClaim {
+    /// Its path.
+    pub path: Vec<String>,
+    /// The accepted values, as texts.
+    pub values: Vec<String>,
+}
+
+/// The parts of a token, decoded and not yet verified.
+struct TokenParts<'t> {
+    /// What is signed.
+    message: &'t str,
+    header: Map<String, Json>,
+    claims: Map<String, Json>,
+    payload: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+const BAD: DeliveryRejection = DeliveryRejection::BadSignature;
+
+/// Decodes a token: three parts in base64url without padding, of which two are JSON objects without doubled names. One
+/// whose header has extensions that must be understood is none.
+fn parse(token: &str) -> Option<TokenParts<'_>> {
+    let (message, signature) = token.rsplit_once('.')?;
+    let (header, payload) = message.split_once('.')?;
+    if token.len() > limits::JWT_BYTES_MAX || payload.contains('.') {
+        return None;
+    }
+    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
+    let (header, payload, signature) = (decode(header)?, decode(payload)?, decode(signature)?);
+    let header = strict_json::object(&header)?;
+    let claims = strict_json::object(&payload)?;
+    let plain = !header.contains_key("crit") && !header.contains_key("b64");
+    plain.then_some(TokenParts { message, header, claims, payload, signature })
+}
+
+/// A time in the claims of a token.
+enum ClaimedTime {
+    Absent,
+    /// Something else than a time.
+    Unreadable,
+    At(Timestamp),
+}
+
+/// The time of this name: seconds since 1970, whole or not.
+fn claimed_time(claims: &Map<String, Json>, name: &str) -> ClaimedTime {
+    let Some(value) = claims.get(name) else { return ClaimedTime::Absent };
+    #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
+    let micros = |time: f64| (0.0..1e11).contains(&time).then_some(Timestamp((time * 1e6) as i64));
+    value.as_f64().and_then(micros).map_or(ClaimedTime::Unreadable, ClaimedTime::At)
+}
+
+/// The text of a scalar claim.
+fn text_of(value: &Json) -> Option<String> {
+    match value {
+        Json::String(text) => Some(text.clone()),
+        Json::Number(number) => Some(number.to_string()),
+        Json::Bool(value) => Some(value.to_string()),
+        Json::Null | Json::Array(_) | Json::Object(_) => None,
+    }
+}
+
+impl RequiredClaim {
+    fn holds(&self, claims: &Map<String, Json>) -> bool {
+        let mut parts = self.path.iter();
+        let Some(first) = parts.next().and_then(|part| claims.get(part)) else { return false };
+        let found = parts.try_fold(first, |at, part| at.as_object()?.get(part));
+        found.and_then(text_of).is_some_and(|text| self.values.contains(&text))
+    }
+}
+
+impl JwtScheme {
+    fn token<'d>(&self, delivery: &Delivery<'d>) -> Option<&'d str> {
+        let HeaderLookup::One(value) = delivery.header(&self.header) else { return None };
+        let value = std::str::from_utf8(value).ok()?;
+        let (prefix, token) = value.split_at_checked(self.prefix.len())?;
+        prefix.eq_ignore_ascii_case(&self.prefix).then_some(token)
+    }
+
+    fn check_signature(&self, token: &TokenParts<'_>) -> Result<MatchedKey, DeliveryRejection> {
+        let algorithm = token.header.get("alg").and_then(Json::as_str).ok_or(BAD)?;
+        match &self.keys {
+            JwtKeys::Shared(secrets) => {
+                if algorithm != "HS256" {
+                    return Err(BAD);
+                }
+                let signatures = std::slice::from_ref(&token.signature);
+                secrets.verify_signature(HmacHash::Sha256, &[token.message.as_bytes()], signatures)
+            }
+            JwtKeys::Published(directory) => {
+                let algorithm = PublishedKeyAlgorithm::of_jwt(algorithm).ok_or(BAD)?;
+                let id = match token.header.get("kid") {
+                    None => None,
+                    Some(id) => Some(id.as_str().filter(|id| id.len() <= limits::KEY_ID_BYTES_MAX).ok_or(BAD)?),
+                };
+                let request = KeyRequest { document: KeyDocument::KeySet, id: id.map(str::to_owned) };
+                let keys = directory.find(&request);
+                let fitting: Vec<_> = keys.iter().filter(|key| key.fits(algorithm)).collect();
+                // Without an id each key is tried. With many of them a forged token would be too much work.
+                let many = fitting.len() > limits::KEYS_WITHOUT_ID_MAX;
+                if !keys.is_empty() && (fitting.is_empty() || many) {
+                    return Err(BAD);
+                }
+                let right =
+                    |key: &&&Arc<PublishedKey>| key.verifies(algorithm, token.message.as_bytes(), &token.signature);
+                match fitting.iter().find(right) {
+                    Some(key) => Ok(MatchedKey { index: 0, mark: key.mark() }),
+                    // A key without an id may have been replaced by another.
+                    None if id.is_none() || keys.is_empty() => {
+                        Err(DeliveryRejection::KeyUnavailable(Box::new(request)))
+                    }
+                    None => Err(BAD),
+                }
+            }
+        }
+    }
+
+    /// Checks what does not depend on the key. It comes first: a token that would be refused anyway asks for no key.
+    fn check_claims(&self, claims: &Map<String, Json>, delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
+        let text = |name: &str| claims.get(name).and_then(Json::as_str);
+        let issued = self.issuer.as_deref().is_none_or(|issuer| text("iss") == Some(issuer));
+        let meant = self.audience.as_deref().is_none_or(|audience| match claims.get("aud") {
+            Some(Json::String(one)) => one == audience,
+            Some(Json::Array(all)) => all.iter().any(|one| one.as_str() == Some(audience)),
+            _ => false,
+        });
+        let pinned = self.claims.iter().all(|claim| claim.holds(claims));
+        let signed = self.body_digest.as_ref().is_none_or(|name| {
+            let theirs = text(name).and_then(|text| hex::decode(text).ok()).unwrap_or_default();
+            verify_slices_are_equal(digest(&SHA256, delivery.body).as_ref(), &theirs).is_ok()
+        });
+        if issued && meant && pinned && signed && self.is_in_time(claims, delivery.wall) { Ok(()) } else { Err(BAD) }
+    }
+
+    fn is_in_time(&self, claims: &Map<String, Json>, now: Timestamp) -> bool {
+        if self.tolerance == Duration::MAX {
+            return true;
+        }
+        let ended = match claimed_time(claims, "exp") {
+            ClaimedTime::Absent => !self.without_expiry,
+            ClaimedTime::Unreadable => true,
+            ClaimedTime::At(time) => time + self.tolerance <= now,
+        };
+        let ahead = |name: &str| match claimed_time(claims, name) {
+            ClaimedTime::Absent => false,
+            ClaimedTime::Unreadable => true,
+            ClaimedTime::At(time) => time > now + self.tolerance,
+        };
+        !ended && !ahead("nbf") && !ahead("iat")
+    }
+}
+
+impl Scheme for JwtScheme {
+    fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
+        let token = self.token(delivery).and_then(parse).ok_or(BAD)?;
+        self.check_claims(&token.claims, delivery)?;
+        self.check_signature(&token).map(Some)
+    }
+
+    fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let JwtKeys::Shared(secrets) = &self.keys else { return Vec::new() };
+        let now = at.0.div_euclid(1_000_000);
+        let mut claims = json!({ "iat": now, "exp": now + 300, "jti": id });
+        for (name, value) in [("iss", &self.issuer), ("aud", &self.audience)] {
+            if let Some(value) = value {
+                claims[name] = json!(value);
+            }
+        }
+        if let Some(name) = &self.body_digest {
+            claims[name] = json!(hex::encode(digest(&SHA256, body)));
+        }
+        let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let message = format!("{}.{}", encode(r#"{"alg":"HS256","typ":"JWT"}"#), encode(&claims.to_string()));
+        let signature = secrets.sign(HmacHash::Sha256, &[message.as_bytes()]);
+        let signed = signature.map(|mac| format!("{}{message}.{}", self.prefix, URL_SAFE_NO_PAD.encode(mac)));
+        signed.map(|value| (self.header.clone(), value)).into_iter().collect()
+    }
+
+    fn covers(&self) -> SignedContent {
+        if self.body_digest.is_some() { SignedContent::Body } else { SignedContent::Token }
+    }
+
+    fn words(&self) -> String {
+        match (&self.issuer, &self.keys) {
+            (Some(issuer), JwtKeys::Published(_)) => format!("a token (JWT) of {issuer}"),
+            _ => format!("a token (JWT, HS256) in `{}`", self.header),
+        }
+    }
+
+    fn credential_places(&self) -> Vec<FieldLocation> {
+        vec![FieldLocation::Header(self.header.clone())]
+    }
+
+    fn secrets(&self) -> Option<&SourceSecrets> {
+        match &self.keys {
+            JwtKeys::Shared(secrets) => Some(secrets),
+            JwtKeys::Published(_) => None,
+        }
+    }
+
+    fn has_key(&self) -> bool {
+        self.secrets().is_none_or(SourceSecrets::any)
+    }
+
+    fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
+        match &self.keys {
+            JwtKeys::Shared(_) => {
+                Ok(Arc::new(Self { keys: JwtKeys::Shared(SourceSecrets::new(secrets)), ..self.clone() }))
+            }
+            JwtKeys::Published(_) => Err("its tokens are signed by the issuer, not with a secret".into()),
+        }
+    }
+
+    fn ignoring_age(&self) -> Option<Arc<dyn Scheme>> {
+        Some(Arc::new(Self { tolerance: Duration::MAX, ..self.clone() }))
+    }
+
+    fn has_claims(&self) -> bool {
+        true
+    }
+
+    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
+        if self.body_digest.is_some() {
+            content_type::agrees(delivery)?;
+        }
+        Ok(None)
+    }
+
+    fn claims(&self, delivery: &Delivery<'_>) -> Option<Vec<u8>> {
+        Some(parse(self.token(delivery)?)?.payload)
+    }
+}

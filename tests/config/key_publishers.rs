@@ -1,0 +1,171 @@
+//! Senders that publish their keys, and those that sign parts: what must be written, and what would never verify.
+
+use hookonce::internals::config::{self, ColorChoice, Config, ConfigError, presets};
+use std::path::Path;
+
+/// This config; each of its secrets is a key in hex.
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    let env = |_: &str| Some("6120736563726574207468617420697320".to_owned());
+    config::parse(text, "hookonce.toml", Path::new("/etc"), &env)
+}
+
+/// The errors and warnings of a source with these keys.
+fn told(keys: &str) -> String {
+    match parse(&format!("[source.s]\n{keys}\n[[source.s.route]]\n")) {
+        Ok(config) => config.warnings.iter().map(ToString::to_string).collect(),
+        Err(error) => error.render(ColorChoice::Plain),
+    }
+}
+
+fn check_told(keys: &str, expected: &[&str]) {
+    let told = told(keys);
+    for part in expected {
+        assert!(told.contains(part), "{keys}\n{told}\nlacks {part}");
+    }
+}
+
+fn check_fine(keys: &str) {
+    assert_eq!(told(keys), "", "{keys}");
+}
+
+/// Where a signature proves only the platform, the preset asks for exactly what pins the owner.
+#[test]
+fn a_preset_asks_for_what_pins_the_owner_and_for_nothing_else() {
+    for (preset, needs) in [
+        ("github-actions", &["audience", "claims"][..]),
+        ("gitlab-ci", &["audience", "claims"]),
+        ("pubsub", &["audience", "claims"]),
+        ("artifact-registry", &["audience", "claims"]),
+        ("sns", &["topic"]),
+        ("paypal", &["webhook_id"]),
+        ("twilio", &["secret", "url"]),
+        ("adyen", &["secret"]),
+        ("mailgun", &["secret"]),
+        ("netlify", &["secret"]),
+        ("monday", &["secret"]),
+    ] {
+        let preset = presets::find(preset).expect(preset);
+        assert_eq!(preset.sender().needs, needs, "{}", preset.name);
+        let example = preset.example();
+        for key in needs {
+            let without: String = example
+                .lines()
+                .filter(|line| !line.starts_with(key))
+                .fold(String::new(), |all, line| all + line + "\n");
+            let error = parse(&without).expect_err(preset.name).render(ColorChoice::Plain);
+            assert!(error.contains(key), "{} without {key}:\n{error}", preset.name);
+            assert!(error.contains("1 error "), "{} without {key}:\n{error}", preset.name);
+        }
+    }
+}
+
+#[test]
+fn an_issuer_that_signs_for_everyone_needs_a_claim_that_names_the_owner() {
+    let jwt = |more: &str| format!("verify = {{ scheme = \"jwt\", audience = \"x\", {more} }}");
+    for issuer in
+        ["https://gitlab.com", "https://token.actions.githubusercontent.com", "https://oidc.circleci.com/org/1"]
+    {
+        check_told(&jwt(&format!("issuer = \"{issuer}\", claims = {{ ref = \"main\" }}")), &["needs `claims`"]);
+        check_fine(&jwt(&format!("issuer = \"{issuer}\", claims = {{ sub = \"owner\" }}")));
+    }
+    // Another host, whose name only begins alike.
+    check_fine(&jwt("issuer = \"https://gitlab.company.example\""));
+    check_told(&jwt("issuer = \"http://gitlab.example\""), &["keys cannot be fetched", "over https only"]);
+    check_told(&jwt("issuer = \"https://a:b@gitlab.example\""), &["keys cannot be fetched"]);
+    check_told(&jwt("issuer = \"gitlab\""), &["needs `secret`"]);
+    check_told("verify = { scheme = \"jwt\", audience = \"x\" }", &["needs `issuer`"]);
+    check_told(
+        &jwt("secret = { env = \"A\" }, issuer = \"https://a.example\", keys = \"https://a.example/keys\""),
+        &["not with both"],
+    );
+    check_told(&jwt("issuer = \"https://a.example\", claims = { a = [] }"), &["the claim `a` has no value"]);
+    check_told(
+        &jwt("issuer = \"https://a.example\", claims = { a = 7 }"),
+        &["each with a string or a list of strings"],
+    );
+    check_told(&jwt("issuer = \"https://a.example\", claims = { \"\" = \"x\" }"), &["is not the name of a claim"]);
+    check_fine(&jwt("issuer = \"https://a.example\", claims = { '\"https://a.example/role\"' = [\"x\", \"y\"] }"));
+}
+
+#[test]
+fn claims_are_there_only_with_tokens() {
+    let verify = "verify = { scheme = \"bearer\", secret = { env = \"A\" } }";
+    check_told(
+        &format!("{verify}\nfields = {{ repository = \"claim.repository\" }}"),
+        &["`claim.repository` is never there", "only tokens of scheme `jwt`"],
+    );
+    check_told(&format!("{verify}\ndelivery = \"claim.jti\""), &["`claim.jti` is never there"]);
+}
+
+#[test]
+fn a_topic_says_which_host_its_certificates_are_at() {
+    check_fine("verify = \"sns\"\ntopic = \"arn:aws:sns:eu-west-1:123456789012:jobs\"");
+    check_told("verify = \"sns\"\ntopic = \"jobs\"", &["`jobs` is not a topic of SNS", "expected an ARN"]);
+    let iso = "topic = \"arn:aws-iso:sns:us-iso-east-1:123456789012:jobs\"";
+    check_told(&format!("verify = \"sns\"\n{iso}"), &["set `certificates`"]);
+    check_fine(&format!("verify = \"sns\"\n{iso}\ncertificates = \"https://sns.us-iso-east-1.c2s.ic.gov\""));
+    for (host, why) in [
+        ("http://sns.example", "over https only"),
+        ("https://sns.example/certs", "not the address of a host"),
+        ("https://sns.example?x", "not the address of a host"),
+        ("ftp://sns.example", "begins with https://"),
+    ] {
+        check_told(&format!("verify = \"sns\"\n{iso}\ncertificates = \"{host}\""), &[why]);
+    }
+    check_told(
+        "verify = \"sns\"\ntopic = \"arn:aws:sns:eu-west-1:123456789012:jobs\"\nsecret = { env = \"A\" }",
+        &["scheme `sns` has no secret"],
+    );
+}
+
+#[test]
+fn identities_take_only_what_is_signed() {
+    let secret = "secret = { env = \"A\" }";
+    for (source, not_signed) in [
+        (format!("preset = \"mailgun\"\n{secret}"), "event_id"),
+        ("preset = \"paypal\"\nwebhook_id = \"x\"".to_owned(), "event_id"),
+        ("preset = \"sns\"\ntopic = \"arn:aws:sns:eu-west-1:1:jobs\"\nfields = { reason = \"body.Other\" }".to_owned(), "reason"),
+        ("preset = \"adyen\"\nsecret = { env = \"HEX\" }\nfields = { reason = \"body.notificationItems.0.NotificationRequestItem.reason\" }".to_owned(), "reason"),
+    ] {
+        let per = |what: &str| told(&format!("{source}\nonce = {{ per = [{what}] }}"));
+        assert!(per(&format!("\"{not_signed}\"")).contains("which is not signed"), "{source}: {}", per("\"x\""));
+        assert!(per("\"body\"").contains("uses the body, which is not signed"), "{source}");
+        let change = format!("{source}\nonce = {{ change = {{ of = [\"{not_signed}\"], to = [\"{not_signed}\"] }} }}");
+        assert!(told(&change).contains("which is not signed"), "{change}");
+    }
+}
+
+#[test]
+fn events_are_kept_while_what_was_captured_of_them_counts() {
+    let keep = |keep: &str| {
+        format!(
+            "preset = \"mailgun\"\nsecret = {{ env = \"A\" }}\nonce = {{ per = [\"delivery\"], keep = \"{keep}\", keep_body = \"1h\" }}"
+        )
+    };
+    check_told(&keep("17h"), &["error: `keep` is too short", "a captured delivery counts for 18h"]);
+    check_fine(&keep("18h"));
+}
+
+#[test]
+fn a_signature_that_is_not_in_a_header_has_one_place() {
+    let hmac = |more: &str| {
+        format!("verify = {{ scheme = \"hmac\", secret = {{ env = \"A\" }}, {more} }}\ndelivery = \"body.token\"")
+    };
+    let once = "timestamp = \"body.time\", timestamp_format = \"seconds\", over = \"{timestamp}{id}\"";
+    check_fine(&hmac(&format!("at = \"body.signature\", {once}")));
+    check_told(&hmac(&format!("at = \"body.signature\", header = \"x\", {once}")), &["the signature has two places"]);
+    check_told(&hmac(&format!("at = \"header.x\", {once}")), &["for a signature in the body or in the query"]);
+    check_told(&hmac("at = \"body.signature\""), &["a signature in the body cannot be over the body"]);
+    check_told(&hmac("header = \"x\", over = \"{id}\""), &["neither {body} nor {timestamp}"]);
+}
+
+#[test]
+fn a_proxy_is_a_url() {
+    for (proxy, fine) in [("http://10.0.0.1:3128", true), ("10.0.0.1:3128", false), ("socks5://a", false), ("", false)]
+    {
+        let text = format!("proxy = \"{proxy}\"\n[source.s]\nverify = \"none\"\n[[source.s.route]]\n");
+        let failed = parse(&text).err().map(|error| error.render(ColorChoice::Plain));
+        assert_eq!(failed.is_none(), fine, "{proxy}: {failed:?}");
+        assert!(failed.is_none_or(|failed| failed.contains("not the address of a proxy")), "{proxy}");
+    }
+}

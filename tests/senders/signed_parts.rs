@@ -1,0 +1,268 @@
+//! Senders that sign only parts of a delivery, or other texts than its bytes: Adyen, Mailgun, Twilio, and the tokens of
+//! Netlify and Monday. The signatures are published by the sender, or were made with Python's standard library.
+
+use super::replays::shares_key;
+use super::signed_samples::{SentDelivery, config_with};
+use hookonce::decide::delivery::DeliveryRejection;
+use hookonce::decide::judge::Verdict;
+use hookonce::decide::source::Source;
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::internals::config::presets;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const BAD: Result<(), DeliveryRejection> = Err(DeliveryRejection::BadSignature);
+const AT: Timestamp = Timestamp(1_795_172_800_000_000);
+
+/// The source that `hookonce presets NAME` prints, with this secret.
+fn source(preset: &str, secret: &str) -> Arc<Source> {
+    source_of(&presets::find(preset).expect(preset).example(), secret)
+}
+
+fn source_of(config: &str, secret: &str) -> Arc<Source> {
+    config_with(config, secret).unwrap_or_else(|why| panic!("{config}: {why}")).sources[0].clone()
+}
+
+fn sent(headers: &[(&str, &str)], body: &(impl ToString + ?Sized)) -> SentDelivery {
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+    SentDelivery { headers, query: String::new(), body: body.to_string().into_bytes(), at: AT }
+}
+
+/// Checks that this delivery, made from a captured one, is a duplicate of it.
+fn check_same(source: &Source, captured: &SentDelivery, made: &SentDelivery) {
+    let (first, second) = (captured.event(source), made.event(source));
+    assert!(shares_key(&first, &second), "another event: {}", String::from_utf8_lossy(&made.body));
+}
+
+/// Of the tests of Adyen's own libraries.
+const ADYEN_KEY: &str = "DFB1EB5485895CFA84146406857104ABB4CBCABDC8AAF103A624C8F6A3EAAB00";
+
+fn adyen(signature: &str, values: [&str; 5]) -> Value {
+    let [psp, original, merchant, reference, code] = values;
+    json!({ "live": "false", "notificationItems": [{ "NotificationRequestItem": {
+        "additionalData": { "hmacSignature": signature },
+        "amount": { "value": 1000, "currency": "EUR" }, "pspReference": psp, "originalReference": original,
+        "merchantAccountCode": merchant, "merchantReference": reference, "eventCode": code, "success": "true",
+        "reason": "033899:1111:03/2030", "eventDate": "2026-11-20T11:06:40+01:00",
+    } }] })
+}
+
+fn changed(body: &Value, at: &str, value: Value) -> SentDelivery {
+    let mut body = body.clone();
+    *body.pointer_mut(&format!("/notificationItems/0/NotificationRequestItem/{at}")).expect(at) = value;
+    sent(&[], &body)
+}
+
+#[test]
+fn a_notification_of_adyen_is_verified_by_its_eight_signed_values() {
+    let source = source("adyen", ADYEN_KEY);
+    let published = "ipnxGCaUZ4l8TUW75a71/ghd2Fe5ffvX0pV4TLTntIc=";
+    let body = adyen(published, ["pspReference", "originalReference", "merchantAccount", "reference", "EVENT"]);
+    let genuine = sent(&[], &body);
+    genuine.event(&source);
+    for (at, value) in [
+        ("pspReference", json!("pspReference2")),
+        ("originalReference", json!("")),
+        ("merchantAccountCode", json!("another")),
+        ("merchantReference", json!("Reference")),
+        ("amount/value", json!(1001)),
+        ("amount/value", json!(1000.0)),
+        ("amount/value", json!("1000")),
+        ("amount/currency", json!("USD")),
+        ("eventCode", json!("REFUND")),
+        ("success", json!("false")),
+        ("success", json!(true)),
+        ("additionalData/hmacSignature", json!("")),
+        ("additionalData/hmacSignature", json!(7)),
+        ("additionalData", Value::Null),
+    ] {
+        assert_eq!(changed(&body, at, value.clone()).verify(&source), BAD, "{at}: {value}");
+    }
+    // What is not signed changes nothing of what it is.
+    check_same(&source, &genuine, &changed(&body, "reason", json!("another")));
+    check_same(&source, &genuine, &changed(&body, "eventDate", json!("2036-11-20T11:06:40+01:00")));
+    assert_eq!(source.verify.signs(), "fields");
+    let other = source_of(&presets::find("adyen").expect("a preset").example(), &ADYEN_KEY.replace('D', "E"));
+    assert_eq!(genuine.verify(&other), BAD);
+}
+
+#[test]
+fn no_byte_of_adyens_joined_values_moves_to_another() {
+    let source = source("adyen", ADYEN_KEY);
+    let signature = "b25F3YQRWUAMChY+w/gBPqGWgp+zFDm7HVZ8R2GggfU=";
+    let genuine = adyen(signature, ["psp1", "", "merchant", "order:1:EU", "AUTHORISATION"]);
+    let captured = sent(&[], &genuine);
+    captured.event(&source);
+    for moved in [
+        ["psp1:", "merchant", "order", "1:EU", "AUTHORISATION"],
+        ["psp1", ":merchant", "order", "1:EU", "AUTHORISATION"],
+        ["psp1", "", "merchant:order", "1:EU", "AUTHORISATION"],
+        ["psp1", "", "merchant:order:1", "EU", "AUTHORISATION"],
+    ] {
+        assert_eq!(sent(&[], &adyen(signature, moved)).verify(&source), BAD, "{moved:?}");
+    }
+    // An empty value and none are signed alike, and are the same event.
+    let mut without = genuine.clone();
+    without["notificationItems"][0]["NotificationRequestItem"].as_object_mut().unwrap().remove("originalReference");
+    check_same(&source, &captured, &sent(&[], &without));
+}
+
+#[test]
+fn a_delivery_of_adyen_with_a_second_notification_is_refused() {
+    let source = source("adyen", ADYEN_KEY);
+    let mut body =
+        adyen("b25F3YQRWUAMChY+w/gBPqGWgp+zFDm7HVZ8R2GggfU=", ["psp1", "", "merchant", "order:1:EU", "AUTHORISATION"]);
+    for second in [body["notificationItems"][0].clone(), json!({}), Value::Null, json!(7)] {
+        body["notificationItems"].as_array_mut().expect("a list").truncate(1);
+        body["notificationItems"].as_array_mut().expect("a list").push(second.clone());
+        let verdict = sent(&[], &body).judge(&source);
+        let Verdict::Refused(DeliveryRejection::Malformed(why)) = verdict else { panic!("{second}: {verdict:?}") };
+        assert!(why.contains("more than one element"), "{why}");
+    }
+}
+
+const TOKEN: &str = "a8ce0edb2dd8301dee6c2405235584e45aa91d1e9f979f3de0";
+
+fn mailgun(timestamp: &Value, token: &str, event: &str) -> SentDelivery {
+    let signature = "540e5c99ddbb6e2d3053fb550f8b5016329220d8406095968401f11c19bbb6d8";
+    sent(
+        &[],
+        &json!({ "signature": { "timestamp": timestamp, "token": token, "signature": signature },
+            "event-data": { "event": event, "id": event } }),
+    )
+}
+
+#[test]
+fn of_mailgun_the_token_alone_is_one_event() {
+    let source = source("mailgun", "key-0123456789abcdef0123456789abcdef");
+    let genuine = mailgun(&json!("1795172800"), TOKEN, "delivered");
+    assert_eq!(genuine.event(&source).event.delivery_id.as_deref(), Some(TOKEN));
+    assert_eq!(source.verify.signs(), "nonce");
+    // Nothing of the event is signed, so a captured token comes with anything, and is the same event.
+    check_same(&source, &genuine, &mailgun(&json!("1795172800"), TOKEN, "failed"));
+    check_same(&source, &genuine, &mailgun(&json!(1_795_172_800), TOKEN, "failed"));
+    for (timestamp, token) in [
+        (json!("179517280"), format!("0{TOKEN}")),
+        (json!("1795172800a"), TOKEN[1..].to_owned()),
+        (json!("1795172801"), TOKEN.to_owned()),
+        (json!("1795172800"), TOKEN.to_uppercase()),
+        (json!("1795172800"), String::new()),
+        (json!(1_795_172_800.0), TOKEN.to_owned()),
+        (Value::Null, TOKEN.to_owned()),
+    ] {
+        assert_eq!(mailgun(&timestamp, &token, "delivered").verify(&source), BAD, "{timestamp} {token}");
+    }
+    let late = SentDelivery { at: AT + Duration::from_hours(10), ..genuine.clone() };
+    assert_eq!(late.verify(&source), BAD);
+    let twice =
+        String::from_utf8(genuine.body.clone()).unwrap().replacen("\"token\":", "\"token\":\"other\",\"token\":", 1);
+    assert_eq!(SentDelivery { body: twice.into_bytes(), ..genuine }.verify(&source), BAD);
+}
+
+const TWILIO_URL: &str = "https://mycompany.com/myapp.php?foo=1&bar=2";
+const FORM: &str = "CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212";
+
+fn twilio(signature: &str, query: &str, body: &str) -> SentDelivery {
+    let headers =
+        [("content-type", "application/x-www-form-urlencoded; charset=UTF-8"), ("x-twilio-signature", signature)];
+    SentDelivery { query: query.to_owned(), ..sent(&headers, body) }
+}
+
+fn twilio_source(url: &str) -> Arc<Source> {
+    source_of(&format!("[source.twilio]\npreset = \"twilio\"\nsecret = {{ env = \"S\" }}\nurl = \"{url}\"\n"), "12345")
+}
+
+/// A source of Twilio that reads no value of a form: its bodies may be anything.
+fn twilio_source_of_any_body(url: &str) -> Arc<Source> {
+    source_of(&format!("[source.twilio]\nverify = \"twilio\"\nsecret = {{ env = \"S\" }}\nurl = \"{url}\"\n"), "12345")
+}
+
+/// The example of Twilio's documentation.
+#[test]
+fn twilios_joined_form_is_one_event_however_it_is_written() {
+    let source = twilio_source(TWILIO_URL);
+    let signature = "RSOYDt4T1cUTdK1PDd93/VVr8B8=";
+    let captured = twilio(signature, "foo=1&bar=2", FORM);
+    captured.event(&source);
+    let newer = FORM.replace("14158675309", "12349013030");
+    twilio("0/KCTR6DLpKmkAf8muzZqo1nDgQ=", "foo=1&bar=2", &newer).event(&source);
+    // The same values in another order, twice, in other escapes, or cut at other places have the same signature.
+    for same in [
+        "To=%2B18005551212&From=%2B14158675309&Digits=1234&Caller=%2B14158675309&CallSid=CA1234567890ABCDE",
+        &format!("{FORM}&Digits=1234"),
+        &FORM.replace("1234&", "123%34&"),
+        &FORM.replace("Digits=1234", "Digits1=234"),
+        &FORM.replace("CallSid=CA1234567890ABCDE&Caller=", "CallSidCA1234567890ABCDECaller="),
+    ] {
+        check_same(&source, &captured, &twilio(signature, "foo=1&bar=2", same));
+    }
+    for (query, body) in [
+        ("foo=1&bar=2", &*FORM.replace("1234&", "1235&")),
+        ("foo=1&bar=2", &*format!("{FORM}&More=1")),
+        ("foo=1&bar=2", &*FORM.replace("%2B1800", "+1800")),
+        ("foo=1&bar=2", &*FORM.replace("1234&", "123%3&")),
+        ("foo=1&bar=2", "{}"),
+        ("foo=1&bar=2", ""),
+        ("foo=1&bar=3", FORM),
+        ("bar=2&foo=1", FORM),
+        ("foo=1&bar=2&x=1", FORM),
+        ("", FORM),
+    ] {
+        assert_eq!(twilio(signature, query, body).verify(&source), BAD, "{query} {body}");
+    }
+    for wrong in ["", "RSOYDt4T1cUTdK1PDd93/VVr8B8", "rsOYDt4T1cUTdK1PDd93/VVr8B8=", "0/KCTR6DLpKmkAf8muzZqo1nDgQ="] {
+        assert_eq!(twilio(wrong, "foo=1&bar=2", FORM).verify(&source), BAD, "{wrong}");
+    }
+}
+
+#[test]
+fn a_body_of_twilio_that_is_no_form_is_verified_by_its_digest_in_the_url() {
+    let digest = "6a3121d9d840cdc1f52112ef3fb72e6aa683a84dd976609959779810489b0910";
+    let body = r#"{"event":"delivered"}"#;
+    for (url, before, signature) in [
+        (TWILIO_URL, "foo=1&bar=2&", "yoUGovcnG5gYyMvJ1QekQkafjrQ="),
+        ("https://mycompany.com/myapp.php", "", "9xbyPNDLEwtCsia563UgAXFRTEE="),
+    ] {
+        let source = twilio_source_of_any_body(url);
+        let query = format!("{before}bodySHA256={digest}");
+        let json =
+            |query: &str, body: &str| twilio(signature, query, body).with_header("content-type", "application/json");
+        json(&query, body).event(&source);
+        assert_eq!(json(&query, r#"{"event":"deliverer"}"#).verify(&source), BAD);
+        assert_eq!(json(&query.to_uppercase(), body).verify(&source), BAD);
+        assert_eq!(json(&format!("{query}&x=1"), body).verify(&source), BAD);
+        // Nobody makes a form of it, whose first name would be the end of the URL.
+        let separator = if before.is_empty() { "%3F" } else { "%26" };
+        let form = format!("{separator}bodySHA256%3D{digest}");
+        assert_eq!(twilio(signature, before.trim_end_matches('&'), &form).verify(&source), BAD);
+    }
+}
+
+#[test]
+fn a_token_of_netlify_is_for_one_body() {
+    let source = source("netlify", "a JWS secret of ours");
+    let token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiAibmV0bGlmeSIsICJzaGEyNTYiOiAiMDZiNWE3ZmMzMDQyMDEyOTg5YTdhMDBmMzk3YTExYTVhNTRlNzliMTYyZWE1MjFjOTAzMmJhZjFhMTI1OTgwOSJ9.NiHOTJPTmuO3JMWKovp9ae99hDXPjYKOgov5NIxvqu8";
+    let body = r#"{"id":"65c3","name":"sample","state":"ready"}"#;
+    sent(&[("x-webhook-signature", token)], body).event(&source);
+    assert_eq!(source.verify.signs(), "body");
+    assert_eq!(sent(&[("x-webhook-signature", token)], &body.replace("ready", "error")).verify(&source), BAD);
+    assert_eq!(sent(&[], body).verify(&source), BAD);
+    let of_another = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiAibmV0dGxpZnkiLCAic2hhMjU2IjogIjA2YjVhN2ZjMzA0MjAxMjk4OWE3YTAwZjM5N2ExMWE1YTU0ZTc5YjE2MmVhNTIxYzkwMzJiYWYxYTEyNTk4MDkifQ.7eJD6K-0BbDkkZbkgg26MjbdYQEPm85uniG8E6HTSck";
+    assert_eq!(sent(&[("x-webhook-signature", of_another)], body).verify(&source), BAD);
+    let unsigned = format!("{}.", token.rsplit_once('.').expect("a token").0)
+        .replace("eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "eyJhbGciOiJub25lIn0");
+    assert_eq!(sent(&[("x-webhook-signature", &unsigned)], body).verify(&source), BAD);
+}
+
+#[test]
+fn a_token_of_monday_comes_with_any_body_until_it_expires() {
+    let source = source("monday", "a signing secret of ours");
+    let token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJhY2NvdW50SWQiOiAxODI1NTI5LCAidXNlcklkIjogNDAxMjY4OSwgImF1ZCI6ICJodHRwczovL2hvb2tzLmV4YW1wbGUuY29tIiwgImV4cCI6IDE3OTUxNzMxMDAsICJpYXQiOiAxNzk1MTcyODAwfQ.lEhBH2RnzEmwVT0j2nS-hPetVjAgDjei4JzC65HSpWU";
+    let body =
+        json!({ "event": { "type": "create_pulse", "boardId": 1, "pulseId": 2, "userId": 3, "triggerUuid": "t-1" } });
+    let genuine = sent(&[("authorization", token)], &body);
+    assert_eq!(genuine.event(&source).event.delivery_id.as_deref(), Some("t-1"));
+    assert_eq!(source.verify.signs(), "token");
+    assert_eq!(sent(&[("authorization", &format!("Bearer {token}"))], &body).verify(&source), BAD);
+    assert_eq!(SentDelivery { at: AT + Duration::from_mins(11), ..genuine }.verify(&source), BAD);
+}
