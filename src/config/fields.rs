@@ -29,6 +29,12 @@ pub(super) static FIELD_KEYS: SectionKeys = SectionKeys {
             "required",
             "Where the value is; of a list, the first place with a value.",
         ),
+        key(
+            "base64_json",
+            ConfigValueType::Text,
+            "none",
+            "Where the value is in the JSON document whose base64 is there, such as \"image.tag\".",
+        ),
         key("trim", ConfigValueType::Flag, "false", "Trims white space; a blank value counts as missing."),
         key("after", ConfigValueType::Text, "nothing", "A prefix that the value must have; it is removed."),
         key(
@@ -289,9 +295,23 @@ impl ConfigResolver<'_> {
             name,
             at,
             or_at,
+            in_base64_json: section.node("base64_json").and_then(|node| self.inner_path(node)),
             trim: section.flag("trim").unwrap_or(false),
             after: section.text("after").map(str::to_owned),
             default: section.text("default").map(Into::into),
+        }
+    }
+
+    /// The path of a value in a document that is itself a value.
+    fn inner_path(&mut self, node: &ConfigNode) -> Option<Vec<String>> {
+        let text = node.text()?;
+        match FieldLocation::parse(&format!("body.{text}")) {
+            Ok(FieldLocation::Body(path)) => Some(path),
+            Ok(_) => None,
+            Err(why) => {
+                self.diagnostics.error(format!("`{text}` is not a place in a document")).at(node.at, why);
+                None
+            }
         }
     }
 
@@ -425,6 +445,11 @@ impl ConfigResolver<'_> {
                     .error(format!("`{what}` uses `{}`, which is not signed", field.name))
                     .at(node.at, "anyone who has captured a delivery could set it")
                     .hint(signed_hint(&places));
+            } else if what == "new_when" {
+                self.diagnostics
+                    .error(format!("`{what}` uses `{}`, which is not signed", field.name))
+                    .at(node.at, "anyone who has captured a delivery could make it act again")
+                    .hint(names.signed_hint("take a value from the body"));
             } else {
                 self.diagnostics
                     .warning(format!("`{what}` uses `{}`, which is not signed", field.name))
@@ -466,6 +491,9 @@ pub(super) struct FieldView {
     at: String,
     /// Where it is read from if it is not there: the first place with a value counts.
     or_at: Vec<String>,
+    /// Where it is in the JSON document that is there in base64.
+    #[schema(required)]
+    base64_json: Option<String>,
     /// White space is cut off.
     trim: bool,
     /// What is cut off its beginning.
@@ -485,6 +513,7 @@ pub(super) fn view(source: &Source) -> Vec<FieldView> {
             name: field.name.to_string(),
             at: field.at.to_string(),
             or_at: field.or_at.iter().map(ToString::to_string).collect(),
+            base64_json: field.inner_path_text(),
             trim: field.trim,
             after: field.after.clone(),
             default: field.default.as_deref().map(str::to_owned),
@@ -505,6 +534,9 @@ pub(super) fn texts(source: &Source) -> Vec<String> {
             }
             if let Some(after) = &field.after {
                 let _ = write!(text, ", after {after:?}");
+            }
+            if let Some(path) = field.inner_path_text() {
+                let _ = write!(text, ", {path} in its base64");
             }
             if let Some(default) = &field.default {
                 let _ = write!(text, ", else {default:?}");

@@ -7,10 +7,12 @@ use crate::decide::field::{Field, FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
 use crate::decide::id::Digest;
 use crate::decide::nearest_name::nearest;
-use crate::decide::source::{Identity, Source};
+use crate::decide::source::{Group, Identity, Source};
 use crate::decide::time::Timestamp;
 use crate::decide::verify::BodyFormat;
 use crate::decide::{envelope, form, github_kind};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
@@ -91,6 +93,8 @@ impl DeliveryBuilder {
                 Some(found) if fresh.contains(&ix) => fresh_value(found, &delivery.id, now),
                 Some(_) => continue,
                 None if field.default.is_some() => continue,
+                // A sender's own sample has all that this kind of delivery has.
+                None if preset.is_some() && field.at.is_in_body() && !is_needed(source, ix) => continue,
                 None if fresh.contains(&ix) => format!("sample-{}", &hash(&delivery.id)[..8]).into(),
                 None => "sample".into(),
             };
@@ -243,6 +247,15 @@ impl DeliveryBuilder {
             Value::String(text) => format!("{prefix}{text}"),
             other => format!("{prefix}{other}"),
         };
+        let value = match &field.in_base64_json {
+            Some(path) => {
+                let document = in_body(source, body, &outside(field)).as_ref().and_then(document_in_base64);
+                let mut document = document.unwrap_or_default();
+                set_at_path(&mut document, path, Some(value)).map_err(CommandError::unknown)?;
+                return self.set_field(source, body, &outside(field), STANDARD.encode(document.to_string()).into());
+            }
+            None => value,
+        };
         // Where it is, if it is in the body already.
         let place = field.places().find(|place| at_place(source, body, place).is_some()).unwrap_or(&field.at);
         match place {
@@ -288,6 +301,20 @@ impl SampleDelivery {
     }
 }
 
+/// Whether a delivery without this field is refused: an identity, a subject, an order or a route's action needs it.
+fn is_needed(source: &Source, ix: FieldIndex) -> bool {
+    let change = source.once.change.iter().flat_map(|change| change.of.iter().chain(&change.to).chain(&change.order));
+    let named = source.once.per.iter().flat_map(|identity| match identity {
+        Identity::Named(fields) => fields.as_slice(),
+        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed | Identity::SignedText => &[],
+    });
+    let routes = source.routes.iter().flat_map(|route| match &route.group {
+        Some(Group::Fields(fields)) => [fields.as_slice(), &route.needs],
+        Some(Group::Fixed(_)) | None => [&[][..], &route.needs],
+    });
+    change.chain(named).chain(routes.flatten()).any(|needed| *needed == ix)
+}
+
 /// Fields that need a new value so that a sample is no duplicate: what a subject is changed to, and the last field of
 /// each identity.
 fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
@@ -328,8 +355,22 @@ fn parse_as_type(was: &Value, text: &str) -> Value {
     }
 }
 
+/// The field's value, if its place is in the body.
 fn in_body(source: &Source, body: &Value, field: &Field) -> Option<Value> {
-    field.places().find_map(|place| at_place(source, body, place)).cloned()
+    let found = field.places().find_map(|place| at_place(source, body, place))?;
+    match &field.in_base64_json {
+        Some(path) => path.iter().try_fold(&document_in_base64(found)?, |at, part| inside(at, part)).cloned(),
+        None => Some(found.clone()),
+    }
+}
+
+/// The field that is the whole document in which this one's value is.
+fn outside(field: &Field) -> Field {
+    Field { in_base64_json: None, ..field.clone() }
+}
+
+fn document_in_base64(text: &Value) -> Option<Value> {
+    serde_json::from_slice(&STANDARD.decode(text.as_str()?).ok()?).ok()
 }
 
 /// The value at this place, if it is in the body and is there.

@@ -9,6 +9,8 @@ use super::github_kind::{EventKindMatcher, EventKindUse};
 use super::json_walk::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
 use super::limits;
 use super::verify::VerifiedDelivery;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use elements::ElementPaths;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub struct Field {
     pub at: FieldLocation,
     /// Where it is otherwise: the first place with a value counts.
     pub or_at: Vec<FieldLocation>,
+    /// The path of the value in the JSON document that the text there is, in base64.
+    pub in_base64_json: Option<Vec<String>>,
     /// Whether white space is cut off both ends of a text; a text that is then blank is missing.
     pub trim: bool,
     /// A prefix that a text must have, which is cut off; a text without it is missing.
@@ -116,7 +120,8 @@ pub enum ExtractedField {
 impl Field {
     /// A field that is its value at this place.
     pub fn at(name: &str, at: FieldLocation) -> Self {
-        Self { name: name.into(), at, or_at: Vec::new(), trim: false, after: None, default: None }
+        let (or_at, in_base64_json) = (Vec::new(), None);
+        Self { name: name.into(), at, or_at, in_base64_json, trim: false, after: None, default: None }
     }
 
     /// Every place where it may be, in the order in which they count.
@@ -130,8 +135,24 @@ impl Field {
         all.join(" or ")
     }
 
+    /// The place of its value in the document that is there in base64, as the config writes it.
+    pub fn inner_path_text(&self) -> Option<String> {
+        let place = FieldLocation::Body(self.in_base64_json.clone()?).to_string();
+        Some(place.trim_start_matches("body.").to_owned())
+    }
+
     /// The field's value, made from what was found at its location.
     pub(in crate::decide) fn slot(&self, found: Option<JsonScalar<'_>>) -> Result<ExtractedField, DeliveryRejection> {
+        let (Some(path), Some(found)) = (&self.in_base64_json, &found) else { return self.value_slot(found) };
+        let malformed = || DeliveryRejection::Malformed(format!("field `{}` is not in base64 of JSON", self.name));
+        let JsonScalar::Text(text) = found else { return Err(malformed()) };
+        let json = STANDARD.decode(&**text).map_err(|_| malformed())?;
+        let mut paths = JsonPathTrie::new();
+        let node = paths.add(path, PathInterest::Value);
+        self.value_slot(paths.walk(&json).map_err(|_| malformed())?[node].scalar())
+    }
+
+    fn value_slot(&self, found: Option<JsonScalar<'_>>) -> Result<ExtractedField, DeliveryRejection> {
         let value = match found {
             None => None,
             Some(JsonScalar::Bool(value)) => Some(FieldValue::Bool(value)),
