@@ -36,7 +36,7 @@ pub(super) static KIND_KEYS: SectionKeys = SectionKeys {
 /// preset accepts only one kind and compares that.
 pub(super) fn kind_use(
     names: &SourceFieldScope<'_>,
-    filters: [Option<&Filter>; 2],
+    filters: &[Option<&Filter>],
     routes: &[Arc<Route>],
     plans: &[(Arc<str>, ActionPlan)],
 ) -> Option<EventKindUse> {
@@ -51,7 +51,7 @@ pub(super) fn kind_use(
         .filter(|(_, field)| field.places().any(|place| *place == at))
         .collect();
     let is_kind = |ix: &FieldIndex| fields.iter().any(|(own, _)| own == ix);
-    let filters = filters.into_iter().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
+    let filters = filters.iter().copied().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
     let filtered = filters.flat_map(Filter::fields).any(|ix| is_kind(&ix));
     let grouped = routes.iter().any(|route| match &route.group {
         Some(Group::Fields(group)) => group.iter().any(is_kind),

@@ -29,6 +29,13 @@ pub(super) static ONCE_KEYS: SectionKeys = SectionKeys {
             "What the same bytes under another delivery id are, if the signature does not cover the id.",
         ),
         key(
+            "new_when",
+            ConfigValueType::Expression,
+            "never",
+            "If true, the delivery is an event of its own, whatever its body and fields are equal to; the same delivery id \
+             is still a repeat.",
+        ),
+        key(
             "change",
             ConfigValueType::Table(&CHANGE_KEYS),
             "none",
@@ -137,6 +144,7 @@ impl ConfigResolver<'_> {
         let key = |name: &str| section.and_then(|s| s.node(name));
         let from = |name: &str| key(name).map_or(Provenance::Default, |node| provenance(node.at));
         let change = section.and_then(|s| self.change(&s, names));
+        let new_when = section.and_then(|s| self.filter("new_when", &s, names));
 
         let (mut per, mut per_from) = match key("per").and_then(ConfigNode::list) {
             Some(list) => {
@@ -199,7 +207,7 @@ impl ConfigResolver<'_> {
         };
         let keep_failures = section.and_then(|s| s.flag("keep_failures")).unwrap_or(false);
         let implied = identity.filter(|_| by_signature);
-        (DeduplicationPolicy { per, implied, change, imported, keep, keep_body, keep_failures }, notes)
+        (DeduplicationPolicy { per, implied, change, new_when, imported, keep, keep_body, keep_failures }, notes)
     }
 
     /// Implied identities: the signed content, if the signature does not cover the delivery id and no identity is made

@@ -16,6 +16,8 @@ pub(super) struct OnceView {
     per: Vec<Value>,
     #[schema(required, value_type = Option<Object>)]
     change: Option<Value>,
+    #[schema(required)]
+    new_when: Option<String>,
     keep: String,
     keep_body: String,
     keep_failures: bool,
@@ -44,6 +46,7 @@ pub(super) fn view(source: &Source, notes: Option<&SourceProvenance>) -> OnceVie
     OnceView {
         per,
         change,
+        new_when: source.once.new_when.as_ref().map(|when| when.text().to_owned()),
         keep: match source.once.keep {
             Keep::For(length) => duration_text(length),
             Keep::Forever => "forever".into(),
@@ -98,6 +101,10 @@ pub(super) fn texts(source: &Source, notes: Option<&SourceProvenance>) -> Vec<St
     if let Some(change) = &source.once.change {
         let whence = notes.map_or(Provenance::Written, |notes| notes.change);
         texts.push(format!("{}{}", change_text(source, change), whence_text(whence)));
+    }
+    if let Some(when) = &source.once.new_when {
+        let repeat = if source.delivery.is_some() { "only the same delivery id" } else { "nothing" };
+        texts.push(format!("{repeat}, where {}", when.text()));
     }
     if texts.is_empty() {
         texts.push("nothing: each delivery is an event of its own".to_owned());

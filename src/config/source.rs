@@ -294,7 +294,8 @@ impl ConfigResolver<'_> {
         if speaks == ApiStyle::Api && scheme.as_ref().is_some_and(VerificationScheme::is_none) {
             self.callers_differ_by_their_keys(&section, &names, &routes, &plans);
         }
-        let kind_used = kind_use(&names, [require.as_ref(), when.as_ref()], &routes, &plans);
+        let filters = [require.as_ref(), when.as_ref(), once.new_when.as_ref()];
+        let kind_used = kind_use(&names, &filters, &routes, &plans);
         let kind_used = kind_used.or_else(|| compares_all_kinds(&section, &names));
         let mut kinds = self.kinds(&section, kind_used);
         kinds.extend(kind.iter().flat_map(unknown_kinds));

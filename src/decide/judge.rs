@@ -335,12 +335,17 @@ impl EventBuilder<'_> {
         digest: &Digest,
     ) -> Result<ClaimAndLookupKeys, DeliveryRejection> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
-        let per = &self.source.once.per;
-        let by_body = self.source.stores_id_with_body_key();
+        let once = &self.source.once;
+        let is_always_new = once.new_when.as_ref().is_some_and(|when| when.matches(self.found));
+        // What was signed stays an identity: a captured delivery is not a new one.
+        let counts = |identity: &&Identity| !(is_always_new && matches!(identity, Identity::Body | Identity::Named(_)));
+        let per = &once.per;
+        let claims_body = per.iter().filter(counts).any(|identity| *identity == Identity::Body);
+        let by_body = claims_body && self.source.stores_id_with_body_key();
         let id_digest = delivery_id.map(DeliveryIdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
         let body = || vec![KeyPart::bytes("body", &digest.0)];
         let (mut keys, mut former) = (Vec::new(), Vec::new());
-        for identity in per {
+        for identity in per.iter().filter(counts) {
             let one = match identity {
                 Identity::Delivery => {
                     let id = delivery_id.ok_or_else(|| DeliveryRejection::MissingField("delivery".into()))?;
@@ -386,7 +391,7 @@ impl EventBuilder<'_> {
             let list = if by_body && *identity == Identity::Delivery { &mut former } else { &mut keys };
             list.push(one);
         }
-        if let (Some(_), false) = (id_digest, per.contains(&Identity::Body)) {
+        if let (Some(_), false) = (id_digest, claims_body) {
             former.push(IdentityKey {
                 id_digest,
                 ..IdentityKey::new(MatchedBy::Body, self.identity_key(part, "body", body()))

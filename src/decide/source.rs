@@ -190,6 +190,8 @@ pub struct DeduplicationPolicy {
     pub implied: Option<Identity>,
     /// The subject that an event changes, and its value.
     pub change: Option<ChangeRule>,
+    /// Deliveries of which this is true are events of their own: neither equal bodies nor equal fields make them one.
+    pub new_when: Option<Filter>,
     /// The fields that identify an imported change; set by a preset.
     pub imported: Option<Vec<FieldIndex>>,
     /// How long an event's keys are kept, from its end.
@@ -608,6 +610,7 @@ impl Default for DeduplicationPolicy {
             per: vec![Identity::Body],
             implied: None,
             change: None,
+            new_when: None,
             imported: None,
             keep,
             keep_body,

@@ -97,6 +97,13 @@ enum FilterOperand<'v> {
     Bool(bool),
 }
 
+/// Expressions are equal if they are written alike.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
 impl Filter {
     /// Parses an expression over these fields.
     pub fn parse(text: &str, fields: &FieldSet) -> Result<Self, FilterError> {

@@ -58,6 +58,8 @@ const BODY: &str = "body";
 const UNSIGNED: &str = "delivery with its body";
 /// How the preset begins in the line, which its name and version follow: it is no identity.
 const PRESET: &str = "preset ";
+/// How the condition begins under which equal deliveries are events of their own: it is no identity.
+const NEW_WHERE: &str = "new where ";
 /// The sender is part of every key.
 const EACH_SENDER: &str = "for each sender";
 
@@ -85,6 +87,9 @@ impl Source {
             if let Some(order) = change.order {
                 let _ = write!(once, " by {}", names(&[order]));
             }
+        }
+        if let Some(when) = &self.once.new_when {
+            let _ = write!(once, ", {NEW_WHERE}{}", when.text().replace(", ", ","));
         }
         if self.verify.callers().is_some() || self.api_style == ApiStyle::Api {
             once.push_str(", ");
@@ -125,6 +130,7 @@ fn cause(old: &str, new: &str) -> String {
 fn keeps_old_matches(old: &str, new: &str) -> bool {
     let identities = |line: &str| without_preset(line).split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
     let (mut old, new) = (identities(old), identities(new));
+    old.retain(|identity| !identity.starts_with(NEW_WHERE));
     if old.contains(EACH_SENDER) != new.contains(EACH_SENDER) {
         return false;
     }
