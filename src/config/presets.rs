@@ -117,6 +117,7 @@ pub const PRESETS: &[Preset] = presets![
     "harbor",
     "harbor-cloudevents",
     "nexus",
+    "quay",
     // Builds, deployments, settings.
     "buildkite",
     "buildkite-token",

@@ -2,10 +2,10 @@
 
 use super::signed_samples::{SentDelivery, config_with, configured, now, presets_signed_here};
 use hookonce::decide::delivery::DeliveryRejection;
-use hookonce::decide::field::{Field, FieldLocation};
+use hookonce::decide::field::{Field, FieldLocation, FieldValue};
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::WhenBusy;
-use hookonce::internals::config::presets;
+use hookonce::internals::config::presets::{self, PRESETS};
 use serde_json::{Value, json};
 
 /// A route that gets every field.
@@ -74,7 +74,7 @@ fn a_receiver_gets_what_a_sender_says_in_headers_but_no_credentials() {
 
 #[test]
 fn of_the_images_that_wait_only_the_newest_is_kept() {
-    for name in ["github-package", "acr", "artifactory", "distribution", "docker-hub", "ecr", "harbor"] {
+    for name in ["github-package", "acr", "artifactory", "distribution", "docker-hub", "ecr", "harbor", "quay"] {
         let preset = configured(presets::find(name).expect(name), RUN);
         let busy = &preset.source.routes[0].when_busy;
         assert!(matches!(busy, WhenBusy::Replace { .. }), "{name}: {busy:?}");
@@ -114,6 +114,9 @@ fn other_events_of_a_registry_are_ignored_and_not_refused() {
     for (name, at, value) in [
         ("harbor", "/type", json!("DELETE_ARTIFACT")),
         ("harbor", "/event_data/resources/0/tag", json!("")),
+        ("harbor", "/event_data/resources/0/tag", json!("sha256:00")),
+        ("harbor-cloudevents", "/data/resources/0/tag", json!("sha256:00")),
+        ("artifact-registry", "/message/data", json!("eyJhY3Rpb24iOiJERUxFVEUiLCJ0YWciOiJhcHA6bGF0ZXN0In0=")),
         ("acr", "/action", json!("ping")),
         ("acr", "/target/tag", Value::Null),
         ("ecr", "/detail/action-type", json!("DELETE")),
@@ -131,17 +134,82 @@ fn other_events_of_a_registry_are_ignored_and_not_refused() {
     }
 }
 
-/// What a sender sends when the webhook is set up has none of the usual values.
+/// What a sender sends when the webhook is set up runs nothing, and is not refused.
 #[test]
-fn a_test_of_the_sender_is_accepted() {
+fn a_test_of_the_sender_is_ignored() {
+    for (name, at, value) in [
+        ("terraform", "/notifications/0/trigger", json!("verification")),
+        ("pagerduty", "/event/event_type", json!("pagey.ping")),
+        ("bitbucket-dc", "/eventKey", Value::Null),
+        ("tailscale", "/0/type", json!("test")),
+        ("figma", "/event_type", json!("PING")),
+        ("intercom", "/topic", json!("ping")),
+        ("twitch", "/subscription/status", json!("authorization_revoked")),
+        ("slack", "/type", json!("app_rate_limited")),
+    ] {
+        let verdict = sent(name, at, value);
+        assert!(matches!(verdict, Verdict::Ignored(_)), "{name} {at}: {verdict:?}");
+    }
+    let github = configured(presets::find("github").expect("a preset"), "");
+    let body = json!({ "zen": "Keep it logically awesome.", "hook_id": 7, "hook": { "id": 7 } }).to_string();
+    let ping = SentDelivery { body: body.into_bytes(), ..github.sample("id-1", now()) };
+    let ping = github.sign(&ping, "id-1").with_header("x-github-event", "ping").judge(&github.source);
+    assert!(matches!(ping, Verdict::Ignored(_)), "{ping:?}");
+}
+
+/// Bodies in which a sender leaves out what other bodies have.
+#[test]
+fn a_body_without_some_of_its_values_is_accepted() {
     for (name, at, value) in [
         ("terraform", "/run_id", Value::Null),
         ("gitlab", "/ref", Value::Null),
         ("alertmanager", "/alerts", json!([])),
         ("sentry", "/data", json!({})),
-        ("pagerduty", "/event/data", json!({ "message": "Hello", "type": "ping" })),
+        ("pagerduty", "/event/data", json!({ "message": "Hello", "type": "note" })),
     ] {
         let verdict = sent(name, at, value);
         assert!(matches!(verdict, Verdict::Events(_)), "{name} {at}: {verdict:?}");
+    }
+}
+
+/// `check` warns about a short `keep` only where this is known; otherwise the user must know that it is not.
+#[test]
+fn each_preset_says_how_long_its_sender_sends_again_or_that_this_is_not_known() {
+    for preset in PRESETS {
+        let sender = preset.sender();
+        // Their clients are programs, which do as they like.
+        let is_client = ["sports-stack", "ci-ingestion", "idempotency-key", "github-actions", "gitlab-ci"];
+        let known = sender.retries.is_some() || sender.by_hand || is_client.contains(&preset.name);
+        // A person who waits for the answer sends again.
+        let awaited = ["slack-command", "discord"].contains(&preset.name);
+        let said = sender.unchecked.iter().any(|what| what.contains("again") || what.contains("retry"));
+        assert!(known || awaited || said, "{}: {:?}", preset.name, sender.unchecked);
+    }
+}
+
+/// Where the time is signed, a late repeat is refused if it has the time of the first attempt.
+#[test]
+fn each_preset_says_whether_the_signed_time_of_a_late_repeat_is_new() {
+    // Their documents say that each attempt is signed at its own time.
+    let known = ["stripe", "slack", "standard-webhooks"];
+    for preset in presets_signed_here() {
+        let (sender, verify) = (preset.sender(), &configured(preset, "").source.verify);
+        let (Some(retries), Some(tolerance)) = (sender.retries, verify.tolerance()) else { continue };
+        let said = sender.unchecked.iter().any(|what| what.contains("time"));
+        let known = known.contains(&preset.name) || preset.text.contains("scheme = \"standard-webhooks\"");
+        assert!(retries <= tolerance || known || said, "{}: {:?}", preset.name, sender.unchecked);
+    }
+}
+
+#[test]
+fn the_image_of_artifact_registry_is_read_from_its_message() {
+    let preset = configured(presets::find("artifact-registry").expect("a preset"), "");
+    let event = preset.sample("id-1", now()).event(&preset.source).event;
+    let tag = event.fields.iter().find(|(name, _)| *name == "tag").map(|(_, value)| value);
+    let expected = FieldValue::Text("europe-docker.pkg.dev/sample/images/app:latest".into());
+    assert_eq!(tag, Some(&expected));
+    for broken in [json!("not base64!"), json!("bm8ganNvbg=="), json!(7)] {
+        let verdict = sent("artifact-registry", "/message/data", broken);
+        assert!(matches!(verdict, Verdict::Refused(DeliveryRejection::Malformed(_))), "{verdict:?}");
     }
 }

@@ -37,7 +37,8 @@ fn push() -> [Value; 2] {
     [one, other]
 }
 
-fn claim(store: &MemoryStore, number: u8, mut new: NewEvent) -> String {
+/// What became of this event: `new`, or what it is a duplicate of.
+pub(crate) fn claim(store: &MemoryStore, number: u8, mut new: NewEvent) -> String {
     new.event.id = EventId([number; 16]);
     let mut answer = store.claim(vec![new.into()]);
     let Poll::Ready(Ok(mut claims)) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {

@@ -5,6 +5,7 @@ mod event_kinds;
 mod forms;
 mod key_pairs;
 mod mutations;
+mod new_when;
 mod parser_fuzz;
 mod public_keys;
 mod published_keys;

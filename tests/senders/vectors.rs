@@ -86,7 +86,7 @@ fn no_vector_is_missing() {
     let expected = "acr alertmanager artifactory asana azure-devops bitbucket bitbucket-dc buildkite buildkite-token \
         circleci clerk cloudevents cloudevents-binary discord discord-events distribution docker-hub dropbox \
         ecr forgejo gitea github github-package gitlab gitlab-signing gocardless grafana graph harbor \
-        hubspot hugging-face launchdarkly line nexus notion okta openai pagerduty render replicate resend \
+        hubspot hugging-face launchdarkly line nexus notion okta openai pagerduty quay render replicate resend \
         sentry slack-command standard-webhooks stripe supabase tailscale terraform vercel";
     let missing: Vec<_> = expected.split_whitespace().filter(|name| !there.contains(*name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
