@@ -1,6 +1,7 @@
 //! `hookonce man`, `completions`, `schema` and `presets`: texts generated from our own definitions.
 
 use super::UNKNOWN;
+use crate::cli::terminal::Terminal;
 use crate::config::presets::{Preset, SenderFacts};
 use crate::config::{self, EnvLookup, UserPreset, json_schema, presets};
 use crate::decide::nearest_name::nearest;
@@ -122,7 +123,7 @@ pub(crate) fn presets(
     };
     let Some(name) = name else {
         let shown: Vec<ShownPreset> =
-            presets::shown().map(ShownPreset::from).chain(own.into_iter().map(ShownPreset::from)).collect();
+            presets::PRESETS.iter().map(ShownPreset::from).chain(own.into_iter().map(ShownPreset::from)).collect();
         list_presets(&shown, json, out)?;
         return Ok(report(error));
     };
@@ -170,8 +171,12 @@ fn list_presets(shown: &[ShownPreset], json: bool, out: &mut impl Write) -> io::
     }
     let width = |of: fn(&ShownPreset) -> usize| shown.iter().map(of).max().unwrap_or(0);
     let (wide, signs) = (width(|preset| preset.name.len()), width(|preset| preset.signs.len()));
+    let (terminal, indent) = (Terminal::stdout(json), wide + signs + 4);
     for preset in shown {
-        writeln!(out, "{:<wide$}  {:<signs$}  {}", preset.name, preset.signs, preset.about)?;
+        let mut lines = terminal.wrap(&preset.about, indent).into_iter();
+        let about = lines.next().unwrap_or_default();
+        writeln!(out, "{:<wide$}  {:<signs$}  {about}", preset.name, preset.signs)?;
+        lines.try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))?;
     }
     Ok(())
 }

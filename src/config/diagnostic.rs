@@ -139,6 +139,15 @@ pub fn count(problems: &[ConfigDiagnostic]) -> String {
     if parts.is_empty() { "no problems".to_owned() } else { parts.join(" and ") }
 }
 
+impl ConfigError {
+    /// The same without warnings, where nobody wrote the config.
+    #[must_use]
+    pub(crate) fn without_warnings(mut self) -> Self {
+        self.list.retain(|problem| problem.level == DiagnosticSeverity::Error);
+        self
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.render(ColorChoice::Plain).trim_end())

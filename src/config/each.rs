@@ -14,6 +14,7 @@ const NOT_WITH_ELEMENTS: &[(&str, &str)] = &[
     ("poll", "what is polled is one event"),
     ("catch_up", "a sender lists its deliveries, not their elements"),
     ("api", "a request of an API is one event"),
+    ("kind", "a header names one kind for all elements, and only the document around them could show it"),
 ];
 
 impl ConfigResolver<'_> {

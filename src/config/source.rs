@@ -238,6 +238,9 @@ impl ConfigResolver<'_> {
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.usable_places(&section, &fields, delivery.as_ref(), scheme.as_ref());
         let sender = preset.as_ref().map(|preset| &preset.sender);
+        if let Some(preset) = &preset {
+            self.has_what_it_needs(&section, &preset.name, &preset.sender);
+        }
         self.check_sender_headers(&section, scheme.as_ref());
         let names = SourceFieldScope {
             source: name,
@@ -350,6 +353,7 @@ impl ConfigResolver<'_> {
         let Some(node) = written.get("preset") else { return (written.clone(), None) };
         let Some(name) = node.text() else { return (written.clone(), None) };
         let (merged, sender) = if let Some(preset) = presets::find(name) {
+            self.no_file_of_this_name(name);
             (presets::merge_preset(preset, written), preset.sender())
         } else if let Some(preset) = self.user_preset(name, node, source) {
             let sender = preset.sender();

@@ -4,6 +4,7 @@ use super::diagnostic::{self, ConfigError, ConfigErrorKind};
 use super::presets::{self, SenderFacts};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::source::SOURCE_KEYS;
 use super::{EnvLookup, SecretRequirement, file_text, validate};
 use std::io;
@@ -110,8 +111,10 @@ pub(super) fn named_text<'t>(
 /// The names of the files in the folder of presets, in their order.
 fn names_in_folder(base: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(base.join(FOLDER)).into_iter().flatten().flatten();
+    let is_file = |entry: &std::fs::DirEntry| entry.path().is_file();
     let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned);
-    let mut names: Vec<_> = entries.filter_map(name).filter(|name| is_name(name)).take(PRESETS_MAX).collect();
+    let mut names: Vec<_> =
+        entries.filter(is_file).filter_map(name).filter(|name| is_name(name)).take(PRESETS_MAX).collect();
     names.sort();
     names
 }
@@ -149,7 +152,7 @@ impl ConfigResolver<'_> {
         if let Some(preset) = self.user_presets.iter().find(known) {
             return Some(preset.clone());
         }
-        if is_name(name) && self.base.join(FOLDER).join(format!("{name}.toml")).exists() {
+        if is_name(name) && self.base.join(FOLDER).join(format!("{name}.toml")).is_file() {
             return self.preset_file(name).then(|| self.user_presets.last().cloned()).flatten();
         }
         let folder = names_in_folder(self.base);
@@ -161,6 +164,33 @@ impl ConfigResolver<'_> {
             .sort_at(source)
             .hint_if(diagnostic::did_you_mean(name, names));
         None
+    }
+
+    /// Reports a file that would be a preset if its name were not that of a built-in one.
+    pub(super) fn no_file_of_this_name(&mut self, name: &str) {
+        let file = format!("{FOLDER}/{name}.toml");
+        if self.base.join(&file).exists() {
+            self.diagnostics
+                .error(format!("there is a built-in preset `{name}`, so {file} has no effect"))
+                .hint(format!("rename {file}, and name it so in `preset`"));
+        }
+    }
+
+    /// Reports a key that the source lacks, and that its preset of the user's own says it needs. What built-in ones need is
+    /// asked for by their schemes.
+    pub(super) fn has_what_it_needs(&mut self, source: &ConfigSection<'_>, preset: &str, sender: &SenderFacts) {
+        if presets::find(preset).is_some() {
+            return;
+        }
+        let verify = source.node("verify").and_then(ConfigNode::table);
+        let has = |key: &str| source.has(key) || verify.is_some_and(|verify| verify.get(key).is_some());
+        let needed = sender.needs.iter().filter(|key| SOURCE_KEYS.find(key).is_some());
+        for key in needed.filter(|key| !has(key)) {
+            self.diagnostics
+                .error(format!("the preset `{preset}` needs `{key}`, which is missing"))
+                .unless(source.misspells(key))
+                .at(source.place("preset"), format!("`hookonce presets {preset}` shows what it needs"));
+        }
     }
 
     /// Reads a file of the folder. False: it is not TOML or cannot be read, which is reported.
@@ -207,6 +237,22 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .error(format!("there are two presets `{name}`"))
                 .at(at, format!("{file} is one, and this table another"));
+        }
+        if let Some(entry) = table.entry("route")
+            && entry.node.table().is_none()
+        {
+            self.diagnostics
+                .error("a preset has one `route`: the defaults of its sources' routes")
+                .at(entry.key_at, format!("found {}", entry.node.kind()))
+                .hint("[route], not [[route]]");
+        }
+        let sender = table.get("sender").and_then(ConfigNode::table);
+        for need in sender.and_then(|sender| sender.get("needs")).and_then(ConfigNode::list).unwrap_or_default() {
+            if need.text().is_some_and(|key| SOURCE_KEYS.find(key).is_none()) {
+                self.diagnostics
+                    .error(format!("`needs` names `{}`, which is no key of a source", need.text().unwrap_or_default()))
+                    .at(need.at, "");
+            }
         }
         validate::check(table, &SOURCE_KEYS, &format!("preset `{name}`"), &mut self.diagnostics);
         for entry in table.entries.iter().filter(|entry| OF_SOURCES.contains(&&*entry.key)) {

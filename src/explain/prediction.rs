@@ -10,6 +10,7 @@ use crate::decide::republish::RepublishState;
 use crate::decide::source::Fanout;
 use crate::decide::time::Timestamp;
 use crate::store::{Inspect, StoreError};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The known history of events.
@@ -59,6 +60,8 @@ pub(crate) enum PredictedClaim {
     Recorded,
     /// A duplicate of this event, by this identity, directly or via its successor.
     Duplicate(Box<Event>, MatchedBy, DuplicateTarget, RepeatEffect),
+    /// A duplicate, by this identity, of an element before it in the same delivery.
+    DuplicateOfElement(MatchedBy),
     /// A duplicate of an imported event.
     Imported(MatchedBy),
     /// Stale: this event changed its subject later.
@@ -83,7 +86,7 @@ pub(crate) async fn predict(told: &DeliveryTrace, known: &ExplainHistory) -> Res
     };
     match known {
         ExplainHistory::Nothing(why, _) => {
-            Ok(DeliveryPrediction::Events(events.iter().map(new).collect(), Err(why.clone())))
+            Ok(DeliveryPrediction::Events(in_order(events, events.iter().map(new)), Err(why.clone())))
         }
         ExplainHistory::Store(store, path) => {
             let came = |(claim, arriving): (ClaimResult, &NewEvent)| match claim {
@@ -110,9 +113,28 @@ pub(crate) async fn predict(told: &DeliveryTrace, known: &ExplainHistory) -> Res
             if claims.iter().zip(events).any(reused) {
                 return Ok(DeliveryPrediction::BeRefused(422, "its Idempotency-Key was used with another body".into()));
             }
-            Ok(DeliveryPrediction::Events(claims.into_iter().zip(events).map(came).collect(), Ok(path.clone())))
+            let claimed = in_order(events, claims.into_iter().zip(events).map(came));
+            Ok(DeliveryPrediction::Events(claimed, Ok(path.clone())))
         }
     }
+}
+
+/// The same predictions, each made as if it were alone, once the events before it are claimed, too.
+fn in_order(events: &[NewEvent], alone: impl Iterator<Item = PredictedClaim>) -> Vec<PredictedClaim> {
+    let mut claimed = HashSet::new();
+    let mut all = Vec::with_capacity(events.len());
+    for (new, predicted) in events.iter().zip(alone) {
+        let is_new = matches!(predicted, PredictedClaim::New | PredictedClaim::Parked | PredictedClaim::Recorded);
+        let repeated = new.keys.iter().find(|identity| claimed.contains(&identity.key));
+        all.push(match repeated {
+            Some(identity) if is_new => PredictedClaim::DuplicateOfElement(identity.matched_by.clone()),
+            _ => {
+                claimed.extend(new.keys.iter().map(|identity| identity.key).filter(|_| is_new));
+                predicted
+            }
+        });
+    }
+    all
 }
 
 /// Whether an action would run.
@@ -129,6 +151,7 @@ pub(crate) fn answer(predicted: &DeliveryPrediction) -> ExplainExit {
         ) => ExplainExit::Acts,
         PredictedClaim::Recorded
         | PredictedClaim::Duplicate(..)
+        | PredictedClaim::DuplicateOfElement(_)
         | PredictedClaim::Imported(_)
         | PredictedClaim::Stale(_) => ExplainExit::ActsNot,
         PredictedClaim::Undecided => ExplainExit::Unknown,

@@ -201,6 +201,7 @@ fn came(came: &PredictedClaim) -> Value {
         PredictedClaim::New => json!({ "be": "new" }),
         PredictedClaim::Parked => json!({ "be": "new", "parked": true }),
         PredictedClaim::Recorded => json!({ "be": "recorded" }),
+        PredictedClaim::DuplicateOfElement(same) => json!({ "be": "duplicate", "of": "element", "same": same.word() }),
         PredictedClaim::Imported(same) => json!({ "be": "duplicate", "of": "imported", "same": same.word() }),
         PredictedClaim::Stale(of) => json!({ "be": "stale", "of": of }),
         PredictedClaim::Undecided => json!({ "be": "undecided" }),

@@ -191,6 +191,9 @@ fn claim_lines(told: &DeliveryTrace, came: &PredictedClaim, new: &NewEvent) -> V
             vec![format!("be a new event on route {route}, and wait: another one holds its group's slot")]
         }
         PredictedClaim::Recorded => vec![format!("be a new event that is only recorded: route {route} has no action")],
+        PredictedClaim::DuplicateOfElement(same) => {
+            vec![format!("be a duplicate by its {}, of an element before it", same.word())]
+        }
         PredictedClaim::Imported(same) => {
             vec![format!("be a duplicate, by its {}, of an imported event", same.word())]
         }

@@ -147,6 +147,8 @@ fn what_cannot_fit_an_element_is_refused() {
         "[source.s]\npreset = \"idempotency-key\"\nsecret = { env = \"A\" }\neach = \"body\"\n[[source.s.route]]\n";
     let shown = parse(api).expect_err("it loads").to_string();
     assert!(shown.contains("`each` and `api` cannot be combined"), "{shown}");
+    let kind = each("kind = { header = \"x-kind\", is = { a = \"body.x\" } }");
+    wrong(&kind, &["`each` and `kind` cannot be combined", "a header names one kind for all elements"]);
     let sns =
         "verify = { scheme = \"sns\", topic = \"arn:aws:sns:eu-central-1:123456789012:t\" }\neach = \"body.Records\"";
     let shown = parse(&with(sns, "")).expect_err("it loads").to_string();

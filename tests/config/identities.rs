@@ -303,9 +303,9 @@ fields = { updated_at = "header.date" }
 "#,
         r#"
 error: `change.order` uses `updated_at`, which is not signed
-  --> preset github-package:19:73
+  --> preset github-package:20:73
    |
-19 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
+20 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
    |                                                                         ^^^^^^^^^^^^ anyone who repeats a delivery could change it
    |
 hint: take a value from the body

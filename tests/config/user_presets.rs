@@ -232,3 +232,32 @@ error: `a b` cannot be the name of a header
 "#,
     );
 }
+
+#[test]
+fn a_file_that_a_built_in_preset_hides_is_reported() {
+    let dir = folder(&[("stripe.toml", "verify = \"none\"\n")]);
+    let error = parse(&SOURCE.replace("acme", "stripe"), dir.path()).expect_err("a hidden file").to_string();
+    let expected = "there is a built-in preset `stripe`, so presets/stripe.toml has no effect";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn what_a_preset_needs_is_asked_for_and_is_a_key() {
+    let needing = |needs: &str| PRESET.replace("needs   = [\"secret\"]", &format!("needs = {needs}"));
+    let dir = folder(&[("acme.toml", &needing("[\"secret\", \"url\"]"))]);
+    let error = parse(SOURCE, dir.path()).expect_err("a missing key").to_string();
+    assert!(error.contains("the preset `acme` needs `url`, which is missing"), "{error}");
+    let dir = folder(&[("acme.toml", &needing("[\"nonsense\"]"))]);
+    let error = parse(SOURCE, dir.path()).expect_err("a key that there is not").to_string();
+    assert!(error.contains("`needs` names `nonsense`, which is no key of a source"), "{error}");
+    let nested = PRESET.replace("x-acme-signature\" }", "x-acme-signature\", secret = { env = \"A\" } }");
+    let dir = folder(&[("acme.toml", &nested)]);
+    check_acme(&parse(&SOURCE.replace("secret = { env = \"A\" }\n", ""), dir.path()).expect("it has a secret"));
+}
+
+#[test]
+fn a_preset_has_one_route() {
+    let dir = folder(&[("acme.toml", &PRESET.replace("[route]", "[[route]]"))]);
+    let error = parse(SOURCE, dir.path()).expect_err("a list").to_string();
+    assert!(error.contains("a preset has one `route`: the defaults of its sources' routes"), "{error}");
+}

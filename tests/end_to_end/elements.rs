@@ -213,6 +213,26 @@ async fn every_element_is_explained_and_so_is_the_event_of_one() {
 }
 
 #[tokio::test]
+async fn an_element_that_comes_twice_is_explained_as_one_event() {
+    let house = House::new(&pushes("", RUN));
+    std::fs::write(house.path("saved.json"), envelope(&["a", "a", "b"].map(|id| push(id, id, "1"))).body).unwrap();
+    let text = said(&house, &["explain", "saved.json"]);
+    assert_eq!(text.matches("be a new event").count(), 2, "{text}");
+    assert_eq!(text.matches("be a duplicate by its delivery, of an element before it").count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn the_event_of_a_single_element_is_in_the_header_where_the_answer_has_no_body() {
+    let house = House::new(&pushes("accepted_status = 204", RUN));
+    let one = house.deliver(IN, &envelope(&[push("a", "x", "1")])).await;
+    let event = house.sql("select lower(hex(id)) from events").remove(0);
+    assert_eq!((one.status, one.header("hookonce-event").map(|id| id.replace('-', ""))), (204, Some(event)));
+    let two = house.deliver(IN, &envelope(&["b", "c"].map(|id| push(id, id, "1")))).await;
+    assert_eq!((two.status, two.header("hookonce-event")), (204, None));
+    house.quiet().await;
+}
+
+#[tokio::test]
 async fn a_sample_is_sent_with_one_element() {
     let house = House::new(&pushes("", RUN));
     let text = said(&house, &["send", "--sample", "--set", "to=7", "--url", &house.url(IN)]);

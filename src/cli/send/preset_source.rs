@@ -26,7 +26,11 @@ pub(super) fn config(
     let preset = presets::find(name).ok_or_else(|| {
         let meant = nearest(name, presets::PRESETS.iter().map(|preset| preset.name));
         let meant = meant.map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
-        CommandError::unknown(format!("there is no preset `{}`; {meant}`hookonce presets` lists them", one_line(name)))
+        let name = one_line(name);
+        CommandError::unknown(format!(
+            "there is no built-in preset `{name}`; {meant}`hookonce presets` lists them. With a preset of your own, name \
+             the source that has it: --source NAME"
+        ))
     })?;
     let needs = preset.sender().needs;
     let needed = |key: &str| needs.iter().any(|needed| needed == key);
@@ -60,7 +64,8 @@ pub(super) fn config(
         other => env(other),
     };
     let text = format!("store = \"memory:\"\n{text}");
-    let config = config::parse(&text, &format!("the preset {name}"), Path::new("."), &read)?;
+    let config = config::parse(&text, &format!("the preset {name}"), Path::new("."), &read);
+    let config = config.map_err(|error| error.without_warnings())?;
     Ok((config, key))
 }
 

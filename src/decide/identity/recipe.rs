@@ -109,6 +109,13 @@ fn preset_of(line: &str) -> Option<(&str, &str)> {
     line.rsplit_once(", ")?.1.strip_prefix(PRESET)?.rsplit_once(' ')
 }
 
+/// Whether both lines are of one preset in two versions, and otherwise alike: what the identities are read from changed.
+fn is_other_version(old: &str, new: &str) -> bool {
+    let versions = preset_of(old).zip(preset_of(new));
+    let changed = versions.is_some_and(|((was, before), (is, now))| was == is && before != now);
+    changed && without_preset(old) == without_preset(new)
+}
+
 /// Why the identities of a scope are others, if its preset tells.
 fn cause(old: &str, new: &str) -> String {
     match (preset_of(old), preset_of(new)) {
@@ -158,6 +165,12 @@ pub fn changes(before: &[IdentityRecipe], now: &[IdentityRecipe]) -> Vec<String>
              scope = \"{}\" there, else a redelivery of them acts again",
             old.scope, old.scope
         )),
+        Some(new) if is_other_version(&old.once, &new.once) => Some(format!(
+            "the scope `{}` has another version of its preset{}; that changed what makes two deliveries the same: a \
+             redelivery of an event claimed before may act again",
+            old.scope,
+            cause(&old.once, &new.once).replacen("; the cause is", ":", 1)
+        )),
         Some(new) if !keeps_old_matches(&old.once, &new.once) => Some(format!(
             "`once` of the scope `{}` was: {}; now it is: {}{}; a redelivery of an event claimed before may act again",
             old.scope,
@@ -203,10 +216,14 @@ mod tests {
             recipe.of_preset(name, version).once
         };
         let told = |old: &str, new: &str| check(&[("a", old)], &[("a", new)], &[]);
-        told(&of("body", "stripe", 1), &of("body", "stripe", 2));
         told("body", &of("body", "stripe", 1));
         told(&of("body", "stripe", 1), "body");
         for (old, new, words) in [
+            (
+                of("body", "x", 1),
+                of("body", "x", 2),
+                "preset: the preset `x`: its version was 1, and now it is 2; that",
+            ),
             (of("body", "x", 1), of("delivery", "x", 2), "the preset `x`: its version was 1, and now it is 2"),
             (of("body", "x", 1), of("delivery", "y", 1), "it was `x`, and now it is `y`"),
             (of("body", "x", 1), of("delivery", "x", 1), "was: body; now it is: delivery; a redelivery"),

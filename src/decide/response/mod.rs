@@ -296,11 +296,16 @@ pub fn combine_elements(mut replies: Vec<HttpResponse>, events: &[EventId]) -> H
     if events.len() <= limits::ELEMENTS_NAMED_MAX {
         members.push(("events", json!(events)));
     }
-    if new > 0 {
-        return HttpResponse::json(202, "accepted", &members);
+    let reply = if new > 0 {
+        HttpResponse::json(202, "accepted", &members)
+    } else {
+        members.push(("isDuplicate", true.into()));
+        HttpResponse::json(200, "duplicate", &members)
+    };
+    match events {
+        [only] => reply.of(*only),
+        _ => reply,
     }
-    members.push(("isDuplicate", true.into()));
-    HttpResponse::json(200, "duplicate", &members)
 }
 
 /// One response for the several events of one delivery: the first error, else the new events, else the duplicates.
