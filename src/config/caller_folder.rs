@@ -3,21 +3,18 @@
 //!
 //! Each delivery checks the file's metadata, which costs about a microsecond; the file is read only if it has changed.
 
+use super::cached_file::{CachedFile, FileFingerprint};
 use crate::decide::limits::{CALLER_FILE_BYTES_MAX, CALLERS_AT_HAND, SECRETS_MAX};
-use crate::decide::time::Duration;
 use crate::decide::verify::{CallerDirectory, VerificationScheme};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tracing::warn;
-
-/// Two writes this close together may leave the same metadata, so a file read in between is read again.
-const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
 
 /// The folder of a source's callers: one file for each, with its secret.
 pub(super) struct CallerFolder {
@@ -27,35 +24,8 @@ pub(super) struct CallerFolder {
     at_hand: Mutex<HashMap<Arc<str>, CachedCallerFile>>,
 }
 
-/// A file as it was read.
-struct CachedCallerFile {
-    look: FileFingerprint,
-    /// When the file first had this metadata.
-    since: Instant,
-    at: Instant,
-    /// `None`: the file has no usable secret.
-    scheme: Option<Arc<VerificationScheme>>,
-}
-
-/// The metadata that shows whether a file has changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileFingerprint {
-    file: (u64, u64),
-    bytes: u64,
-    written: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl FileFingerprint {
-    fn of(file: &Metadata) -> Self {
-        Self {
-            file: (file.dev(), file.ino()),
-            bytes: file.len(),
-            written: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-        }
-    }
-}
+/// The scheme of a caller's file; `None`: it has no usable secret.
+type CachedCallerFile = CachedFile<Option<Arc<VerificationScheme>>>;
 
 impl CallerFolder {
     pub(super) fn new(path: PathBuf, pattern: VerificationScheme) -> Self {
@@ -111,21 +81,20 @@ impl CallerDirectory for CallerFolder {
             at_hand.remove(caller);
             return None;
         };
-        let (look, now) = (FileFingerprint::of(&there), Instant::now());
-        let known = at_hand.get(caller).filter(|known| known.look == look);
-        if let Some(known) = known.filter(|known| known.at - known.since >= MTIME_GRANULARITY) {
-            return known.scheme.clone();
+        let known = at_hand.get(caller);
+        if let Some(scheme) = known.and_then(|known| known.current(FileFingerprint::of(&there))) {
+            return scheme.clone();
         }
-        let since = known.map_or(now, |known| known.since);
-        let Some((read, scheme)) = self.read(caller) else {
+        let now = Instant::now();
+        let Some((fingerprint, scheme)) = self.read(caller) else {
             at_hand.remove(caller);
             return None;
         };
+        let file = CachedFile::new(fingerprint, now, scheme.clone(), known);
         if at_hand.len() >= CALLERS_AT_HAND && !at_hand.contains_key(caller) {
             at_hand.clear();
         }
-        let since = if read == look { since } else { now };
-        at_hand.insert(caller.into(), CachedCallerFile { look: read, since, at: now, scheme: scheme.clone() });
+        at_hand.insert(caller.into(), file);
         scheme
     }
 

@@ -69,6 +69,7 @@ impl ConfigResolver<'_> {
         let timestamp = self.timestamp(section, &headers);
         self.signed_time(section, &over, timestamp.as_ref());
         let url = self.signed_url(input, &over);
+        self.nothing_in_a_signed_query(input, &over);
         self.signed_once(input, &over);
         if over.has(&SignedPiece::Id) && input.source.has("each") {
             self.diagnostics
@@ -91,8 +92,10 @@ impl ConfigResolver<'_> {
                 .unless(section.misspells("entry"))
                 .at(section.key_place("separator"), "it separates the entries of the header");
         }
-        if let Some(entries) = &entries {
-            self.entries(section, entries, timestamp.as_ref());
+        match &entries {
+            Some(entries) => self.entries(section, entries, timestamp.as_ref()),
+            None if at.is_none() => self.prefix_of_a_header(section),
+            None => {}
         }
         Some(VerificationScheme::new(DescribedSignature {
             keys: keys?,
@@ -111,6 +114,30 @@ impl ConfigResolver<'_> {
             timestamp_format,
             tolerance: self.positive(section, "tolerance").unwrap_or(DEFAULT_TOLERANCE),
         }))
+    }
+
+    /// Reports what is looked for in the query where the sender signs its URL: nothing else than the configured query may
+    /// be there.
+    fn nothing_in_a_signed_query(&mut self, input: &SchemeInput<'_>, over: &SignedText) {
+        let named = [(&input.keys, "at"), (&input.keys, "timestamp"), (input.source, "delivery")];
+        for (section, key) in named.into_iter().filter(|_| over.has(&SignedPiece::Url)) {
+            if section.text(key).is_some_and(|place| place.starts_with("query.")) {
+                self.diagnostics
+                    .error(format!(
+                        "`{key}` is in the query, but the sender signs its URL, so nothing could be verified"
+                    ))
+                    .at(section.place(key), "the query must be the one in `url`, and nothing else");
+            }
+        }
+    }
+
+    /// Reports a prefix that no header has: blanks around a header's value are not part of it.
+    pub(super) fn prefix_of_a_header(&mut self, keys: &ConfigSection<'_>) {
+        if keys.text("prefix").is_some_and(|prefix| prefix.starts_with(char::is_whitespace)) {
+            self.diagnostics
+                .error("`prefix` begins with a blank, so nothing could be verified")
+                .at(keys.place("prefix"), "the value of a header never does");
+        }
     }
 
     /// Where the signature is, if it is not in a header.

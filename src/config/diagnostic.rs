@@ -2,7 +2,7 @@
 
 use super::raw::{ConfigOrigin, ConfigSpan};
 pub use super::snippet::DiagnosticSnippet;
-use super::snippet::show;
+use super::snippet::{show, without_passwords};
 use crate::decide::nearest_name::nearest;
 use std::fmt;
 use std::fmt::Write as _;
@@ -252,9 +252,9 @@ impl DiagnosticCollector {
         };
         let problem = |draft: DiagnosticBuilder| ConfigDiagnostic {
             level: draft.level,
-            title: draft.title,
-            place: draft.at.map(|span| place(span, draft.label)),
-            hint: draft.hint,
+            title: without_passwords(draft.title),
+            place: draft.at.map(|span| place(span, without_passwords(draft.label))),
+            hint: draft.hint.map(without_passwords),
         };
         (self.drafts.into_iter().map(problem).collect(), more)
     }

@@ -284,6 +284,16 @@ pub(super) fn brings(section: &ConfigSection<'_>) -> bool {
     section.has("shows") || section.has("takes")
 }
 
+/// Whether something in the answers to a source's handshakes is signed, for whoever asks.
+pub(super) fn signs_answers(source: &ConfigSection<'_>) -> bool {
+    let is_signed = |text: &str| matches!(HandshakeValue::parse(text), Ok(HandshakeValue::Hmac { .. }));
+    let members = |section: &ConfigSection<'_>| {
+        let table = section.node("members").and_then(ConfigNode::table);
+        table.is_some_and(|table| table.entries.iter().any(|entry| entry.node.text().is_some_and(is_signed)))
+    };
+    source.sections("handshake").iter().any(members)
+}
+
 /// A handshake in words.
 pub(super) fn words(handshake: &Handshake) -> String {
     let marks = handshake.when.iter().map(|mark| match &mark.is {

@@ -7,6 +7,7 @@
 
 mod action;
 mod body_format;
+mod cached_file;
 pub(crate) mod caller_folder;
 mod catch_up;
 pub(crate) mod describe;

@@ -116,6 +116,9 @@ impl ConfigResolver<'_> {
             Some(name) => self.header_name(name, input.keys.place("header"))?,
             None => "authorization".to_owned(),
         };
+        if input.described {
+            self.prefix_of_a_header(&input.keys);
+        }
         let prefix = if header == "authorization" { "Bearer " } else { "" };
         let prefix = word("prefix").unwrap_or(prefix).to_owned();
         if let Some(keys) = input.keys.node("keys").filter(|_| shared && input.described) {
@@ -124,11 +127,16 @@ impl ConfigResolver<'_> {
                 .at(keys.at, "`secret` is set, too")
                 .hint("remove one of them");
         }
+        let for_one_body = word("body_digest").is_some();
         let keys = if shared {
             JwtKeys::Shared(SourceSecrets::new(input.secrets.clone()))
         } else {
-            JwtKeys::Published(self.issuer_keys(input, issuer.as_deref(), audience.as_deref(), &claims)?)
+            JwtKeys::Published(self.issuer_keys(input, issuer.as_deref(), &claims)?)
         };
+        if audience.is_none() && !(shared && for_one_body) {
+            let what = "a token for another service would count here";
+            self.missing(input, "audience", what, "audience = \"https://hooks.example.com\", as the sender sets it");
+        }
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
         Some(VerificationScheme::new(JwtScheme {
             keys,
@@ -137,8 +145,9 @@ impl ConfigResolver<'_> {
             issuer,
             audience,
             claims,
+            // A token for one body needs no end of its own: what was signed is an identity.
+            without_expiry: shared && for_one_body,
             body_digest: word("body_digest").map(str::to_owned),
-            without_expiry: shared,
             tolerance: tolerance.unwrap_or(DEFAULT_TOLERANCE),
         }))
     }
@@ -148,7 +157,6 @@ impl ConfigResolver<'_> {
         &mut self,
         input: &SchemeInput<'_>,
         issuer: Option<&str>,
-        audience: Option<&str>,
         claims: &[RequiredClaim],
     ) -> Option<Arc<FetchedKeys>> {
         let Some(issuer) = issuer else {
@@ -162,10 +170,6 @@ impl ConfigResolver<'_> {
         if !issuer.contains("://") && !input.keys.has("keys") {
             self.missing(input, "secret", "the issuer publishes no keys", "secret = { env = \"WEBHOOK_SECRET\" }");
             return None;
-        }
-        if audience.is_none() {
-            let what = "a token for another service would count here";
-            self.missing(input, "audience", what, "audience = \"https://hooks.example.com\", as the sender sets it");
         }
         let owned = claims.iter().any(|claim| claim.path.first().is_some_and(|name| OWNER_CLAIMS.contains(&&**name)));
         let is_at =

@@ -7,8 +7,9 @@ use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
 use super::source::SOURCE_KEYS;
+use super::verify::SeenSecret;
 use super::{
-    AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, LogFormat, MigrationMode,
+    AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, LogFormat, MigrationMode,
     SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
 };
 use crate::decide::field::{FieldLocation, FieldSet};
@@ -150,8 +151,8 @@ pub(super) struct ConfigResolver<'a> {
     pub(super) env_passed: Vec<(String, ConfigSpan)>,
     /// The SQL dialect of the store; `None` if it runs no SQL.
     pub(super) dialect: Option<SqlDialect>,
-    /// The secrets of the sources so far, with the source's name.
-    pub(super) secrets_seen: Vec<(ConfigSecret, String)>,
+    /// The secrets of the sources so far.
+    pub(super) secrets_seen: Vec<SeenSecret>,
     /// What could not be read of the source that is being resolved.
     pub(super) unread: SourcePartsInError,
     /// Every place in a delivery that the source being resolved names, and where.

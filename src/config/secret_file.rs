@@ -1,6 +1,7 @@
 //! The file of a secret that a sender brings by its handshake: it may be written while the node runs, by
 //! `hookonce handshake` or by an operator.
 
+use super::cached_file::{CachedFile, FileFingerprint};
 use super::external_value::{ExternalValue, SecretRequirement, io_words, is_useless, read};
 use super::handshake;
 use super::raw::ConfigNode;
@@ -9,9 +10,9 @@ use super::section::ConfigSection;
 use crate::decide::verify::{LateSecret, VerificationScheme};
 use std::fmt;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The file of a secret that may come or be replaced while the node runs. It is looked at with each delivery, and read
 /// again when it has changed: a secret that was removed is no longer accepted.
@@ -19,11 +20,8 @@ pub(super) struct SecretFile {
     path: PathBuf,
     /// The scheme that the secret is put into.
     pattern: VerificationScheme,
-    found: Mutex<Option<(FileState, Arc<VerificationScheme>)>>,
+    found: Mutex<Option<CachedFile<Arc<VerificationScheme>>>>,
 }
-
-/// By what a changed file is recognised: its inode, its length and when it was last written.
-type FileState = (u64, u64, i64, i64);
 
 /// A late secret as the config names it.
 pub(super) struct LateSecretFile {
@@ -42,19 +40,18 @@ impl SecretFile {
         if !file.is_file() {
             return Err("it is not a file".to_owned()); // a pipe would block
         }
-        let state = (file.ino(), file.len(), file.mtime(), file.mtime_nsec());
+        let fingerprint = FileFingerprint::of(&file);
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, scheme)) = &*found
-            && *known == state
-        {
+        if let Some(scheme) = found.as_ref().and_then(|known| known.current(fingerprint)) {
             return Ok(scheme.clone());
         }
+        let now = Instant::now();
         let secret = read(&self.path).map_err(|error| io_words(&error))?;
         if is_useless(&secret) {
             return Err("it is empty".to_owned());
         }
         let scheme = Arc::new(self.pattern.with_secrets(vec![secret])?);
-        *found = Some((state, scheme.clone()));
+        *found = Some(CachedFile::new(fingerprint, now, scheme.clone(), found.as_ref()));
         Ok(scheme)
     }
 }
@@ -138,5 +135,24 @@ mod tests {
         std::fs::write(&path, "another one\n").unwrap();
         let another = VerificationScheme::github(SourceSecrets::new(vec![b"another one".to_vec()]));
         assert_eq!(file.scheme().unwrap().proof("", at, b"{}"), another.proof("", at, b"{}"));
+    }
+    #[test]
+    fn a_secret_that_replaces_another_counts_even_if_the_file_looks_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let scheme = |secret: &str| VerificationScheme::github(SourceSecrets::new(vec![secret.into()]));
+        let signed = |scheme: &VerificationScheme| scheme.proof("", crate::decide::time::Timestamp(0), b"{}");
+        let file = SecretFile::new(path.clone(), scheme("a decoy"));
+        std::fs::write(&path, "secret 0").unwrap();
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // At once, and after what was read counts as read.
+        for (n, wait) in [(1, 0), (2, 150), (3, 150)] {
+            assert_eq!(signed(&file.scheme().unwrap()), signed(&scheme(&format!("secret {}", n - 1))));
+            std::thread::sleep(std::time::Duration::from_millis(wait));
+            file.scheme().unwrap();
+            std::fs::write(&path, format!("secret {n}")).unwrap();
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+            assert_eq!(signed(&file.scheme().unwrap()), signed(&scheme(&format!("secret {n}"))));
+        }
     }
 }

@@ -59,12 +59,15 @@ pub(super) fn show(
     let line = text[..from].matches('\n').count() + 1;
     let column = text[from..start].chars().count() + 1;
 
+    let passwords: Vec<_> =
+        passwords(&text[from..until]).into_iter().map(|range| from + range.start..from + range.end).collect();
     let mut shown = String::new();
     let mut columns = 0;
     let (mut indent, mut stop) = (None, None);
     let mut skip_to = from;
     for (i, c) in text[from..until].char_indices().map(|(i, c)| (from + i, c)) {
         let secret = hidden.iter().find(|range| range.contains(&i));
+        let password = passwords.iter().find(|range| range.contains(&i));
         if i >= start && indent.is_none() {
             indent = Some(columns);
         }
@@ -74,14 +77,18 @@ pub(super) fn show(
         if i < skip_to || c == '\r' {
             continue;
         }
-        let piece = match (secret, c) {
-            (Some(range), _) => {
+        let piece = match (secret, password, c) {
+            (Some(range), _, _) => {
                 skip_to = range.end;
                 "\"•••\"".to_owned()
             }
-            (None, '\t') => "    ".to_owned(),
-            (None, c) if c.is_control() => "\u{fffd}".to_owned(),
-            (None, c) => c.to_string(),
+            (None, Some(range), _) => {
+                skip_to = range.end;
+                HIDDEN.to_owned()
+            }
+            (None, None, '\t') => "    ".to_owned(),
+            (None, None, c) if c.is_control() => "\u{fffd}".to_owned(),
+            (None, None, c) => c.to_string(),
         };
         columns += piece.chars().map(width).sum::<usize>();
         shown += &piece;
@@ -90,6 +97,45 @@ pub(super) fn show(
     let width = stop.unwrap_or(columns).saturating_sub(indent);
     let (text, indent) = clip(shown, indent);
     DiagnosticSnippet { file, line, column, text, indent, width: width.clamp(1, LINE_COLUMNS_MAX), label }
+}
+
+/// What stands for a password.
+const HIDDEN: &str = "•••";
+
+/// The same text without the passwords of the URLs in it.
+pub(super) fn without_passwords(mut text: String) -> String {
+    for range in passwords(&text).into_iter().rev() {
+        text.replace_range(range, HIDDEN);
+    }
+    text
+}
+
+/// The passwords of the URLs in a text, valid or not.
+fn passwords(text: &str) -> Vec<Range<usize>> {
+    let ends_word = |c: char| c.is_whitespace() || "\"'`".contains(c);
+    let mut start = 0;
+    let words = text.split_inclusive(ends_word).map(|word| {
+        start += word.len();
+        (start - word.len(), word.trim_end_matches(ends_word))
+    });
+    words.filter_map(|(start, word)| password(word).map(|range| start + range.start..start + range.end)).collect()
+}
+
+/// The password of this URL: what is before its last `@`, from its first colon on if it has one. A password may be what
+/// makes it no URL, so more may be hidden than it is.
+fn password(word: &str) -> Option<Range<usize>> {
+    let scheme = word.find("://").map(|at| at + "://".len());
+    let end = word.rfind('@').filter(|end| scheme.is_none_or(|scheme| scheme < *end))?;
+    let colon = word[scheme.unwrap_or(0)..end].find(':').map(|at| scheme.unwrap_or(0) + at + 1);
+    let has_user = || reqwest::Url::parse(word).map_or(true, |url| !url.username().is_empty());
+    let start = match (colon, scheme) {
+        (Some(colon), Some(_)) => colon,
+        (None, Some(scheme)) if has_user() => scheme,
+        // Without a scheme it may be an image with its digest.
+        (Some(colon), None) if !word[end..].starts_with("@sha256:") => colon,
+        _ => return None,
+    };
+    (start < end).then_some(start..end)
 }
 
 /// The nearest character boundary at or before this byte.
@@ -174,6 +220,30 @@ mod tests {
         assert_eq!((place.text.as_str(), place.indent, place.width), ("s = \"•••\", bad = 1", 11, 3));
         let itself = show("f".into(), text, 4..14, std::slice::from_ref(&(4..14)), String::new());
         assert_eq!((itself.indent, itself.width), (4, 5));
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_not_shown_whether_the_url_is_valid_or_not() {
+        for (text, expected) in [
+            ("p = \"ftp://user:pa55word@host:21\"", "p = \"ftp://user:•••@host:21\""),
+            ("p = \"http://user:pa@55/wo:rd?#@host:x\"", "p = \"http://user:•••@host:x\""),
+            ("p = \"http://pa55word@host\"", "p = \"http://•••@host\""),
+            ("p = \"user:pa55word@10.0.0.1:3128\"", "p = \"user:•••@10.0.0.1:3128\""),
+            ("p = [\"nats://a:pa55word@b\", 'nats://c:pa55word@d'", "p = [\"nats://a:•••@b\", 'nats://c:•••@d'"),
+            ("`postgres://a:pa55word@b/c` is wrong", "`postgres://a:•••@b/c` is wrong"),
+            ("\"http://user:55/word@host\"", "\"http://user:•••@host\""),
+        ] {
+            assert_eq!(without_passwords(text.to_owned()), expected);
+            let place = show("f".into(), text, 0..1, &[], String::new());
+            assert_eq!(place.text, expected);
+        }
+        for plain in ["https://host/pkg@1.2", "image = \"host:5000/app@sha256:00\"", "a@b", "when = 'mail == \"a@b\"'"]
+        {
+            assert_eq!(without_passwords(plain.to_owned()), plain);
+        }
+        let text = "p = \"ftp://user:pa55word@host\", bad = 1";
+        let place = show("f".into(), text, 34..37, &[], String::new());
+        assert_eq!((place.indent, place.width, &*place.text), (29, 3, "p = \"ftp://user:•••@host\", bad = 1"));
     }
 
     #[test]

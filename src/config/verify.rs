@@ -2,7 +2,8 @@
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
-use super::external_value::UNKNOWN_URL;
+use super::external_value::{ConfigSecret, UNKNOWN_URL};
+use super::handshake;
 use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
 use super::published_keys::FETCHING;
@@ -157,6 +158,14 @@ struct NamedScheme {
     make: fn(&mut ConfigResolver<'_>, &SchemeInput<'_>) -> Option<VerificationScheme>,
 }
 
+/// A secret of a source that was resolved before.
+pub(super) struct SeenSecret {
+    secret: ConfigSecret,
+    source: String,
+    /// Whether something in the answers to its handshakes is signed.
+    signs_answers: bool,
+}
+
 /// What a scheme is made of.
 pub(super) struct SchemeInput<'a> {
     pub(super) name: &'static str,
@@ -303,7 +312,7 @@ impl ConfigResolver<'_> {
             // Validation has reported the scheme. Which keys it needs is unknown; its secret is still read.
             let inner = written.keys.and_then(|keys| keys.node("secret"));
             if let (None, Some(node)) = (folder, inner.or_else(|| source.node("secret"))) {
-                self.read_unshared_secrets(name, node);
+                self.read_unshared_secrets(name, source, node);
             }
             return None;
         };
@@ -438,6 +447,11 @@ impl ConfigResolver<'_> {
                 .at(who_at, "the body is not parsed before it is verified")
                 .hint("require = 'a == b' compares it with what the body says");
         }
+        if matches!(field.at, FieldLocation::Query(_)) && source.has("url") {
+            self.diagnostics
+                .error(format!("`key_id` is `{who}`, which is in the query, but the sender signs its URL"))
+                .at(who_at, "the query must be the one in `url`, and nothing else");
+        }
         if !field.or_at.is_empty() {
             self.diagnostics
                 .error(format!("`key_id` is `{who}`, which has several places"))
@@ -552,7 +566,7 @@ impl ConfigResolver<'_> {
                     .hint("secret = { env = \"WEBHOOK_SECRET\" }");
                 Some(Vec::new())
             }
-            (Some(node), _) => Some(self.read_unshared_secrets(name, node)),
+            (Some(node), _) => Some(self.read_unshared_secrets(name, source, node)),
         }
     }
 
@@ -574,20 +588,26 @@ impl ConfigResolver<'_> {
         self.source_secrets(name, source, written)
     }
 
-    fn read_unshared_secrets(&mut self, name: &str, node: &ConfigNode) -> Vec<Vec<u8>> {
+    fn read_unshared_secrets(&mut self, name: &str, source: &ConfigSection<'_>, node: &ConfigNode) -> Vec<Vec<u8>> {
         let secrets = self.secrets("secret", node).unwrap_or_default();
-        let others: BTreeSet<_> = secrets
-            .iter()
-            .filter_map(|secret| self.secrets_seen.iter().find(|(seen, _)| seen == secret))
-            .map(|(_, other)| other.clone())
-            .collect();
-        for other in others {
-            self.diagnostics
-                .warning(format!("sources `{other}` and `{name}` have the same secret"))
-                .at(node.at, "a delivery signed for one is accepted by the other")
-                .hint("give each sender its own secret");
+        let signs_answers = handshake::signs_answers(source);
+        let seen = |secret: &ConfigSecret| self.secrets_seen.iter().find(|seen| seen.secret == *secret);
+        let others: BTreeSet<(String, bool)> =
+            secrets.iter().filter_map(seen).map(|other| (other.source.clone(), other.signs_answers)).collect();
+        for (other, other_signs) in others {
+            let same = format!("sources `{other}` and `{name}` have the same secret");
+            if signs_answers == other_signs {
+                self.diagnostics.warning(same).at(node.at, "a delivery signed for one is accepted by the other")
+            } else {
+                let signer = if signs_answers { name } else { &other };
+                let why = format!("the handshakes of `{signer}` sign texts for anyone who asks");
+                self.diagnostics.error(format!("{same}, and one of them signs handshakes")).at(node.at, why)
+            }
+            .hint("give each sender its own secret");
         }
-        self.secrets_seen.extend(secrets.iter().map(|secret| (secret.clone(), name.to_owned())));
+        let all = secrets.iter().cloned();
+        let seen = all.map(|secret| SeenSecret { secret, source: name.to_owned(), signs_answers });
+        self.secrets_seen.extend(seen);
         secrets.iter().map(|secret| secret.expose().to_vec()).collect()
     }
 

@@ -1,5 +1,6 @@
 //! Parses names and values as forms and queries carry them: `a=1&b=x%20y`.
 
+use super::limits;
 use std::borrow::Cow;
 
 /// The beginning of a form that carries JSON as its `payload`. No JSON text begins like this.
@@ -38,7 +39,8 @@ pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
     let mut found = FormLookup::Missing;
     for pair in form.split(|&byte| byte == b'&') {
         let (key, value) = split(pair);
-        if pair.is_empty() || decode(key).as_deref() != Some(name.as_bytes()) {
+        // An escape is three bytes of a name, so a longer one is not decoded at all.
+        if pair.is_empty() || key.len() > 3 * name.len() || decode(key).as_deref() != Some(name.as_bytes()) {
             continue;
         }
         found = match found {
@@ -52,10 +54,14 @@ pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
 /// A name and its value, decoded.
 pub(crate) type FormPair<'f> = (Cow<'f, [u8]>, Cow<'f, [u8]>);
 
-/// All names and values of a form, in its order; `None` when one is not percent-encoded properly.
+/// All names and values of a form, in its order; `None` when one is not percent-encoded properly, or when there are more
+/// than [`limits::FORM_PAIRS_MAX`]: each takes many times the bytes that it is written in.
 pub(crate) fn pairs(form: &[u8]) -> Option<Vec<FormPair<'_>>> {
-    let pairs = form.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty());
-    pairs
+    let pairs = || form.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty());
+    if pairs().nth(limits::FORM_PAIRS_MAX).is_some() {
+        return None;
+    }
+    pairs()
         .map(|pair| {
             let (name, value) = split(pair);
             Some((decode(name)?, decode(value)?))
@@ -155,6 +161,9 @@ mod tests {
             Some(vec![pair("b", "x y"), pair("a", "1"), pair("b", ""), pair("c", "")])
         );
         assert_eq!(all(""), Some(Vec::new()));
+        let many = |count: usize| all(&"a&&".repeat(count)).map(|all| all.len());
+        let most = limits::FORM_PAIRS_MAX;
+        assert_eq!([many(most), many(most + 1)], [Some(most), None]);
         assert_eq!([all("a=%"), all("%4=1")], [None, None]);
     }
 

@@ -17,6 +17,9 @@ use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::fmt;
 
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
 /// A handshake of a sender: how it is recognised, and its answer.
 #[derive(Clone, Debug)]
 pub struct Handshake {
@@ -276,30 +279,23 @@ impl Handshake {
     }
 
     fn response(&self, source: &Source, delivery: &Delivery<'_>) -> Option<HttpResponse> {
-        let mut headers = vec![("x-content-type-options".to_owned(), "nosniff".to_owned())];
-        let mut typed = |content_type: &str| headers.push(("content-type".into(), content_type.into()));
-        let body = match &self.answer {
-            HandshakeAnswer::Empty => String::new(),
-            HandshakeAnswer::Text(at) => {
-                typed("text/plain; charset=utf-8");
-                text_at(at, delivery)?.into_owned()
-            }
-            HandshakeAnswer::Header(name, at) => {
-                headers.push((name.clone(), visible_at(at, delivery)?.into_owned()));
-                String::new()
-            }
+        // Discord wants a type even where there is no content.
+        let (content_type, body) = match &self.answer {
+            HandshakeAnswer::Empty | HandshakeAnswer::Header(..) => (TEXT, String::new()),
+            HandshakeAnswer::Text(at) => (TEXT, text_at(at, delivery)?.into_owned()),
             HandshakeAnswer::Members(members) => {
-                typed("application/json");
                 let value = |value: &HandshakeValue| value.text(source, delivery).map(Json::from);
                 let members: Option<Map<_, _>> =
                     members.iter().map(|(name, member)| Some((name.clone(), value(member)?))).collect();
-                Json::Object(members?).to_string()
+                (JSON, Json::Object(members?).to_string())
             }
-            HandshakeAnswer::Json(text) => {
-                typed("application/json");
-                text.clone()
-            }
+            HandshakeAnswer::Json(text) => (JSON, text.clone()),
         };
+        let typed = [("x-content-type-options", "nosniff"), ("content-type", content_type)];
+        let mut headers: Vec<_> = typed.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        if let HandshakeAnswer::Header(name, at) = &self.answer {
+            headers.push((name.clone(), visible_at(at, delivery)?.into_owned()));
+        }
         headers.extend(self.headers.iter().cloned());
         Some(HttpResponse { status: self.status, headers, body: body.into_bytes(), word: "handshake" })
     }

@@ -375,6 +375,8 @@ pub const CATCH_UP_REMEMBERED_MAX: usize = 2_000;
 pub const CATCH_UP_ASKS_MAX: u32 = 3;
 /// Maximum length of the sender's id of a delivery, and of a position in its list.
 pub const CATCH_UP_TEXT_BYTES_MAX: usize = 512;
+/// Maximum number of names and values of a form that are listed. Twilio sends some forty.
+pub const FORM_PAIRS_MAX: usize = 1_000;
 /// Maximum length of a JWT. Those of CI jobs have some forty claims.
 pub const JWT_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of claims that a source may require, and of values of each.

@@ -43,6 +43,14 @@ pub struct Gateway {
     handovers: Arc<Handovers>,
 }
 
+/// What was sent to a source.
+enum Arrival {
+    /// A question of its sender.
+    Handshake(AnsweredHandshake),
+    /// Anything else.
+    Delivery(Verdict),
+}
+
 /// For which deliveries the keys of an earlier version or config are also looked up.
 #[derive(Clone, Debug, Default)]
 pub enum FormerKeyPolicy {
@@ -153,27 +161,32 @@ impl Gateway {
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers, body: &body, at, wall };
         let mut span = self.observer.begin(source, &delivery);
-        if let Some(AnsweredHandshake { response, brings }) = source.answer_handshake(HandshakeMethod::Post, &delivery)
-        {
-            let received = Received::handshake(&delivery, HandshakeMethod::Post, response);
-            let received = match brings {
-                Some(value) => received.handed_over(source, self.handovers.bring(&source.name, value, at).await),
-                None => received,
-            };
-            self.observer.finish(source, &received, span);
-            return received;
-        }
         let judge = || {
+            if let Some(answered) = source.answer_handshake(HandshakeMethod::Post, &delivery) {
+                return Arrival::Handshake(answered);
+            }
             let on_verified = |secret| self.observer.verified(source, secret);
-            verify_and_judge(source, &delivery, &mut new_id, on_verified)
+            Arrival::Delivery(verify_and_judge(source, &delivery, &mut new_id, on_verified))
         };
-        let mut verdict = judge();
-        if let Verdict::Refused(DeliveryRejection::KeyUnavailable(request)) = &verdict
+        let mut arrival = judge();
+        if let Arrival::Delivery(Verdict::Refused(DeliveryRejection::KeyUnavailable(request))) = &arrival
             && let Some(fetcher) = self.key_fetchers.get(&source.name)
-            && fetcher.obtain(request).await
+            && fetcher.obtain(request, wall).await
         {
-            verdict = judge();
+            arrival = judge();
         }
+        let verdict = match arrival {
+            Arrival::Delivery(verdict) => verdict,
+            Arrival::Handshake(AnsweredHandshake { response, brings }) => {
+                let received = Received::handshake(&delivery, HandshakeMethod::Post, response);
+                let received = match brings {
+                    Some(value) => received.handed_over(source, self.handovers.bring(&source.name, value, at).await),
+                    None => received,
+                };
+                self.observer.finish(source, &received, span);
+                return received;
+            }
+        };
         if let Some(received) = self.confirm_subscription(source, &delivery, &verdict).await {
             self.observer.finish(source, &received, span);
             return received;

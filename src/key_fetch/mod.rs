@@ -5,6 +5,9 @@
 //! it. One fetch of a source runs at a time, and it goes on if the client that caused it hangs up. Redirects are not
 //! followed, and documents have a maximum size.
 //!
+//! A certificate that has expired is not at hand. Nor is the key of a token whose signature no key made, unless the token
+//! names one of a set that was fetched within that minute: its issuer may have replaced it.
+//!
 //! Forged deliveries can use up that one fetch. A key set is fetched whole, so a forged key id delays a new key by a
 //! minute at most: the next fetch, whoever causes it, has all keys. Certificates are fetched one by one, so a flood of
 //! invented URLs can keep a certificate that is not at hand yet from being fetched. Those at hand stay: only what the
@@ -16,7 +19,7 @@ use crate::action::forward::root_cause;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::id::Digest;
 use crate::decide::limits;
-use crate::decide::time::Duration;
+use crate::decide::time::{Duration, Timestamp};
 use crate::decide::verify::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey};
 use crate::observe::log;
 use reqwest::header::CACHE_CONTROL;
@@ -55,6 +58,8 @@ pub struct FetchedKeys {
 #[derive(Default)]
 struct KeyCache {
     set: Vec<Arc<PublishedKey>>,
+    /// When the key set was learnt.
+    learnt: Option<Instant>,
     certificates: HashMap<Arc<str>, CachedCertificate>,
     /// When a delivery last caused a fetch.
     asked: Option<Instant>,
@@ -66,6 +71,7 @@ struct KeyCache {
 
 struct CachedCertificate {
     key: Arc<PublishedKey>,
+    learnt: Instant,
     used: Instant,
 }
 
@@ -98,22 +104,33 @@ impl FetchedKeys {
     /// Takes over a key set as it was published. An error is a sentence.
     pub fn learn_key_set(&self, text: &[u8]) -> Result<(), String> {
         let set = PublishedKey::of_key_set(text)?.into_iter().map(Arc::new).collect();
-        self.state().set = set;
+        let mut state = self.state();
+        (state.set, state.learnt) = (set, Some(Instant::now()));
         Ok(())
     }
 
     /// Takes over the certificate at this URL. An error is a sentence.
     pub fn learn_certificate(&self, url: &str, pem: &[u8]) -> Result<(), String> {
-        let key = Arc::new(PublishedKey::of_certificate(pem)?);
+        let (key, now) = (Arc::new(PublishedKey::of_certificate(pem)?), Instant::now());
         let mut state = self.state();
         if state.certificates.len() >= limits::CERTIFICATES_MAX
+            && !state.certificates.contains_key(url)
             && let Some(oldest) =
                 state.certificates.iter().min_by_key(|(_, known)| known.used).map(|(url, _)| url.clone())
         {
             state.certificates.remove(&oldest);
         }
-        state.certificates.insert(url.into(), CachedCertificate { key, used: Instant::now() });
+        state.certificates.insert(url.into(), CachedCertificate { key, learnt: now, used: now });
         Ok(())
+    }
+
+    /// When this document was learnt last.
+    fn learnt(&self, document: &KeyDocument) -> Option<Instant> {
+        let state = self.state();
+        match document {
+            KeyDocument::KeySet => state.learnt,
+            KeyDocument::Certificate(url) => state.certificates.get(url).map(|known| known.learnt),
+        }
     }
 
     /// Whether a delivery may cause a fetch now; it then has.
@@ -129,11 +146,12 @@ impl FetchedKeys {
 }
 
 impl KeyDirectory for FetchedKeys {
-    fn find(&self, request: &KeyRequest) -> Vec<Arc<PublishedKey>> {
+    fn find(&self, request: &KeyRequest, now: Timestamp) -> Vec<Arc<PublishedKey>> {
         let mut state = self.state();
         match (&request.document, &request.id) {
             (KeyDocument::Certificate(url), _) => {
-                let Some(known) = state.certificates.get_mut(url) else { return Vec::new() };
+                let valid = state.certificates.get_mut(url).filter(|known| known.key.is_valid(now));
+                let Some(known) = valid else { return Vec::new() };
                 known.used = Instant::now();
                 vec![known.key.clone()]
             }
@@ -145,6 +163,11 @@ impl KeyDirectory for FetchedKeys {
             }
             (KeyDocument::KeySet, None) => state.set.clone(),
         }
+    }
+
+    fn may_have_changed(&self) -> bool {
+        let learnt = self.learnt(&KeyDocument::KeySet);
+        learnt.is_none_or(|learnt| learnt.elapsed() >= limits::UNKNOWN_KEY_EVERY)
     }
 
     fn address(&self, document: &KeyDocument) -> String {
@@ -224,12 +247,13 @@ impl KeyFetcher {
 
     /// Makes sure that a key which a delivery needs is at hand, if it can be: waits for a fetch that runs, or fetches if
     /// that is allowed again.
-    pub(crate) async fn obtain(&self, request: &KeyRequest) -> bool {
-        tokio::time::timeout(limits::KEY_WAIT, self.look_or_fetch(request)).await.unwrap_or(false)
+    pub(crate) async fn obtain(&self, request: &KeyRequest, now: Timestamp) -> bool {
+        tokio::time::timeout(limits::KEY_WAIT, self.look_or_fetch(request, now)).await.unwrap_or(false)
     }
 
-    async fn look_or_fetch(&self, request: &KeyRequest) -> bool {
-        let at_hand = || !self.keys.find(request).is_empty();
+    async fn look_or_fetch(&self, request: &KeyRequest, now: Timestamp) -> bool {
+        let asked = Instant::now();
+        let at_hand = || !self.keys.find(request, now).is_empty();
         if request.document == KeyDocument::KeySet {
             // The first fetch is the node's own; after that, what fails is tried again without a delivery.
             let mut attempts = self.keys.attempts.subscribe();
@@ -238,10 +262,9 @@ impl KeyFetcher {
             }
         }
         let flight = self.keys.flight.clone().lock_owned().await;
-        // None of the keys at hand fitted a token that does not name its key: they may be old.
-        let nameless = request.document == KeyDocument::KeySet && request.id.is_none();
-        if at_hand() && !nameless {
-            return true;
+        // What was at hand did not do. Another delivery may have had it fetched since.
+        if self.keys.learnt(&request.document).is_some_and(|learnt| learnt > asked) {
+            return at_hand();
         }
         let loaded = request.document != KeyDocument::KeySet || !self.keys.state().set.is_empty();
         if !loaded || !self.keys.may_fetch() {
@@ -367,3 +390,6 @@ fn max_age(response: &Response) -> Duration {
     let seconds = header.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.parse().ok());
     seconds.map_or(limits::KEY_AGE_MIN, Duration::from_secs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -193,3 +193,23 @@ fn a_bearer_token_in_the_query_needs_a_name_and_is_for_no_other_scheme() {
     assert!(with("bearer\", query = \"").contains("error: `query` is empty\n"));
     assert!(with("github\", query = \"a").contains("error: `query` has no meaning for scheme `github`\n"));
 }
+
+/// Anyone can have a nonce signed: with another source that has the secret, it would be a delivery.
+#[test]
+fn a_secret_that_signs_answers_is_for_no_other_source() {
+    let x = "[source.x]\npreset = \"x\"\nsecret = { env = \"A\" }\n[[source.x.route]]\n";
+    let other = |secret: &str| {
+        format!("[source.o]\nverify = {{ scheme = \"hmac\", header = \"x\", secret = {secret} }}\n[[source.o.route]]\n")
+    };
+    for text in
+        [format!("{x}{}", other("{ env = \"A\" }")), format!("{}{x}", other("[{ env = \"B\" }, { env = \"A\" }]"))]
+    {
+        let shown = errors(&text);
+        assert!(shown.contains("have the same secret, and one of them signs handshakes\n"), "{shown}");
+        assert!(shown.contains("the handshakes of `x` sign texts for anyone who asks\n"), "{shown}");
+    }
+    fine(&format!("{x}{}", other("{ env = \"B\" }")));
+    // Where both do, both refuse as a delivery what either signs.
+    let two = fine(&format!("{x}{}", x.replace("source.x", "source.y")));
+    assert_eq!(two.warnings[0].title, "sources `x` and `y` have the same secret");
+}

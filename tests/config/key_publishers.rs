@@ -42,7 +42,7 @@ fn a_preset_asks_for_what_pins_the_owner_and_for_nothing_else() {
         ("adyen", &["secret"]),
         ("mailgun", &["secret"]),
         ("netlify", &["secret"]),
-        ("monday", &["secret"]),
+        ("monday", &["secret", "audience"]),
     ] {
         let preset = presets::find(preset).expect(preset);
         assert_eq!(preset.sender().needs, needs, "{}", preset.name);
@@ -85,6 +85,15 @@ fn an_issuer_that_signs_for_everyone_needs_a_claim_that_names_the_owner() {
     );
     check_told(&jwt("issuer = \"https://a.example\", claims = { \"\" = \"x\" }"), &["is not the name of a claim"]);
     check_fine(&jwt("issuer = \"https://a.example\", claims = { '\"https://a.example/role\"' = [\"x\", \"y\"] }"));
+}
+
+/// Its sender signs tokens for others with the same secret, and a token for one body is for nobody else.
+#[test]
+fn a_token_that_comes_with_any_body_is_for_somebody() {
+    let jwt = |more: &str| format!("verify = {{ scheme = \"jwt\", secret = {{ env = \"A\" }}{more} }}");
+    check_told(&jwt(""), &["scheme `jwt` needs `audience`"]);
+    check_fine(&jwt(", audience = \"https://hooks.example.com\""));
+    check_fine(&jwt(", body_digest = \"sha256\""));
 }
 
 #[test]
@@ -167,5 +176,25 @@ fn a_proxy_is_a_url() {
         let failed = parse(&text).err().map(|error| error.render(ColorChoice::Plain));
         assert_eq!(failed.is_none(), fine, "{proxy}: {failed:?}");
         assert!(failed.is_none_or(|failed| failed.contains("not the address of a proxy")), "{proxy}");
+    }
+}
+
+#[test]
+fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
+    for (top, keys) in [
+        ("proxy = \"ftp://user:pa55word@10.0.0.1:3128\"", ""),
+        ("proxy = \"user:pa55word@10.0.0.1:3128\"", ""),
+        ("proxy = \"http://user:pa55/word@10.0.0.1:3128\"", ""),
+        ("proxy = \"http://user:pa55word@10.0.0.1:3128", ""),
+        ("store = \"postgre://user:pa55word@db/x\"", ""),
+        ("", "from = { stream = \"S\", url = \"http://user:pa55word@nats:4222\" }"),
+        ("", "forward = { url = \"ftp://user:pa55word@host\" }"),
+        ("", "publish = { url = \"http://user:pa55word@nats\", subject = \"a\" }"),
+        ("", "verify = { scheme = \"jwt\", issuer = \"https://user:pa55word@host\", audience = \"x\" }"),
+    ] {
+        let text = format!("{top}\n[source.s]\n{keys}\n[[source.s.route]]\n{keys}\n");
+        let told = parse(&text).expect_err(&text).render(ColorChoice::Plain);
+        assert!(!told.contains("pa55"), "{told}");
+        assert!(top.is_empty() || told.contains("•••@"), "{told}");
     }
 }

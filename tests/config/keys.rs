@@ -87,8 +87,8 @@ verify = "none"
 error: the password of `store` is written in the config file
  --> hookonce.toml:1:9
   |
-1 | store = "postgres://u:s3cret@localhost/x"
-  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a secret must not be in the config file
+1 | store = "postgres://u:•••@localhost/x"
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a secret must not be in the config file
   |
 hint: put the whole URL in an environment variable and write store = { env = "DATABASE_URL" }
 

@@ -650,3 +650,52 @@ fn what_would_have_no_effect_in_a_scheme_or_a_handshake_is_refused() {
     );
     assert!(empty.contains("a handshake that is answered with 204 has no content"), "{empty}");
 }
+
+#[test]
+fn a_signed_query_holds_nothing_else_and_a_header_begins_with_no_blank() {
+    let told = |verify: &str, lines: &str| {
+        let text = format!("[source.s]\nverify = {{ {verify} }}\n{lines}\n[[source.s.route]]\n");
+        parse(&text).err().map(|error| error.render(ColorChoice::Plain)).unwrap_or_default()
+    };
+    let hmac = |more: &str, lines: &str| {
+        told(
+            &format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {more}"),
+            &format!("url = \"https://h/in/s\"\n{lines}"),
+        )
+    };
+    for (key, verify, lines) in [
+        ("at", "at = \"query.sig\", over = \"{url}{body}\"", ""),
+        ("timestamp", "header = \"x\", timestamp = \"query.t\", over = \"{timestamp}.{url}{body}\"", ""),
+        ("delivery", "header = \"x\", over = \"{id}.{url}{body}\"", "delivery = \"query.id\""),
+    ] {
+        let shown = hmac(verify, lines);
+        assert!(shown.contains(&format!("error: `{key}` is in the query, but the sender signs its URL")), "{shown}");
+        assert!(shown.contains("1 error "), "{shown}");
+        assert_eq!(
+            told(&format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {}", verify.replace("{url}", "")), lines),
+            ""
+        );
+    }
+    assert_eq!(hmac("header = \"x\", timestamp = \"header.t\", over = \"{timestamp}.{url}{body}\"", ""), "");
+    let folder = tempfile::tempdir().expect("a folder");
+    let callers = format!(
+        "url = \"https://h/in/s\"\nkey_id = \"who\"\nfields = {{ who = \"query.who\" }}\nsecret = {{ dir = \"{}\" }}",
+        folder.path().display()
+    );
+    for scheme in ["scheme = \"twilio\"", "scheme = \"hmac\", header = \"x\", over = \"{url}{body}\""] {
+        let shown = told(scheme, &callers);
+        assert!(
+            shown.contains("error: `key_id` is `who`, which is in the query, but the sender signs its URL\n"),
+            "{shown}"
+        );
+    }
+    let prefixed = "header = \"x\", prefix = \" v1=\"";
+    let jwt = "scheme = \"jwt\", secret = { env = \"A\" }, audience = \"x\", header = \"x\", prefix = \" v1=\"";
+    for shown in [told(&format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {prefixed}"), ""), told(jwt, "")] {
+        assert!(shown.contains("error: `prefix` begins with a blank, so nothing could be verified\n"), "{shown}");
+    }
+    // An entry may have one after its name, and there may be one after the prefix.
+    for fine in ["header = \"x\", entry = \"v1\", prefix = \" a\"", "header = \"x\", prefix = \"HMAC \""] {
+        assert_eq!(told(&format!("scheme = \"hmac\", secret = {{ env = \"A\" }}, {fine}"), ""), "");
+    }
+}

@@ -1,5 +1,6 @@
 //! Keys that senders publish, fetched by a real node from a server of ours: tokens of an issuer, SNS and PayPal.
 
+use crate::faketime::wrong_clock;
 use crate::support::{Answer, House, Sent, until};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -108,6 +109,13 @@ impl IssuerKey {
         json!({ "kty": "EC", "crv": "P-256", "kid": self.id, "x": number(x), "y": number(y) })
     }
 
+    /// The same without its id.
+    fn nameless_jwk(&self) -> Value {
+        let mut jwk = self.jwk();
+        jwk.as_object_mut().unwrap().remove("kid");
+        jwk
+    }
+
     /// A delivery of the job with this token id.
     fn sent(&self, issuer: &KeyServer, jti: &str) -> Sent {
         self.sent_for(issuer, jti, "https://hooks.example.com")
@@ -187,6 +195,41 @@ async fn a_new_key_of_the_issuer_counts_with_its_first_delivery() {
     check(&house.deliver(PATH, &new.sent(&issuer, "jti-2")).await, 202, "accepted");
     check(&house.deliver(PATH, &old.sent(&issuer, "jti-3")).await, 202, "accepted");
     assert_eq!(issuer.asked("/keys"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_key_without_an_id_counts_with_its_first_delivery_and_is_never_refused() {
+    let (issuer, old, new) = (KeyServer::start(), IssuerKey::new("old"), IssuerKey::new("new"));
+    issuer.publish_issuer(&[&old]);
+    let publish = |key: &IssuerKey| issuer.publish("/keys", json!({ "keys": [key.nameless_jwk()] }).to_string());
+    publish(&old);
+    let house = House::new(&config(&issuer.address, ""));
+    check(&house.deliver(PATH, &old.sent(&issuer, "jti-1")).await, 202, "accepted");
+    publish(&new);
+    check(&house.deliver(PATH, &new.sent(&issuer, "jti-2")).await, 202, "accepted");
+    // The one fetch of this minute is used up: its sender is asked to try again.
+    let newer = IssuerKey::new("newer");
+    publish(&newer);
+    check_later(&house.deliver(PATH, &newer.sent(&issuer, "jti-3")).await);
+    check(&house.deliver(PATH, &new.sent(&issuer, "jti-4")).await, 202, "accepted");
+    assert_eq!(issuer.asked("/keys"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signed_handshake_whose_key_is_not_at_hand_is_answered_and_no_event() {
+    let (issuer, old, new) = (KeyServer::start(), IssuerKey::new("old"), IssuerKey::new("new"));
+    issuer.publish_issuer(&[&old]);
+    let handshake = "[[source.ci.handshake]]\nwhen = { \"body.challenge\" = \"*\" }\ntext = \"body.challenge\"\n";
+    let house = House::new(&format!("{}{handshake}", config(&issuer.address, "")));
+    check(&house.deliver(PATH, &old.sent(&issuer, "jti-1")).await, 202, "accepted");
+    issuer.publish_issuer(&[&old, &new]);
+    let asks = |key: &IssuerKey| Sent { body: br#"{"challenge":"ask me"}"#.to_vec(), ..key.sent(&issuer, "jti-2") };
+    let answer = house.deliver(PATH, &asks(&new)).await;
+    assert_eq!((answer.status, &*answer.body), (200, &b"ask me"[..]), "{answer:?}");
+    check_later(&house.deliver(PATH, &asks(&IssuerKey::new("forged"))).await);
+    check(&house.deliver(PATH, &asks(&IssuerKey::new("new"))).await, 401, "refused");
+    house.quiet().await;
+    assert_eq!(house.sql("SELECT count(*) FROM events"), ["1"]);
 }
 
 /// Otherwise anyone could use up each minute's fetch for nothing.
@@ -279,8 +322,19 @@ struct CertifiedKey {
 
 impl CertifiedKey {
     fn new() -> Self {
+        Self::made_by(Command::new("openssl"))
+    }
+
+    /// One whose certificate has expired.
+    fn expired() -> Self {
+        let mut openssl = Command::new("openssl");
+        wrong_clock(&mut openssl, "-3d");
+        Self::made_by(openssl)
+    }
+
+    fn made_by(mut openssl: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let made = Command::new("openssl")
+        let made = openssl
             .args("req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=sender".split(' '))
             .current_dir(dir.path())
             .output()
@@ -362,6 +416,18 @@ async fn notifications_of_a_topic_need_its_certificate_once() {
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["Hello", "Hello"]);
     assert_eq!(server.state.0.lock().unwrap().requests, ["/a.pem"]);
+}
+
+/// Its sender may publish another one at the same URL: what it sends meanwhile must not be refused for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_has_expired_is_one_that_is_not_at_hand() {
+    let (server, expired, key) = (KeyServer::start(), CertifiedKey::expired(), CertifiedKey::new());
+    server.publish("/a.pem", expired.certificate());
+    let house = sns_house(&server);
+    for signed_with in [&expired, &key] {
+        check_later(&house.deliver("/in/sns", &sns(signed_with, &server, "Notification", "m-1", &json!({}))).await);
+    }
+    assert_eq!(server.asked("/a.pem"), 1, "one fetch a minute");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

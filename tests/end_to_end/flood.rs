@@ -175,8 +175,17 @@ async fn kept_alive_connections_beyond_the_limit_do_not_block_the_port() {
 
 /// The node's resident memory in kilobytes.
 fn resident(house: &House) -> usize {
+    memory(house, "VmRSS:")
+}
+
+/// The most that it was.
+fn most_resident(house: &House) -> usize {
+    memory(house, "VmHWM:")
+}
+
+fn memory(house: &House, what: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", house.pid().as_raw_nonzero())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -223,4 +232,26 @@ async fn after_a_flood_of_bodies_and_connections_a_node_has_at_most_256_mb() {
     );
     assert!(most <= 256 << 10, "{} MB", most >> 10);
     assert!(after <= 256 << 10, "{} MB", after >> 10);
+}
+
+/// A form takes many times its bytes when it is split, and anyone can send one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unsigned_form_of_millions_of_values_costs_little_more_than_its_bytes() {
+    let mut house = House::empty(
+        "[source.twilio]\npreset = \"twilio\"\nsecret = { file = \"secret\" }\nurl = \"https://h/in/twilio\"\n\
+         [[source.twilio.route]]\nrun = { steps = [\"true\"] }\n",
+    );
+    std::fs::write(house.path("secret"), "a secret of twenty-four b").unwrap();
+    house.start();
+    let before = most_resident(&house);
+    for signature in ["AAAA", "AAAAAAAAAAAAAAAAAAAAAAAAAAA="] {
+        let headers = [
+            ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()),
+            ("x-twilio-signature".to_owned(), signature.to_owned()),
+        ];
+        let answer = house.post("/in/twilio", &headers, "a&".repeat(12 << 20).as_bytes()).await.unwrap();
+        assert_eq!(answer.status, 401, "{answer:?}");
+    }
+    let more = most_resident(&house) - before;
+    assert!(more < 150_000, "{more} kB for 24 MB");
 }

@@ -17,13 +17,16 @@ fn house(presets: &[&str]) -> House {
             "trello" => "url = \"https://hooks.example.com/in/trello\"\n",
             _ => "",
         };
+        // A secret that signs answers is for one source.
+        let secret = if *preset == "x" { "secret of x" } else { "secret" };
         format!(
-            "[source.{preset}]\npreset = \"{preset}\"\nsecret = {{ file = \"secret\" }}\n{more}\
+            "[source.{preset}]\npreset = \"{preset}\"\nsecret = {{ file = \"{secret}\" }}\n{more}\
              [[source.{preset}.route]]\nrun = {{ steps = [\"echo run >> runs\"] }}\n"
         )
     };
     let mut house = House::empty(&presets.iter().map(source).collect::<String>());
     std::fs::write(house.path("secret"), SECRET).unwrap();
+    std::fs::write(house.path("secret of x"), "another secret of ours alone").unwrap();
     std::fs::write(house.path("token"), VERIFY_TOKEN).unwrap();
     house.start();
     house
@@ -219,6 +222,7 @@ async fn discords_webhook_events_get_an_empty_204_for_a_ping_and_for_an_event() 
     let ping = r#"{"version":1,"application_id":"1","type":0}"#;
     let answer = house.deliver("/in/discord", &discord_signed(&pair, seconds_now(), ping)).await;
     assert_eq!((answer.status, answer.body.len()), (204, 0), "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "Discord wants one: {answer:?}");
     let forged = Sent { body: ping.replace(":0", ":1").into(), ..discord_signed(&pair, seconds_now(), ping) };
     assert_eq!(house.deliver("/in/discord", &forged).await.status, 401);
     check_nothing_is_written(&house);

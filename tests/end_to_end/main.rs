@@ -10,6 +10,8 @@ mod commands;
 mod concurrent_copies;
 mod drain;
 mod elements;
+#[path = "../support/faketime.rs"]
+mod faketime;
 mod fetched_keys;
 mod flood;
 mod forged_delivery_id;

@@ -8,7 +8,11 @@ use hookonce::decide::field::FieldValue;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::Source;
 use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::decide::verify::{
+    JwtKeys, JwtScheme, KeyDirectory, KeyDocument, KeyRequest, PublishedKey, VerificationScheme,
+};
 use hookonce::internals::config::presets;
+use hookonce::internals::key_fetch::FetchedKeys;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -262,13 +266,93 @@ fn a_delivery_of_paypal_is_an_event_and_any_other_byte_of_it_is_not() {
 fn a_certificate_that_is_not_valid_now_verifies_nothing() {
     let vectors = vectors();
     let source = vectors.source("paypal");
-    for at in ["2026-11-17T11:06:40Z", "2037-11-20T11:06:40Z"] {
+    // Its sender may have published another one at the same URL, which no delivery that is too old asks for.
+    let asks = |checked| matches!(checked, Err(DeliveryRejection::KeyUnavailable(_)));
+    for (at, is_too_old) in [("2026-11-17T11:06:40Z", false), ("2037-11-20T11:06:40Z", true)] {
         let at = Timestamp::parse(at).expect("a time");
         let sent = SentDelivery { at, ..vectors.paypal() };
-        assert_eq!(sent.verify(&source), Err(DeliveryRejection::BadSignature), "{at}");
-        let checked = sent.verify_at_any_age(&source);
-        assert_eq!(checked, Err(DeliveryRejection::BadSignature), "{at}");
+        assert_eq!(sent.verify(&source) == BAD, is_too_old, "{at}");
+        assert_eq!(asks(sent.verify(&source)), !is_too_old, "{at}");
+        assert!(asks(sent.verify_at_any_age(&source)), "{at}");
     }
+}
+
+/// A source whose issuer has published these keys some time ago, or just now.
+fn with_keys(jwks: &Value, old: bool) -> Arc<Source> {
+    let example = presets::find("github-actions").expect("a preset").example();
+    let config = config_with(&example, "").expect("a config");
+    let learnt = config.fetched_keys["github-actions"].clone();
+    learnt.learn_key_set(jwks.to_string().as_bytes()).expect("a key set");
+    let scheme = JwtScheme {
+        keys: JwtKeys::Published(Arc::new(KeysOfAge { learnt, old })),
+        header: "authorization".into(),
+        prefix: "Bearer ".into(),
+        issuer: None,
+        audience: None,
+        claims: Vec::new(),
+        body_digest: None,
+        without_expiry: false,
+        tolerance: Duration::from_mins(5),
+    };
+    let mut source = config.sources[0].clone();
+    drop(config);
+    Arc::get_mut(&mut source).expect("the only one").verify = VerificationScheme::new(scheme);
+    source
+}
+
+#[derive(Debug)]
+struct KeysOfAge {
+    learnt: Arc<FetchedKeys>,
+    old: bool,
+}
+
+impl KeyDirectory for KeysOfAge {
+    fn find(&self, request: &KeyRequest, now: Timestamp) -> Vec<Arc<PublishedKey>> {
+        self.learnt.find(request, now)
+    }
+
+    fn may_have_changed(&self) -> bool {
+        self.old
+    }
+
+    fn address(&self, document: &KeyDocument) -> String {
+        self.learnt.address(document)
+    }
+}
+
+/// A genuine token must not be refused for good because its issuer has rotated its keys.
+#[test]
+fn a_signature_of_no_known_key_is_wrong_only_if_its_key_was_published_just_now() {
+    let vectors = vectors();
+    let keys = |ids: [Option<&str>; 2]| {
+        let mut keys = vec![vectors.jwks["keys"][0].clone(), vectors.jwks["keys"][1].clone()];
+        for (key, id) in keys.iter_mut().zip(ids) {
+            key["kid"] = json!(id);
+            // Another key of this kind.
+            let name = if key["kty"] == "RSA" { "n" } else { "x" };
+            key[name] = json!(format!("z{}", &key[name].as_str().expect("a number")[1..]));
+        }
+        json!({ "keys": keys })
+    };
+    let unavailable = |source: &Source, token: &str| {
+        let refused = vectors.with_token(token).verify(source);
+        assert!(refused.is_err(), "{refused:?}");
+        refused != BAD
+    };
+    let kid = |index: usize| vectors.jwks["keys"][index]["kid"].as_str();
+    for token in [&vectors.good["RS256"], &vectors.good["ES256"]] {
+        let replaced = keys([kid(0), kid(1)]);
+        assert!(unavailable(&with_keys(&replaced, true), token));
+        assert!(!unavailable(&with_keys(&replaced, false), token));
+        // An issuer whose keys have no ids gives no sign of a rotation.
+        for old in [true, false] {
+            assert!(unavailable(&with_keys(&keys([None, None]), old), token));
+            assert!(unavailable(&with_keys(&keys([Some("x"), None]), old), token));
+        }
+    }
+    // It may also have begun to sign in another way.
+    let only_rsa = json!({ "keys": [keys([None, None])["keys"][0]] });
+    assert!(unavailable(&with_keys(&only_rsa, false), &vectors.good["ES256"]));
 }
 
 /// Whatever a server answers, nothing panics, and what was learnt before is kept.

@@ -2,7 +2,10 @@
 //! Netlify and Monday. The signatures are published by the sender, or were made with Python's standard library.
 
 use super::replays::shares_key;
-use super::signed_samples::{SentDelivery, config_with};
+use super::signed_samples::{SentDelivery, config_with, configured_presets, now};
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::Source;
@@ -238,6 +241,50 @@ fn a_body_of_twilio_that_is_no_form_is_verified_by_its_digest_in_the_url() {
     }
 }
 
+/// The URL and the form are joined with nothing between them, and all receivers of an account have one token.
+#[test]
+fn what_twilio_signed_for_a_longer_url_is_no_form_for_this_one() {
+    let source = twilio_source("https://mycompany.com/in/tw");
+    let form = "AccountSid=AC00000000000000000000000000000000&Body=a&MessageSid=SM1";
+    let signed = |url: &str, form: &str| {
+        let proof = twilio_source(url).verify.proof("", AT, form.as_bytes());
+        proof.into_iter().next().expect("a signature").1
+    };
+    twilio(&signed("https://mycompany.com/in/tw", form), "", form).event(&source);
+    for (rest, forged) in [
+        ("ilio", format!("ilio{form}")),
+        ("A", format!("A{form}")),
+        ("From15005550006", format!("From=15005550006&{form}")),
+        ("ABC", format!("ABC=&{form}")),
+        ("/x", format!("%2Fx{form}")),
+        ("?x", format!("%3Fx{form}")),
+    ] {
+        let signature = signed(&format!("https://mycompany.com/in/tw{rest}"), form);
+        assert_eq!(twilio(&signature, "", &forged).verify(&source), BAD, "{rest}");
+    }
+    // Another sender of the account may name its own values with any letters, after Twilio's.
+    let own = format!("{form}&_a=1&a%5B0%5D=2");
+    twilio(&signed("https://mycompany.com/in/tw", &own), "", &own).event(&source);
+}
+
+#[test]
+fn a_form_of_twilio_with_too_many_values_is_refused_before_it_is_read() {
+    let source = twilio_source("https://mycompany.com/in/tw");
+    let form = |count: usize| {
+        let more = (0..count).fold(String::new(), |all, n| all + &format!("&b{n}=1"));
+        format!("AccountSid=AC00000000000000000000000000000000{more}")
+    };
+    let scheme = &source.verify;
+    let proof = |count: usize| scheme.proof("", AT, form(count).as_bytes()).into_iter().next().map(|proof| proof.1);
+    twilio(&proof(999).expect("a signature"), "", &form(999)).event(&source);
+    assert_eq!(proof(1_000), None);
+    let began = std::time::Instant::now();
+    for signature in ["AAAA", "AAAAAAAAAAAAAAAAAAAAAAAAAAA="] {
+        assert_eq!(twilio(signature, "", &"a&".repeat(12 << 20)).verify(&source), BAD);
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
 #[test]
 fn a_token_of_netlify_is_for_one_body() {
     let source = source("netlify", "a JWS secret of ours");
@@ -265,4 +312,72 @@ fn a_token_of_monday_comes_with_any_body_until_it_expires() {
     assert_eq!(source.verify.signs(), "token");
     assert_eq!(sent(&[("authorization", &format!("Bearer {token}"))], &body).verify(&source), BAD);
     assert_eq!(SentDelivery { at: AT + Duration::from_mins(11), ..genuine }.verify(&source), BAD);
+}
+
+/// A token for another endpoint of the app, and one that never ends, would come with any body.
+#[test]
+fn a_token_of_monday_is_for_this_endpoint_and_has_an_end() {
+    let jwt = |body_digest: &str| {
+        source_of(
+            &format!(
+                "[source.s]\nverify = {{ scheme = \"jwt\", header = \"authorization\", prefix = \"\"{body_digest} }}\nsecret = {{ env = \"S\" }}\naudience = \"https://hooks.example.com\"\n"
+            ),
+            "a signing secret of ours",
+        )
+    };
+    let monday = source("monday", "a signing secret of ours");
+    let signed = |claims: Value| {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", part(&json!({ "alg": "HS256" })), part(&claims));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"a signing secret of ours");
+        let token = format!("{message}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, message.as_bytes())));
+        sent(&[("authorization", &token)], &json!({ "event": { "triggerUuid": "t-1" } }))
+    };
+    let now = AT.0 / 1_000_000;
+    let claims = json!({ "aud": "https://hooks.example.com", "exp": now + 300, "iat": now });
+    let but = |name: &str, value: Value| {
+        let mut claims = claims.clone();
+        claims[name] = value;
+        signed(claims)
+    };
+    for source in [&monday, &jwt("")] {
+        assert_eq!(signed(claims.clone()).verify(source), Ok(()));
+        for (name, value) in [
+            ("aud", json!("https://hooks.example.org")),
+            ("aud", Value::Null),
+            ("exp", Value::Null),
+            ("exp", json!(now - 301)),
+            ("iat", json!(now + 301)),
+        ] {
+            assert_eq!(but(name, value.clone()).verify(source), BAD, "{name}: {value}");
+        }
+        let endless = signed(json!({ "aud": "https://hooks.example.com", "iat": now }));
+        assert_eq!(endless.verify(source), BAD);
+    }
+    // With the digest of its body, it is for one delivery.
+    let digest = hex::encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &signed(claims.clone()).body));
+    let endless = signed(json!({ "aud": "https://hooks.example.com", "sha256": digest }));
+    assert_eq!(endless.verify(&jwt(", body_digest = \"sha256\"")), Ok(()));
+}
+
+#[test]
+fn headers_that_contradict_signed_json_are_refused_for_every_sender() {
+    for preset in configured_presets() {
+        let verify = &preset.source.verify;
+        let sample = preset.sample("id-1", now());
+        if verify.signs() == "token" || verify.is_none() || !sample.body.starts_with(b"{") {
+            continue;
+        }
+        assert_eq!(sample.verify(&preset.source), Ok(()), "{}", preset.name());
+        for (name, value) in [
+            ("content-type", "application/json; charset=utf-16"),
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("content-type", "text/csv"),
+            ("content-encoding", "gzip"),
+        ] {
+            let refused = sample.with_header(name, value).verify(&preset.source);
+            let right = matches!(refused, Err(DeliveryRejection::ContentType | DeliveryRejection::Malformed(_)));
+            assert!(right, "{}: {value}: {refused:?}", preset.name());
+        }
+    }
 }

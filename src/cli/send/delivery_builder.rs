@@ -392,7 +392,7 @@ fn parsed(source: &Source, body: &[u8]) -> Result<Value, String> {
     if *source.verify.format() != BodyFormat::Form {
         return serde_json::from_slice(body).map_err(|error| format!("this is not JSON: {error}"));
     }
-    let pairs = form::pairs(body).ok_or("this is not a form: it is not percent-encoded properly")?;
+    let pairs = form::pairs(body).ok_or("this is not a form: it is not percent-encoded properly, or it is too long")?;
     let text = |bytes: Cow<'_, [u8]>| String::from_utf8(bytes.into_owned()).map_err(|_| "the form is not UTF-8");
     let mut members = Map::new();
     for (name, value) in pairs {

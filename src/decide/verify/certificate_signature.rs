@@ -116,11 +116,10 @@ fn verify_with(
 ) -> Result<MatchedKey, DeliveryRejection> {
     let signature = STANDARD.decode(signature).map_err(|_| BAD)?;
     let request = KeyRequest { document: KeyDocument::Certificate(url.into()), id: None };
-    let Some(key) = directory.find(&request).into_iter().next() else {
+    let Some(key) = directory.find(&request, now).into_iter().next() else {
         return Err(DeliveryRejection::KeyUnavailable(Box::new(request)));
     };
-    let right = key.is_valid(now) && key.verifies(algorithm, message, &signature);
-    if right { Ok(MatchedKey { index: 0, mark: key.mark() }) } else { Err(BAD) }
+    if key.verifies(algorithm, message, &signature) { Ok(MatchedKey { index: 0, mark: key.mark() }) } else { Err(BAD) }
 }
 
 impl Scheme for SnsScheme {

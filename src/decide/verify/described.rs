@@ -1,6 +1,5 @@
 //! Verifies any signature that the config can describe: where it is, how it is written, over what.
 
-use super::content_type;
 use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
@@ -211,7 +210,11 @@ impl DescribedSignature {
     }
 
     /// The signature at the place that is no header.
-    fn signature_at(&self, place: &FieldLocation, delivery: &Delivery<'_>) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
+    pub(super) fn signature_at(
+        &self,
+        place: &FieldLocation,
+        delivery: &Delivery<'_>,
+    ) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
         let text = text_at(place, delivery)?;
         let written = text.strip_prefix(self.prefix.as_str()).filter(|_| text.len() <= limits::SIGNATURE_BYTES_MAX);
         Ok(written.and_then(|text| self.encoding.decode(text)).into_iter().collect())
@@ -454,10 +457,6 @@ impl Scheme for DescribedSignature {
 
     fn is_described(&self) -> bool {
         true
-    }
-
-    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
-        content_type::agrees(delivery).map(|()| None)
     }
 }
 

@@ -42,7 +42,10 @@ pub(super) fn age_found(time: Timestamp, wall: Timestamp, tolerance: Duration) -
 impl DescribedSignature {
     /// What a genuine delivery has: "header x-signature with the entries t and v1 (hex, 64 digits) over {body}".
     pub(super) fn expected_words(&self) -> String {
-        let header = self.headers.join(" or ");
+        let place = match &self.at {
+            Some(place) => place.to_string(),
+            None => format!("header {}", self.headers.join(" or ")),
+        };
         let entries = match (&self.entries, &self.timestamp) {
             (Some(entries), Some(TimestampLocation::Entry(time))) => {
                 format!(" with the entries {time} and {}", entries.signature)
@@ -69,7 +72,7 @@ impl DescribedSignature {
             Some(place) => format!(", the id in {place}"),
             None => String::new(),
         };
-        format!("header {header}{entries} ({prefix}{shape}) over {}{time}{id}", self.over)
+        format!("{place}{entries} ({prefix}{shape}) over {}{time}{id}", self.over)
     }
 
     /// The first thing that is not as it should be.
@@ -78,19 +81,25 @@ impl DescribedSignature {
     }
 
     fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
-        let here = self.headers.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing);
         let mut headers = Vec::new();
-        for name in here {
-            match header_found(delivery, name) {
-                Ok(header) => headers.push(header),
-                Err(found) => return Some(found),
+        if let Some(place) = &self.at {
+            let Ok(signatures) = self.signature_at(place, delivery) else { return Some("nothing there".to_owned()) };
+            if let Some(found) = self.form_difference(&signatures) {
+                return Some(found);
             }
-        }
-        if headers.is_empty() {
-            return Some("no such header".to_owned());
-        }
-        if let Some(found) = self.signature_difference(&headers) {
-            return Some(found);
+        } else {
+            for name in self.headers.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing) {
+                match header_found(delivery, name) {
+                    Ok(header) => headers.push(header),
+                    Err(found) => return Some(found),
+                }
+            }
+            if headers.is_empty() {
+                return Some("no such header".to_owned());
+            }
+            if let Some(found) = self.signature_difference(&headers) {
+                return Some(found);
+            }
         }
         let Ok(stamp) = self.stamp(delivery, &headers) else { return Some(self.no_time()) };
         if self.timestamp.is_some() {
@@ -128,6 +137,11 @@ impl DescribedSignature {
         {
             return Some(format!("no entry {}", entries.signature));
         }
+        self.form_difference(&decoded)
+    }
+
+    /// What is wrong with these signatures, as far as they could be decoded.
+    fn form_difference(&self, decoded: &[Vec<u8>]) -> Option<String> {
         if decoded.is_empty() {
             let encoding = if self.encoding == SignatureEncoding::Hex { "hex" } else { "base64" };
             let prefix = if self.prefix.is_empty() { String::new() } else { format!("{} and ", self.prefix) };

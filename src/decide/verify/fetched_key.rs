@@ -46,8 +46,11 @@ pub enum KeyDocument {
 
 /// Finds published keys that are at hand. It never waits.
 pub trait KeyDirectory: Send + Sync + fmt::Debug {
-    /// The keys at hand that may be the one that is asked for: without an id, all of the document.
-    fn find(&self, request: &KeyRequest) -> Vec<Arc<PublishedKey>>;
+    /// The keys at hand that may be used now and may be the one that is asked for: without an id, all of the document.
+    fn find(&self, request: &KeyRequest, now: Timestamp) -> Vec<Arc<PublishedKey>>;
+
+    /// Whether the key set was fetched so long ago that its issuer may have replaced a key in it.
+    fn may_have_changed(&self) -> bool;
 
     /// The address of this document, for people.
     fn address(&self, document: &KeyDocument) -> String;

@@ -7,7 +7,7 @@
 use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
-use super::{content_type, strict_json};
+use super::strict_json;
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
 use crate::decide::limits;
@@ -17,7 +17,6 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value as Json, json};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A JSON Web Token in a header.
@@ -132,7 +131,7 @@ impl JwtScheme {
         prefix.eq_ignore_ascii_case(&self.prefix).then_some(token)
     }
 
-    fn check_signature(&self, token: &TokenParts<'_>) -> Result<MatchedKey, DeliveryRejection> {
+    fn check_signature(&self, token: &TokenParts<'_>, now: Timestamp) -> Result<MatchedKey, DeliveryRejection> {
         let algorithm = token.header.get("alg").and_then(Json::as_str).ok_or(BAD)?;
         match &self.keys {
             JwtKeys::Shared(secrets) => {
@@ -149,22 +148,21 @@ impl JwtScheme {
                     Some(id) => Some(id.as_str().filter(|id| id.len() <= limits::KEY_ID_BYTES_MAX).ok_or(BAD)?),
                 };
                 let request = KeyRequest { document: KeyDocument::KeySet, id: id.map(str::to_owned) };
-                let keys = directory.find(&request);
+                let keys = directory.find(&request, now);
                 let fitting: Vec<_> = keys.iter().filter(|key| key.fits(algorithm)).collect();
                 // Without an id each key is tried. With many of them a forged token would be too much work.
-                let many = fitting.len() > limits::KEYS_WITHOUT_ID_MAX;
-                if !keys.is_empty() && (fitting.is_empty() || many) {
+                if fitting.len() > limits::KEYS_WITHOUT_ID_MAX {
                     return Err(BAD);
                 }
+                // The key that signed it may not be known yet, unless the token names one that was published just now.
+                let named = id.is_some() && keys.iter().any(|key| key.id.is_some());
+                let known = named && !directory.may_have_changed();
                 let right =
                     |key: &&&Arc<PublishedKey>| key.verifies(algorithm, token.message.as_bytes(), &token.signature);
                 match fitting.iter().find(right) {
                     Some(key) => Ok(MatchedKey { index: 0, mark: key.mark() }),
-                    // A key without an id may have been replaced by another.
-                    None if id.is_none() || keys.is_empty() => {
-                        Err(DeliveryRejection::KeyUnavailable(Box::new(request)))
-                    }
-                    None => Err(BAD),
+                    None if known => Err(BAD),
+                    None => Err(DeliveryRejection::KeyUnavailable(Box::new(request))),
                 }
             }
         }
@@ -209,7 +207,7 @@ impl Scheme for JwtScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
         let token = self.token(delivery).and_then(parse).ok_or(BAD)?;
         self.check_claims(&token.claims, delivery)?;
-        self.check_signature(&token).map(Some)
+        self.check_signature(&token, delivery.wall).map(Some)
     }
 
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
@@ -272,13 +270,6 @@ impl Scheme for JwtScheme {
 
     fn has_claims(&self) -> bool {
         true
-    }
-
-    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
-        if self.body_digest.is_some() {
-            content_type::agrees(delivery)?;
-        }
-        Ok(None)
     }
 
     fn claims(&self, delivery: &Delivery<'_>) -> Option<Vec<u8>> {

@@ -563,7 +563,8 @@ impl VerificationScheme {
                 format!("the token in {place} is missing or wrong")
             }
             ([], [place]) if names.is_empty() => {
-                format!("the signature in {place} is missing or wrong, or is too old")
+                let doubt = format!("the signature in {place} is missing or wrong, or is too old");
+                self.expectation(delivery).map_or(doubt.clone(), |details| format!("{doubt}; {details}"))
             }
             ([], _) => format!("there is no {} header: is a secret set at the sender?", names.join(" or ")),
             ([name], _) if delivery.header(name) == HeaderLookup::Several => {

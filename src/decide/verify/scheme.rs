@@ -1,5 +1,6 @@
 //! What a scheme must know of itself: one trait, one file for each scheme.
 
+use super::content_type;
 use super::public_key::PublicKeyAlgorithm;
 use super::signature::{MatchedKey, SourceSecrets};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
@@ -174,9 +175,13 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         false
     }
 
-    /// The JSON in a verified delivery, where it is not the body itself. An error where headers contradict the bytes.
-    fn json<'d>(&self, _delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
-        Ok(None)
+    /// The JSON in a verified delivery, where it is not the body itself. An error where headers contradict signed bytes;
+    /// whoever knows a token is trusted with the headers as well.
+    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
+        match self.covers() {
+            SignedContent::Token | SignedContent::Nothing => Ok(None),
+            _ => content_type::agrees(delivery).map(|()| None),
+        }
     }
 }
 

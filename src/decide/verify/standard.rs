@@ -1,6 +1,5 @@
 //! Verifies Standard Webhooks (originally Svix's scheme): HMAC-SHA256 of `id.timestamp.body`, in base64.
 
-use super::content_type;
 use super::described::SecretEncoding;
 use super::expectation::{ANOTHER_SIGNATURE, age_found, header_found};
 use super::scheme::{Scheme, SignedContent};
@@ -190,10 +189,6 @@ impl Scheme for StandardWebhooksScheme {
 
     fn has_id_at(&self, place: &FieldLocation) -> bool {
         matches!(place, FieldLocation::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
-    }
-
-    fn json<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Option<Cow<'d, [u8]>>, DeliveryRejection> {
-        content_type::agrees(delivery).map(|()| None)
     }
 }
 

@@ -79,6 +79,11 @@ impl TokenScheme {
         matched.ok_or_else(refused)
     }
 
+    /// The other place, if the header is not there.
+    fn elsewhere(&self, delivery: &Delivery<'_>) -> Option<&FieldLocation> {
+        self.else_at.as_ref().filter(|_| delivery.header(AUTHORIZATION) == HeaderLookup::Missing)
+    }
+
     fn authorized(&self, delivery: &Delivery<'_>, name: &str) -> Result<MatchedKey, DeliveryRejection> {
         let (scheme, token) =
             credential(delivery, AUTHORIZATION)?.split_once(' ').ok_or(DeliveryRejection::BadSignature)?;
@@ -97,7 +102,7 @@ impl TokenScheme {
 
 impl Scheme for TokenScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
-        let elsewhere = self.else_at.as_ref().filter(|_| delivery.header(AUTHORIZATION) == HeaderLookup::Missing);
+        let elsewhere = self.elsewhere(delivery);
         let matched = match (self.form, elsewhere.unwrap_or(&self.at)) {
             (_, place) if elsewhere.is_some() => self.plain(place, delivery),
             (TokenForm::Bearer, _) => self.authorized(delivery, "bearer"),
@@ -153,18 +158,31 @@ impl Scheme for TokenScheme {
 
     fn expected(&self) -> Option<String> {
         Some(match self.form {
+            TokenForm::Plain if self.each.is_some() && matches!(self.at, FieldLocation::Body(_)) => {
+                format!("the token in {} of each element", self.at)
+            }
             TokenForm::Plain => format!("the token in {}", self.at),
-            TokenForm::Bearer => format!("header {AUTHORIZATION} with Bearer and the token"),
+            TokenForm::Bearer => {
+                let elsewhere = self.else_at.as_ref().map(|place| format!(", or the token in {place}"));
+                format!("header {AUTHORIZATION} with Bearer and the token{}", elsewhere.unwrap_or_default())
+            }
             TokenForm::Basic => format!("header {AUTHORIZATION} with Basic and the user and password in base64"),
         })
     }
 
     fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let at = |place| {
+            let there = text_at(place, delivery).is_ok_and(|token| !token.is_empty());
+            Some(if there { "another token" } else { "nothing there" }.to_owned())
+        };
+        if let Some(place) = self.elsewhere(delivery) {
+            return at(place);
+        }
         let scheme = match self.form {
-            TokenForm::Plain => {
-                let there = text_at(&self.at, delivery).is_ok_and(|token| !token.is_empty());
-                return Some(if there { "another token" } else { "nothing there" }.to_owned());
+            TokenForm::Plain if self.each.is_some() && matches!(self.at, FieldLocation::Body(_)) => {
+                return Some("an element with another token or none, or no elements".to_owned());
             }
+            TokenForm::Plain => return at(&self.at),
             TokenForm::Bearer => "bearer",
             TokenForm::Basic => "basic",
         };

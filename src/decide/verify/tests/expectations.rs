@@ -98,3 +98,57 @@ fn told_anyway(scheme: &VerificationScheme, name: &str, value: &str) -> String {
     let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT };
     scheme.expectation(&delivery).unwrap_or_default()
 }
+
+#[test]
+fn a_signature_that_is_not_in_a_header_is_looked_for_where_it_is() {
+    let place = |text: &str| FieldLocation::parse(text).expect("a place");
+    let mailgun = VerificationScheme::new(DescribedSignature {
+        at: Some(place("body.signature.signature")),
+        headers: Vec::new(),
+        timestamp: Some(TimestampLocation::At(place("body.signature.timestamp"))),
+        timestamp_format: Some(TimestampFormat::Seconds),
+        id: Some(place("body.signature.token")),
+        over: SignedText::parse("{timestamp}{id}", Some(TimestampFormat::Seconds)).expect("a template"),
+        ..DescribedSignature::hmac("", secrets(&[b"a secret"]))
+    });
+    let told = |signature: &str, time: i64| {
+        let text = format!(r#"{{"signature":{{{signature}"timestamp":{time},"token":"t"}}}}"#);
+        let body = Bytes::from(text);
+        let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: AT, wall: AT };
+        assert!(mailgun.verify(&delivery).is_err());
+        (mailgun.expectation(&delivery).expect("it tells"), mailgun.rejection_reason(&delivery))
+    };
+    let now = AT.0.div_euclid(1_000_000);
+    let signature = |text: &str| format!(r#""signature":"{text}","#);
+    for (signature, time, found) in [
+        (String::new(), now, "nothing there"),
+        (signature("no hex"), now, "no signature of the form hex"),
+        (signature("00"), now, "a signature of another length"),
+        (signature(&"0".repeat(64)), now - 720, "a time that is 12m ago, at most 5m"),
+        (signature(&"0".repeat(64)), now, "a signature of other bytes, or with another secret"),
+    ] {
+        let expected = "expected body.signature.signature (hex, 64 digits) over {timestamp}{id}, \
+                        the time in body.signature.timestamp (seconds), the id in body.signature.token";
+        let (told, reason) = told(&signature, time);
+        assert_eq!(told, format!("{expected}; found: {found}"));
+        assert!(reason.ends_with(&told), "{reason}");
+    }
+}
+
+#[test]
+fn a_token_is_looked_for_where_it_may_be() {
+    let found = |scheme: &VerificationScheme, query: &str, body: &'static str| {
+        let body = Bytes::from_static(body.as_bytes());
+        let delivery = Delivery { path: "", query, headers: &[], body: &body, at: AT, wall: AT };
+        assert!(scheme.verify(&delivery).is_err());
+        scheme.expectation(&delivery).expect("it tells")
+    };
+    let bearer = VerificationScheme::bearer_or_query(secrets(&[b"a token"]), "token");
+    let expected = "expected header authorization with Bearer and the token, or the token in query.token; found: ";
+    assert_eq!(found(&bearer, "token=x", ""), format!("{expected}another token"));
+    assert_eq!(found(&bearer, "", ""), format!("{expected}nothing there"));
+    let at = FieldLocation::parse("body.token").expect("a place");
+    let elements = VerificationScheme::token_in_elements(secrets(&[b"a token"]), at, vec!["all".into()]);
+    let expected = "expected the token in body.token of each element; found: an element with another token or none";
+    assert!(found(&elements, "", r#"{"all":[{"token":"x"}]}"#).starts_with(expected));
+}
