@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 fn field(name: &str, at: &str) -> Field {
     let at = FieldLocation::parse_in_element(at).expect(at);
-    Field { name: name.into(), at, or_at: Vec::new(), trim: false, after: None, default: None }
+    Field::at(name, at)
 }
 
 fn path(text: &str) -> Vec<String> {
