@@ -335,11 +335,11 @@ impl EventBuilder<'_> {
         digest: &Digest,
     ) -> Result<ClaimAndLookupKeys, DeliveryRejection> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
-        let once = &self.source.once;
-        let is_always_new = once.new_when.as_ref().is_some_and(|when| when.matches(self.found));
+        let policy = &self.source.once;
+        let is_always_new = policy.new_when.as_ref().is_some_and(|when| when.matches(self.found));
         // What was signed stays an identity: a captured delivery is not a new one.
         let counts = |identity: &&Identity| !(is_always_new && matches!(identity, Identity::Body | Identity::Named(_)));
-        let per = &once.per;
+        let per = &policy.per;
         let claims_body = per.iter().filter(counts).any(|identity| *identity == Identity::Body);
         let by_body = claims_body && self.source.stores_id_with_body_key();
         let id_digest = delivery_id.map(DeliveryIdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));

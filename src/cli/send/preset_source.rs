@@ -4,6 +4,7 @@ use super::SendArgs;
 use super::sender_key_pair::SenderKeyPair;
 use crate::cli::error::CommandError;
 use crate::cli::terminal::one_line;
+use crate::config::diagnostic::ConfigError;
 use crate::config::presets::{self, Preset};
 use crate::config::{self, Config, EnvLookup};
 use crate::decide::nearest_name::nearest;
@@ -65,7 +66,7 @@ pub(super) fn config(
     };
     let text = format!("store = \"memory:\"\n{text}");
     let config = config::parse(&text, &format!("the preset {name}"), Path::new("."), &read);
-    let config = config.map_err(|error| error.without_warnings())?;
+    let config = config.map_err(ConfigError::without_warnings)?;
     Ok((config, key))
 }
 
