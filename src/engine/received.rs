@@ -16,11 +16,12 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context;
 use crate::decide::trace_context::TraceContext;
 use crate::observe::delivery_log::{DeliveryRecord, DeliveryVerdict};
-use crate::observe::log;
+use crate::observe::log::{self, TokenBucket};
 use crate::observe::metrics::{Metrics, PollCounter};
 use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tracing::{info, warn};
 
 /// The reason of a handshake: it is no delivery.
@@ -291,12 +292,31 @@ fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> Option<Arc<str>> {
 #[derive(Clone)]
 pub(crate) struct DeliveryObserver {
     metrics: Arc<Metrics>,
+    refusals: Arc<Mutex<RefusalLines>>,
+}
+
+/// The lines of refused deliveries, which anyone can cause: when there are too many, the rest are only counted.
+struct RefusalLines {
+    bucket: TokenBucket,
+    unlogged: u64,
+}
+
+impl RefusalLines {
+    /// How many were not logged before the one that is now; `None`: this one is not logged, either.
+    fn next(&mut self, now: Instant) -> Option<u64> {
+        if self.bucket.take(now) {
+            return Some(std::mem::take(&mut self.unlogged));
+        }
+        self.unlogged += 1;
+        None
+    }
 }
 
 #[expect(clippy::unused_self, reason = "all that is observed goes through one observer")]
 impl DeliveryObserver {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics }
+        let refusals = RefusalLines { bucket: TokenBucket::full(Instant::now()), unlogged: 0 };
+        Self { metrics, refusals: Arc::new(Mutex::new(refusals)) }
     }
 
     /// Begins the span of a delivery.
@@ -321,7 +341,7 @@ impl DeliveryObserver {
     /// written.
     pub(crate) fn delivery(&self, source: Option<&Source>, received: &Received) {
         if received.has_log_line {
-            log_delivery(source, received);
+            self.log_delivery(source, received);
         }
         match source {
             Some(source) => {
@@ -404,30 +424,37 @@ impl DeliveryObserver {
         info!(target: "hookonce", event = %event.id, why, "accepted");
     }
 
+    /// Logs a delivery that was refused or ignored.
+    fn log_delivery(&self, source: Option<&Source>, received: &Received) {
+        let source = source.map(|source| &*source.name);
+        let (delivery, path, why) =
+            (received.delivery_id.as_deref(), received.path.as_deref(), received.why.as_deref());
+        let (status, reason) = (received.response.status, received.reason);
+        let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
+        let (field, detail, element) = (named("field"), named("detail"), received.element.as_deref());
+        match received.verdict {
+            DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => {
+                info!(target: "hookonce", source, status, why, "handshake");
+            }
+            DeliveryVerdict::Ignored => {
+                info!(target: "hookonce", source, delivery = delivery.unwrap_or_default(), why, "ignored");
+            }
+            DeliveryVerdict::Unavailable => {
+                warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "unavailable");
+            }
+            _ => {
+                let next = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now());
+                let Some(unlogged) = next.map(|unlogged| Some(unlogged).filter(|unlogged| *unlogged > 0)) else {
+                    return;
+                };
+                warn!(target: "hookonce", source, path, delivery, status, reason, element, field, detail, why, unlogged, "refused");
+            }
+        }
+    }
+
     /// Logs that the store did not respond.
     pub(super) fn store_failed(&self, error: &StoreError) {
         log::store_error(error);
-    }
-}
-
-/// Logs a delivery that was refused or ignored.
-fn log_delivery(source: Option<&Source>, received: &Received) {
-    let source = source.map(|source| &*source.name);
-    let (delivery, path, why) = (received.delivery_id.as_deref(), received.path.as_deref(), received.why.as_deref());
-    let (status, reason) = (received.response.status, received.reason);
-    let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
-    let (field, detail, element) = (named("field"), named("detail"), received.element.as_deref());
-    match received.verdict {
-        DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => {
-            info!(target: "hookonce", source, status, why, "handshake");
-        }
-        DeliveryVerdict::Ignored => {
-            info!(target: "hookonce", source, delivery = delivery.unwrap_or_default(), why, "ignored");
-        }
-        DeliveryVerdict::Unavailable => {
-            warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "unavailable");
-        }
-        _ => warn!(target: "hookonce", source, path, delivery, status, reason, element, field, detail, why, "refused"),
     }
 }
 

@@ -12,6 +12,7 @@
 
 use crate::decide::event::{DoneReason, Event, EventState, Origin};
 use crate::decide::field::{FieldValue, StoredFields};
+use crate::decide::limits;
 use crate::decide::time::Duration;
 use std::fmt::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -211,6 +212,33 @@ impl LogRateLimiter {
     }
 }
 
+/// A rate limit of log lines: a burst of them, then a number per second.
+#[derive(Debug)]
+pub(crate) struct TokenBucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+impl TokenBucket {
+    /// A limit with its whole burst left.
+    pub(crate) fn full(now: Instant) -> Self {
+        Self { tokens: f64::from(limits::LOGGED_LINES_BURST), filled: now }
+    }
+
+    /// Whether another line may be logged now.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        let passed: std::time::Duration = now.saturating_duration_since(self.filled);
+        let refilled = self.tokens + passed.as_secs_f64() * f64::from(limits::LOGGED_LINES_PER_SECOND);
+        self.tokens = refilled.min(f64::from(limits::LOGGED_LINES_BURST));
+        self.filled = now;
+        let allowed = self.tokens >= 1.0;
+        if allowed {
+            self.tokens -= 1.0;
+        }
+        allowed
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +251,16 @@ mod tests {
         assert_eq!(lines.should_log("full", begun + Duration::from_secs(6)), Some(1), "another line is not suppressed");
         assert_eq!(lines.should_log("away", begun + HELD), Some(5_001));
         assert_eq!(lines.should_log("away", begun + HELD + HELD), Some(1));
+    }
+
+    #[test]
+    fn a_burst_is_allowed_and_then_so_many_lines_per_second() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::full(start);
+        let mut allowed = |at: Instant| (0..5000).filter(|_| bucket.take(at)).count();
+        assert_eq!(allowed(start), limits::LOGGED_LINES_BURST as usize);
+        assert_eq!(allowed(start + Duration::from_secs(1)), limits::LOGGED_LINES_PER_SECOND as usize);
+        assert_eq!(allowed(start + Duration::from_hours(1)), limits::LOGGED_LINES_BURST as usize);
     }
 
     #[test]

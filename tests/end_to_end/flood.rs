@@ -255,3 +255,48 @@ async fn an_unsigned_form_of_millions_of_values_costs_little_more_than_its_bytes
     let more = most_resident(&house) - before;
     assert!(more < 150_000, "{more} kB for 24 MB");
 }
+
+/// The log is written by strangers here: it must not fill the disk.
+#[tokio::test]
+async fn of_many_forged_deliveries_the_log_has_some_and_the_number_of_the_others() {
+    const FORGED: usize = 10_000;
+    let house = House::new(&numbers("true"));
+    let begun = Instant::now();
+    let (mut answers, mut requests) = TcpStream::connect(address(&house)).await.unwrap().into_split();
+    let forged = format!("POST {IN} HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n{{}}");
+    let write = async { requests.write_all(forged.repeat(FORGED).as_bytes()).await.unwrap() };
+    let read = async {
+        let (mut refused, mut text) = (0, String::new());
+        while refused < FORGED {
+            let mut bytes = [0; 64 * KIB];
+            let read = answers.read(&mut bytes).await.unwrap();
+            assert!(read > 0, "the connection was closed after {refused}");
+            text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            // The beginning of a response may be in the next piece.
+            let whole = text.rfind("HTTP/1.1").unwrap_or(0);
+            refused += text[..whole].matches("HTTP/1.1 401").count();
+            text.drain(..whole);
+            if text.ends_with('}') {
+                refused += 1;
+                text.clear();
+            }
+        }
+    };
+    tokio::join!(write, read);
+    let lines = |log: &str| log.lines().filter(|line| line.contains("WARN refused")).count();
+    // The next line comes as soon as there is room for it, and has the number of those before it.
+    until("a line that counts", || {
+        let log = house.log();
+        let unlogged = log.lines().filter_map(|line| line.split("unlogged=").nth(1)?.split(' ').next()?.parse().ok());
+        let unlogged: usize = unlogged.sum();
+        let (sent, headers) = (std::process::Command::new("curl"), ["-s", "-o", "/dev/null", "-d", "{}"]);
+        let mut curl = sent;
+        let seen = lines(&log) + unlogged;
+        curl.args(headers).arg(house.url(IN)).status().unwrap();
+        seen >= FORGED
+    })
+    .await;
+    let most = 1_000 + 100 * (usize::try_from(begun.elapsed().as_secs()).unwrap() + 1);
+    let logged = lines(&house.log());
+    assert!(logged <= most && logged < FORGED / 2, "{logged} lines in {:?}", begun.elapsed());
+}

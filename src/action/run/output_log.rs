@@ -6,8 +6,8 @@
 
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
-use crate::decide::limits::{LOGGED_LINE_BYTES_MAX, LOGGED_LINES_BURST, LOGGED_LINES_PER_SECOND};
-use crate::decide::time::Duration;
+use crate::decide::limits::LOGGED_LINE_BYTES_MAX;
+use crate::observe::log::TokenBucket;
 use crate::observe::log_layer::{self, OUTPUT_TARGET};
 use std::sync::Arc;
 use std::time::Instant;
@@ -125,30 +125,6 @@ impl LineBuffer {
     }
 }
 
-/// A rate limit: a burst of lines, then a number per second.
-struct TokenBucket {
-    tokens: f64,
-    filled: Instant,
-}
-
-impl TokenBucket {
-    fn full(now: Instant) -> Self {
-        Self { tokens: f64::from(LOGGED_LINES_BURST), filled: now }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let passed: Duration = now.saturating_duration_since(self.filled);
-        let refilled = self.tokens + passed.as_secs_f64() * f64::from(LOGGED_LINES_PER_SECOND);
-        self.tokens = refilled.min(f64::from(LOGGED_LINES_BURST));
-        self.filled = now;
-        let allowed = self.tokens >= 1.0;
-        if allowed {
-            self.tokens -= 1.0;
-        }
-        allowed
-    }
-}
-
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -185,15 +161,5 @@ mod tests {
         let end = format!("x … {} bytes left out", 2 * LOGGED_LINE_BYTES_MAX);
         assert!(complete[0].ends_with(&end) && complete[0].len() <= LOGGED_LINE_BYTES_MAX, "{}", complete[0].len());
         assert_eq!(complete[1], "next");
-    }
-
-    #[test]
-    fn a_burst_is_allowed_and_then_so_many_lines_per_second() {
-        let start = now();
-        let mut bucket = TokenBucket::full(start);
-        let mut allowed = |at: Instant| (0..5000).filter(|_| bucket.take(at)).count();
-        assert_eq!(allowed(start), LOGGED_LINES_BURST as usize);
-        assert_eq!(allowed(start + Duration::from_secs(1)), LOGGED_LINES_PER_SECOND as usize);
-        assert_eq!(allowed(start + Duration::from_hours(1)), LOGGED_LINES_BURST as usize);
     }
 }
