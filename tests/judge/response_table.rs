@@ -109,6 +109,7 @@ fn ignored_stale_and_new_deliveries_are_reported_as_such() {
     let why = r#"tag was "main", wanted tag == "latest""#;
     let ignored = serde_json::json!({ "status": "ignored", "reason": why }).to_string();
     check(&response::ignored(why), 200, &[JSON], &ignored);
+    check(&response::ignored_unverified(), 200, &[JSON], r#"{"status":"ignored","reason":"filtered"}"#);
     check(&response::stale(id), 200, &[JSON, OF], &format!(r#"{{"status":"stale","event":"{ID}"}}"#));
     check(&response::accepted(id), 202, &[JSON, OF], &format!(r#"{{"status":"accepted","event":"{ID}"}}"#));
 }
