@@ -70,7 +70,7 @@ fn every_refusal_has_its_status_and_names_no_secret() {
         (
             DeliveryRejection::ContentType,
             415,
-            r#"{"status":"refused","reason":"content_type","detail":"send it with Content-Type: application/json"}"#,
+            r#"{"status":"refused","reason":"content_type","detail":"send JSON as application/json, or a form as application/x-www-form-urlencoded, in UTF-8"}"#,
         ),
         (
             DeliveryRejection::MissingField("tag".into()),
