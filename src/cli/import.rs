@@ -6,12 +6,14 @@
 //! exists without them. Running it again changes nothing.
 
 pub mod generated_config;
+mod go_pattern;
 pub mod steakpie_config;
 pub(crate) mod steakpie_events;
 pub(crate) mod webhook;
 mod webhook_config;
 mod webhook_hooks;
 mod webhook_rule;
+mod webhook_secrets;
 pub mod yaml;
 
 use crate::config::{self, Config, EnvLookup, StoreAddress};
@@ -95,6 +97,14 @@ impl<E: Display> From<(&Path, E)> for ImportError {
     }
 }
 
+/// Checks that the folder of a file that will be written exists, before anything is.
+fn folder_exists(file: &Path) -> Result<(), ImportError> {
+    match file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        Some(folder) => Err((file, format!("there is no folder `{}`; make it first", folder.display())).into()),
+        None => Ok(()),
+    }
+}
+
 /// Imports, and reports on `out`.
 pub(crate) fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ImportExit> {
     match prepare(order, env).and_then(|plan| plan.apply(order).map(|done| (plan, done))) {
@@ -126,6 +136,7 @@ enum ExistingConfig {
 }
 
 fn prepare(order: &ImportOptions, env: EnvLookup<'_>) -> Result<ImportPlan, ImportError> {
+    folder_exists(&order.out)?;
     let steakpie = read(&order.config)?;
     let from = order.config.file_name().unwrap_or_default().to_string_lossy();
     let port = env("PORT").and_then(|port| port.parse().ok()).unwrap_or(PORT);

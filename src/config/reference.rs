@@ -20,7 +20,8 @@ secret is `{ env = \"…\" }` or `{ file = \"…\" }`, never a text in the file.
 A place in a delivery is `body.a.0.b`, `body.\"a.b\"`, `form.x`, `header.x`, `query.x`, `claim.x` or `path`: `form.x` is a
 value of a form (`application/x-www-form-urlencoded`), `claim.x` one of the token of scheme `jwt`. An expression is written
 like CEL, over names of fields: `== != < <= > >= && || ! ( ) in [..]`, `exists(x)`, `x.startsWith(\"…\")`, `.endsWith`,
-`.contains`, `.matches(\"regex\")`. A missing field is `null`.
+`.contains`, `.matches(\"regex\")`, and `string(x)`, the text of a number or flag as it was sent. A missing field is
+`null`.
 ";
 
 /// The whole page, as Markdown.

@@ -142,7 +142,10 @@ impl DeliveryRejection {
             Self::MissingField(name) | Self::FieldTooLong(name) | Self::BadOrder(name) => Some(("field", name)),
             Self::KeyMalformed(what) => Some(("detail", what)),
             Self::Forbidden => Some(("detail", "`require` is not true of it")),
-            Self::ContentType => Some(("detail", "send it with Content-Type: application/json")),
+            Self::ContentType => {
+                let detail = "send JSON as application/json, or a form as application/x-www-form-urlencoded, in UTF-8";
+                Some(("detail", detail))
+            }
             Self::TooManyElements => Some(("detail", "a delivery may have at most 1000 elements")),
             Self::InElement { rejection, .. } => rejection.detail(),
             Self::NoForm => {

@@ -168,11 +168,12 @@ impl Received {
 
     /// A delivery that is verified, but that a filter excludes.
     pub(super) fn ignored(source: &Source, delivery: &Delivery<'_>, why: String) -> Self {
-        let response = response::with_accepted_status(source, response::ignored(&why));
+        let response = if source.verify.is_none() { response::ignored_unverified() } else { response::ignored(&why) };
+        let response = response::with_accepted_status(source, response);
         Self {
             bytes: delivery.body.len(),
             delivery_id: delivery_id(source, delivery),
-            reason: Some("filtered"),
+            reason: Some(response::FILTERED),
             why: Some(why),
             has_log_line: true,
             ..Self::new(response, DeliveryVerdict::Ignored, delivery.at)

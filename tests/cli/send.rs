@@ -143,7 +143,7 @@ async fn a_preset_is_tried_without_a_config() {
     let said = send(&signed, "SQUARE_SECRET");
     assert!(said.contains(" accepted "), "{said}");
     let said = send(&["--preset", "strip"], "X");
-    assert!(said.contains("there is no preset `strip`; did you mean `stripe`?"), "{said}");
+    assert!(said.contains("there is no built-in preset `strip`; did you mean `stripe`?"), "{said}");
     let said = send(&["--preset", "docker-hub", "--url", &url], "X");
     assert!(said.contains("the path is the secret of `docker-hub`: give it with --url"), "{said}");
 }

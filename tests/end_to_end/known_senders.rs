@@ -42,7 +42,7 @@ const SENDERS: [KnownSender; 13] = [
         handshake: Some(twitchs_question),
         ..sender("twitch", |secret, id| twitch(secret, id, &twitch_event(id)))
     },
-    KnownSender { handshake: Some(zooms_question), ..sender("zoom", zoom) },
+    KnownSender { handshake: Some(zooms_question), accepted: 200, ..sender("zoom", zoom) },
     sender("trello", trello), // its handshake is a HEAD request, see below
 ];
 

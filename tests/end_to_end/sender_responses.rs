@@ -202,3 +202,36 @@ retry   = { attempts = 2, first = "1h" }
     assert_eq!((second.status, &*second.body), (200, &b"fine"[..]), "{second:?}");
     check(&first, 200, &json!({ "status": "done", "how": "superseded" }));
 }
+
+/// An expression may compare with a secret: who is not verified must not read it, nor what it was compared with.
+#[tokio::test]
+async fn an_unverified_sender_learns_nothing_about_the_filter_that_the_log_names() {
+    const OPEN: &str = r#"
+[source.open]
+path   = "/open"
+verify = "none"
+once   = { per = ["body"] }
+fields = { k = { at = "query.k", default = "" }, kind = "body.kind" }
+SOURCE
+[[source.open.route]]
+name = "record"
+ROUTE
+"#;
+    let json = [("content-type".to_owned(), "application/json".to_owned())];
+    let secret = r#"k == "s3cr3t" && kind == "deploy""#;
+    for (source, route) in
+        [(format!("when = '{secret}'"), String::new()), (String::new(), format!("when = '{secret}'"))]
+    {
+        let house = House::new(&OPEN.replace("SOURCE", &source).replace("ROUTE", &route));
+        for (query, body) in [("", "{}"), ("?k=wrong", r#"{"kind":"other"}"#), ("?k=s3cr3t", "{}")] {
+            let answer = house.post(&format!("/open{query}"), &json, body.as_bytes()).await.unwrap();
+            assert_eq!(answer.status, 200);
+            assert_eq!(String::from_utf8_lossy(&answer.body), r#"{"status":"ignored","reason":"filtered"}"#);
+        }
+        until("the log to name them", || house.log().matches("wanted k == \"s3cr3t\"").count() == 2).await;
+        let listed = house.ask("GET", "/api/deliveries?verdict=ignored").await.json();
+        assert!(listed.to_string().contains("wanted"), "{listed}");
+        let wanted = house.post("/open?k=s3cr3t", &json, br#"{"kind":"deploy"}"#).await.unwrap();
+        assert_eq!((wanted.status, wanted.word()), (202, "accepted".to_owned()));
+    }
+}

@@ -11,6 +11,7 @@ mod report;
 mod seed;
 #[path = "../support/mod.rs"]
 mod support;
+mod webhook_requests;
 
 use std::path::Path;
 use std::process::{Command, Output};

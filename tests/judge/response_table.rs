@@ -70,7 +70,7 @@ fn every_refusal_has_its_status_and_names_no_secret() {
         (
             DeliveryRejection::ContentType,
             415,
-            r#"{"status":"refused","reason":"content_type","detail":"send it with Content-Type: application/json"}"#,
+            r#"{"status":"refused","reason":"content_type","detail":"send JSON as application/json, or a form as application/x-www-form-urlencoded, in UTF-8"}"#,
         ),
         (
             DeliveryRejection::MissingField("tag".into()),
@@ -109,6 +109,7 @@ fn ignored_stale_and_new_deliveries_are_reported_as_such() {
     let why = r#"tag was "main", wanted tag == "latest""#;
     let ignored = serde_json::json!({ "status": "ignored", "reason": why }).to_string();
     check(&response::ignored(why), 200, &[JSON], &ignored);
+    check(&response::ignored_unverified(), 200, &[JSON], r#"{"status":"ignored","reason":"filtered"}"#);
     check(&response::stale(id), 200, &[JSON, OF], &format!(r#"{{"status":"stale","event":"{ID}"}}"#));
     check(&response::accepted(id), 202, &[JSON, OF], &format!(r#"{{"status":"accepted","event":"{ID}"}}"#));
 }

@@ -6,7 +6,7 @@
 use super::generated_config::{comment, line, text};
 use super::webhook_config::{self, GeneratedHook, SECRET_FOLDER};
 use super::webhook_hooks::{self, WebhookHook};
-use super::{FILE_BYTES_MAX, ImportError, ImportExit, ImportWriteMode, counted};
+use super::{FILE_BYTES_MAX, ImportError, ImportExit, ImportWriteMode, counted, folder_exists};
 use crate::config::{self, EnvLookup};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -65,6 +65,7 @@ struct WrittenFiles {
 }
 
 fn prepare(order: &WebhookImport, env: EnvLookup<'_>) -> Result<WebhookImportPlan, ImportError> {
+    folder_exists(&order.out)?;
     let mut hooks: Vec<WebhookHook> = Vec::new();
     let mut left = Vec::new();
     for path in &order.hooks {
@@ -179,10 +180,11 @@ fn whole_config(order: &WebhookImport, hooks: &[GeneratedHook], left: &[String])
          listen = \"0.0.0.0:{}\"\n\
          store  = {}\n\
          \n\
-         # Only POST is a delivery, and a value that is read from the body needs JSON, or a form with JSON in `payload`.\n\
-         # What is not signed as it should be is answered with 401. Commands get PATH, HOME, USER, LANG and what they\n\
-         # name, not all that webhook was started with. Webhook waited for ever; here a block has a `timeout`. An argument\n\
-         # that begins with `-` and comes from a delivery is rejected.\n",
+         # Only POST is a delivery. A value that is read from the body needs JSON, also as text/plain or without a type, or\n\
+         # a form with JSON in `payload` that X-Hub-Signature-256 signs. What is not signed as it should be is answered\n\
+         # with 401. Commands get PATH, HOME, USER, LANG and what they name, not all that webhook was started with. Webhook\n\
+         # waited for ever; here a block has a `timeout`. An argument that begins with `-` and comes from a delivery is\n\
+         # rejected.\n",
         from.join(", "),
         order.port,
         text("sqlite:hookonce.db"),
@@ -218,7 +220,8 @@ impl WebhookImportPlan {
                 Err(error) => return Err((&**path, error).into()),
             }
         }
-        let config_mode = if order.is_private() { 0o600 } else { 0o644 };
+        let private = order.is_private() || self.hooks.iter().any(|hook| hook.private);
+        let config_mode = if private { 0o600 } else { 0o644 };
         for (path, content) in wanted {
             let secret = path != &order.out;
             let mode = if secret { 0o600 } else { config_mode };

@@ -6,7 +6,8 @@
 
 use super::generated_config::{comment, line, text};
 use super::webhook_hooks::{WebhookHook, WebhookParameter};
-use super::webhook_rule::{HookFields, TranslatedRule, WebhookProof, may_name_a_secret, translate};
+use super::webhook_rule::{HookFields, TranslatedRule, WebhookProof, translate};
+use super::webhook_secrets::may_name_a_secret;
 use std::collections::BTreeSet;
 
 /// The folder of the secrets, beside the config.
@@ -26,6 +27,8 @@ pub(super) struct GeneratedHook {
     pub(super) secrets: Vec<(String, String)>,
     /// What is different.
     pub(super) notes: Vec<String>,
+    /// Whether its expression may hold a secret that is known to nobody: nothing else proves its sender.
+    pub(super) private: bool,
     /// Why it is not imported, if so.
     pub(super) refused: Option<String>,
 }
@@ -72,11 +75,11 @@ pub(super) fn source_name(id: &str, taken: &mut BTreeSet<String>) -> String {
 pub(super) fn generate(hook: &WebhookHook, name: &str, prefix: &str) -> GeneratedHook {
     let mut hook_notes = Vec::new();
     let made = HookGenerator { hook, name, prefix, notes: &mut hook_notes, secrets: Vec::new() }.generate();
-    let (toml, plain, secrets, refused) = match made {
-        Ok(HookSource { toml, plain, secrets }) => (toml, plain, secrets, None),
-        Err(why) => (String::new(), String::new(), Vec::new(), Some(why)),
+    let (HookSource { toml, plain, secrets, private }, refused) = match made {
+        Ok(source) => (source, None),
+        Err(why) => (HookSource::default(), Some(why)),
     };
-    GeneratedHook { id: hook.id.clone(), toml, plain, secrets, notes: hook_notes, refused }
+    GeneratedHook { id: hook.id.clone(), toml, plain, secrets, private, notes: hook_notes, refused }
 }
 
 struct HookGenerator<'h> {
@@ -88,10 +91,12 @@ struct HookGenerator<'h> {
 }
 
 /// The source of a hook that can be imported; see [`GeneratedHook`].
+#[derive(Default)]
 struct HookSource {
     toml: String,
     plain: String,
     secrets: Vec<(String, String)>,
+    private: bool,
 }
 
 /// A block `run`, and the same with the command as webhook ran it.
@@ -107,14 +112,19 @@ fn is_whole_body(it: &WebhookParameter) -> bool {
     matches!(it.source.as_str(), "entire-payload" | "raw-request-body")
 }
 
-/// Headers with the ids of deliveries, by the headers that their senders set.
-const DELIVERY_IDS: [(&str, &str); 8] = [
+/// The header with the kind of GitHub's event.
+const EVENT_KIND: &str = "x-github-event";
+/// Headers with the ids of deliveries, by the headers beside which their senders always set them.
+const CERTAIN_IDS: [(&str, &str); 4] = [
     ("x-gitea-", "x-gitea-delivery"),
     ("x-forgejo-", "x-forgejo-delivery"),
     ("x-gogs-", "x-gogs-delivery"),
+    ("x-github-", "x-github-delivery"),
+];
+/// The same for headers that other senders set, too: only a hint.
+const PROBABLE_IDS: [(&str, &str); 4] = [
     ("x-gitlab-", "x-gitlab-event-uuid"),
     ("x-event-key", "x-request-uuid"),
-    ("x-github-", "x-github-delivery"),
     ("x-hub-signature", "x-github-delivery"),
     ("webhook-", "webhook-id"),
 ];
@@ -136,25 +146,28 @@ impl HookGenerator<'_> {
         if hook.command.is_empty() {
             return Err("it has no `execute-command`".to_owned());
         }
+        if let Some(key) = &hook.template {
+            return Err(format!("a template fills in `{}`; render the file first", key.escape_debug()));
+        }
         self.methods()?;
         let mut fields = HookFields::default();
         fields.form_payload = self.form_payload()?;
-        let TranslatedRule { proof, when, notes } = translate(hook, &mut fields)?;
-        self.notes.extend(notes);
+        self.parameters().try_for_each(|it| fields.check_place(it))?;
+        let rule = translate(hook, &mut fields)?;
+        let TranslatedRule { proof, when, notes, .. } = &rule;
+        if fields.form_payload && !proof.is_of_github() && self.parameters().any(|it| it.source == "payload") {
+            return Err(
+                "it reads JSON in a form, which is read here only where `X-Hub-Signature-256` signs it: let the sender send \
+                 JSON, take `payload.` out of the names, and import it again"
+                    .to_owned(),
+            );
+        }
+        self.notes.extend_from_slice(notes);
         let HookCommand { run, plain } = self.run(&mut fields)?;
-        no_template(&[when.as_deref().unwrap_or_default(), &run])?;
 
         let mut out = format!("[source.{}]\npath            = {}\n", self.name, text(&self.path()));
-        out += &self.verify(&proof)?;
-        if let Some(header) = delivery_id(&fields, &proof) {
-            line(&mut out, format_args!("delivery        = \"header.{header}\""));
-        } else {
-            self.note(
-                "its sender has no known delivery id, so equal bodies within 5 minutes are one event; if there is an id, \
-                 name it with `delivery`, and remove `keep`",
-            );
-            out += "once            = { keep = \"5m\" }\n";
-        }
+        out += &self.verify(&fields, &rule)?;
+        out += &self.identity(&fields, &rule);
         out += &self.responses(when.as_deref());
         let reads_whole = self.parameters().any(is_whole_body);
         if fields.iter().next().is_some() || reads_whole {
@@ -175,11 +188,13 @@ impl HookGenerator<'_> {
         );
         out += &begin;
         out += &run;
+        no_template(&[&out])?;
         if !hook.unknown.is_empty() {
             let names: Vec<_> = hook.unknown.iter().map(|key| format!("`{}`", key.escape_debug())).collect();
             self.note(format!("webhook does not know {} and ignored it", names.join(", ")));
         }
-        Ok(HookSource { toml: out, plain, secrets: self.secrets })
+        let private = *proof == WebhookProof::None && when.is_some();
+        Ok(HookSource { toml: out, plain, secrets: self.secrets, private })
     }
 
     fn path(&self) -> String {
@@ -250,12 +265,56 @@ impl HookGenerator<'_> {
         all.into_iter()
     }
 
-    fn verify(&mut self, proof: &WebhookProof) -> Result<String, String> {
+    /// What makes two deliveries the same event. Webhook ran each request, so only what is certainly sent again is a
+    /// duplicate: the id of its sender, or else the body, if nothing beside it tells two requests apart.
+    fn identity(&mut self, fields: &HookFields, rule: &TranslatedRule) -> String {
+        if let Some(id) = certain_id(fields, rule) {
+            self.note(format!(
+                "a delivery is a duplicate if an earlier one has the same `{id}` and the same body, and without `{id}` it \
+                 is refused with 422"
+            ));
+            let signed = matches!(rule.proof, WebhookProof::Hmac { .. });
+            let once = if signed { "once            = { equal_bodies = \"new\" }\n" } else { "" };
+            return format!("delivery        = \"header.{id}\"\n{once}");
+        }
+        let elsewhere = |place: &str| place.starts_with("header.") || place.starts_with("query.");
+        let reads_body = matches!(rule.proof, WebhookProof::Hmac { .. })
+            || self.parameters().any(|it| it.source == "payload" || is_whole_body(it));
+        let by_body = reads_body && !fields.iter().any(|field| elsewhere(&field.place));
+        let hint = match probable_id(fields, &rule.proof) {
+            Some(id) => format!("if each delivery has `{id}`, set delivery = \"header.{id}\""),
+            None => "if its sender has an id for each delivery, name it with `delivery`".to_owned(),
+        };
+        if by_body {
+            self.note(format!(
+                "no id of a delivery is certain, so equal bodies within 5 minutes are one event; {hint}, and remove `once`"
+            ));
+            return "once            = { per = [\"body\"], keep = \"5m\" }\n".to_owned();
+        }
+        let why = if reads_body { "it reads more than the body" } else { "it reads no body" };
+        self.note(format!(
+            "each delivery runs its command, as with webhook, also one that is sent again: no id is certain, and {why}; \
+             {hint}, and remove `once`"
+        ));
+        "once            = { per = [], equal_bodies = \"new\" }\n".to_owned()
+    }
+
+    fn verify(&mut self, fields: &HookFields, rule: &TranslatedRule) -> Result<String, String> {
+        let proof = &rule.proof;
         Ok(match proof {
             WebhookProof::Hmac { header, hash, secrets } => {
                 let secret = self.secret(secrets)?;
                 let name = header.to_ascii_lowercase();
-                if name == "x-hub-signature-256" && *hash == "sha256" {
+                if reads_kind(fields, proof) {
+                    self.note(
+                        "`X-GitHub-Event` is not signed, so a delivery without it, or whose body does not have the shape of \
+                         that event, is refused with 422",
+                    );
+                }
+                // Others sign like this, too, without GitHub's id and with other content types.
+                if proof.is_of_github()
+                    && (fields.form_payload || certain_id(fields, rule) == Some("x-github-delivery"))
+                {
                     return Ok(format!("verify          = \"github\"\n{secret}"));
                 }
                 let prefix = if name.starts_with("x-hub-signature") {
@@ -277,7 +336,12 @@ impl HookGenerator<'_> {
                 format!("verify          = {{ scheme = \"token\", at = {place} }}\n{secret}")
             }
             WebhookProof::None => {
-                self.note("anyone who reaches the port can run it, as with webhook");
+                self.note(if rule.when.is_some() {
+                    "anyone who sends what `when` wants can run it, as with webhook; that expression is in the log, so no value \
+                     in it may be a secret"
+                } else {
+                    "anyone who reaches the port can run it, as with webhook"
+                });
                 "verify          = \"none\"\n".to_owned()
             }
         })
@@ -321,7 +385,10 @@ impl HookGenerator<'_> {
                 200
             }
         };
-        if response.output || response.output_on_error {
+        if response.output_on_error && !response.output {
+            self.note("`include-command-output-in-response-on-error` has no effect alone, as with webhook");
+        }
+        if response.output {
             out += "respond         = \"done\"\n";
             self.note("its sender waits for the command, at most `respond_within`, but gets no output: `hookonce show` prints it");
         } else {
@@ -395,7 +462,8 @@ impl HookGenerator<'_> {
                 }
                 (false, ..) => format!("printf %s \"$HOOKONCE_FIELD_{}\"", fields.of(file, true)?.to_ascii_uppercase()),
             };
-            let decode = if file.base64 { " | base64 -d" } else { "" };
+            // What is no base64 is decoded as far as possible, as webhook did, and does not stop the command.
+            let decode = if file.base64 { " | { base64 -d || cat >/dev/null; } | cat" } else { "" };
             script.push(format!("{content}{decode} >{target}"));
             let variable = file.variable.clone().unwrap_or_else(|| format!("HOOK_{}", file.name.to_uppercase()));
             passed.push(format!("{}={target}", shell_quoted(&variable)?));
@@ -484,15 +552,34 @@ fn no_template(texts: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The header with the sender's id of a delivery, if one of its headers is known.
-fn delivery_id(fields: &HookFields, proof: &WebhookProof) -> Option<&'static str> {
+/// The header with the id of a delivery that has one of these headers.
+fn id_beside(ids: &[(&str, &'static str)], names: &[&str]) -> Option<&'static str> {
+    let has = |prefix: &str| names.iter().any(|name| name.starts_with(prefix));
+    ids.iter().find_map(|(prefix, id)| has(prefix).then_some(*id))
+}
+
+/// The header with the sender's id of a delivery, if every delivery that is accepted has it.
+fn certain_id(fields: &HookFields, rule: &TranslatedRule) -> Option<&'static str> {
+    let needed = rule.needed_headers.iter().map(String::as_str);
+    let names: Vec<_> = needed.chain(reads_kind(fields, &rule.proof).then_some(EVENT_KIND)).collect();
+    id_beside(&CERTAIN_IDS, &names)
+}
+
+/// Whether the kind of GitHub's event is read beside a signature that does not cover it. Such a source refuses deliveries
+/// without that header.
+fn reads_kind(fields: &HookFields, proof: &WebhookProof) -> bool {
+    let place = format!("header.{EVENT_KIND}");
+    matches!(proof, WebhookProof::Hmac { .. }) && fields.iter().any(|field| field.place == place)
+}
+
+/// The header that probably has the sender's id of a delivery, if one of its headers is known.
+fn probable_id(fields: &HookFields, proof: &WebhookProof) -> Option<&'static str> {
     let signature =
         if let WebhookProof::Hmac { header, .. } = proof { Some(header.to_ascii_lowercase()) } else { None };
     let token = if let WebhookProof::Token { place, .. } = proof { place.strip_prefix("header.") } else { None };
     let named = fields.iter().filter_map(|field| field.place.strip_prefix("header."));
     let headers: Vec<&str> = named.chain(signature.as_deref()).chain(token).collect();
-    let of = |(prefix, id): &(&str, &'static str)| headers.iter().any(|name| name.starts_with(prefix)).then_some(*id);
-    DELIVERY_IDS.iter().find_map(of)
+    id_beside(&CERTAIN_IDS, &headers).or_else(|| id_beside(&PROBABLE_IDS, &headers))
 }
 
 /// An argument, as TOML.

@@ -34,6 +34,8 @@ pub(super) struct WebhookHook {
     pub(super) soft_failures: bool,
     /// Keys that webhook does not know.
     pub(super) unknown: Vec<String>,
+    /// A key at any depth whose value a template fills in.
+    pub(super) template: Option<String>,
     /// Keys at any depth that are known but for the case of their letters, which webhook does not look at.
     pub(super) other_case: Vec<String>,
 }
@@ -179,6 +181,21 @@ fn other_case(value: &Value, into: &mut Vec<String>) {
     }
 }
 
+/// The key of a value that a template fills in. What its sender gets is not imported, so it does not matter there.
+fn template(key: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => (text.contains("{{") && key != "response-message").then(|| key.to_owned()),
+        Value::Array(items) => items.iter().find_map(|item| template(key, item)),
+        Value::Object(map) => {
+            let mut inner = map.iter().filter(|(name, _)| *name != "response-headers");
+            inner.find_map(|(name, value)| {
+                template("its keys", &Value::String(name.clone())).or_else(|| template(name, value))
+            })
+        }
+        _ => None,
+    }
+}
+
 /// Reads a file of hooks. An error is a sentence for people, with the line or the hook.
 pub(super) fn read(text: &str) -> Result<Vec<WebhookHook>, String> {
     let begins = text.trim_start_matches('\u{feff}').trim_start();
@@ -313,6 +330,7 @@ fn hook(value: &Value, position: usize) -> Result<WebhookHook, String> {
             mismatch: object.status("trigger-rule-mismatch-http-response-code")?.filter(|status| *status != 0),
         },
         soft_failures: object.flag("trigger-signature-soft-failures")?,
+        template: template("", value),
         other_case,
         unknown: named.map.keys().filter(|key| !HOOK_KEYS.contains(&key.as_str())).cloned().collect(),
         id,
@@ -402,6 +420,24 @@ mod tests {
         found.sort();
         assert_eq!(found, ["AND", "Match", "Name", "Trigger-Rule", "Type", "\u{17f}ource"]);
         assert_eq!(hooks[1].other_case, [""; 0]);
+    }
+
+    #[test]
+    fn what_a_template_fills_in_is_found_at_any_depth() {
+        for (hook, key) in [
+            (r#"{"id": "{{ .X }}"}"#, Some("id")),
+            (r#"{"id": "a", "trigger-rule": {"and": [{"match": {"secret": "{{ cat `x` }}"}}]}}"#, Some("secret")),
+            (r#"{"id": "a", "pass-arguments-to-command": [{"source": "string", "name": "a{{b"}]}"#, Some("name")),
+            (r#"{"id": "a", "{{x}}": 1}"#, Some("its keys")),
+            (
+                r#"{"id": "a", "response-message": "{{x}}", "response-headers": [{"name": "a", "value": "{{x}}"}]}"#,
+                None,
+            ),
+            (r#"{"id": "a", "trigger-rule": {"match": {"regex": "^a{1}{$"}}}"#, None),
+        ] {
+            let hooks = read(&format!("[{hook}]")).expect("hooks");
+            assert_eq!(hooks[0].template.as_deref(), key, "{hook}");
+        }
     }
 
     #[test]

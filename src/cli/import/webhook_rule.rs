@@ -4,10 +4,11 @@
 //! Webhook's `and` stops at a missing value, its `or` skips one, and its `not` makes one true, unless it stands in an
 //! `and`. So a rule has two conditions: whether it holds, and whether it was evaluated without a missing value.
 
+use super::go_pattern;
 use super::webhook_hooks::{WebhookHook, WebhookMatch, WebhookParameter, WebhookRule};
+use super::webhook_secrets::{is_flag, is_token, may_be_a_secret, names_a_token};
 use crate::decide::field::FieldLocation;
 use crate::store::is_event_column;
-use regex::Regex;
 use std::fmt::Write as _;
 
 /// What proves who sends.
@@ -21,11 +22,21 @@ pub(super) enum WebhookProof {
     None,
 }
 
+impl WebhookProof {
+    /// Whether it is GitHub's signature, which signs JSON and forms with JSON in `payload`.
+    pub(super) fn is_of_github(&self) -> bool {
+        let name = "x-hub-signature-256";
+        matches!(self, Self::Hmac { header, hash: "sha256", .. } if header.eq_ignore_ascii_case(name))
+    }
+}
+
 /// A hook's rule in our words.
 pub(super) struct TranslatedRule {
     pub(super) proof: WebhookProof,
     /// The expression; `None`: always.
     pub(super) when: Option<String>,
+    /// Headers without which it never holds, in small letters.
+    pub(super) needed_headers: Vec<String>,
     /// What is different, but does not change who may run what.
     pub(super) notes: Vec<String>,
 }
@@ -45,47 +56,29 @@ pub(super) struct HookField {
     pub(super) or_empty: bool,
 }
 
-/// Words that name a secret. The first seven also count as a part of a longer word, where the only question is whether a
-/// value may be copied.
-const SECRET_WORDS: [&str; 14] = [
-    "token",
-    "secret",
-    "passw",
-    "auth",
-    "signature",
-    "credential",
-    "apikey",
-    "pass",
-    "password",
-    "passwd",
-    "passphrase",
-    "authorization",
-    "credentials",
-    "key",
-];
-/// Words before `key` that make it the name of a thing.
-const PLAIN_KEYS: [&str; 7] = ["event", "issue", "project", "repo", "repository", "object", "public"];
-
-/// Whether a fixed value of this name may be a secret, so that it is not copied.
-pub(super) fn may_name_a_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_WORDS[..7].iter().any(|word| name.contains(word)) || name.ends_with("key") || name == "pass"
-}
-
-/// Whether a value of this name is a secret that proves its sender: a whole word says so.
-fn names_a_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let words: Vec<_> = name.split(['-', '_', '.']).collect();
-    let before = |at: usize| at.checked_sub(1).map_or("", |at| words[at]);
-    words
-        .iter()
-        .enumerate()
-        .any(|(at, word)| SECRET_WORDS.contains(word) && !(*word == "key" && PLAIN_KEYS.contains(&before(at))))
-}
-
 impl HookFields {
     pub(super) fn iter(&self) -> impl Iterator<Item = &HookField> {
         self.list.iter()
+    }
+
+    /// The name of a payload value inside its body.
+    fn name_in_body<'p>(&self, parameter: &'p WebhookParameter) -> &'p str {
+        let name = parameter.name.as_str();
+        name.strip_prefix("payload.").filter(|_| self.form_payload).unwrap_or(name)
+    }
+
+    /// Refuses payload values that webhook finds elsewhere: it puts a list at the top of a body under `root`, and finds
+    /// numbers there only as names.
+    pub(super) fn check_place(&self, parameter: &WebhookParameter) -> Result<(), String> {
+        let first = self.name_in_body(parameter).split('.').next().unwrap_or_default();
+        let number = !first.is_empty() && first.bytes().all(|c| c.is_ascii_digit());
+        if parameter.source != "payload" || !(number || first == "root" && !self.form_payload) {
+            return Ok(());
+        }
+        Err(format!(
+            "{parameter} may be in a list at the top of the body, which webhook calls `root`: write the source yourself, with \
+             a field such as `body.0.id`"
+        ))
     }
 
     /// The name of the field with this value.
@@ -162,13 +155,26 @@ pub(super) fn translate(hook: &WebhookHook, fields: &mut HookFields) -> Result<T
     let mut parts = Vec::new();
     hook.rule.iter().for_each(|rule| conjuncts(rule, &mut parts));
     let mut notes = Vec::new();
-    hook.rule.as_ref().map_or(Ok(()), |rule| check_negations(rule, 0))?;
+    hook.rule.as_ref().map_or(Ok(()), |rule| check_negations(rule, fields, 0))?;
+    notes.extend(hook.rule.iter().flat_map(matches).filter(|it| may_match_a_list(it)).map(|it| {
+        format!("a list or an object never fits the expression for {}; webhook matched its JSON", it.parameter)
+    }));
+    let needed_headers = parts.iter().filter_map(|part| needed_header(part)).collect();
 
-    let signed = parts.iter().position(|part| alternatives(part).iter().all(|it| it.is_some_and(is_hmac)));
-    let proof = match signed {
-        Some(at) => hmac(parts.remove(at), hook.soft_failures, &mut notes)?,
-        None => match parts.iter().position(|part| alternatives(part).iter().all(|it| it.is_some_and(is_token))) {
-            Some(at) => token(parts.remove(at), fields.form_payload)?,
+    let position = |of: fn(&WebhookMatch) -> bool| {
+        parts.iter().position(|part| alternatives(part).iter().all(|it| it.is_some_and(of)))
+    };
+    let proof = match (position(is_hmac), position(is_token)) {
+        (Some(at), _) => hmac(parts.remove(at), hook.soft_failures, &mut notes)?,
+        (None, Some(at)) => token(parts.remove(at), fields.form_payload)?,
+        (None, None) => match unnamed_token(&parts)? {
+            Some(at) => {
+                let part = parts.remove(at);
+                notes.extend(alternatives(part).first().copied().flatten().map(|it| {
+                    format!("{} is taken for the token of its sender: what lacks it is answered with 401", it.parameter)
+                }));
+                token(part, fields.form_payload)?
+            }
             None => WebhookProof::None,
         },
     };
@@ -181,28 +187,98 @@ pub(super) fn translate(hook: &WebhookHook, fields: &mut HookFields) -> Result<T
     };
     let when = match whole {
         Condition::Always => None,
+        Condition::Never if hook.rule.iter().flat_map(matches).any(is_of_method) => {
+            return Err("its rule is never true of a POST, and every delivery is a POST here".to_owned());
+        }
         Condition::Never => return Err("its rule is never true, so webhook never ran it".to_owned()),
         other => Some(other.text(false)),
     };
-    Ok(TranslatedRule { proof, when, notes })
+    Ok(TranslatedRule { proof, when, needed_headers, notes })
+}
+
+/// Every comparison of a rule.
+fn matches(rule: &WebhookRule) -> Vec<&WebhookMatch> {
+    match rule {
+        WebhookRule::And(rules) | WebhookRule::Or(rules) => rules.iter().flat_map(matches).collect(),
+        WebhookRule::Not(rule) => matches(rule),
+        WebhookRule::Match(it) => vec![it],
+        WebhookRule::Never => Vec::new(),
+    }
+}
+
+fn is_of_method(it: &WebhookMatch) -> bool {
+    it.parameter.source == "request" && it.parameter.name.eq_ignore_ascii_case("method")
+}
+
+/// The header that this part of an `and` needs, if it is about one.
+fn needed_header(part: &WebhookRule) -> Option<String> {
+    let all = alternatives(part).into_iter().collect::<Option<Vec<_>>>()?;
+    let parameter = &all.first()?.parameter;
+    let about_it = |it: &&WebhookMatch| matches!(it.kind.as_str(), "value" | "regex") && it.parameter == *parameter;
+    (parameter.source == "header" && all.iter().all(about_it)).then(|| parameter.name.to_ascii_lowercase())
+}
+
+/// Whether an expression may match the JSON of a list or an object: if it must match the beginning of a text, and that is
+/// a letter, a digit or a slash, it cannot.
+fn may_match_a_list(it: &WebhookMatch) -> bool {
+    let begin = it.regex.strip_prefix('^').filter(|_| !it.regex.contains('|')).unwrap_or_default();
+    let class = [r"\d", r"\w", "[0-9]", "[a-z]"].into_iter().find_map(|class| begin.strip_prefix(class));
+    let after = class.or_else(|| begin.strip_prefix(|c: char| c.is_ascii_alphanumeric() || c == '/'));
+    let anchored = after.is_some_and(|rest| !rest.starts_with(['*', '?', '{']));
+    it.kind == "regex" && it.parameter.source == "payload" && !anchored
+}
+
+/// The part that proves the sender where no name says so: the only comparison with a value of a header or the query that
+/// may be a secret.
+fn unnamed_token(parts: &[&WebhookRule]) -> Result<Option<usize>, String> {
+    let all: Vec<_> = parts.iter().flat_map(|part| required(part)).filter(|it| may_be_a_secret(it)).collect();
+    let Some(first) = all.first() else { return Ok(None) };
+    let alone = |part: &&WebhookRule| {
+        let of_part = alternatives(part);
+        of_part.len() == all.len() && of_part.iter().all(|it| it.is_some_and(may_be_a_secret))
+    };
+    match parts.iter().position(alone) {
+        Some(at) => Ok(Some(at)),
+        None => Err(format!(
+            "{} is compared with what may be a secret, beside another such value or inside an `or`; a secret cannot \
+             stand in an expression: call the value that proves the sender `token`",
+            first.parameter
+        )),
+    }
+}
+
+/// The comparisons of a rule that stand under no `not`.
+fn required(rule: &WebhookRule) -> Vec<&WebhookMatch> {
+    match rule {
+        WebhookRule::And(rules) | WebhookRule::Or(rules) => rules.iter().flat_map(required).collect(),
+        WebhookRule::Match(it) => vec![it],
+        WebhookRule::Not(_) | WebhookRule::Never => Vec::new(),
+    }
 }
 
 /// Refuses what could be true here under a `not` where it was false for webhook, which compares the text of any value:
 /// also of a number, a flag, a list or an object. `nots` is how many a rule stands under.
-fn check_negations(rule: &WebhookRule, nots: usize) -> Result<(), String> {
+fn check_negations(rule: &WebhookRule, fields: &HookFields, nots: usize) -> Result<(), String> {
     match rule {
         WebhookRule::And(rules) | WebhookRule::Or(rules) => {
-            rules.iter().try_for_each(|rule| check_negations(rule, nots))
+            rules.iter().try_for_each(|rule| check_negations(rule, fields, nots))
         }
-        WebhookRule::Not(rule) => check_negations(rule, nots + 1),
-        WebhookRule::Match(it) if nots > 0 => check_negated(it, nots),
+        WebhookRule::Not(rule) => check_negations(rule, fields, nots + 1),
+        WebhookRule::Match(it) if nots > 0 => check_negated(it, fields, nots),
         WebhookRule::Match(_) | WebhookRule::Never => Ok(()),
     }
 }
 
-fn check_negated(it: &WebhookMatch, nots: usize) -> Result<(), String> {
+fn check_negated(it: &WebhookMatch, fields: &HookFields, nots: usize) -> Result<(), String> {
     let why = match it.kind.as_str() {
         "value" | "regex" if it.parameter.source != "payload" => return Ok(()),
+        "value" | "regex" if fields.name_in_body(&it.parameter).contains('.') => {
+            return Err(format!(
+                "{} stands under a `not`; webhook looks for a key with that dot in it first, so the command would run for \
+                 more deliveries here: write the rule without `not`",
+                it.parameter
+            ));
+        }
         "value" if nots > 1 => "stands under more than one `not`",
         "value" if !may_be_text_of_another(&it.value) => return Ok(()),
         "value" => "is compared under a `not` with what may be the text of a number, a flag, a list or an object",
@@ -222,10 +298,12 @@ fn check_negated(it: &WebhookMatch, nots: usize) -> Result<(), String> {
 fn may_be_text_of_another(text: &str) -> bool {
     let number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
         && text.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
-    number
-        || text.starts_with(['[', '{'])
-        || ["true", "false", "null", "<nil>"].contains(&text)
-        || text.starts_with("map[")
+    number || is_flag(text) || text == "null" || is_text_of_no_scalar(text)
+}
+
+/// Whether webhook could make this text of a list, an object or null.
+fn is_text_of_no_scalar(text: &str) -> bool {
+    text.starts_with(['[', '{']) || text.starts_with("map[") || text == "<nil>"
 }
 
 /// The parts of an `and` at the top, and of those in it.
@@ -254,11 +332,6 @@ fn hash(kind: &str) -> Option<&'static str> {
 
 fn is_hmac(it: &WebhookMatch) -> bool {
     hash(&it.kind).is_some()
-}
-
-fn is_token(it: &WebhookMatch) -> bool {
-    let source = matches!(it.parameter.source.as_str(), "header" | "url" | "query" | "payload");
-    it.kind == "value" && source && names_a_secret(&it.parameter.name) && !it.value.is_empty()
 }
 
 fn hmac(part: &WebhookRule, soft: bool, notes: &mut Vec<String>) -> Result<WebhookProof, String> {
@@ -447,7 +520,7 @@ fn comparison(it: &WebhookMatch, fields: &mut HookFields) -> Result<(Condition, 
         // Webhook takes an unknown type for false.
         _ => return Ok(settled(false)),
     }
-    let regex = if it.kind == "regex" { Some(compile(&it.regex)?) } else { None };
+    let regex = if it.kind == "regex" { Some(go_pattern::compile(&it.regex)?) } else { None };
     let fits = |text: &str| regex.as_ref().map_or(text == it.value, |regex| regex.is_match(text));
     match (it.parameter.source.as_str(), it.parameter.name.to_ascii_lowercase().as_str()) {
         ("string", _) => return Ok(settled(fits(&it.parameter.name))),
@@ -455,7 +528,21 @@ fn comparison(it: &WebhookMatch, fields: &mut HookFields) -> Result<(Condition, 
         ("request", "method") => return Ok(settled(fits("POST"))),
         _ => {}
     }
-    if it.kind == "value" && is_token(it) {
+    if regex.is_some() && names_a_token(it, |_| true) {
+        return Err(format!(
+            "{} is matched with an expression that is probably of secrets; a secret cannot stand in an expression: \
+             compare it with `value`",
+            it.parameter
+        ));
+    }
+    let from_body = it.parameter.source == "payload";
+    if from_body && regex.is_none() && is_text_of_no_scalar(&it.value) {
+        return Err(format!(
+            "{} is compared with the text of a list, an object or null, which is no value here",
+            it.parameter
+        ));
+    }
+    if is_token(it) {
         return Err(format!(
             "{} is compared with what is probably a secret, beside another proof or inside an `or` or a `not`; a secret \
              cannot stand in an expression",
@@ -464,168 +551,14 @@ fn comparison(it: &WebhookMatch, fields: &mut HookFields) -> Result<(Condition, 
     }
     let field = fields.of(&it.parameter, false)?;
     let there = Condition::Term(format!("exists({field})"));
-    let holds = if let Some(regex) = &regex {
-        Condition::Term(format!("{field}.matches({})", quoted(regex.as_str())))
-    } else {
-        let text = Condition::Term(format!("{field} == {}", quoted(&it.value)));
-        // In JSON it may be a number or a flag; webhook compares texts.
-        let scalar = serde_json::from_str::<serde_json::Value>(&it.value).ok();
-        let bare =
-            scalar.is_some_and(|value| value.is_boolean() || value.is_number() && !it.value.contains(['e', 'E']));
-        let bare =
-            (bare && it.parameter.source == "payload").then(|| Condition::Term(format!("{field} == {}", it.value)));
-        Condition::any([text].into_iter().chain(bare).collect())
+    // In JSON it may be a number or a flag; webhook compares texts.
+    let scalar = regex.is_some() || is_flag(&it.value) || it.value.parse::<serde_json::Number>().is_ok();
+    let text = if from_body && scalar { format!("string({field})") } else { field };
+    let holds = match &regex {
+        Some(regex) => format!("{text}.matches({})", quoted(regex.as_str())),
+        None => format!("{text} == {}", quoted(&it.value)),
     };
-    Ok((holds, there))
-}
-
-/// Go's expression as one of ours: its classes `\d`, `\s`, `\w` and the border `\b` know ASCII alone. What Go reads
-/// otherwise, or not at all, is refused.
-fn compile(pattern: &str) -> Result<Regex, String> {
-    let shown = pattern.escape_debug();
-    let ours = GoPattern::new(pattern)
-        .translate()
-        .map_err(|what| format!("`{shown}` has {what}, which Go and Hookonce read differently"))?;
-    Regex::new(&ours).map_err(|_| format!("`{shown}` is no expression that is known here"))
-}
-
-/// An expression of Go that is being translated.
-struct GoPattern<'p> {
-    rest: &'p str,
-    ours: String,
-}
-
-impl<'p> GoPattern<'p> {
-    fn new(pattern: &'p str) -> Self {
-        Self { rest: pattern, ours: String::new() }
-    }
-
-    /// Takes a character, if there is one more.
-    fn next(&mut self) -> Option<char> {
-        let mut chars = self.rest.chars();
-        let c = chars.next();
-        self.rest = chars.as_str();
-        c
-    }
-
-    /// Takes a character over as it is.
-    fn keep_next(&mut self) {
-        let c = self.next();
-        self.ours.extend(c);
-    }
-
-    /// The whole expression, or what in it means something else.
-    fn translate(mut self) -> Result<String, &'static str> {
-        let mut repeated = false;
-        while let Some(c) = self.next() {
-            let repeats = matches!(c, '*' | '+' | '?' | '{');
-            if repeats && repeated {
-                return Err("a repetition of a repetition");
-            }
-            repeated = repeats;
-            match c {
-                '\\' => self.escape(false)?,
-                '[' => self.class()?,
-                '(' => self.group()?,
-                '{' => self.count()?,
-                other => self.ours.push(other),
-            }
-            if repeats && self.rest.starts_with('?') {
-                self.keep_next();
-            }
-        }
-        Ok(self.ours)
-    }
-
-    /// After a backslash.
-    fn escape(&mut self, in_class: bool) -> Result<(), &'static str> {
-        let ours = match self.next() {
-            Some('d') => "[0-9]",
-            Some('D') => "[^0-9]",
-            Some('s') => r"[\t\n\f\r ]",
-            Some('S') => r"[^\t\n\f\r ]",
-            Some('w') => "[0-9A-Za-z_]",
-            Some('W') => "[^0-9A-Za-z_]",
-            Some('b' | 'B') if in_class => return Err(r"`\b` in a class"),
-            Some('b') => r"(?-u:\b)",
-            Some('B') => r"(?-u:\B)",
-            Some('<' | '>') => return Err(r"`\<` or `\>`"),
-            Some('u' | 'U') => return Err(r"`\u`"),
-            Some('p' | 'P') => return Err(r"`\p`"),
-            other => {
-                self.ours.push('\\');
-                self.ours.extend(other);
-                return Ok(());
-            }
-        };
-        self.ours.push_str(ours);
-        Ok(())
-    }
-
-    /// After the bracket that begins a class.
-    fn class(&mut self) -> Result<(), &'static str> {
-        self.ours.push('[');
-        if self.rest.starts_with('^') {
-            self.keep_next();
-        }
-        let (mut first, mut after_dash) = (true, false);
-        while let Some(c) = self.next() {
-            match c {
-                ']' if first => return Err("`]` at the beginning of a class"),
-                '[' => return Err("`[` in a class"),
-                '&' | '-' | '~' if self.rest.starts_with(c) => return Err("`&&`, `--` or `~~` in a class"),
-                '\\' if after_dash && self.rest.starts_with(['d', 'D', 's', 'S', 'w', 'W']) => {
-                    return Err("a range that ends with a class");
-                }
-                '\\' => self.escape(true)?,
-                other => self.ours.push(other),
-            }
-            if c == ']' {
-                return Ok(());
-            }
-            after_dash = c == '-' && !first;
-            first = false;
-        }
-        Ok(())
-    }
-
-    /// After the bracket that begins a group: Go knows the flags `i`, `m`, `s` and `U`, and names of ASCII.
-    fn group(&mut self) -> Result<(), &'static str> {
-        self.ours.push('(');
-        let Some(inside) = self.rest.strip_prefix('?') else { return Ok(()) };
-        let fits = if let Some(named) = inside.strip_prefix("P<") {
-            let name = named.split('>').next().unwrap_or_default();
-            name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        } else {
-            let flags = inside.split([':', ')']).next().unwrap_or_default();
-            let known = |flags: &str| flags.chars().all(|c| "imsU".contains(c));
-            match flags.split_once('-') {
-                Some((on, off)) => known(on) && known(off) && !off.is_empty(),
-                None => known(flags) && (!flags.is_empty() || inside.starts_with(':')),
-            }
-        };
-        if !fits {
-            return Err("a group with other flags than `i`, `m`, `s` and `U`");
-        }
-        self.keep_next();
-        Ok(())
-    }
-
-    /// After the brace that begins a count: `3}`, `3,}` or `3,5}`, at most 1000.
-    fn count(&mut self) -> Result<(), &'static str> {
-        let wrong = "braces that are no count of at most 1000";
-        let (inside, rest) = self.rest.split_once('}').ok_or(wrong)?;
-        let (from, to) = inside.split_once(',').unwrap_or((inside, ""));
-        let number = |text: &str| {
-            text.bytes().all(|c| c.is_ascii_digit()) && text.parse::<u32>().is_ok_and(|number| number <= 1000)
-        };
-        if !number(from) || !(to.is_empty() || number(to)) {
-            return Err(wrong);
-        }
-        self.ours.extend(["{", inside, "}"]);
-        self.rest = rest;
-        Ok(())
-    }
+    Ok((Condition::Term(holds), there))
 }
 
 /// A text of an expression.
@@ -692,8 +625,121 @@ mod tests {
             r#"{"match": {"type": "value", "value": "POST", "parameter": {"source": "request", "name": "Method"}}}"#,
             "",
         );
-        check(&equal("n", "5"), r#"n == "5" || n == 5"#);
-        check(&equal("n", "true"), r#"n == "true" || n == true"#);
+        check_refused(
+            r#"{"match": {"type": "value", "value": "GET", "parameter": {"source": "request", "name": "method"}}}"#,
+            "never true of a POST",
+        );
+    }
+
+    #[test]
+    fn what_may_be_a_number_or_a_flag_is_compared_as_the_text_that_was_sent() {
+        for value in ["5", "1.50", "1e3", "-0", "true"] {
+            check(&equal("n", value), &format!(r#"string(n) == "{value}""#));
+        }
+        for value in ["05", "5 ", "null", "main"] {
+            check(&equal("n", value), &format!(r#"n == "{value}""#));
+        }
+        check(&equal("n", "5").replace("payload", "url"), "");
+        check(&equal("n", "^[0-9]+$").replace("value\"", "regex\""), r#"string(n).matches("^[0-9]+$")"#);
+        for value in ["[1]", "{}", "map[a:b]", "<nil>"] {
+            check_refused(&equal("n", value), "the text of a list");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_may_match_a_list_is_noted() {
+        let noted = |regex: &str| {
+            let rule = equal("labels", regex).replace("value\"", "regex\"");
+            translated(&rule).map(|rule| rule.notes.iter().any(|note| note.contains("webhook matched its JSON")))
+        };
+        for (regex, expected) in [
+            ("urgent", true),
+            ("^a*", true),
+            ("^a|b", true),
+            ("^[^x]", true),
+            ("^refs/heads/", false),
+            ("^[0-9]+$", false),
+        ] {
+            assert_eq!(noted(regex), Ok(expected), "{regex}");
+        }
+    }
+
+    #[test]
+    fn a_key_with_a_dot_and_a_list_at_the_top_are_not_misread() {
+        check(&equal("a.b", "x"), r#"b == "x""#);
+        check_refused(&format!(r#"{{"not": {}}}"#, equal("a.b", "x")), "a key with that dot");
+        let payload =
+            |name: &str| WebhookParameter { source: "payload".into(), name: name.into(), ..Default::default() };
+        let (json, form) = (HookFields::default(), HookFields { form_payload: true, ..HookFields::default() });
+        for name in ["root", "root.0.action", "0.action", "9"] {
+            assert!(json.check_place(&payload(name)).is_err(), "{name}");
+        }
+        for name in ["roots", "a.root", "a.0", ""] {
+            assert_eq!(json.check_place(&payload(name)), Ok(()), "{name}");
+        }
+        // What is decoded from a form is an object.
+        assert_eq!(form.check_place(&payload("payload.root.x")), Ok(()));
+        assert!(form.check_place(&payload("payload.0")).is_err());
+    }
+
+    #[test]
+    fn the_only_value_of_a_header_or_the_query_is_the_token() {
+        let compared = |source: &str, name: &str, value: &str| equal(name, value).replace("payload", source);
+        let both = |one: &str, other: &str| format!(r#"{{"and": [{one}, {other}]}}"#);
+        let place = |rule: &str| {
+            translated(rule).map(|rule| match rule.proof {
+                WebhookProof::Token { place, .. } => place,
+                _ => String::new(),
+            })
+        };
+        let k = compared("url", "k", "s3cr3t");
+        for (rule, expected) in [
+            (k.clone(), "query.k"),
+            (compared("header", "X-DeployToken", "x"), "header.x-deploytoken"),
+            (compared("header", "X-Gitlab-Tok", "x"), "header.x-gitlab-tok"),
+            (compared("query", "pwd", "x"), "query.pwd"),
+            (both(&k, &equal("ref", "main")), "query.k"),
+            (both(&k, &compared("header", "X-GitHub-Event", "push")), "query.k"),
+            (both(&k, &compared("url", "branch", "main")), "query.k"),
+            (format!(r#"{{"or": [{k}, {}]}}"#, compared("url", "k", "other")), "query.k"),
+            (both(&k, &equal("data.token", "x")), "body.data.token"),
+            (compared("header", "X-Event-Key", "repo:push"), ""),
+            (compared("url", "dry", "true"), ""),
+            (format!(r#"{{"not": {k}}}"#), ""),
+        ] {
+            assert_eq!(place(&rule).as_deref(), Ok(expected), "{rule}");
+        }
+        for rule in [both(&k, &compared("url", "j", "x")), format!(r#"{{"or": [{k}, {}]}}"#, equal("ref", "main"))] {
+            check_refused(&rule, "`k` of url is compared with what may be a secret");
+        }
+        for (source, name) in [("header", "X-Token"), ("url", "key"), ("payload", "data.secret")] {
+            let rule = compared(source, name, "^(a|b)$").replace("value\"", "regex\"");
+            check_refused(&rule, "an expression that is probably of secrets");
+            check_refused(&both(HMAC, &rule), "an expression that is probably of secrets");
+        }
+    }
+
+    #[test]
+    fn a_condition_with_the_name_of_a_secret_is_no_token() {
+        let place = |name: &str, value: &str| match translated(&equal(name, value)).map(|rule| rule.proof) {
+            Ok(WebhookProof::Token { place, .. }) => place,
+            _ => String::new(),
+        };
+        for (name, value) in
+            [("status.pass", "true"), ("data.key", "PROJ"), ("auth", "12"), ("token", "false"), ("x.auth", "basic")]
+        {
+            assert_eq!(place(name, value), "", "{name}");
+        }
+        for (name, value, expected) in [
+            ("key", "s3cr3t-deploy-code", "body.key"),
+            ("token", "12", "body.token"),
+            ("api_key", "PROJ", "body.api_key"),
+            ("deployToken", "x", "body.deployToken"),
+        ] {
+            assert_eq!(place(name, value), expected);
+        }
+        // Matched without `not`, `key` of a body may be one of a project.
+        check(&equal("data.key", "^PROJ-").replace("value\"", "regex\""), r#"string(key).matches("^PROJ-")"#);
     }
 
     #[test]
@@ -778,21 +824,6 @@ mod tests {
                 &format!(r#"{{"and": [{beside}, {{"or": [{range}]}}]}}"#),
                 "`ip-whitelist` cannot be checked",
             );
-        }
-    }
-
-    #[test]
-    fn only_a_whole_word_names_a_token() {
-        for name in ["token", "X-Gitlab-Token", "api_key", "data.secret", "X-Auth", "key", "Authorization", "pass"] {
-            assert!(names_a_secret(name), "{name}");
-        }
-        for name in
-            ["X-Event-Key", "x_event_key", "author", "commit.author.name", "monkey", "issue.key", "tokens", "passed"]
-        {
-            assert!(!names_a_secret(name), "{name}");
-        }
-        for name in ["API_TOKEN", "PGPASSWORD", "SSHKEY"] {
-            assert!(may_name_a_secret(name), "{name}");
         }
     }
 

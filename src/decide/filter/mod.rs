@@ -61,6 +61,8 @@ enum FilterExprNode {
     Bool(bool),
     Null,
     Exists(FieldIndex),
+    /// The value as text: of a number its digits as they were sent.
+    AsText(FieldIndex),
     Not(Box<FilterExpr>),
     All(Vec<FilterExpr>),
     Any(Vec<FilterExpr>),
@@ -169,8 +171,8 @@ fn equal(term: &FilterExpr) -> Option<(FieldIndex, FieldIndex)> {
 fn wanted(term: &FilterExpr) -> Option<(FieldIndex, &str)> {
     let FilterExprNode::Compare(left, CompareOp::Equal, right) = &term.node else { return None };
     match (&left.node, &right.node) {
-        (FilterExprNode::Field(ix), FilterExprNode::Text(text))
-        | (FilterExprNode::Text(text), FilterExprNode::Field(ix)) => Some((*ix, text)),
+        (FilterExprNode::Field(ix) | FilterExprNode::AsText(ix), FilterExprNode::Text(text))
+        | (FilterExprNode::Text(text), FilterExprNode::Field(ix) | FilterExprNode::AsText(ix)) => Some((*ix, text)),
         _ => None,
     }
 }
@@ -183,6 +185,7 @@ impl FilterExpr {
     fn value<'v>(&'v self, found: &'v ExtractedFields) -> FilterOperand<'v> {
         FilterOperand::Bool(match &self.node {
             FilterExprNode::Field(ix) => return found.value(*ix).map_or(FilterOperand::Null, FilterOperand::of),
+            FilterExprNode::AsText(ix) => return found.value(*ix).map_or(FilterOperand::Null, FilterOperand::text_of),
             FilterExprNode::Text(text) => return FilterOperand::Text(text),
             FilterExprNode::Number(raw) => return FilterOperand::Number(raw),
             FilterExprNode::Null => return FilterOperand::Null,
@@ -216,7 +219,7 @@ impl FilterExpr {
 
     fn collect(&self, fields: &mut Vec<FieldIndex>) {
         match &self.node {
-            FilterExprNode::Field(ix) | FilterExprNode::Exists(ix) => {
+            FilterExprNode::Field(ix) | FilterExprNode::Exists(ix) | FilterExprNode::AsText(ix) => {
                 if !fields.contains(ix) {
                     fields.push(*ix);
                 }
@@ -249,6 +252,14 @@ impl<'v> FilterOperand<'v> {
             FieldValue::Number(raw) => Self::Number(raw),
             FieldValue::Bool(value) => Self::Bool(*value),
         }
+    }
+
+    fn text_of(value: &'v FieldValue) -> Self {
+        Self::Text(match value {
+            FieldValue::Text(text) | FieldValue::Number(text) => text,
+            FieldValue::Bool(true) => "true",
+            FieldValue::Bool(false) => "false",
+        })
     }
 
     /// `None` for values of different types: they are not equal, and neither is greater.

@@ -3,7 +3,7 @@
 //! ```text
 //! any     = all ("||" all)*                 compare = value (sign value | "in" "[" value, … "]")?
 //! all     = compare ("&&" compare)*         value   = "!" value | primary ("." method "(" value ")")?
-//! primary = field | text | number | true | false | null | exists(field) | "(" any ")"
+//! primary = field | text | number | true | false | null | exists(field) | string(field) | "(" any ")"
 //! ```
 
 use super::lex::{FilterToken, FilterTokenKind, tokens};
@@ -61,7 +61,7 @@ impl FilterExprType {
     fn of(expr: &FilterExpr) -> Option<Self> {
         match expr.node {
             FilterExprNode::Field(_) => None,
-            FilterExprNode::Text(_) => Some(Self::Text),
+            FilterExprNode::Text(_) | FilterExprNode::AsText(_) => Some(Self::Text),
             FilterExprNode::Number(_) => Some(Self::Number),
             FilterExprNode::Null => Some(Self::Null),
             _ => Some(Self::Bool),
@@ -179,7 +179,12 @@ impl FilterParser<'_> {
                 self.expect(")", "a parenthesis is not closed")?;
                 return Ok(inner);
             }
-            FilterTokenKind::Word(word) if word == "exists" && self.sees("(") => self.exists()?,
+            FilterTokenKind::Word(word) if word == "exists" && self.sees("(") => {
+                FilterExprNode::Exists(self.field_of("exists")?)
+            }
+            FilterTokenKind::Word(word) if word == "string" && self.sees("(") => {
+                FilterExprNode::AsText(self.field_of("string")?)
+            }
             FilterTokenKind::Word(word) => match word.as_str() {
                 "true" => FilterExprNode::Bool(true),
                 "false" => FilterExprNode::Bool(false),
@@ -191,14 +196,16 @@ impl FilterParser<'_> {
         Ok(FilterExpr { at: self.since(at.start), node })
     }
 
-    fn exists(&mut self) -> Result<FilterExprNode, FilterError> {
-        self.expect("(", "write `exists(field)`")?;
+    /// Parses the field in the parentheses of a function.
+    fn field_of(&mut self, function: &str) -> Result<FieldIndex, FilterError> {
+        let hint = format!("write `{function}(field)`");
+        self.expect("(", &hint)?;
         let ix = match self.take() {
             FilterToken { at, kind: FilterTokenKind::Word(word) } => self.field(&word, &at)?,
-            FilterToken { at, .. } => return Err(wrong(at, "`exists` asks about a field", "write `exists(field)`")),
+            FilterToken { at, .. } => return Err(wrong(at, &format!("`{function}` asks about a field"), &hint)),
         };
-        self.expect(")", "write `exists(field)`")?;
-        Ok(FilterExprNode::Exists(ix))
+        self.expect(")", &hint)?;
+        Ok(ix)
     }
 
     /// Parses the method call after a value's dot.

@@ -73,6 +73,19 @@ fn different_types_are_not_equal_and_have_no_order() {
 }
 
 #[test]
+fn a_value_as_text_is_what_was_sent() {
+    check("string(id) == '9007199254740993' && string(price) == '1.50' && string(late) == 'false'", true);
+    check("string(price) == '1.5' || string(price) == '1.500'", false);
+    check("string(tag) == 'main' && string(id).matches('^[0-9]+$') && string(late).startsWith('f')", true);
+    check("string(sha) == '' || string(sha).matches('')", false);
+    check("!(string(sha) == 'x')", true);
+    check_wrong("string(tag) == 5", "string(tag) == 5", "a text and a number cannot be compared", "");
+    check_wrong("string('a') == 'a'", "'a'", "`string` asks about a field", "write `string(field)`");
+    check_wrong("string(tag)", "string(tag)", "a text, not true or false", "compare it");
+    check_why("string(price) == '2'", BODY, "price was 1.50, wanted string(price) == '2'");
+}
+
+#[test]
 fn a_missing_field_is_null() {
     check("sha == null && tag != null", true);
     check("sha != null", false);

@@ -26,6 +26,8 @@ pub struct HttpResponse {
 
 /// The `Retry-After` of a response, in seconds.
 pub(super) const RETRY_AFTER: &str = "5";
+/// The reason of every delivery that is ignored, where the log has more.
+pub const FILTERED: &str = "filtered";
 
 impl HttpResponse {
     /// A JSON response. Its members keep this order, with the status word first: people read it too.
@@ -114,6 +116,12 @@ pub fn not_ready(reason: &str) -> HttpResponse {
 /// The delivery is verified, but not wanted.
 pub fn ignored(reason: &str) -> HttpResponse {
     HttpResponse::json(200, "ignored", &[("reason", reason.into())])
+}
+
+/// The delivery is not wanted, and nothing proves its sender: a stranger learns neither the expression nor the values that
+/// it compares, which may be a secret. The log has the whole reason.
+pub fn ignored_unverified() -> HttpResponse {
+    ignored(FILTERED)
 }
 
 /// Its subject has been changed by something newer.
