@@ -268,7 +268,7 @@ async fn of_many_forged_deliveries_the_log_has_some_and_the_number_of_the_others
     let read = async {
         let (mut refused, mut text) = (0, String::new());
         while refused < FORGED {
-            let mut bytes = [0; 64 * KIB];
+            let mut bytes = vec![0; 64 * KIB];
             let read = answers.read(&mut bytes).await.unwrap();
             assert!(read > 0, "the connection was closed after {refused}");
             text.push_str(&String::from_utf8_lossy(&bytes[..read]));
