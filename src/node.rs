@@ -35,7 +35,9 @@ use crate::store;
 use crate::store::batch::Batcher;
 use crate::store::open::OpenPurpose;
 use crate::store::retention::NodeTopology;
-use crate::store::{DeclaredFields, EventQuery, Inspect, RetentionPolicies, StoreError, StoreOpenError, status_text};
+use crate::store::{
+    DeclaredFields, EventQuery, Inspect, RetentionPolicies, StoreError, StoreOpenError, is_event_column, status_text,
+};
 use data_loss::{DataLossCheckError, DataLossDetector, StateFileWriter};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -500,7 +502,9 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
     fence.check_before_open(config).await.map_err(closed)?;
     let store = store::open::open_for(&config.store, OpenPurpose::Node(config.migrate)).await?;
     fence.check_after_open(&*store).await.map_err(closed)?;
-    for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
+    // Of names that `events` has anyway the config warns where a user chose them.
+    let hidden = store.declare(declared(&config.sources)).await.map_err(cannot)?;
+    for name in hidden.iter().filter(|name| !is_event_column(name)) {
         let why = format!("the field {name} gets no column: `events` already has one of that name");
         warn!(target: "hookonce", why, "columns");
     }

@@ -8,7 +8,7 @@ use crate::decide::nearest_name::nearest;
 use crate::decide::time::duration_text;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::io;
 use std::io::Write;
 use std::path::Path;
@@ -185,6 +185,9 @@ fn list_presets(shown: &[ShownPreset], json: bool, out: &mut impl Write) -> io::
 fn preset_json(preset: &ShownPreset) -> Value {
     let sender = &preset.sender;
     let sample = preset.sample.and_then(|sample| serde_json::from_str::<Value>(sample).ok());
+    // What it sets: the signature, identities, fields, handshakes. Its `sender` has members of its own here.
+    let mut keys: Map<String, Value> = toml::from_str(&preset.text).unwrap_or_default();
+    keys.remove("sender");
     json!({
         "preset": preset.name,
         "about": preset.about,
@@ -195,10 +198,12 @@ fn preset_json(preset: &ShownPreset) -> Value {
         "signs": preset.signs,
         "needs": sender.needs,
         "retries": sender.retries.map(duration_text),
+        "retry_count": sender.retry_count,
         "by_hand": sender.by_hand,
         "kind_headers": sender.kind_headers,
         "id_headers": sender.id_headers,
         "unchecked": sender.unchecked,
+        "keys": keys,
         "config": preset.text,
         "sample": sample,
     })

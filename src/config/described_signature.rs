@@ -288,6 +288,16 @@ impl ConfigResolver<'_> {
                 .at(input.source.at, "")
                 .hint("url = \"https://hooks.example.com/in/name\", as it is set at the sender");
         }
+        let is_public = |url: &str| {
+            let parsed = reqwest::Url::parse(url);
+            parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        };
+        if let Some(node) = input.source.node("url").filter(|node| node.text().is_some_and(|url| !is_public(url))) {
+            self.diagnostics
+                .error("`url` is not a URL, so nothing could be verified")
+                .at(node.at, "expected https:// with a host, as it is set at the sender")
+                .hint("url = \"https://hooks.example.com/in/name\"");
+        }
         url.map(str::to_owned)
     }
 

@@ -90,7 +90,7 @@ impl ConfigResolver<'_> {
         if section.text("respond") == Some("done") {
             self.diagnostics
                 .error("`each` and respond = \"done\" cannot be combined")
-                .at(section.key_place("each"), "one response cannot be that of many events")
+                .at(section.key_place("respond"), "one response cannot be that of many events")
                 .hint("remove one of them");
         }
         if names.scheme.is_some_and(VerificationScheme::signs_other_than_bytes) {

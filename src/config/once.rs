@@ -284,7 +284,9 @@ impl ConfigResolver<'_> {
         names: &SourceFieldScope<'_>,
         for_ever: bool,
     ) -> (Keep, Duration) {
-        let keep = section.and_then(|s| self.positive(s, "keep")).unwrap_or(KEEP);
+        // A sender that sends again for longer is remembered for as long.
+        let retries = retries_of(names).map_or(KEEP, |(_, window, _)| window.max(KEEP));
+        let keep = section.and_then(|s| self.positive(s, "keep")).unwrap_or(retries);
         let body = section.and_then(|s| s.duration("keep_body"));
         if let (Some(section), Some(body)) = (section, body)
             && body > keep

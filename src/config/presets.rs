@@ -3,7 +3,7 @@
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
-use crate::decide::time::Duration;
+use crate::decide::time::{Duration, duration_text};
 use std::fmt::Write as _;
 
 pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
@@ -19,6 +19,7 @@ pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
             "The version of the preset: a new one where what makes two deliveries the same changed.",
         ),
         key("retries", ConfigValueType::Duration, "none", "How long it sends a delivery again that failed."),
+        key("retry_count", ConfigValueType::Count, "none", "How often it does so, if that is limited."),
         key("by_hand", ConfigValueType::Flag, "false", "Whether it does so only when a person asks for it."),
         key("needs", ConfigValueType::Texts, "none", "The keys that a source must have beside `preset`."),
         key("secret", ConfigValueType::Text, "none", "What the secret is called at the sender."),
@@ -59,6 +60,8 @@ pub struct SenderFacts {
     pub version: u32,
     /// How long it sends a failed delivery again.
     pub retries: Option<Duration>,
+    /// How often it does so, if that is limited.
+    pub retry_count: Option<u32>,
     /// Whether it does so only when a person asks for it.
     pub by_hand: bool,
     /// The keys that a source must have beside `preset`.
@@ -75,6 +78,21 @@ pub struct SenderFacts {
     pub unchecked: Vec<String>,
     /// Whether the sender brings the secret by a handshake, so that it is a file that may not be there yet.
     pub brings_secret: bool,
+}
+
+/// How often and how long a sender sends a failed delivery again: "3 times within 8h", "by hand, for 3d"; empty if that is
+/// not known.
+pub(super) fn retries_text(sender: &SenderFacts) -> String {
+    let times = sender.retry_count.map(|count| if count == 1 { "once".to_owned() } else { format!("{count} times") });
+    let length = sender.retries.map(duration_text);
+    match (sender.by_hand, times, length) {
+        (true, _, Some(length)) => format!("by hand, for {length}"),
+        (true, _, None) => "by hand".to_owned(),
+        (false, Some(times), Some(length)) => format!("{times} within {length}"),
+        (false, Some(times), None) => times,
+        (false, None, Some(length)) => format!("for {length}"),
+        (false, None, None) => String::new(),
+    }
 }
 
 /// A preset for each of these names: the keys of a source, and a body of that sender.
@@ -271,6 +289,7 @@ impl SenderFacts {
             name: text("name").unwrap_or_default(),
             version: sender.count("version").unwrap_or(1),
             retries: sender.duration("retries"),
+            retry_count: sender.count("retry_count"),
             by_hand: sender.flag("by_hand").unwrap_or(false),
             needs: texts("needs"),
             secret: text("secret"),

@@ -2,6 +2,7 @@
 
 use super::Provenance;
 use super::once::provenance;
+use super::presets;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::verify::SchemeInput;
@@ -92,6 +93,15 @@ impl ConfigResolver<'_> {
             .hint(hint);
     }
 
+    /// Reports a blank text, which no delivery has.
+    fn not_blank(&mut self, input: &SchemeInput<'_>, key: &str, why: &str) {
+        if let Some(node) =
+            Self::either(input, key).filter(|node| node.text().is_some_and(|text| text.trim().is_empty()))
+        {
+            self.diagnostics.error(format!("`{key}` is empty")).at(node.at, why);
+        }
+    }
+
     fn fetchable(&mut self, text: &str, at: ConfigSpan) -> bool {
         let checked = is_fetchable(text);
         if let Err(why) = checked {
@@ -111,6 +121,7 @@ impl ConfigResolver<'_> {
         let shared = Self::either(input, "secret").is_some();
         let issuer = Self::either_text(input, "issuer").map(str::to_owned);
         let audience = Self::either_text(input, "audience").map(str::to_owned);
+        self.not_blank(input, "audience", "no token is for that");
         let claims = self.required_claims(input);
         let header = match word("header") {
             Some(name) => self.header_name(name, input.keys.place("header"))?,
@@ -133,10 +144,7 @@ impl ConfigResolver<'_> {
         } else {
             JwtKeys::Published(self.issuer_keys(input, issuer.as_deref(), &claims)?)
         };
-        if audience.is_none() && !(shared && for_one_body) {
-            let what = "a token for another service would count here";
-            self.missing(input, "audience", what, "audience = \"https://hooks.example.com\", as the sender sets it");
-        }
+        self.needs_audience(input, shared && for_one_body);
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
         Some(VerificationScheme::new(JwtScheme {
             keys,
@@ -152,6 +160,14 @@ impl ConfigResolver<'_> {
         }))
     }
 
+    /// Reports a missing audience, unless the token is for one body.
+    fn needs_audience(&mut self, input: &SchemeInput<'_>, is_for_one_body: bool) {
+        if Self::either_text(input, "audience").is_none() && !is_for_one_body {
+            let what = "a token for another service would count here";
+            self.missing(input, "audience", what, "audience = \"https://hooks.example.com\", as the sender sets it");
+        }
+    }
+
     /// The keys of a token's issuer, after what pins its owner is known to be required.
     fn issuer_keys(
         &mut self,
@@ -162,6 +178,7 @@ impl ConfigResolver<'_> {
         let Some(issuer) = issuer else {
             if provenance(input.at) == Provenance::Preset {
                 self.missing(input, "secret", "the sender signs with it", "secret = { env = \"WEBHOOK_SECRET\" }");
+                self.needs_audience(input, input.described && input.keys.has("body_digest"));
                 return None;
             }
             self.missing(input, "issuer", "who signs the tokens, or `secret`", "issuer = \"https://…\"");
@@ -176,12 +193,10 @@ impl ConfigResolver<'_> {
             |shared: &&str| issuer.strip_prefix(shared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         if SHARED_ISSUERS.iter().any(is_at) && !owned {
             let what = "this issuer signs for everyone, and only a claim pins the owner";
-            self.missing(
-                input,
-                "claims",
-                what,
-                "claims = { repository = \"owner/name\" }, or sub, project_path, email",
-            );
+            let known = input.source.text("preset").and_then(presets::find).and_then(|preset| preset.sender().claims);
+            let example =
+                known.unwrap_or_else(|| "{ repository = \"owner/name\" }, or sub, project_path, email".into());
+            self.missing(input, "claims", what, &format!("claims = {example}"));
         }
         let named = if input.described { input.keys.node("keys") } else { None };
         let (url, at) = match named.and_then(|node| Some((node.text()?, node.at))) {
@@ -208,6 +223,7 @@ impl ConfigResolver<'_> {
                     list.iter().map(|item| item.text().map(str::to_owned)).collect::<Option<Vec<_>>>()
                 };
                 let values = one.or_else(several).filter(|values| !values.is_empty());
+                let values = values.filter(|values| !values.iter().any(|value| value.trim().is_empty()));
                 let Some(values) = values.filter(|values| values.len() <= limits::REQUIRED_CLAIMS_MAX) else {
                     self.diagnostics
                         .error(format!("the claim `{}` has no value", entry.key))
@@ -256,6 +272,13 @@ impl ConfigResolver<'_> {
             return None;
         };
         let topic = node.text()?;
+        if topic.contains(['*', '?']) {
+            self.diagnostics
+                .error("`topic` has a wildcard, so nothing could be verified")
+                .at(node.at, "SNS signs the whole name of one topic")
+                .hint("use one source for each topic");
+            return None;
+        }
         let host = match (named, PinnedHost::of_topic(topic)) {
             (Some(origin), _) => PinnedHost::sns(origin),
             (None, Ok(host)) => host,
@@ -273,6 +296,7 @@ impl ConfigResolver<'_> {
     pub(super) fn paypal(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
         let host = self.certificate_host(input).ok()?.unwrap_or_else(|| PAYPAL.to_owned());
         let host = PinnedHost::paypal(host);
+        self.not_blank(input, "webhook_id", "PayPal signs the id of each webhook");
         let Some(webhook_id) = Self::either_text(input, "webhook_id") else {
             let what = "without it, what PayPal signed for any other webhook would count";
             self.missing(input, "webhook_id", what, "webhook_id = \"…\", as PayPal shows it");

@@ -66,12 +66,7 @@ pub fn senders_markdown() -> String {
     for preset in presets::PRESETS {
         let sender = preset.sender();
         let needs: Vec<_> = sender.needs.iter().map(|key| format!("`{key}`")).collect();
-        let again = match (sender.retries, sender.by_hand) {
-            (Some(length), true) => format!("by hand, for {}", duration_text(length)),
-            (None, true) => "by hand".to_owned(),
-            (Some(length), false) => format!("for {}", duration_text(length)),
-            (None, false) => String::new(),
-        };
+        let again = presets::retries_text(&sender);
         let about = preset.about();
         let _ = writeln!(
             out,

@@ -61,7 +61,7 @@ impl ConfigResolver<'_> {
         if input.secrets.iter().any(|secret| !secret.contains(&b':')) {
             self.diagnostics
                 .error("the secret of scheme `basic` is not a user and a password")
-                .at(input.at, "it has no colon, so it can never match")
+                .at(input.secret_place(input.at), "it has no colon, so it can never match")
                 .hint("write both into the secret: user:password");
         }
         VerificationScheme::basic(input.secrets())

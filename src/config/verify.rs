@@ -70,7 +70,13 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "The entry with the signature, if the header has several: \"v1\" of t=…,v1=….",
         ),
         key("separator", ConfigValueType::Word(&[",", ";"]), ",", "What separates the entries of the header."),
-        key("prefix", ConfigValueType::Text, "nothing", "The prefix of the signature."),
+        key(
+            "prefix",
+            ConfigValueType::Text,
+            "nothing",
+            "The prefix of the signature. Without `entry`, a header may have several signatures, separated by commas, only \
+             if each has one.",
+        ),
         key("hash", ConfigValueType::Word(&["sha1", "sha256", "sha512"]), "sha256", "The hash of the HMAC."),
         key("encoding", ConfigValueType::Word(&["hex", "base64"]), "hex", "The encoding of the signature."),
         key(

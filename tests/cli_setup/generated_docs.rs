@@ -136,6 +136,9 @@ fn presets_are_listed_and_printed_with_their_comments() {
         listed.as_array().unwrap().iter().any(|one| one["preset"] == "stripe" && one["retries"] == "3d"),
         "{listed}"
     );
+    let slack = listed.as_array().unwrap().iter().find(|one| one["preset"] == "slack").unwrap();
+    assert_eq!((&slack["retry_count"], &slack["keys"]["once"]["per"]), (&json!(3), &json!(["delivery"])));
+    assert!(slack["keys"]["handshake"].is_array() && slack["keys"]["sender"].is_null(), "{slack}");
     run(&house, &["presets", "github-pakage"]).has(2, &["did you mean `github-package`?"]);
 }
 

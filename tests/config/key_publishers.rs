@@ -97,6 +97,42 @@ fn a_token_that_comes_with_any_body_is_for_somebody() {
 }
 
 #[test]
+fn what_no_delivery_can_have_is_refused() {
+    let jwt = |more: &str| format!("verify = {{ scheme = \"jwt\", issuer = \"https://a.example\", {more} }}");
+    check_told(&jwt("audience = \" \""), &["`audience` is empty"]);
+    check_told(&jwt("audience = \"x\", claims = { sub = \"\" }"), &["the claim `sub` has no value"]);
+    check_told("verify = \"paypal\"\nwebhook_id = \"\"", &["`webhook_id` is empty"]);
+    check_told("verify = \"sns\"\ntopic = \"arn:aws:sns:eu-west-1:123456789012:*\"", &["`topic` has a wildcard"]);
+    let described =
+        "verify = { scheme = \"hmac\", header = \"x-s\", over = \"{url}{body}\", secret = { env = \"A\" } }";
+    let twilio = "preset = \"twilio\"\nsecret = { env = \"A\" }";
+    for url in ["", "hello", "not a url", "/in/s", "ftp://a.example/in/s"] {
+        check_told(&format!("{twilio}\nurl = \"{url}\""), &["`url` is not a URL"]);
+        check_told(&format!("{described}\nurl = \"{url}\""), &["`url` is not a URL"]);
+    }
+    check_fine(&format!("{described}\nurl = \"https://a.example/in/s?x=1\""));
+}
+
+#[test]
+fn what_is_missing_beside_a_preset_is_asked_for_at_once_and_as_its_sender_has_it() {
+    check_told("preset = \"monday\"", &["needs `secret`", "needs `audience`"]);
+    check_told(
+        "preset = \"pubsub\"\naudience = \"x\"",
+        &["needs `claims`", "claims = { email = \"push@PROJECT.iam.gserviceaccount.com\" }"],
+    );
+    check_told("preset = \"github-actions\"\naudience = \"x\"", &["claims = { repository = \"owner/name\" }"]);
+}
+
+#[test]
+fn what_a_user_writes_beside_a_preset_is_reported_where_it_is_written() {
+    check_told(
+        "preset = \"gocardless\"\nsecret = { env = \"A\" }\nrespond = \"done\"",
+        &["`each` and respond", "hookonce.toml:4:1"],
+    );
+    check_told("preset = \"azure-devops\"\nsecret = { env = \"A\" }", &["it has no colon", "hookonce.toml:3:10"]);
+}
+
+#[test]
 fn claims_are_there_only_with_tokens() {
     let verify = "verify = { scheme = \"bearer\", secret = { env = \"A\" } }";
     check_told(

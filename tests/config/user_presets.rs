@@ -1,6 +1,8 @@
 //! Presets of the user's own: files beside the config, and tables in it.
 
 use super::env;
+use hookonce::decide::source::Keep;
+use hookonce::decide::time::Duration;
 use hookonce::internals::config::{self, ColorChoice, Config, ConfigError};
 use std::path::Path;
 
@@ -253,6 +255,20 @@ fn what_a_preset_needs_is_asked_for_and_is_a_key() {
     let nested = PRESET.replace("x-acme-signature\" }", "x-acme-signature\", secret = { env = \"A\" } }");
     let dir = folder(&[("acme.toml", &nested)]);
     check_acme(&parse(&SOURCE.replace("secret = { env = \"A\" }\n", ""), dir.path()).expect("it has a secret"));
+}
+
+#[test]
+fn an_event_is_kept_at_least_for_as_long_as_its_sender_sends_again() {
+    let keep = |retries: &str, own: &str| {
+        let preset = PRESET.replace("version = 3", &format!("version = 3\nretries = \"{retries}\""));
+        let preset = preset.replace("per = [\"delivery\"]", &format!("per = [\"delivery\"]{own}"));
+        let config = parse(SOURCE, folder(&[("acme.toml", &preset)]).path()).expect("a config");
+        (config.sources[0].once.keep, config.warnings.len())
+    };
+    let days = |days| Keep::For(Duration::from_hours(24 * days));
+    assert_eq!(keep("3d", ""), (days(30), 0));
+    assert_eq!(keep("40d", ""), (days(40), 0));
+    assert_eq!(keep("40d", "\nkeep = \"35d\""), (days(35), 1));
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub struct DescribedSignature {
     pub headers: Vec<String>,
     /// Where the one signature is, if it is not in a header.
     pub at: Option<FieldLocation>,
-    /// The entries of the header, such as those of `t=…,v1=…`; `None`: signatures alone, separated by commas.
+    /// The entries of the header, such as those of `t=…,v1=…`; `None`: one signature alone, or several with a prefix each,
+    /// separated by commas.
     pub entries: Option<SignatureEntries>,
     /// The text before the signature.
     pub prefix: String,
@@ -193,11 +194,11 @@ impl DescribedSignature {
     /// The signatures in these headers. An entry with another name or prefix, or with an invalid encoding, is skipped.
     pub(super) fn signatures(&self, headers: &[&str]) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
         let separator = match &self.entries {
-            Some(entries) => entries.separator,
-            None if self.prefix.contains(',') => '\0',
-            None => ',',
+            Some(entries) => Some(entries.separator),
+            // Only a prefix says where each of several signatures begins.
+            None => Some(',').filter(|comma| !self.prefix.is_empty() && !self.prefix.contains(*comma)),
         };
-        let all: Vec<_> = headers.iter().flat_map(|header| header.split(separator)).collect();
+        let all: Vec<_> = headers.iter().flat_map(|header| header.split(|c| separator == Some(c))).collect();
         if all.len() > limits::SIGNATURES_MAX {
             return Err(DeliveryRejection::BadSignature);
         }

@@ -2,6 +2,7 @@
 //! a scheme asks the [`KeyDirectory`] it was given, and a key that is not there is a reason to judge again later.
 
 use super::certificate;
+use super::public_key::has_small_order;
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
@@ -179,7 +180,9 @@ impl PublishedKey {
                 let (x, y) = (bytes("x")?, bytes("y")?);
                 (x.len() == 32 && y.len() == 32).then(|| KeyMaterial::P256([&[4], &*x, &*y].concat()))?
             }
-            ("OKP", Some("Ed25519")) => KeyMaterial::Ed25519(bytes("x").filter(|key| key.len() == 32)?),
+            ("OKP", Some("Ed25519")) => {
+                KeyMaterial::Ed25519(bytes("x").filter(|key| key.len() == 32 && !has_small_order(key))?)
+            }
             _ => return None,
         };
         let id = text("kid").filter(|id| id.len() <= limits::KEY_ID_BYTES_MAX).map(str::to_owned);

@@ -24,6 +24,38 @@ pub struct PublicKeys {
     keys: Vec<Vec<u8>>,
 }
 
+/// The y coordinates of the points of small order on the curve of Ed25519, in little endian, also those that are not
+/// reduced modulo the prime. A signature by the key of such a point can be made without a private key.
+pub(super) const SMALL_ORDER: [[u8; 32]; 7] = [
+    [0; 32],
+    with_ends(1, 0, 0),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf,
+        0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20,
+        0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+    with_ends(0xec, 0xff, 0x7f),
+    with_ends(0xed, 0xff, 0x7f),
+    with_ends(0xee, 0xff, 0x7f),
+];
+
+/// 32 bytes of which all but the first and the last are equal.
+const fn with_ends(first: u8, between: u8, last: u8) -> [u8; 32] {
+    let mut bytes = [between; 32];
+    (bytes[0], bytes[31]) = (first, last);
+    bytes
+}
+
+/// Whether anyone can sign for this public key of Ed25519, because its point has a small order.
+pub(super) fn has_small_order(key: &[u8]) -> bool {
+    let Ok(mut y) = <[u8; 32]>::try_from(key) else { return false };
+    y[31] &= 0x7f; // the sign of x
+    SMALL_ORDER.contains(&y)
+}
+
 impl PublicKeyAlgorithm {
     /// Its display name.
     pub(super) fn words(self) -> &'static str {
@@ -67,7 +99,13 @@ impl PublicKeyAlgorithm {
         let decoded = decoded.ok_or_else(|| "the public key is neither hex nor base64".to_owned())?;
         let key = decoded.strip_prefix(self.spki_prefix()).unwrap_or(&decoded);
         let fits = key.len() == self.key_bytes() && (self == Self::Ed25519 || key.first() == Some(&4));
-        if fits { Ok(key.to_vec()) } else { Err(format!("it is not a public key of {}", self.words())) }
+        if !fits {
+            return Err(format!("it is not a public key of {}", self.words()));
+        }
+        if self == Self::Ed25519 && has_small_order(key) {
+            return Err("anyone can sign for this key: its point has a small order".to_owned());
+        }
+        Ok(key.to_vec())
     }
 }
 

@@ -115,6 +115,18 @@ fn one_header_may_hold_a_few_signatures() {
 }
 
 #[test]
+fn a_header_with_neither_entries_nor_a_prefix_holds_one_signature() {
+    let good = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
+    let gitea = hmac(b"secret", "x-gitea-signature", "", HmacHash::Sha256, SignatureEncoding::Hex, "{body}");
+    let gitea = VerificationScheme::new(gitea);
+    let believed = |value: &str| verify(&gitea, &[("x-gitea-signature", value)], b"Hello, World!", AT).is_ok();
+    assert!(believed(good));
+    for list in [format!("{good},00"), format!("00,{good}"), format!("{good},{good}"), format!("{good},")] {
+        assert!(!believed(&list), "{list}");
+    }
+}
+
+#[test]
 fn a_prefix_with_a_comma_is_not_cut_at_it() {
     let odd =
         VerificationScheme::new(hmac(b"secret", "x-sig", "v1,", HmacHash::Sha512, SignatureEncoding::Base64, "{body}"));

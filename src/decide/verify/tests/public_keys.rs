@@ -53,6 +53,28 @@ fn sendgrids_vector_is_verified() {
     assert!(!believed("1600112502", &signature[4..], body));
 }
 
+/// With a key whose point has a small order, the signature of the neutral element and zero is right for one message in
+/// eight, or for each.
+#[test]
+fn a_key_of_small_order_for_which_anyone_can_sign_is_refused() {
+    let refused = |key: &[u8]| PublicKeys::new(PublicKeyAlgorithm::Ed25519, &[hex::encode(key).into()]).is_err();
+    let mut forged = vec![0; 64];
+    forged[0] = 1;
+    for y in SMALL_ORDER {
+        for sign in [0, 0x80] {
+            let mut key = y;
+            key[31] |= sign;
+            assert!(refused(&key), "{}", hex::encode(key));
+        }
+        let key = aws_lc_rs::signature::UnparsedPublicKey::new(&aws_lc_rs::signature::ED25519, &y);
+        let counts = (0..200_u8).any(|n| key.verify(&[n], &forged).is_ok());
+        let is_canonical = y[31] != 0x7f || y[0] == 0xec;
+        assert!(counts || !is_canonical, "the forgery shows nothing: {}", hex::encode(y));
+    }
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a pair");
+    assert!(!refused(pair.public_key().as_ref()));
+}
+
 #[test]
 fn what_is_no_public_key_is_said() {
     for (key, expected) in [
