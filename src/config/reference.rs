@@ -2,7 +2,6 @@
 
 use super::keys::{ConfigKey, sections};
 use super::presets;
-use crate::decide::time::duration_text;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\

@@ -265,7 +265,7 @@ fn an_event_is_kept_at_least_for_as_long_as_its_sender_sends_again() {
         let config = parse(SOURCE, folder(&[("acme.toml", &preset)]).path()).expect("a config");
         (config.sources[0].once.keep, config.warnings.len())
     };
-    let days = |days| Keep::For(Duration::from_hours(24 * days));
+    let days = |days: u64| Keep::For(Duration::from_hours(24 * days));
     assert_eq!(keep("3d", ""), (days(30), 0));
     assert_eq!(keep("40d", ""), (days(40), 0));
     assert_eq!(keep("40d", "\nkeep = \"35d\""), (days(35), 1));

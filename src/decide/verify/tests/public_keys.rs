@@ -1,4 +1,5 @@
 use super::*;
+use crate::decide::verify::public_key::SMALL_ORDER;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
