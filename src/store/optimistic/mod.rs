@@ -53,6 +53,9 @@ const TRIES: u32 = 16;
 /// Reads for one batch: each follows a key to its event, an event to its register, and so on. In a batch whose inputs
 /// share keys these chains add up; what is not decided after the last read is left for the next round.
 const READINGS: usize = 8;
+/// Reads for a batch of which nothing is decided yet: one event may replace several that have expired, each with a
+/// register and a group of its own. Every read adds records, so this ends.
+const READINGS_MAX: usize = 64;
 /// The wait after the third try; it doubles.
 const BACK_OFF: Duration = Duration::from_millis(1);
 /// The longest wait.
@@ -155,7 +158,7 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
             if missing.is_empty() || (readings >= READINGS && drafts.iter().any(Option::is_some)) {
                 return Ok(drafts);
             }
-            if readings >= READINGS {
+            if readings >= READINGS_MAX {
                 return Err(StoreError::Down("the rows change faster than they can be read".into()));
             }
         }

@@ -383,3 +383,29 @@ async fn what_a_sweep_has_deleted_before_it_fails_is_counted() {
     assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));
     assert!(failed.to_string().ends_with("; 3 events and 0 bodies were forgotten before that"), "{failed}");
 }
+
+/// Each of its keys leads to another event, which is found only once the one before it is known to have expired.
+#[tokio::test]
+async fn an_event_that_replaces_many_expired_ones_is_claimed_however_often_it_must_read() {
+    let clock = StoreClock::manual(START);
+    let store = MemoryBackend::new(clock.clone(), 0);
+    let expired = (0..20).map(|n| {
+        let subject = format!("s{n}");
+        let one = making().delivery(&format!("d{n}")).change(&subject, "v", None).group(&subject);
+        Arc::new(one.recorded().made(START))
+    });
+    let expired: Vec<_> = expired.collect();
+    store.claim(expired.clone()).await.expect("it claims");
+    for one in &expired {
+        // Another change lets the first one expire.
+        let subject = one.event.change.expect("it has one").subject;
+        let mut next = making().delivery(&format!("{}", one.event.id)).change("s", "w", None).recorded().made(START);
+        next.event.change.as_mut().expect("it has one").subject = subject;
+        store.claim(vec![next.into()]).await.expect("it claims");
+    }
+    clock.advance(Duration::from_hours(24 * 1_000));
+    let mut one = making().delivery("new").made(store.now());
+    one.keys.extend(expired.iter().flat_map(|one| one.keys.clone()));
+    let claims = store.claim(vec![one.into()]).await.expect("it claims");
+    assert!(matches!(claims[..], [ClaimResult::New { .. }]), "{claims:?}");
+}
