@@ -123,7 +123,7 @@ pub(crate) fn presets(
     };
     let Some(name) = name else {
         let shown: Vec<ShownPreset> =
-            presets::PRESETS.iter().map(ShownPreset::from).chain(own.into_iter().map(ShownPreset::from)).collect();
+            presets::shown().map(ShownPreset::from).chain(own.into_iter().map(ShownPreset::from)).collect();
         list_presets(&shown, json, out)?;
         return Ok(report(error));
     };
