@@ -74,6 +74,17 @@ pub struct AnsweredHandshake {
     pub response: HttpResponse,
     /// What it brings: it is answered only if that is taken.
     pub brings: Option<BroughtValue>,
+    /// What proves who asks.
+    pub proof: HandshakeProof,
+}
+
+/// What proves that a handshake comes from its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandshakeProof {
+    /// A signature, or the token that was set at the sender.
+    Secret,
+    /// Nothing: anyone can ask.
+    None,
 }
 
 /// The method of a handshake.
@@ -225,7 +236,9 @@ impl Source {
             Some(handover) => Some(BroughtValue::new(handover.kind, visible_at(&handover.at, delivery)?.into_owned())),
             None => None,
         };
-        Some(AnsweredHandshake { response: handshake.response(self, delivery)?, brings })
+        let is_signed = handshake.signed && !self.verify.is_none();
+        let proof = if is_signed || handshake.token.is_some() { HandshakeProof::Secret } else { HandshakeProof::None };
+        Some(AnsweredHandshake { response: handshake.response(self, delivery)?, brings, proof })
     }
 
     /// What the handshakes of its sender bring; `None`: they bring nothing.

@@ -112,7 +112,7 @@ pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of one line of a command's output in the log; a longer line is truncated.
 pub const LOGGED_LINE_BYTES_MAX: usize = 4 << 10;
-/// Lines of one block's output that may be logged at once.
+/// Lines that may be logged at once of one block's output, or with one word that anyone can cause.
 pub const LOGGED_LINES_BURST: u32 = 1000;
 /// Lines logged per second after that burst. Less than journald accepts of one service (10,000 in 30 seconds).
 pub const LOGGED_LINES_PER_SECOND: u32 = 100;

@@ -277,6 +277,11 @@ impl Source {
         }
     }
 
+    /// Whether anyone may know where its deliveries go: it listens on a path that is no secret.
+    pub fn has_public_path(&self) -> bool {
+        self.intake.listens() && !self.path.is_secret()
+    }
+
     /// Whether an attacker who captured a delivery could send it again under another id and pass verification: the
     /// signature covers no id.
     pub fn has_unsigned_ids(&self) -> bool {

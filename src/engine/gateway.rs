@@ -7,7 +7,7 @@ use crate::action::boottime;
 use crate::decide::claim::{self, ClaimResult, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderRef};
 use crate::decide::event::{Event, EventStep, Receipt, RetryOwner};
-use crate::decide::handshake::{AnsweredHandshake, HandshakeMethod};
+use crate::decide::handshake::{AnsweredHandshake, HandshakeMethod, HandshakeProof};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
@@ -145,7 +145,8 @@ impl Gateway {
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers: &headers, body: &body, at, wall };
         let answered = source.answer_handshake(method, &delivery)?;
-        let received = Received::handshake(&delivery, method, answered.response);
+        let answer = (answered.response, answered.proof);
+        let received = Received::handshake(source, &delivery, method, answer);
         self.observer.delivery(Some(source), &received);
         Some(received.response)
     }
@@ -177,8 +178,9 @@ impl Gateway {
         }
         let verdict = match arrival {
             Arrival::Delivery(verdict) => verdict,
-            Arrival::Handshake(AnsweredHandshake { response, brings }) => {
-                let received = Received::handshake(&delivery, HandshakeMethod::Post, response);
+            Arrival::Handshake(AnsweredHandshake { response, brings, proof }) => {
+                let answer = (response, proof);
+                let received = Received::handshake(source, &delivery, HandshakeMethod::Post, answer);
                 let received = match brings {
                     Some(value) => received.handed_over(source, self.handovers.bring(&source.name, value, at).await),
                     None => received,
@@ -225,7 +227,8 @@ impl Gateway {
             None => false,
         };
         let answer = if confirmed { response::healthy() } else { response::unavailable() };
-        Some(Received::handshake(delivery, HandshakeMethod::Post, answer))
+        let answer = (answer, HandshakeProof::Secret);
+        Some(Received::handshake(source, delivery, HandshakeMethod::Post, answer))
     }
 
     /// Claims the events of a delivery: those of its receivers concurrently, those of its elements in their order as far

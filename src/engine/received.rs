@@ -6,7 +6,7 @@ use crate::decide::claim::{MatchedBy, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
 use crate::decide::event::Event;
 use crate::decide::field::FieldLocation;
-use crate::decide::handshake::HandshakeMethod;
+use crate::decide::handshake::{HandshakeMethod, HandshakeProof};
 use crate::decide::id::EventId;
 use crate::decide::response;
 use crate::decide::response::HttpResponse;
@@ -20,6 +20,7 @@ use crate::observe::log::{self, TokenBucket};
 use crate::observe::metrics::{Metrics, PollCounter};
 use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{info, warn};
@@ -56,8 +57,31 @@ pub(crate) struct Received {
     element: Option<String>,
     /// The reason as a sentence, for the operator, not for the sender.
     why: Option<String>,
-    /// Whether it has a log line. Claimed events have log lines of their own.
-    has_log_line: bool,
+    /// How it is logged.
+    log_line: LogLine,
+}
+
+/// How a result is logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LogLine {
+    /// Not at all: claimed events have log lines of their own.
+    None,
+    /// Always: a secret proves who sent it.
+    Always,
+    /// Only while there are few such lines: anyone can cause it.
+    Limited,
+}
+
+impl LogLine {
+    /// For what no signature and no token proves. A secret path, a stream or a registry does.
+    fn unproven(source: &Source) -> Self {
+        if source.has_public_path() { Self::Limited } else { Self::Always }
+    }
+
+    /// For a delivery that has passed the verification of its source, if it has any.
+    fn verified(source: &Source) -> Self {
+        if source.verify.is_none() { Self::unproven(source) } else { Self::Always }
+    }
 }
 
 /// The result of one event of a delivery.
@@ -113,7 +137,7 @@ impl Received {
             detail: None,
             element: None,
             why: None,
-            has_log_line: false,
+            log_line: LogLine::None,
         }
     }
 
@@ -131,7 +155,7 @@ impl Received {
             delivery_id: delivery_id.map(Arc::from),
             reason,
             why: Some(why),
-            has_log_line: true,
+            log_line: LogLine::Limited,
             ..Self::new(response, verdict, at)
         }
     }
@@ -161,7 +185,7 @@ impl Received {
             detail: rejection.detail().map(|(what, detail)| (what, detail.to_owned())),
             element: rejection.element().map(str::to_owned),
             why: Some(why).filter(|why| !why.is_empty()),
-            has_log_line: true,
+            log_line: LogLine::Limited,
             ..Self::new(response, verdict, delivery.at)
         }
     }
@@ -175,18 +199,27 @@ impl Received {
             delivery_id: delivery_id(source, delivery),
             reason: Some(response::FILTERED),
             why: Some(why),
-            has_log_line: true,
+            log_line: LogLine::verified(source),
             ..Self::new(response, DeliveryVerdict::Ignored, delivery.at)
         }
     }
 
     /// A handshake that was answered.
-    pub(super) fn handshake(delivery: &Delivery<'_>, method: HandshakeMethod, response: HttpResponse) -> Self {
+    pub(super) fn handshake(
+        source: &Source,
+        delivery: &Delivery<'_>,
+        method: HandshakeMethod,
+        (response, proof): (HttpResponse, HandshakeProof),
+    ) -> Self {
+        let log_line = match proof {
+            HandshakeProof::Secret => LogLine::Always,
+            HandshakeProof::None => LogLine::unproven(source),
+        };
         Self {
             bytes: delivery.body.len(),
             reason: Some(HANDSHAKE),
             why: Some(format!("a handshake of the sender ({}) was answered", method.word())),
-            has_log_line: true,
+            log_line,
             ..Self::new(response, DeliveryVerdict::Ignored, delivery.at)
         }
     }
@@ -204,7 +237,7 @@ impl Received {
             }
             HandoverResult::Written(file) => {
                 let why = format!("{brought} the secret, which is in {} now", file.display());
-                return Self { why: Some(why), ..self };
+                return Self { why: Some(why), log_line: LogLine::Always, ..self };
             }
             HandoverResult::Unawaited => {
                 let why =
@@ -219,7 +252,7 @@ impl Received {
                 refusal(response::unavailable(), DeliveryVerdict::Unavailable, format!("{brought} a secret: {why}"))
             }
         };
-        Self { bytes: self.bytes, reason: self.reason, has_log_line: true, ..received }
+        Self { bytes: self.bytes, reason: self.reason, log_line: self.log_line, ..received }
     }
 
     /// A delivery of `bytes` bytes that created or repeats these events. Its verdict is the first error, else a new
@@ -293,16 +326,20 @@ fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> Option<Arc<str>> {
 #[derive(Clone)]
 pub(crate) struct DeliveryObserver {
     metrics: Arc<Metrics>,
-    refusals: Arc<Mutex<RefusalLines>>,
+    limits: Arc<Mutex<HashMap<&'static str, LineLimit>>>,
 }
 
-/// The lines of refused deliveries, which anyone can cause: when there are too many, the rest are only counted.
-struct RefusalLines {
+/// The limit of the log lines with one word that anyone can cause: when there are too many, the rest are only counted.
+struct LineLimit {
     bucket: TokenBucket,
     unlogged: u64,
 }
 
-impl RefusalLines {
+impl LineLimit {
+    fn new(now: Instant) -> Self {
+        Self { bucket: TokenBucket::full(now), unlogged: 0 }
+    }
+
     /// How many were not logged before the one that is now; `None`: this one is not logged, either.
     fn next(&mut self, now: Instant) -> Option<u64> {
         if self.bucket.take(now) {
@@ -316,8 +353,25 @@ impl RefusalLines {
 #[expect(clippy::unused_self, reason = "all that is observed goes through one observer")]
 impl DeliveryObserver {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        let refusals = RefusalLines { bucket: TokenBucket::full(Instant::now()), unlogged: 0 };
-        Self { metrics, refusals: Arc::new(Mutex::new(refusals)) }
+        Self { metrics, limits: Arc::default() }
+    }
+
+    /// Calls `log`, with the number of lines of this word that were not logged before this one, if any. A limited line
+    /// is only counted if there are too many of its word: those of another word take nothing from it.
+    fn log(&self, line: LogLine, word: &'static str, log: impl FnOnce(Option<u64>)) {
+        match line {
+            LogLine::None => {}
+            LogLine::Always => log(None),
+            LogLine::Limited => {
+                let now = Instant::now();
+                let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                let next = limits.entry(word).or_insert_with(|| LineLimit::new(now)).next(now);
+                drop(limits);
+                if let Some(unlogged) = next {
+                    log(Some(unlogged).filter(|unlogged| *unlogged > 0));
+                }
+            }
+        }
     }
 
     /// Begins the span of a delivery.
@@ -341,9 +395,7 @@ impl DeliveryObserver {
     /// Logs, counts and records the result of a delivery. State changes of its events were logged when they were
     /// written.
     pub(crate) fn delivery(&self, source: Option<&Source>, received: &Received) {
-        if received.has_log_line {
-            self.log_delivery(source, received);
-        }
+        self.log_delivery(source, received);
         match source {
             Some(source) => {
                 self.metrics.delivery(&source.name, received.verdict, received.at, || received.record(Some(source)));
@@ -383,16 +435,19 @@ impl DeliveryObserver {
         if conflicts {
             self.metrics.conflict(&event.source);
         }
-        info!(
-            target: "hookonce",
-            event = %event.id,
-            delivery = id_of(arriving),
-            same = same.word(),
-            of = event.state.word(),
-            age_seconds = now.since(event.received_at).as_secs_f64(),
-            body = conflicts.then_some("another"),
-            "duplicate"
-        );
+        self.log(LogLine::verified(source), "duplicate", |unlogged| {
+            info!(
+                target: "hookonce",
+                event = %event.id,
+                delivery = id_of(arriving),
+                same = same.word(),
+                of = event.state.word(),
+                age_seconds = now.since(event.received_at).as_secs_f64(),
+                body = conflicts.then_some("another"),
+                unlogged,
+                "duplicate"
+            );
+        });
     }
 
     /// Counts a repeat that does not change its event.
@@ -402,14 +457,19 @@ impl DeliveryObserver {
 
     /// Logs and counts a repeat of what was imported.
     pub(super) fn imported(&self, source: &Source, arriving: &NewEvent, same: &MatchedBy) {
-        let (source_name, delivery) = (&*source.name, id_of(arriving));
-        info!(target: "hookonce", source = source_name, delivery, same = same.word(), of = "imported", "duplicate");
+        let (name, delivery, of) = (&*source.name, id_of(arriving), "imported");
+        self.log(LogLine::verified(source), "duplicate", |unlogged| {
+            info!(target: "hookonce", source = name, delivery, same = same.word(), of, unlogged, "duplicate");
+        });
         self.metrics.duplicate(&source.name, same);
     }
 
     /// Logs a delivery whose subject has been changed by something newer.
     pub(super) fn stale(&self, source: &Source, arriving: &NewEvent, of: EventId) {
-        info!(target: "hookonce", source = &*source.name, event = %of, delivery = id_of(arriving), "stale");
+        let (name, delivery) = (&*source.name, id_of(arriving));
+        self.log(LogLine::verified(source), "stale", |unlogged| {
+            info!(target: "hookonce", source = name, event = %of, delivery, unlogged, "stale");
+        });
     }
 
     /// Logs and counts an event that a redelivery has published again.
@@ -433,23 +493,21 @@ impl DeliveryObserver {
         let (status, reason) = (received.response.status, received.reason);
         let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
         let (field, detail, element) = (named("field"), named("detail"), received.element.as_deref());
+        let line = received.log_line;
         match received.verdict {
-            DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => {
-                info!(target: "hookonce", source, status, why, "handshake");
-            }
-            DeliveryVerdict::Ignored => {
-                info!(target: "hookonce", source, delivery = delivery.unwrap_or_default(), why, "ignored");
-            }
-            DeliveryVerdict::Unavailable => {
-                warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, "unavailable");
-            }
-            _ => {
-                let next = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now());
-                let Some(unlogged) = next.map(|unlogged| Some(unlogged).filter(|unlogged| *unlogged > 0)) else {
-                    return;
-                };
+            DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => self.log(line, "handshake", |unlogged| {
+                info!(target: "hookonce", source, status, why, unlogged, "handshake");
+            }),
+            DeliveryVerdict::Ignored => self.log(line, "ignored", |unlogged| {
+                let delivery = delivery.unwrap_or_default();
+                info!(target: "hookonce", source, delivery, why, unlogged, "ignored");
+            }),
+            DeliveryVerdict::Unavailable => self.log(line, "unavailable", |unlogged| {
+                warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, unlogged, "unavailable");
+            }),
+            _ => self.log(line, "refused", |unlogged| {
                 warn!(target: "hookonce", source, path, delivery, status, reason, element, field, detail, why, unlogged, "refused");
-            }
+            }),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::support::{House, Sent, until};
 use crate::{IN, numbers};
 use hookonce::internals::ingress::raise_file_limit;
+use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -256,46 +257,87 @@ async fn an_unsigned_form_of_millions_of_values_costs_little_more_than_its_bytes
     assert!(more < 150_000, "{more} kB for 24 MB");
 }
 
-/// The log is written by strangers here: it must not fill the disk.
-#[tokio::test]
-async fn of_many_forged_deliveries_the_log_has_some_and_the_number_of_the_others() {
-    const FORGED: usize = 10_000;
-    let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
-    let begun = Instant::now();
-    let (mut answers, mut requests) = TcpStream::connect(address(&house)).await.unwrap().into_split();
-    let forged = format!("POST {IN} HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n{{}}");
-    let write = async { requests.write_all(forged.repeat(FORGED).as_bytes()).await.unwrap() };
+/// Sends the same request many times over one connection, and waits for that many responses of this status.
+async fn flood(house: &House, request: &str, count: usize, status: u16) {
+    let (mut answers, mut requests) = TcpStream::connect(address(house)).await.unwrap().into_split();
+    let write = async { requests.write_all(request.repeat(count).as_bytes()).await.unwrap() };
     let read = async {
-        let (mut refused, mut text) = (0, String::new());
-        while refused < FORGED {
+        let begin = format!("HTTP/1.1 {status}");
+        let (mut answered, mut text) = (0, String::new());
+        while answered < count {
             let mut bytes = vec![0; 64 * KIB];
             let read = answers.read(&mut bytes).await.unwrap();
-            assert!(read > 0, "the connection was closed after {refused}");
+            assert!(read > 0, "the connection was closed after {answered}");
             text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            answered += text.matches(&begin).count();
             // The beginning of a response may be in the next piece.
-            let whole = text.rfind("HTTP/1.1").unwrap_or(0);
-            refused += text[..whole].matches("HTTP/1.1 401").count();
-            text.drain(..whole);
-            if text.ends_with('}') {
-                refused += 1;
-                text.clear();
-            }
+            let rest = text.rfind(&begin).map_or(0, |at| at + begin.len()).max(text.len().saturating_sub(begin.len()));
+            text.drain(..rest);
         }
     };
     tokio::join!(write, read);
-    let lines = |log: &str| log.lines().filter(|line| line.contains("WARN refused")).count();
+}
+
+/// A request to the webhook port that keeps its connection.
+fn request(method: &str, target: &str, body: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Floods the node with a request, and checks that the log has some lines of this word for the source, and in their
+/// `unlogged` the number of the others.
+async fn check_log_of_flood(house: &House, source: &str, word: &str, (request, status): (String, u16)) {
+    const REQUESTS: usize = 5_000;
+    let lines = |log: &str| -> Vec<String> {
+        let of = log.lines().filter(|line| line.contains(&format!(" {word} ")) && line.contains(source));
+        of.map(str::to_owned).collect()
+    };
+    let begun = Instant::now();
+    flood(house, &request, REQUESTS, status).await;
     // The next line comes as soon as there is room for it, and has the number of those before it.
     until("a line that counts", || {
-        let log = house.log();
-        let unlogged =
-            log.lines().filter_map(|line| line.split("unlogged=").nth(1)?.split(' ').next()?.parse::<usize>().ok());
-        let unlogged: usize = unlogged.sum();
-        let another = Command::new("curl").args(["-s", "-o", "/dev/null", "-d", "{}"]).arg(house.url(IN)).status();
-        another.unwrap();
-        lines(&log) + unlogged >= FORGED
+        let logged = lines(&house.log());
+        let counts =
+            logged.iter().filter_map(|line| line.split("unlogged=").nth(1)?.split(' ').next()?.parse::<usize>().ok());
+        let unlogged: usize = counts.sum();
+        let mut another = std::net::TcpStream::connect(address(house)).unwrap();
+        another.write_all(request.as_bytes()).unwrap();
+        another.read_exact(&mut [0]).unwrap();
+        logged.len() + unlogged >= REQUESTS
     })
     .await;
     let most = 1_000 + 100 * (usize::try_from(begun.elapsed().as_secs()).unwrap() + 1);
-    let logged = lines(&house.log());
-    assert!(logged <= most && logged < FORGED / 2, "{logged} lines in {:?}", begun.elapsed());
+    let logged = lines(&house.log()).len();
+    assert!(logged <= most && logged < REQUESTS / 2, "{logged} lines `{word}` in {:?}", begun.elapsed());
+}
+
+/// The log is written by strangers here: it must not fill the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_forged_deliveries_the_log_has_some_and_the_number_of_the_others() {
+    let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
+    check_log_of_flood(&house, "numbers", "refused", (request("POST", IN, "{}"), 401)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_handshakes_and_deliveries_that_no_secret_proves_the_log_has_some_too() {
+    let source = |name: &str, keys: &str| {
+        format!("[source.{name}]\n{keys}\n[[source.{name}.route]]\nrun = {{ steps = [\"true\"] }}\n")
+    };
+    let mut house = House::empty(
+        &[
+            source("notion", "preset = \"notion\"\nsecret = { file = \"secret\" }"),
+            source("asana", "preset = \"asana\"\nsecret = { file = \"later\" }"),
+            source("open", "path = \"/in/open\"\nverify = \"none\"\nfields = { n = \"body.n\" }\nwhen = 'n == 1'"),
+        ]
+        .concat(),
+    );
+    std::fs::write(house.path("secret"), "a secret of twenty-four b").unwrap();
+    house.start();
+    let post = |target: &str, body: &str| request("POST", target, body);
+    let token = r#"{"verification_token":"secret_x"}"#;
+    check_log_of_flood(&house, "notion", "handshake", (post("/in/notion", token), 200)).await;
+    check_log_of_flood(&house, "open", "ignored", (post("/in/open", r#"{"n":2}"#), 200)).await;
+    check_log_of_flood(&house, "asana", "unavailable", (post("/in/asana", "{}"), 503)).await;
+    assert_eq!(house.post("/in/open", &[], br#"{"n":1}"#).await.unwrap().status, 202);
+    house.quiet().await;
+    check_log_of_flood(&house, "same=body", "duplicate", (post("/in/open", r#"{"n":1}"#), 200)).await;
 }
