@@ -7,8 +7,9 @@ use super::section::ConfigSection;
 use crate::decide::field::FieldLocation;
 use crate::decide::handshake::{
     HandoverKind, Handshake, HandshakeAnswer, HandshakeHandover, HandshakeMark, HandshakeMethod, HandshakeToken,
-    HandshakeValue,
+    HandshakeValue, is_readable,
 };
+use crate::decide::response::HOP_HEADERS;
 use crate::decide::verify::{SourceSecrets, VerificationScheme};
 
 pub(super) static HANDSHAKE_KEYS: SectionKeys = SectionKeys {
@@ -114,6 +115,7 @@ impl ConfigResolver<'_> {
         token: Option<&SourceSecrets>,
     ) -> Option<Handshake> {
         let method = section.text("method").and_then(HandshakeMethod::parse).unwrap_or(HandshakeMethod::Post);
+        let places_before = self.places.len();
         let when = self.marks(section);
         if method == HandshakeMethod::Post && when.is_empty() {
             self.diagnostics
@@ -124,7 +126,7 @@ impl ConfigResolver<'_> {
         }
         let place = section.node("token").map(|node| self.place(node));
         let token = place.zip(token.cloned()).map(|(at, secrets)| HandshakeToken { at, secrets });
-        let status = section.count("status").and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+        let status = section.count("status").map_or(200, |status| u16::try_from(status).unwrap_or(u16::MAX));
         if !(200..300).contains(&status) {
             self.diagnostics
                 .error("`status` is not a success")
@@ -137,15 +139,38 @@ impl ConfigResolver<'_> {
                 .at(section.place("status"), "the sender would not get the answer")
                 .hint("status = 200");
         }
+        if method == HandshakeMethod::Head && !matches!(answer, HandshakeAnswer::Empty | HandshakeAnswer::Header(..)) {
+            self.diagnostics
+                .error("the answer to a handshake by HEAD has no content")
+                .at(section.at, "the sender would not get the answer")
+                .hint("answer with `header`, or with the status alone");
+        }
         if answer.is_signed() && scheme.is_some_and(|scheme| !scheme.has_shared_hmac_key()) {
             self.diagnostics
                 .error("the answer to a handshake is signed, but this source has no secret to sign with")
                 .at(section.place("members"), "");
         }
         let handover = self.handover(section, method, scheme);
+        self.check_handshake_places(method, places_before);
         let signed = section.flag("signed").unwrap_or(method == HandshakeMethod::Post && handover.is_none());
         let headers = self.fixed_headers(section);
         Some(Handshake { method, signed, when, token, status, answer, headers, handover })
+    }
+
+    /// Reports places of a handshake that are never there: those that were found after the first `before`.
+    fn check_handshake_places(&mut self, method: HandshakeMethod, before: usize) {
+        let places = self.places.get(before..).unwrap_or_default();
+        let never = places.iter().filter_map(|(place, at)| match place {
+            FieldLocation::Claim(_) => Some((place, *at, "", "claims are read only of deliveries")),
+            place if place.is_in_body() && method != HandshakeMethod::Post => {
+                Some((place, *at, method.word(), "a body is read only of a POST"))
+            }
+            _ => None,
+        });
+        for (place, at, method, why) in never {
+            let by = if method.is_empty() { String::new() } else { format!(" by {method}") };
+            self.diagnostics.error(format!("`{place}` is never there in a handshake{by}")).at(at, why);
+        }
     }
 
     /// What a handshake brings.
@@ -192,7 +217,7 @@ impl ConfigResolver<'_> {
         for entry in entries {
             let Some(value) = entry.node.text() else { continue };
             let Some(name) = self.header_name(&entry.key, entry.key_at) else { continue };
-            self.no_browser_header(&name, entry.key_at);
+            self.check_answer_header(&name, entry.key_at);
             if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
                 self.diagnostics
                     .error(format!("the value of the header `{name}` cannot be sent"))
@@ -203,13 +228,16 @@ impl ConfigResolver<'_> {
         headers
     }
 
-    /// Reports a header by which a browser would do something.
-    fn no_browser_header(&mut self, name: &str, at: ConfigSpan) {
-        if BROWSER_HEADERS.contains(&name) {
-            self.diagnostics
-                .error(format!("the header `{name}` cannot be the answer to a handshake"))
-                .at(at, "a link could set it to anything in a browser");
-        }
+    /// Reports a header by which a browser would do something, and one that is never sent.
+    fn check_answer_header(&mut self, name: &str, at: ConfigSpan) {
+        let why = if BROWSER_HEADERS.contains(&name) {
+            "a link could set it to anything in a browser"
+        } else if name == "connection" || HOP_HEADERS.contains(&name) {
+            "it is about the connection, and not sent"
+        } else {
+            return;
+        };
+        self.diagnostics.error(format!("the header `{name}` cannot be the answer to a handshake")).at(at, why);
     }
 
     fn marks(&mut self, section: &ConfigSection<'_>) -> Vec<HandshakeMark> {
@@ -220,6 +248,15 @@ impl ConfigResolver<'_> {
                 Ok(at) => {
                     self.places.push((at.clone(), entry.key_at));
                     let is = entry.node.text().filter(|text| *text != "*").map(str::to_owned);
+                    if is.as_deref().is_some_and(|text| !is_readable(text)) {
+                        self.diagnostics
+                            .error(format!("`{}` never has this value in a handshake", entry.key))
+                            .at(
+                                entry.node.at,
+                                "a value that is read is not empty, not long and has no control characters",
+                            )
+                            .hint("\"*\" is any value");
+                    }
                     marks.push(HandshakeMark { at, is });
                 }
                 Err(why) => {
@@ -249,7 +286,7 @@ impl ConfigResolver<'_> {
             let at = self.place(node);
             let Some(name) = section.text("header") else { return Some(HandshakeAnswer::Text(at)) };
             let name = self.header_name(name, section.place("header"))?;
-            self.no_browser_header(&name, section.place("header"));
+            self.check_answer_header(&name, section.place("header"));
             return Some(HandshakeAnswer::Header(name, at));
         }
         if let Some(node) = section.node("json") {

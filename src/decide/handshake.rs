@@ -341,15 +341,19 @@ fn is_nonce(text: &[u8]) -> bool {
         && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_=+/".contains(byte))
 }
 
-/// A text that may be echoed: not empty, not long, without control characters.
+/// A text that may be echoed.
 fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
     let text = match place.read(delivery, delivery.body).ok()?? {
         JsonScalar::Text(text) => text,
         JsonScalar::Number(raw) => Cow::Borrowed(raw),
         JsonScalar::Bool(_) => return None,
     };
-    let fine = !text.is_empty() && text.len() <= limits::HANDSHAKE_ECHO_BYTES_MAX && !text.contains(char::is_control);
-    fine.then_some(text)
+    is_readable(&text).then_some(text)
+}
+
+/// Whether a text of a handshake is read at all: not empty, not long, without control characters.
+pub fn is_readable(text: &str) -> bool {
+    !text.is_empty() && text.len() <= limits::HANDSHAKE_ECHO_BYTES_MAX && !text.contains(char::is_control)
 }
 
 /// A text that may be echoed in a header, or be a secret: visible ASCII, as long as any other echo.

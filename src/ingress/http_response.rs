@@ -2,23 +2,10 @@
 
 use super::request_body::BodyError;
 use crate::decide::response;
-use crate::decide::response::HttpResponse;
+use crate::decide::response::{HOP_HEADERS, HttpResponse};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
-
-/// Headers about framing or connections. hyper writes its own; a stored response may contain others.
-const HOP_HEADERS: [&str; 9] = [
-    "content-length",
-    "transfer-encoding",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "upgrade",
-    "date",
-];
 
 /// A response as HTTP. A header that is invalid, or that would change the framing, is left out; of `connection` only
 /// `close` is supported. A status that is not valid for a response becomes 500.

@@ -142,6 +142,40 @@ fn a_fixed_header_of_an_answer_can_be_sent_and_does_nothing_in_a_browser() {
 }
 
 #[test]
+fn a_handshake_that_can_never_be_answered_is_refused() {
+    for status in ["199", "300", "65736", "1000000"] {
+        check_refused(&format!("method = \"GET\"\nstatus = {status}"), "`status` is not a success");
+    }
+    for (method, place) in [("GET", "body.c"), ("HEAD", "body.c"), ("OPTIONS", "form.c")] {
+        let expected = format!("`{place}` is never there in a handshake by {method}");
+        check_refused(&format!("method = \"{method}\"\nwhen = {{ \"{place}\" = \"1\" }}"), &expected);
+        check_refused(&format!("method = \"{method}\"\ntext = \"{place}\"\nheader = \"a\""), &expected);
+    }
+    check_refused(
+        "method = \"GET\"\nmembers = { a = \"hmac.hex(body.c)\" }",
+        "`body.c` is never there in a handshake by GET",
+    );
+    let when = "when = { \"body.a\" = \"*\" }\n";
+    check_refused(&format!("{when}text = \"claim.x\""), "`claim.x` is never there in a handshake");
+    check_refused("when = { \"body.a\" = \"\" }", "`body.a` never has this value in a handshake");
+    check_refused("method = \"HEAD\"\ntext = \"query.a\"", "the answer to a handshake by HEAD has no content");
+    for header in ["content-length", "Transfer-Encoding", "connection", "keep-alive", "trailer", "upgrade", "date"] {
+        let expected = format!("the header `{}` cannot be the answer to a handshake", header.to_ascii_lowercase());
+        check_refused(&format!("{when}text = \"body.a\"\nheader = \"{header}\""), &expected);
+        check_refused(&format!("{when}headers = {{ {header} = \"1\" }}"), &expected);
+    }
+    // What is like them, and works.
+    for fine in
+        ["method = \"HEAD\"\ntext = \"query.a\"\nheader = \"a\"", "method = \"GET\"\nstatus = 299\njson = \"1\""]
+    {
+        assert!(
+            answer(fine, &Asked { query: "a=1", method: fine.split('"').nth(1).expect("a method"), ..EMPTY }).is_some(),
+            "{fine}"
+        );
+    }
+}
+
+#[test]
 fn a_secret_may_be_missing_only_where_its_sender_brings_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = |preset: &str, secret: &str| {

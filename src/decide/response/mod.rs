@@ -24,6 +24,18 @@ pub struct HttpResponse {
     pub word: &'static str,
 }
 
+/// Headers about framing or connections. hyper writes its own; a stored response may contain others.
+pub const HOP_HEADERS: [&str; 9] = [
+    "content-length",
+    "transfer-encoding",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+    "date",
+];
 /// The `Retry-After` of a response, in seconds.
 pub(super) const RETRY_AFTER: &str = "5";
 /// The reason of every delivery that is ignored, where the log has more.
