@@ -230,7 +230,7 @@ async fn an_imported_hook_runs_its_command_once_with_what_it_got_from_webhook() 
     script(&house, "record", "printf '%s|' \"$#\" \"$@\" \"$PUSHER\" >> runs; echo >> runs");
     let read = "printf '%s|' \"$#\" \"$@\" >> wholes; cat \"$DATA_FILE\" \"$HOOK_ALL\" >> wholes; echo >> wholes";
     script(&house, "whole", &format!("{read}\necho \"$DATA_FILE\" > left"));
-    import(&house, &["hooks.json"], 0);
+    let report = import(&house, &["hooks.json"], 0);
     let config = fs::read_to_string(house.path("hookonce.toml")).unwrap();
     let config = config.replace("0.0.0.0:9000", "127.0.0.1:0");
     fs::write(house.path("hookonce.toml"), format!("{config}\n[admin]\nlisten = \"127.0.0.1:0\"\n")).unwrap();
@@ -270,6 +270,12 @@ async fn an_imported_hook_runs_its_command_once_with_what_it_got_from_webhook() 
     assert_eq!((right.status, &*right.word()), (200, "accepted"), "{right:?}");
     house.quiet().await;
     assert_eq!(house.lines("wholes"), [r#"2|{"data":"aGVsbG8="}|end|hello{"data":"aGVsbG8="}"#]);
+    // What webhook took and a node does not is in the report.
+    let long = format!(r#"{{"data":"{}"}}"#, "aGVs".repeat(1025));
+    let refused = house.post("/hooks/whole?token=TOKEN-OF-THE-URL", &json, long.as_bytes()).await.unwrap();
+    assert_eq!((refused.status, refused.json()["reason"].as_str()), (422, Some("field_too_long")), "{refused:?}");
+    let noted = "`field_too_long` if one of these is longer than 4096 bytes: `body.data`;";
+    assert!(report.contains(noted), "{report}");
     let file = house.lines("left");
     assert!(file.len() == 1 && !Path::new(&file[0]).exists(), "{file:?}");
     assert!(!house.log().contains("TOKEN-OF-THE-URL"), "{}", house.log());

@@ -8,6 +8,7 @@ use super::generated_config::{comment, line, text};
 use super::webhook_hooks::{WebhookHook, WebhookParameter};
 use super::webhook_rule::{HookFields, TranslatedRule, WebhookProof, translate};
 use super::webhook_secrets::may_name_a_secret;
+use crate::decide::limits;
 use std::collections::BTreeSet;
 
 /// The folder of the secrets, beside the config.
@@ -164,6 +165,7 @@ impl HookGenerator<'_> {
         }
         self.notes.extend_from_slice(notes);
         let HookCommand { run, plain } = self.run(&mut fields)?;
+        self.note_long_values(&fields);
 
         let mut out = format!("[source.{}]\npath            = {}\n", self.name, text(&self.path()));
         out += &self.verify(&fields, &rule)?;
@@ -195,6 +197,24 @@ impl HookGenerator<'_> {
         }
         let private = *proof == WebhookProof::None && when.is_some();
         Ok(HookSource { toml: out, plain, secrets: self.secrets, private })
+    }
+
+    /// Notes the values of the body: a delivery with a long one is refused, as they are fields here.
+    fn note_long_values(&mut self, fields: &HookFields) {
+        let places = fields.iter().map(|field| &*field.place).filter(|place| place.starts_with("body."));
+        let places: BTreeSet<_> = places.map(|place| format!("`{place}`")).collect();
+        if places.is_empty() {
+            return;
+        }
+        let places = places.into_iter().collect::<Vec<_>>().join(", ");
+        let has_body = self.hook.arguments.iter().chain(&self.hook.files).any(is_whole_body);
+        let body =
+            if has_body { "The command gets the whole body" } else { "The command's standard input is the whole body" };
+        self.note(format!(
+            "a delivery is refused with 422 `field_too_long` if one of these is longer than {} bytes: {places}; webhook took \
+             any length. {body}: let it read long values from there",
+            limits::FIELD_BYTES_MAX,
+        ));
     }
 
     fn path(&self) -> String {

@@ -47,6 +47,8 @@ pub(super) struct HookFields {
     list: Vec<HookField>,
     /// Whether the body is a form whose `payload` is JSON.
     pub(super) form_payload: bool,
+    /// Payload values without which a `not` in an `and` is false.
+    needed_by_not: Vec<String>,
 }
 
 /// A field: its name, where it is, and whether it is empty where it is missing.
@@ -157,7 +159,10 @@ pub(super) fn translate(hook: &WebhookHook, fields: &mut HookFields) -> Result<T
     let mut notes = Vec::new();
     hook.rule.as_ref().map_or(Ok(()), |rule| check_negations(rule, fields, 0))?;
     notes.extend(hook.rule.iter().flat_map(matches).filter(|it| may_match_a_list(it)).map(|it| {
-        format!("a list or an object never fits the expression for {}; webhook matched its JSON", it.parameter)
+        format!(
+            "a list, an object or null never fits the expression for {}; webhook matched its JSON, and `<nil>` for null",
+            it.parameter
+        )
     }));
     let needed_headers = parts.iter().filter_map(|part| needed_header(part)).collect();
 
@@ -193,6 +198,12 @@ pub(super) fn translate(hook: &WebhookHook, fields: &mut HookFields) -> Result<T
         Condition::Never => return Err("its rule is never true, so webhook never ran it".to_owned()),
         other => Some(other.text(false)),
     };
+    notes.extend(fields.needed_by_not.iter().map(|parameter| {
+        format!(
+            "under `not` in an `and`, {parameter} is missing if it is null, a list or an object, and the command does not \
+             run; webhook compared its text, such as `<nil>`, and ran it"
+        )
+    }));
     Ok(TranslatedRule { proof, when, needed_headers, notes })
 }
 
@@ -470,7 +481,15 @@ impl Condition {
             }
             WebhookRule::Or(_) | WebhookRule::Never => Ok(Self::Always),
             WebhookRule::Not(rule) => Self::complete(rule, fields),
-            WebhookRule::Match(it) => Ok(comparison(it, fields)?.1),
+            WebhookRule::Match(it) => {
+                let (_, there) = comparison(it, fields)?;
+                let name = it.parameter.to_string();
+                let depends = it.parameter.source == "payload" && there != Self::Always;
+                if depends && !fields.needed_by_not.contains(&name) {
+                    fields.needed_by_not.push(name);
+                }
+                Ok(there)
+            }
         }
     }
 
@@ -661,6 +680,29 @@ mod tests {
             ("^[0-9]+$", false),
         ] {
             assert_eq!(noted(regex), Ok(expected), "{regex}");
+        }
+    }
+
+    #[test]
+    fn a_null_a_list_and_an_object_under_not_in_an_and_are_noted() {
+        let noted = |rule: &str| {
+            let notes = translated(rule).map(|rule| rule.notes).expect("a rule");
+            let of = |name: &str| {
+                notes.iter().any(|note| note.contains(&format!("`{name}` of payload is missing if it is null")))
+            };
+            (of("a"), of("b"))
+        };
+        let (a, b) = (equal("a", "x"), equal("b", "y"));
+        for (rule, expected) in [
+            (a.clone(), (false, false)),
+            (format!(r#"{{"not": {a}}}"#), (false, false)),
+            (format!(r#"{{"or": [{{"not": {a}}}, {b}]}}"#), (false, false)),
+            (format!(r#"{{"and": [{{"not": {a}}}, {b}]}}"#), (true, false)),
+            (format!(r#"{{"and": [{{"not": {{"and": [{a}, {b}]}}}}]}}"#), (true, true)),
+            (format!(r#"{{"and": [{{"not": {{"or": [{a}, {b}]}}}}]}}"#), (false, false)),
+            (format!(r#"{{"and": [{{"not": {}}}]}}"#, a.replace("payload", "header")), (false, false)),
+        ] {
+            assert_eq!(noted(&rule), expected, "{rule}");
         }
     }
 
