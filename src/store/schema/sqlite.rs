@@ -63,6 +63,13 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("sqlite/0008_what_was_signed_and_who_retries.down.sql"),
         oldest: 7,
     },
+    Migration {
+        version: 9,
+        name: "append_first",
+        up: include_str!("sqlite/0009_append_first.up.sql"),
+        down: include_str!("sqlite/0009_append_first.down.sql"),
+        oldest: 9,
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
