@@ -20,8 +20,8 @@ use crate::decide::id::{EventId, Key};
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
 
 /// The largest number of rows of a fresh table while it is merged as they come. A process without the mirror reads all of
 /// them to find one. Few where assertions are on, so that every test merges.
@@ -151,14 +151,18 @@ struct IndexEntry {
 
 /// What is merged at present: the rows up to `up_to`.
 enum MergePhase {
-    /// Nothing, until the table has this many rows.
-    Gathering { begins_at: u64 },
+    /// Nothing, until the table has this many rows, or this many and no one writes.
+    Gathering { begins_at: u64, begins_idle_at: u64 },
     /// The rows are being read in the order of the index, on a thread of its own.
-    Ordering { up_to: i64, entries: Receiver<Result<Vec<IndexEntry>>> },
+    Ordering { up_to: i64, entries: JoinHandle<Result<Vec<IndexEntry>>> },
     /// The entries from `next` on are not in the index yet.
     Merging { up_to: i64, entries: Vec<IndexEntry>, next: usize },
     /// All are in the index, and are removed from the fresh table.
     Trimming { up_to: i64 },
+}
+
+impl MergePhase {
+    const GATHERING: Self = Self::Gathering { begins_at: MERGED_AT, begins_idle_at: MERGED_WHILE_IDLE_AT };
 }
 
 /// What the transaction in progress does to one fresh table.
@@ -194,8 +198,7 @@ pub(super) enum IdleMerge {
 impl IndexMerge {
     fn load(db: &Connection, tables: &'static IndexTables) -> Result<Self> {
         let (first, last) = db.query_row(tables.bounds, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let phase = MergePhase::Gathering { begins_at: MERGED_AT };
-        Ok(Self { tables, first, last, phase, step: IndexStep::default() })
+        Ok(Self { tables, first, last, phase: MergePhase::GATHERING, step: IndexStep::default() })
     }
 
     fn rows(&self) -> u64 {
@@ -247,14 +250,12 @@ impl IndexMerge {
             // An empty table begins anew.
             (self.first, self.last) = if to == self.last { (1, 0) } else { (to + 1, self.last) };
         }
-        let phase = std::mem::replace(&mut self.phase, MergePhase::Gathering { begins_at: MERGED_AT });
+        let phase = std::mem::replace(&mut self.phase, MergePhase::GATHERING);
         self.phase = match phase {
-            MergePhase::Gathering { begins_at } if self.rows() >= begins_at => self.order(path),
-            MergePhase::Ordering { up_to, entries } => match entries.try_recv() {
+            MergePhase::Gathering { begins_at, .. } if self.rows() >= begins_at => self.order(path),
+            MergePhase::Ordering { up_to, entries } if entries.is_finished() => match entries.join() {
                 Ok(Ok(entries)) => MergePhase::Merging { up_to, entries, next: 0 },
-                Err(TryRecvError::Empty) => MergePhase::Ordering { up_to, entries },
-                // The fresh table cannot be read now. It is tried again once there are more rows.
-                Ok(Err(_)) | Err(TryRecvError::Disconnected) => self.later(),
+                Ok(Err(_)) | Err(_) => self.later(), // the fresh table cannot be read now
             },
             MergePhase::Merging { up_to, entries, next } => {
                 let next_after = next + step.merged;
@@ -265,9 +266,7 @@ impl IndexMerge {
                     MergePhase::Merging { up_to, entries, next: next_after }
                 }
             }
-            MergePhase::Trimming { up_to } if step.trimmed_to == Some(up_to) => {
-                MergePhase::Gathering { begins_at: MERGED_AT }
-            }
+            MergePhase::Trimming { up_to } if step.trimmed_to == Some(up_to) => MergePhase::GATHERING,
             phase => phase,
         };
     }
@@ -276,28 +275,22 @@ impl IndexMerge {
         self.step = IndexStep::default();
     }
 
+    /// Tries again once there are more rows.
     fn later(&self) -> MergePhase {
-        MergePhase::Gathering { begins_at: self.rows() + MERGED_WHILE_IDLE_AT }
+        let begins_at = self.rows() + MERGED_WHILE_IDLE_AT;
+        MergePhase::Gathering { begins_at, begins_idle_at: begins_at }
     }
 
     /// Begins to read what is fresh, in the order of the index, without holding up the writer.
     fn order(&self, path: &Path) -> MergePhase {
         let (up_to, sql, path) = (self.last, self.tables.ordered, path.to_owned());
-        let (to, entries) = sync_channel(1);
-        let read = move || {
-            let _ = to.send(in_order(&path, sql, up_to)); // the writer may have ended
-        };
-        match std::thread::Builder::new().name("sqlite-merge".into()).spawn(read) {
-            Ok(_) => MergePhase::Ordering { up_to, entries },
-            Err(_) => self.later(),
-        }
+        let read = std::thread::Builder::new().name("sqlite-merge".into()).spawn(move || in_order(&path, sql, up_to));
+        read.map_or_else(|_| self.later(), |entries| MergePhase::Ordering { up_to, entries })
     }
 
     fn idle_merge(&self) -> IdleMerge {
         match &self.phase {
-            MergePhase::Gathering { begins_at } if self.rows() >= MERGED_WHILE_IDLE_AT.min(*begins_at) => {
-                IdleMerge::Now
-            }
+            MergePhase::Gathering { begins_idle_at, .. } if self.rows() >= *begins_idle_at => IdleMerge::Now,
             MergePhase::Gathering { .. } => IdleMerge::Nothing,
             MergePhase::Ordering { .. } => IdleMerge::Soon,
             MergePhase::Merging { .. } | MergePhase::Trimming { .. } => IdleMerge::Now,
@@ -306,8 +299,17 @@ impl IndexMerge {
 
     /// No one writes: what there is begins to be merged.
     fn begin_while_idle(&mut self) {
-        if let MergePhase::Gathering { begins_at } = &mut self.phase {
-            *begins_at = MERGED_WHILE_IDLE_AT.min(*begins_at);
+        if let MergePhase::Gathering { begins_at, begins_idle_at } = &mut self.phase {
+            *begins_at = *begins_idle_at;
+        }
+    }
+}
+
+impl Drop for IndexMerge {
+    /// Waits for the thread that reads: its connection must be closed before the file's lock is released.
+    fn drop(&mut self) {
+        if let MergePhase::Ordering { entries, .. } = std::mem::replace(&mut self.phase, MergePhase::GATHERING) {
+            let _ = entries.join();
         }
     }
 }
@@ -330,6 +332,8 @@ pub(super) struct IndexWriter {
     added: HashMap<KeyPrefix, EventId>,
     keys: IndexMerge,
     names: IndexMerge,
+    /// Whether there may be imported keys: this writer alone adds them.
+    pub(super) has_imports: bool,
 }
 
 impl IndexWriter {
@@ -347,6 +351,7 @@ impl IndexWriter {
             added: HashMap::new(),
             keys: IndexMerge::load(db, &KEYS)?,
             names: IndexMerge::load(db, &NAMES)?,
+            has_imports: db.query_row("select exists (select 1 from imported)", [], |row| row.get(0))?,
         })
     }
 

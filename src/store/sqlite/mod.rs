@@ -41,7 +41,7 @@ use super::{
     Administer, AdvanceResult, DeclaredFields, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, EventCounts,
     EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult,
     RetentionPolicies, SourceCount, SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest,
-    StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, WriteProbe,
+    StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe,
 };
 use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::error_message::ErrorMessage;
@@ -288,6 +288,10 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
 }
 
 impl StoreBackend for SqliteStore {
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::ONE_WRITER
+    }
+
     fn sql_permit(&self) -> SqlPermitFuture<'_> {
         self.places.next()
     }

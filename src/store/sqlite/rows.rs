@@ -299,10 +299,16 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn is_imported(&mut self, key: &Key) -> Result<bool> {
+        if matches!(&self.fresh, FreshKeys::Writer(index) if !index.has_imports) {
+            return Ok(false);
+        }
         Ok(self.find("select 1 from imported where key = ?1", [key.0], |_| Ok(()))?.is_some())
     }
 
     fn set_imported(&mut self, key: &Key) -> Result<bool> {
+        if let FreshKeys::Writer(index) = &mut self.fresh {
+            index.has_imports = true;
+        }
         Ok(self.execute("insert into imported (key) values (?1) on conflict do nothing", [key.0])? > 0)
     }
 
