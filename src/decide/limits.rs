@@ -182,6 +182,10 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub const FORGET_BATCH: usize = 500;
 /// The same while the sweep is behind, on a store that removes them in many short writes.
 pub const FORGET_BATCH_BEHIND: usize = 8_000;
+/// Maximum number of events removed in one write of the only writer: claims wait for a few milliseconds.
+pub const FORGET_BATCH_OF_ONE_WRITER: usize = 64;
+/// How many times as long as it works the sweep of a store with one writer rests.
+pub const SWEEP_RESTS: u32 = 3;
 /// The pause between two full batches of the sweep, so that claims go first.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of batches that one request to forget may remove: ten million events.

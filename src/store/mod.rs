@@ -48,7 +48,7 @@ pub use crate::decide::ledger::{
 pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect, SourceEventCounts};
 pub use open::open;
 pub use retention::{SourceCount, SourceRetention};
-pub use retention::{SweepError, SweepPace};
+pub use retention::{SweepError, SweepPace, SweepPause};
 pub use sql::{SqlPermit, SqlPermitFuture};
 pub use start_due::{StartDueRequest, StartDueResult};
 

@@ -200,19 +200,46 @@ pub struct SweepPace {
     /// Maximum batch size, while the sweep is behind.
     pub batch_max: usize,
     /// The pause between two full batches, so that claims go first.
-    pub pause: Duration,
+    pub pause: SweepPause,
+}
+
+/// The pause after a full batch of a sweep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SweepPause {
+    /// Always the same.
+    Fixed(Duration),
+    /// As long as the batch took, so many times: where claims wait for it, it took longer, and so it rests longer.
+    TimesTaken(u32),
 }
 
 impl Default for SweepPace {
     /// For a store where claims wait while a batch is written.
     fn default() -> Self {
-        Self { batch_max: limits::FORGET_BATCH, pause: limits::SWEEP_PAUSE }
+        Self { batch_max: limits::FORGET_BATCH, pause: SweepPause::Fixed(limits::SWEEP_PAUSE) }
     }
 }
 
 impl SweepPace {
     /// For a store where a batch is many short writes, with claims in between.
-    pub const SHORT_WRITES: Self = Self { batch_max: limits::FORGET_BATCH_BEHIND, pause: Duration::ZERO };
+    pub const SHORT_WRITES: Self =
+        Self { batch_max: limits::FORGET_BATCH_BEHIND, pause: SweepPause::Fixed(Duration::ZERO) };
+
+    /// For a store with one writer, for which every claim waits.
+    pub const ONE_WRITER: Self =
+        Self { batch_max: limits::FORGET_BATCH_OF_ONE_WRITER, pause: SweepPause::TimesTaken(limits::SWEEP_RESTS) };
+
+    /// The size of the first batch.
+    pub fn first(self) -> usize {
+        limits::FORGET_BATCH.min(self.batch_max)
+    }
+
+    /// The pause after a full batch that took so long.
+    pub fn pause_after(self, took: Duration) -> Duration {
+        match self.pause {
+            SweepPause::Fixed(pause) => pause,
+            SweepPause::TimesTaken(times) => took.saturating_mul(times).min(limits::SWEEP_PAUSE * times),
+        }
+    }
 
     /// The next batch size after a full batch: four times as many, up to the maximum.
     pub fn next(self, batch: usize) -> usize {

@@ -115,8 +115,14 @@ impl Dispatcher {
     async fn free(&self, sweep: SweepTrigger, freed: &mut ForgetCounts) -> Result<bool, StoreError> {
         let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
         let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
-        let (pace, mut batch) = (self.0.store.sweep_pace(), limits::FORGET_BATCH);
+        let pace = self.0.store.sweep_pace();
+        let least = match sweep {
+            SweepTrigger::Background => 1,
+            SweepTrigger::Asked => limits::FORGET_BATCH,
+        };
+        let mut batch = pace.first().max(least);
         for batches in 1.. {
+            let asked = tokio::time::Instant::now();
             let swept = self.0.store.forget(keeps.clone(), batch).await;
             // What was removed counts, even if the batch failed later.
             let some = *swept.as_ref().unwrap_or_else(|failed| &failed.freed);
@@ -124,7 +130,9 @@ impl Dispatcher {
             freed.add(some);
             swept?;
             let (pause, more, enough) = match sweep {
-                SweepTrigger::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
+                SweepTrigger::Background => {
+                    (pace.pause_after(asked.elapsed()), some.fills(batch), tokio::time::Instant::now() >= until)
+                }
                 SweepTrigger::Asked => {
                     (Duration::ZERO, some != ForgetCounts::default(), batches >= limits::FORGET_BATCHES_MAX)
                 }
@@ -132,7 +140,7 @@ impl Dispatcher {
             if !more || enough {
                 return Ok(more);
             }
-            batch = pace.next(batch);
+            batch = pace.next(batch).max(least);
             if self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 break;
             }

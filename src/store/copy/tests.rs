@@ -205,7 +205,17 @@ fn dump(path: &Path) -> Vec<String> {
     };
     let tables = names("select name from sqlite_schema where type = ?1 and name not like 'sqlite_%'", "table");
     let mut all = Vec::new();
-    for table in tables.iter().filter(|table| *table != "schema_migrations") {
+    // How much of an index is merged belongs to the file, too.
+    let indexed = |of: &str, column: &str| {
+        let sql = format!(
+            "select ?1 || ' ' || quote({column}) || ' ' || quote(event) from (select {column}, event from {of}_index \
+             union select {column}, event from fresh_{of}s where not gone)"
+        );
+        names(&sql, of)
+    };
+    all.extend([indexed("key", "key"), indexed("name", "name")].concat());
+    let merged = ["key_index", "name_index", "fresh_keys", "fresh_names", "schema_migrations"];
+    for table in tables.iter().filter(|table| !merged.contains(&table.as_str())) {
         // Row numbers and generated columns belong to the file.
         let columns = names("select name from pragma_table_info(?1)", table);
         let columns: Vec<_> = columns.iter().filter(|column| !["n", "id"].contains(&&***column)).collect();

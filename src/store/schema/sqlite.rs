@@ -63,6 +63,13 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("sqlite/0008_what_was_signed_and_who_retries.down.sql"),
         oldest: 7,
     },
+    Migration {
+        version: 9,
+        name: "append_first",
+        up: include_str!("sqlite/0009_append_first.up.sql"),
+        down: include_str!("sqlite/0009_append_first.down.sql"),
+        oldest: 9,
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
@@ -233,6 +240,48 @@ mod tests {
         assert_eq!(lie(&db), ["a m1", "b m1", "b m2"]);
         down(&mut db, 6).expect("down");
         assert_eq!(lie(&db), ["a m1", "b m2"]);
+    }
+
+    #[test]
+    fn keys_and_names_are_indexed_by_migrating_up_and_whole_again_by_migrating_down() {
+        let mut db = Connection::open_in_memory().expect("a database");
+        up(&mut db, Some(8), Timestamp(1)).expect("up");
+        let event = "insert into events (id, revision, source, route, part, delivery_id, fields, state, received_at, life, \
+                     attempt, doubts, blocks_done, passed, turn, body, body_digest, digest) values \
+                     (?1, 1, 's', 'r', 0, ?2, '{}', 'done', 0, 1, 0, 0, 0, 0, 0, 0, x'', x'')";
+        let key = "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5)";
+        for n in 0..100_u8 {
+            let id = [n; 16];
+            let name = (n % 3 > 0).then(|| format!("{n}{}", "ä".repeat(usize::from(n))));
+            db.execute(event, (id, name)).expect("an event");
+            for (alias, byte) in [(false, 1), (true, 2)] {
+                let mut bytes = [n; 32];
+                (bytes[0], bytes[31]) = (byte, 7);
+                db.execute(key, (bytes, id, "body", alias, alias.then_some([n; 8]))).expect("a key");
+            }
+        }
+        let keys = |db: &Connection| {
+            let mut rows = db
+                .prepare(
+                    "select quote(key) || quote(event) || identity || alias || quote(id_digest) from keys \
+                                       order by key",
+                )
+                .expect("a query");
+            let rows = rows.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+            rows.collect::<Result<Vec<_>, _>>().expect("texts")
+        };
+        let before = keys(&db);
+        up(&mut db, Some(9), Timestamp(1)).expect("up");
+        let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a count");
+        let indexed = "select count(*) from keys join key_index on key_index.event = keys.event \
+                       and key_index.key = substr(keys.key, 1, 16)";
+        assert_eq!((count(indexed), count("select count(*) from key_index")), (200, 200));
+        let named = "select count(*) from events join name_index on name_index.event = events.id \
+                     and name_index.name in (cast(substr(delivery_id, 1, 64) as blob), \
+                     cast(lower(hex(substr(id, 13))) as blob))";
+        assert_eq!((count(named), count("select count(*) from name_index")), (166, 166));
+        down(&mut db, 8).expect("down");
+        assert_eq!(keys(&db), before);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Previews of claims, concurrent with the writer: the ledger's own rules over a read-only snapshot.
 
+use super::fresh_index::{FreshKeyMirror, FreshKeys};
 use super::last_write::LastWriteMark;
 use super::rows::{PARKED, SqliteLedger};
 use crate::decide::claim::{ClaimResult, IdentityKey, NewEvent, Payload};
@@ -16,11 +17,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Claims each of these as if it were alone, in one snapshot, and writes nothing.
-pub(super) fn foresee(db: &Connection, new: &[NewEvent], at: StoreTimes) -> Result<Vec<ClaimResult>> {
+pub(super) fn foresee(
+    db: &Connection,
+    new: &[NewEvent],
+    mirror: Option<&FreshKeyMirror>,
+    at: StoreTimes,
+) -> Result<Vec<ClaimResult>> {
+    let fresh: Vec<_> = new.iter().map(|one| fresh_keys(mirror, one)).collect(); // before the snapshot
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
-        let claim = |one: &NewEvent| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
-        new.iter().map(claim).collect()
+        let claim =
+            |(one, fresh)| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark, fresh), one, at);
+        new.iter().zip(fresh).map(claim).collect()
     })
 }
 
@@ -29,16 +37,25 @@ pub(super) fn recall(
     db: &Connection,
     new: &NewEvent,
     needs: DuplicateLookup,
+    mirror: Option<&FreshKeyMirror>,
     at: StoreTimes,
 ) -> Result<Option<KnownDuplicate>> {
+    let fresh = fresh_keys(mirror, new); // before the snapshot
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, LastWriteMark::none());
-        let mut found = ledger::find_duplicate(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), new, at)?;
+        let mut ledger = ReadOnlyLedger::new(db, at, &mut turns, &mut mark, fresh);
+        let mut found = ledger::find_duplicate(&mut ledger, new, at)?;
         if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
             found.receipt = crate::store::sqlite::queries::receipt(db, found.event.id)?;
         }
         Ok(found)
     })
+}
+
+/// What may have the keys of this delivery and is not in the index yet.
+fn fresh_keys(mirror: Option<&FreshKeyMirror>, new: &NewEvent) -> FreshKeys<'static> {
+    let keys = new.keys.iter().chain(&new.former_keys).map(|identity| &identity.key);
+    mirror.map_or(FreshKeys::Table, |mirror| FreshKeys::Candidates(mirror.candidates(keys)))
 }
 
 /// Runs all reads in one snapshot, and so takes the locks once, not for each.
@@ -57,8 +74,14 @@ struct ReadOnlyLedger<'t> {
 }
 
 impl<'t> ReadOnlyLedger<'t> {
-    fn new(db: &'t Connection, at: StoreTimes, turns: &'t mut u64, mark: &'t mut LastWriteMark) -> Self {
-        Self { rows: SqliteLedger { db, at, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
+    fn new(
+        db: &'t Connection,
+        at: StoreTimes,
+        turns: &'t mut u64,
+        mark: &'t mut LastWriteMark,
+        fresh: FreshKeys<'t>,
+    ) -> Self {
+        Self { rows: SqliteLedger { db, at, turns, mark, fresh }, gone: HashSet::new(), slots: HashMap::new() }
     }
 }
 

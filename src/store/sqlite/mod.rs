@@ -15,6 +15,7 @@ mod definitions;
 pub(crate) mod duplicate_notes;
 pub(crate) mod duplicates;
 mod export;
+mod fresh_index;
 pub(crate) mod integrity;
 pub(crate) mod last_write;
 pub(crate) mod list;
@@ -40,7 +41,7 @@ use super::{
     Administer, AdvanceResult, DeclaredFields, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, EventCounts,
     EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult,
     RetentionPolicies, SourceCount, SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest,
-    StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, WriteProbe,
+    StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe,
 };
 use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::error_message::ErrorMessage;
@@ -55,6 +56,7 @@ use crate::decide::transition::Transition;
 use checkpoint::WalCheckpointer;
 use duplicate_notes::DuplicateNotes;
 use duplicates::RecentKeys;
+use fresh_index::{FreshKeyMirror, FreshKeys, IndexWriter};
 use queries::ReaderPool;
 use rows::SqliteLedger;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -78,6 +80,8 @@ pub struct SqliteStore {
     commits: Arc<AtomicU64>,
     notes: DuplicateNotes,
     recent: RecentKeys,
+    /// The keys that are not in the index yet; `None` where another process writes them.
+    mirror: Option<Arc<FreshKeyMirror>>,
     places: SqlPermits,
     _lock: Option<Arc<DatabaseLock>>,
 }
@@ -115,7 +119,7 @@ impl SqliteStore {
         clock.last_seen(seen, Some(floor).filter(|floor| *floor > Timestamp::default()));
         let failed = Arc::new(watch::Sender::new(None));
         let (commits, notes) = (Arc::new(AtomicU64::new(0)), DuplicateNotes::default());
-        let mut writer = None;
+        let (mut writer, mut mirror) = (None, None);
         if let Some(lock) = &lock {
             let mark = lock.mark(path)?;
             let (jobs, received) = sync_channel(limits::CLAIMS_WAITING_MAX);
@@ -123,8 +127,23 @@ impl SqliteStore {
             let log = WalCheckpointer::new(open::writer(path)?, failed.clone())
                 .map_err(|error| SqliteOpenError::io(path, error))?;
             let notes = notes.clone();
-            let mut hand =
-                SqliteWriter { db, clock, access, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
+            let index = IndexWriter::load(path, &db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
+            mirror = Some(index.mirror());
+            let mut hand = SqliteWriter {
+                db,
+                clock,
+                access,
+                turns,
+                jobs: received,
+                failed,
+                commits,
+                notes,
+                log,
+                mark,
+                index,
+                is_idle: false,
+                saw: None,
+            };
             if access == SqliteAccess::Node {
                 recover_orphans(&mut hand).map_err(|error| SqliteOpenError::sqlite(path, error))?;
             }
@@ -134,7 +153,7 @@ impl SqliteStore {
         let readers = Arc::new(ReaderPool::new(path.to_owned(), lock.clone()));
         let (recent, places) = (RecentKeys::default(), SqlPermits::new(1)); // there is one writer
         let path = path.to_owned();
-        Ok(Self { path, writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })
+        Ok(Self { path, writer, readers, clock, failed, commits, notes, recent, mirror, places, _lock: lock })
     }
 
     /// How many transactions have written something since it was opened.
@@ -248,7 +267,8 @@ fn fit_schema(path: &Path, db: &mut Connection, access: SqliteAccess, now: Times
 fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
     let at = writer.clock.moment();
-    let mut rows = SqliteLedger { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark };
+    let fresh = FreshKeys::Writer(&mut writer.index);
+    let mut rows = SqliteLedger { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark, fresh };
     let (ended, left) = rows.end_leases()?;
     let freed = rows.free_slots()?;
     let saw = writer.clock.to_write().map(|(_, time)| time);
@@ -260,6 +280,7 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
         writer.clock.written(time);
     }
     writer.mark.committed();
+    writer.index.committed();
     if ended + left + freed > 0 {
         warn!(target: "hookonce", running = ended, leased = left, slots = freed, "took over");
     }
@@ -267,6 +288,10 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
 }
 
 impl StoreBackend for SqliteStore {
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::ONE_WRITER
+    }
+
     fn sql_permit(&self) -> SqlPermitFuture<'_> {
         self.places.next()
     }
@@ -369,7 +394,7 @@ impl Store for SqliteStore {
     }
 
     fn find_duplicate(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
-        let recall = |db: &Connection| duplicates::recall(db, new, needs, self.clock.moment());
+        let recall = |db: &Connection| duplicates::recall(db, new, needs, self.mirror.as_deref(), self.clock.moment());
         let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
         let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
         Box::pin(std::future::ready(found))
@@ -415,7 +440,8 @@ impl Administer for SqliteStore {
 
     fn preview_claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<ClaimResult>> {
         let at = self.clock.moment();
-        self.read(move |db| duplicates::foresee(db, &new, at))
+        let mirror = self.mirror.clone();
+        self.read(move |db| duplicates::foresee(db, &new, mirror.as_deref(), at))
     }
 
     fn edit_register(&self, subject: Key, edit: RegisterEdit) -> StoreFuture<'_, super::RegisterEditResult> {

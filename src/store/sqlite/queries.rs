@@ -1,5 +1,6 @@
 //! Reads concurrent with the writer: a few read-only connections, each query in one snapshot of what is committed.
 
+use super::fresh_index::indexed_name;
 use super::lock::DatabaseLock;
 use super::open;
 use super::writer::{SqliteCommitStage, classify};
@@ -265,14 +266,19 @@ pub(super) fn recipes(db: &Connection) -> Result<Vec<IdentityRecipe>> {
     .collect()
 }
 
-/// Bytes of an id in the index `events_id_end`: the last eight digits, which is the short id shown to users.
-const END_INDEXED: usize = 4;
+/// Digits of an id in the index of names: the short id shown to users.
+const SHORT_ID: usize = 8;
 
 /// The events with this delivery id, or whose id ends with this. Only a suffix shorter than a short id scans all of
 /// them.
 pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
-    let by_delivery = concat!("select ", columns!(), " from events where delivery_id = ?1 order by id desc limit ?2");
-    let mut found = events(db, by_delivery, (name, limit_cell(limit)))?;
+    let mut found = Vec::new();
+    for id in indexed(db, indexed_name(name))? {
+        found.extend(get(db, id)?.filter(|event| event.delivery_id.as_deref() == Some(name)));
+        if found.len() == limit {
+            break;
+        }
+    }
     for id in ending(db, &name.to_ascii_lowercase(), limit)? {
         if found.iter().all(|event| event.id != id) {
             found.extend(get(db, id)?);
@@ -281,6 +287,13 @@ pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Eve
     found.sort_by_key(|event| std::cmp::Reverse(event.id));
     found.truncate(limit);
     Ok(found)
+}
+
+/// The events that may have this name, the newest first: those of the index, and those that are not merged yet.
+fn indexed(db: &Connection, name: &str) -> Result<Vec<EventId>> {
+    let sql = "select event from name_index where name = ?1 \
+               union select event from fresh_names where name = ?1 and not gone order by event desc";
+    db.prepare_cached(sql)?.query_map([name.as_bytes()], |row| row.get(0).map(EventId))?.collect()
 }
 
 /// The newest ids with this suffix, as users write them.
@@ -292,15 +305,14 @@ fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     if let Ok(id) = suffix.parse::<EventId>() {
         return Ok(Vec::from([id]));
     }
-    let last = digits.len().checked_sub(2 * END_INDEXED).and_then(|at| hex::decode(&digits[at..]).ok());
-    let mut rows = db.prepare_cached(match last {
-        Some(_) => "select id from events where substr(id, 13) = ?1 order by id desc",
-        None => "select id from events where hex(id) like '%' || ?1 order by id desc",
-    })?;
-    let end = last.map_or(rusqlite::types::Value::Text(digits), rusqlite::types::Value::Blob);
-    let ids = rows.query_map([end], |row| row.get(0).map(EventId))?;
-    let wanted = ids.filter(|id| id.as_ref().is_ok_and(|id| id.to_string().ends_with(suffix)));
-    wanted.take(limit).collect()
+    let ids = match digits.len().checked_sub(SHORT_ID) {
+        Some(at) => indexed(db, &digits[at..])?,
+        None => {
+            let mut all = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
+            all.query_map([digits], |row| row.get(0).map(EventId))?.collect::<Result<_>>()?
+        }
+    };
+    Ok(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)).take(limit).collect())
 }
 
 pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<EventDetails>> {

@@ -1,6 +1,7 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::duplicate_notes::DuplicateTally;
+use super::fresh_index::{FreshKeys, IndexChange, KeyPrefix};
 use super::last_write::LastWriteMark;
 use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Receipt};
@@ -30,6 +31,8 @@ pub(super) struct SqliteLedger<'t> {
     pub(super) turns: &'t mut u64,
     /// The note of the last write.
     pub(super) mark: &'t mut LastWriteMark,
+    /// The keys that are not in the index yet.
+    pub(super) fresh: FreshKeys<'t>,
 }
 
 impl SqliteLedger<'_> {
@@ -191,6 +194,18 @@ pub(super) const PARKED: &str = concat!(
     " from events where grp = ?1 and state = 'waiting' and wake_at is null order by turn, id limit 1"
 );
 
+/// The key of an event, if it still has it.
+const KEY_OF_EVENT: &str = "select event, identity, alias, id_digest from keys where event = ?2 and key = ?1";
+/// The key of the event that the index names. An entry whose event is gone finds nothing.
+pub(super) const INDEXED_KEY: &str = "select keys.event, identity, alias, id_digest from key_index \
+    join keys on keys.event = key_index.event and keys.key = ?1 where key_index.key = ?2";
+
+/// A key's owner in these columns: event, identity, alias, `id_digest`.
+fn key_owner(row: &rusqlite::Row<'_>) -> Result<KeyOwner> {
+    let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for display only
+    Ok(KeyOwner { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
+}
+
 /// The delivery id's digest in this column; a damaged one is ignored.
 pub(super) fn id_digest(row: &rusqlite::Row<'_>, column: usize) -> Option<DeliveryIdDigest> {
     let bytes = row.get_ref(column).ok()?.as_blob().ok()?;
@@ -226,6 +241,10 @@ impl Ledger for SqliteLedger<'_> {
         self.mark.written(event.id, event.revision);
         let body = EventCell::Number(payload.is_some().into());
         self.execute(&INSERT_EVENT, params_from_iter(RowToWrite::from(row).cells(EVENT_COLUMNS).chain([body])))?;
+        self.index_name(&event.id.short(), event.id, IndexChange::Added)?;
+        if let Some(name) = &event.delivery_id {
+            self.index_name(name, event.id, IndexChange::Added)?;
+        }
         match payload {
             Some(payload) => self.write_payload(event.id, payload),
             None => Ok(()),
@@ -238,6 +257,7 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn remove(&mut self, id: EventId) -> Result<()> {
+        self.remove_index_entries(id)?;
         for sql in [
             "delete from keys where event = ?1",
             "delete from payloads where event = ?1",
@@ -255,26 +275,40 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
-        self.find("select event, identity, alias, id_digest from keys where key = ?1", [key.0], |row| {
-            let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for display only
-            Ok(KeyOwner { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
-        })
+        let prefix = KeyPrefix::of(key);
+        if let Some(event) = self.fresh.candidate(self.db, prefix)?
+            && let Some(owner) = self.find(KEY_OF_EVENT, params![key.0, event.0], key_owner)?
+        {
+            return Ok(Some(owner));
+        }
+        self.find(INDEXED_KEY, params![key.0, prefix.0], key_owner)
     }
 
     fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<()> {
+        if self.key_owner(key)?.is_some() {
+            return Ok(());
+        }
         self.execute(
-            "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5) \
-             on conflict do nothing",
+            "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5)",
             params![key.0, held.event.0, held.same.word(), held.alias, held.id_digest.map(|digest| digest.0)],
         )?;
-        Ok(())
+        match &mut self.fresh {
+            FreshKeys::Writer(index) => index.key(self.db, key, held.event, IndexChange::Added),
+            FreshKeys::Candidates(_) | FreshKeys::Table => Ok(()),
+        }
     }
 
     fn is_imported(&mut self, key: &Key) -> Result<bool> {
+        if matches!(&self.fresh, FreshKeys::Writer(index) if !index.has_imports) {
+            return Ok(false);
+        }
         Ok(self.find("select 1 from imported where key = ?1", [key.0], |_| Ok(()))?.is_some())
     }
 
     fn set_imported(&mut self, key: &Key) -> Result<bool> {
+        if let FreshKeys::Writer(index) = &mut self.fresh {
+            index.has_imports = true;
+        }
         Ok(self.execute("insert into imported (key) values (?1) on conflict do nothing", [key.0])? > 0)
     }
 
@@ -332,6 +366,13 @@ impl Ledger for SqliteLedger<'_> {
     }
 
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<()> {
+        let before = self.delivery_id(event.id)?;
+        if before.as_deref() != event.delivery_id.as_deref() {
+            let names = [(before.as_deref(), IndexChange::Gone), (event.delivery_id.as_deref(), IndexChange::Added)];
+            for (name, change) in names {
+                name.map_or(Ok(()), |name| self.index_name(name, event.id, change))?;
+            }
+        }
         self.rewrite(&REPLACE_BODY, ColumnRewritten::Body, RowToWrite { event, keep_from: None })?;
         self.write_payload(event.id, payload)
     }
@@ -393,6 +434,33 @@ impl SweepLedger for SqliteLedger<'_> {
 }
 
 impl SqliteLedger<'_> {
+    fn index_name(&mut self, name: &str, event: EventId, change: IndexChange) -> Result<()> {
+        match &mut self.fresh {
+            FreshKeys::Writer(index) => index.name(self.db, name, event, change),
+            FreshKeys::Candidates(_) | FreshKeys::Table => Ok(()),
+        }
+    }
+
+    /// Lets what is in the indexes of an event be removed from them.
+    fn remove_index_entries(&mut self, id: EventId) -> Result<()> {
+        let FreshKeys::Writer(index) = &mut self.fresh else { return Ok(()) };
+        let mut keys = self.db.prepare_cached("select key from keys where event = ?1")?;
+        for key in keys.query_map([id.0], |row| row.get(0).map(Key))? {
+            index.key(self.db, &key?, id, IndexChange::Gone)?;
+        }
+        let name = self.delivery_id(id)?;
+        for name in [Some(id.short()), name].into_iter().flatten() {
+            self.index_name(&name, id, IndexChange::Gone)?;
+        }
+        Ok(())
+    }
+
+    /// The delivery id of an event; `None` also where it is damaged.
+    fn delivery_id(&self, id: EventId) -> Result<Option<String>> {
+        let found = self.find("select delivery_id from events where id = ?1", [id.0], |row| Ok(row.get(0).ok()))?;
+        Ok(found.flatten())
+    }
+
     /// Removes the transient headers.
     pub(super) fn shed_headers(&self, id: EventId) -> Result<()> {
         let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {

@@ -4,6 +4,7 @@
 //! No other event shares that transaction. An interrupted statement, or one that says `or rollback`, rolls back the
 //! whole transaction, and deferred constraints are only checked at the commit: neither may affect another event.
 
+use super::fresh_index::FreshKeys;
 use super::rows::SqliteLedger;
 use super::writer::{SqliteCommitStage, SqliteWriter, cannot_roll_back, classify, stop};
 use crate::decide::event::Outcome;
@@ -61,6 +62,7 @@ impl SqliteWriter {
             Ok(SqlTransactionResult::Ready(advance)) => match self.execute("commit") {
                 Ok(()) => {
                     self.mark.committed();
+                    self.index.committed();
                     self.commits.fetch_add(1, Ordering::Relaxed);
                     return Ok(SqlOutcome::Advanced(advance));
                 }
@@ -72,6 +74,7 @@ impl SqliteWriter {
             },
         };
         self.mark.rolled_back();
+        self.index.rolled_back();
         if !self.db.is_autocommit() {
             self.execute("rollback").map_err(cannot_roll_back)?;
         }
@@ -85,7 +88,8 @@ impl SqliteWriter {
     ) -> Result<SqlTransactionResult, rusqlite::Error> {
         self.execute("begin immediate")?;
         let at = self.clock.moment();
-        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
+        let fresh = FreshKeys::Writer(&mut self.index);
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark, fresh };
         let advance = ledger::advance(&mut rows, change, at.now)?;
         if advance == AdvanceResult::Lost {
             return Ok(SqlTransactionResult::Ready(advance));

@@ -11,6 +11,7 @@
 
 use super::checkpoint::WalCheckpointer;
 use super::duplicate_notes::{DuplicateNotes, TransactionWrites};
+use super::fresh_index::{FreshKeys, IdleMerge, IndexWriter};
 use super::last_write::LastWriteMark;
 use super::open::SqliteAccess;
 use super::queries;
@@ -19,7 +20,7 @@ use super::sql::SqlWriteJob;
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
-use crate::decide::time::Timestamp;
+use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
 use crate::store::clock::StoreClock;
 use crate::store::{SqlOutcome, StoreError};
@@ -30,6 +31,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tokio::sync::{oneshot, watch};
 use tracing::error;
+
+/// Without a job for so long, the writer is idle.
+const IDLE_AFTER: Duration = Duration::from_millis(100);
+/// How soon the writer looks whether what it will merge is in order.
+const ORDERED_SOON: Duration = Duration::from_millis(20);
 
 /// One job of the next transaction, with its reply.
 pub(super) trait WriteTask: Send {
@@ -93,6 +99,10 @@ pub(super) struct SqliteWriter {
     pub(super) notes: DuplicateNotes,
     pub(super) log: WalCheckpointer,
     pub(super) mark: LastWriteMark,
+    /// What is appended to the indexes, and merged into them behind.
+    pub(super) index: IndexWriter,
+    /// No job has come for a while: there is time to merge.
+    pub(super) is_idle: bool,
     /// The last-seen time that this transaction writes.
     pub(super) saw: Option<Timestamp>,
 }
@@ -116,14 +126,22 @@ impl SqliteWriter {
 
     /// The queued jobs, up to the limits of a batch; waits for the first. `None` if all senders are gone.
     fn next_batch(&mut self) -> Option<WriterBatch> {
-        let first = match self.notes.due_in() {
+        let (wait, for_idle_work) = self.patience();
+        let first = match wait {
             None => self.jobs.recv().ok()?,
             Some(wait) => match self.jobs.recv_timeout(wait) {
                 Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => return Some(Default::default()),
+                Err(RecvTimeoutError::Timeout) => {
+                    if for_idle_work {
+                        self.is_idle = true;
+                        self.index.begin_while_idle();
+                    }
+                    return Some(Default::default());
+                }
                 Err(RecvTimeoutError::Disconnected) => return None,
             },
         };
+        self.is_idle = false;
         let (mut batch, mut alone) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes, mut next) = (0, 0, Some(first));
         while let Some(job) = next {
@@ -145,11 +163,26 @@ impl SqliteWriter {
         Some((batch, alone))
     }
 
+    /// How long to wait for a job before something else is done, and whether that is to merge. `None`: as long as it takes.
+    fn patience(&self) -> (Option<Duration>, bool) {
+        let merge = match (self.index.idle_merge(), self.is_idle) {
+            (IdleMerge::Nothing, _) => None,
+            (IdleMerge::Now, true) => Some(Duration::ZERO),
+            (IdleMerge::Now, false) => Some(IDLE_AFTER),
+            (IdleMerge::Soon, _) => Some(ORDERED_SOON),
+        };
+        match (self.notes.due_in(), merge) {
+            (None, merge) => (merge, true),
+            (Some(notes), Some(merge)) if merge < notes => (Some(merge), true),
+            (Some(notes), _) => (Some(notes), false),
+        }
+    }
+
     fn work(&mut self, mut batch: Vec<Box<dyn WriteTask>>) {
         let stopped = self.failed.borrow().clone();
         let committed = match stopped {
             Some(why) => Err(StoreError::Broken(why)),
-            None if batch.is_empty() && !self.notes.are_due() => return,
+            None if batch.is_empty() && !self.notes.are_due() && !self.is_idle => return,
             None => self.transact(&mut batch),
         };
         if let Err(StoreError::Unsure(why) | StoreError::Broken(why)) = &committed {
@@ -178,11 +211,15 @@ impl SqliteWriter {
         match &wrote {
             Ok(_) => {
                 self.mark.committed();
+                self.index.committed();
                 if let Some(time) = saw {
                     self.clock.written(time);
                 }
             }
-            Err(_) => self.mark.rolled_back(),
+            Err(_) => {
+                self.mark.rolled_back();
+                self.index.rolled_back();
+            }
         }
         if wrote? {
             self.commits.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +232,8 @@ impl SqliteWriter {
         self.execute("begin immediate")?;
         let before = self.db.total_changes();
         let at = self.clock.moment();
-        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
+        let fresh = FreshKeys::Writer(&mut self.index);
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark, fresh };
         for task in batch {
             task.run(&mut rows)?;
         }
@@ -204,6 +242,7 @@ impl SqliteWriter {
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
         }
+        self.index.advance(&self.db, self.is_idle)?;
         // During a copy the last-seen time is that of the other store.
         if self.access != SqliteAccess::Copy
             && let Some((_, time)) = self.clock.to_write()
