@@ -183,12 +183,13 @@ pub(super) fn translate(hook: &WebhookHook, fields: &mut HookFields) -> Result<T
             None => WebhookProof::None,
         },
     };
-    let conditions = parts.iter().map(|part| Condition::inside_and(part, fields)).collect::<Result<Vec<_>, _>>()?;
     // A rule that is not an `and` stands alone: there, a missing value under `not` counts.
     let alone = !matches!(hook.rule, Some(WebhookRule::And(_)));
     let whole = match parts.as_slice() {
         [only] if alone => Condition::of(only, fields)?,
-        _ => Condition::all(conditions),
+        _ => {
+            Condition::all(parts.iter().map(|part| Condition::inside_and(part, fields)).collect::<Result<Vec<_>, _>>()?)
+        }
     };
     let when = match whole {
         Condition::Always => None,
