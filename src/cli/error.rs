@@ -74,8 +74,7 @@ impl From<ConfigDiagnostic> for CommandError {
 
 impl From<ConfigError> for CommandError {
     fn from(problems: ConfigError) -> Self {
-        let all = problems.to_string();
-        Self::Unknown(all.strip_prefix("error: ").unwrap_or(&all).into())
+        Self::Unknown(problems.errors_text().into())
     }
 }
 

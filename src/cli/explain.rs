@@ -107,7 +107,7 @@ fn all(
 
 /// The config's errors, for a command that starts nothing.
 fn unread(problems: &ConfigError) -> String {
-    problems.to_string().replace("; nothing was started", "; nothing can be explained")
+    problems.errors_text().replace("; nothing was started", "; nothing can be explained")
 }
 
 /// The store to look for duplicates in.

@@ -239,10 +239,8 @@ fn parse_config(text: &str, path: &Path, env: EnvLookup<'_>) -> Result<Config, I
         return Err(ImportError(format!("{} would be longer than 1 MB", path.display())));
     }
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
-    config::parse(text, &path.display().to_string(), &folder, &with_secrets).map_err(|problems| {
-        let problems = problems.to_string();
-        ImportError(problems.strip_prefix("error: ").unwrap_or(&problems).to_owned())
-    })
+    config::parse(text, &path.display().to_string(), &folder, &with_secrets)
+        .map_err(|problems| ImportError(problems.errors_text()))
 }
 
 fn database(order: &ImportOptions, env: EnvLookup<'_>) -> Option<PathBuf> {

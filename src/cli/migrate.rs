@@ -4,6 +4,7 @@ pub mod copy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 
+use crate::cli::error::CommandError;
 use crate::config::{self, EnvLookup, MigrationMode, SecretRequirement, StoreAddress};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Timestamp;
@@ -96,14 +97,17 @@ pub struct MigrationSettings {
 }
 
 /// The store that the config names.
-pub fn store(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<StoreAddress, String> {
+pub fn store(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<StoreAddress, CommandError> {
     configured(explicit, env).map(|(store, _)| store)
 }
 
 /// The store that the config names, and what the config determines about its schema.
-pub fn configured(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<(StoreAddress, MigrationSettings), String> {
-    let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
-    let config = config::load_with(&path, SecretRequirement::Optional, env).map_err(|problems| problems.to_string())?;
+pub fn configured(
+    explicit: Option<&Path>,
+    env: EnvLookup<'_>,
+) -> Result<(StoreAddress, MigrationSettings), CommandError> {
+    let path = config::find(explicit, env)?;
+    let config = config::load_with(&path, SecretRequirement::Optional, env)?;
     let fields = crate::node::declared(&config.sources);
     Ok((config.store, MigrationSettings { migrate: config.migrate, fields }))
 }

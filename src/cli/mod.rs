@@ -430,7 +430,7 @@ fn store_address(
 ) -> Result<crate::config::StoreAddress, CommandError> {
     match store {
         Some(path) => Ok(crate::config::StoreAddress::Sqlite(path)),
-        None => migrate::store(config, env).map_err(CommandError::unknown),
+        None => migrate::store(config, env),
     }
 }
 
@@ -467,7 +467,7 @@ fn migrate(
         }
         Ok((other, _)) => Err(migrate::MigrateError::server(format!("{other} has no schema"))),
         Err(why) => {
-            print_error(why);
+            print_error(format!("error: {why}"));
             return Ok(UNKNOWN);
         }
     };

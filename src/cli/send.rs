@@ -195,6 +195,7 @@ fn build_delivery(
     let id = asked.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let mut delivery = if let Some(path) = &asked.file {
         let mut delivery = DeliveryBuilder::of(read(path, source.body_max)?, id);
+        delivery.set_time(source, now)?;
         if asked.id.is_some() {
             delivery.set_delivery_id(source)?;
         }
@@ -247,15 +248,16 @@ fn address(
         return Err(CommandError::unknown(why));
     }
     let named = match &asked.url {
-        Some(url) if url.contains("://") => url.clone(),
-        Some(address) => format!("http://{address}"),
+        Some(url) => with_scheme(url),
         None if config.listen.port() == 0 => {
             return Err(CommandError::unknown("the config has port 0, chosen at start; name the address with --url"));
         }
         None => format!("http://{}", crate::cli::backend::connect_address(config.listen)),
     };
     let cannot = |why: String| {
-        let shown = if source.path.is_secret() { "--url".into() } else { one_line(&named) };
+        // What cannot be read as a URL may have a secret anywhere.
+        let is_secret = source.path.is_secret() || named.contains(['?', '@']);
+        let shown = if is_secret { "--url".into() } else { one_line(&named) };
         CommandError::unknown(format!("`{shown}` is not a URL to send to: {why}"))
     };
     let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
@@ -268,10 +270,24 @@ fn address(
         })?;
         url.set_path(path);
     }
-    for (name, value) in delivery.query() {
-        url.query_pairs_mut().append_pair(name, value);
+    for (name, value) in delivery.query(source) {
+        // What is in the URL already is as the user wants it.
+        if !url.query_pairs().any(|(known, _)| *known == *name) {
+            url.query_pairs_mut().append_pair(&name, &value);
+        }
     }
     Ok(url)
+}
+
+/// What was given with `--url`, as a URL: `127.0.0.1:3142` is one of `http`.
+fn with_scheme(given: &str) -> String {
+    if given.contains("://") { given.to_owned() } else { format!("http://{given}") }
+}
+
+/// A URL for messages: without what may be a secret in it, such as a token in its query.
+fn shown(url: &Url, source: &Source) -> String {
+    let origin = url.origin().ascii_serialization();
+    if source.path.is_secret() { format!("{origin}{}", source.path) } else { format!("{origin}{}", url.path()) }
 }
 
 async fn post(
@@ -286,12 +302,8 @@ async fn post(
     }
     let failed = |error: &reqwest::Error| {
         let hint = if error.is_connect() { "; is `hookonce serve` running?" } else { "" };
-        let to = if source.path.is_secret() {
-            format!("{}{}", url.origin().ascii_serialization(), source.path)
-        } else {
-            url.to_string()
-        };
-        CommandError::unknown(format!("could not send to {to}: {}{hint}", crate::cli::backend::root_cause(error)))
+        let (to, why) = (shown(url, source), crate::cli::backend::root_cause(error));
+        CommandError::unknown(format!("could not send to {to}: {why}{hint}"))
     };
     let response = request.send().await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();
@@ -299,7 +311,13 @@ async fn post(
     let body = response.bytes().await.map_err(|error| failed(&error))?.to_vec();
     let document: Value = serde_json::from_slice(&body).unwrap_or_default();
     let several = document["events"].as_array().into_iter().flatten();
-    let events = several.filter_map(|id| id.as_str().map(str::to_owned)).chain(named).collect();
+    let mut events: Vec<String> = Vec::new();
+    // The event of the header is in the list as well, if there is one.
+    for event in several.filter_map(|id| id.as_str().map(str::to_owned)).chain(named) {
+        if !events.contains(&event) {
+            events.push(event);
+        }
+    }
     Ok(SendResponse { status, body, events })
 }
 

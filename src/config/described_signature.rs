@@ -1,5 +1,6 @@
 //! A signature that `verify` describes: where it is, how it is written, and over what.
 
+use super::raw::ConfigSpan;
 use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use super::verify::SchemeInput;
@@ -56,6 +57,7 @@ impl ConfigResolver<'_> {
         let place = section.place("header");
         let written = section.texts("header").into_iter().map(|name| self.header_name(name, place));
         let headers = written.collect::<Option<Vec<_>>>()?;
+        self.named_once(&headers, place);
         if headers.is_empty() && at.is_none() {
             return None; // validation has reported its type
         }
@@ -116,6 +118,16 @@ impl ConfigResolver<'_> {
         }))
     }
 
+    /// Reports a header that is named twice: each signature in it would count twice.
+    fn named_once(&mut self, headers: &[String], at: ConfigSpan) {
+        let twice = |(index, name): &(usize, &String)| headers[..*index].contains(name);
+        if let Some((_, name)) = headers.iter().enumerate().find(twice) {
+            self.diagnostics
+                .error(format!("the header `{name}` is named twice"))
+                .at(at, "upper and lower case are the same in the name of a header");
+        }
+    }
+
     /// Reports what is looked for in the query where the sender signs its URL: nothing else than the configured query may
     /// be there.
     fn nothing_in_a_signed_query(&mut self, input: &SchemeInput<'_>, over: &SignedText) {
@@ -151,7 +163,8 @@ impl ConfigResolver<'_> {
                 .at(keys.key_place(key), "`at` is set, too")
                 .hint("remove one of them");
         }
-        if !matches!(place, FieldLocation::Body(_) | FieldLocation::Query(_)) {
+        // That a claim is never there is reported with all others.
+        if !matches!(place, FieldLocation::Body(_) | FieldLocation::Query(_) | FieldLocation::Claim(_)) {
             self.diagnostics
                 .error("`at` is for a signature in the body or in the query")
                 .at(node.at, "for one in a header write header = \"x-signature\"");
@@ -210,6 +223,12 @@ impl ConfigResolver<'_> {
                 .error("`timestamp` is the entry with the signature")
                 .at(keys.place("timestamp"), "a signature is not a time, so nothing could be verified")
                 .hint("for t=…,v1=… write entry = \"v1\", timestamp = \"entry.t\"");
+        }
+        if keys.text("prefix").is_some_and(|prefix| prefix.starts_with(&format!("{}=", entries.signature))) {
+            self.diagnostics
+                .error("`prefix` repeats the name of the entry, so nothing could be verified")
+                .at(keys.place("prefix"), format!("`{0}=` would have to be there twice: {0}={0}=…", entries.signature))
+                .hint("remove `prefix`: `entry` says what stands before the signature");
         }
         if keys.text("prefix").is_some_and(|prefix| prefix.contains(entries.separator)) {
             self.diagnostics

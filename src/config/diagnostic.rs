@@ -140,11 +140,11 @@ pub fn count(problems: &[ConfigDiagnostic]) -> String {
 }
 
 impl ConfigError {
-    /// The same without warnings, where nobody wrote the config.
-    #[must_use]
-    pub(crate) fn without_warnings(mut self) -> Self {
-        self.list.retain(|problem| problem.level == DiagnosticSeverity::Error);
-        self
+    /// The errors alone, for a message that begins with `error: ` itself. Warnings matter only to `check` and `serve`.
+    pub(crate) fn errors_text(&self) -> String {
+        let errors = self.list.iter().filter(|problem| problem.level == DiagnosticSeverity::Error).cloned().collect();
+        let text = Self { list: errors, ..self.clone() }.to_string();
+        text.strip_prefix("error: ").unwrap_or(&text).to_owned()
     }
 }
 

@@ -65,7 +65,7 @@ impl ConfigResolver<'_> {
                 .at(node.at, "the elements are those of an array in the body")
                 .hint("write `body.` for a value in the element, or `outer.` for one around it");
         }
-        if place == FieldLocation::Path {
+        if matches!(place, FieldLocation::Path | FieldLocation::Claim(_)) {
             self.places.push((place.clone(), node.at));
         }
         place

@@ -156,6 +156,15 @@ impl ConfigResolver<'_> {
         }
     }
 
+    /// Reports claims among the places since this one: they are read before a token is verified.
+    pub(super) fn no_claims(&mut self, since: usize) {
+        for (place, at) in self.places[since..].iter().filter(|(place, _)| matches!(place, FieldLocation::Claim(_))) {
+            self.diagnostics
+                .error(format!("`{place}` cannot be read here, so nothing could match"))
+                .at(*at, "claims are those of a token that was verified before");
+        }
+    }
+
     /// Reports claims that are read where deliveries have no token with claims.
     fn claims_of_a_token(
         &mut self,

@@ -54,6 +54,7 @@ pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, 
 pub(crate) use node_addresses::NodeAddresses;
 pub(crate) use notifier::ConfiguredNotifier;
 pub(crate) use polled_source::PollPlan;
+pub(crate) use resolve::LISTEN as DEFAULT_LISTEN;
 pub(crate) use stream_source::{AckTiming, StreamPlan};
 pub(crate) use units::size_text;
 pub(crate) use user_presets::UserPreset;

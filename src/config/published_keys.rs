@@ -26,15 +26,17 @@ const SNS_TOLERANCE: Duration = Duration::from_hours(24);
 const PAYPAL_TOLERANCE: Duration = Duration::from_hours(4 * 24);
 const PAYPAL: &str = "https://api.paypal.com";
 
-/// Issuers that sign for everyone: what pins the owner must be required.
+/// Issuers that sign for everyone, without what begins their URL: what pins the owner must be required.
 const SHARED_ISSUERS: &[&str] = &[
-    "https://token.actions.githubusercontent.com",
-    "https://gitlab.com",
-    "https://accounts.google.com",
-    "https://login.microsoftonline.com",
-    "https://sts.windows.net",
-    "https://agent.buildkite.com",
-    "https://oidc.circleci.com",
+    "token.actions.githubusercontent.com",
+    "gitlab.com",
+    "accounts.google.com",
+    "login.microsoftonline.com",
+    "sts.windows.net",
+    "agent.buildkite.com",
+    "oidc.circleci.com",
+    "app.terraform.io",
+    "oidc.vercel.com",
 ];
 /// An error that has been reported.
 struct ReportedError;
@@ -55,6 +57,8 @@ const OWNER_CLAIMS: &[&str] = &[
     "azp",
     "oid",
     "organization_id",
+    "owner_id",
+    "terraform_organization_id",
 ];
 
 /// Whether this URL may be fetched: over TLS, or from this machine.
@@ -189,8 +193,10 @@ impl ConfigResolver<'_> {
             return None;
         }
         let owned = claims.iter().any(|claim| claim.path.first().is_some_and(|name| OWNER_CLAIMS.contains(&&**name)));
+        // Google writes its name in both ways, with and without what begins a URL.
+        let host = issuer.strip_prefix("https://").unwrap_or(issuer);
         let is_at =
-            |shared: &&str| issuer.strip_prefix(shared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            |shared: &&str| host.strip_prefix(shared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         if SHARED_ISSUERS.iter().any(is_at) && !owned {
             let what = "this issuer signs for everyone, and only a claim pins the owner";
             let known = input.source.text("preset").and_then(presets::find).and_then(|preset| preset.sender().claims);

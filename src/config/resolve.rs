@@ -117,7 +117,7 @@ pub(super) static TOKEN_KEYS: SectionKeys = SectionKeys {
     ]],
 };
 
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3142);
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3142);
 pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
 const STORE: &str = "hookonce.db";
 

@@ -231,7 +231,9 @@ impl ConfigResolver<'_> {
         let delivery_at = section.node("delivery").map(|node| self.content_place(node, each.as_deref()));
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref(), each);
+        let before = self.places.len();
         let scheme = self.verify(name, &section, delivery_at.as_ref(), &fields);
+        self.no_claims(before);
         // A scheme's own id is that of the whole delivery.
         let whole = scheme.as_ref().filter(|_| delivery_at.is_some() || fields.each().is_none());
         let delivery = self.delivery(&section, delivery_at, whole);
@@ -256,7 +258,9 @@ impl ConfigResolver<'_> {
         notes.preset_version = sender.map_or(1, |sender| sender.version);
         self.check_elements(&section, &names, &once);
         let catch_up = self.catch_up(&section, &once, delivery.as_ref());
+        let before = self.places.len();
         let handshakes = self.handshakes(&section, scheme.as_ref());
+        self.no_claims(before);
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);

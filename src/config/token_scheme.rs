@@ -37,24 +37,36 @@ impl ConfigResolver<'_> {
                 .at(node.at, "whoever sees a body can send as its sender")
                 .hint("at = \"header.x-token\", if the sender can");
         }
-        Some(match (each, &at) {
+        let scheme = match (each, &at) {
             (Some(each), FieldLocation::Body(_)) => {
                 VerificationScheme::token_in_elements(input.secrets(), at, each.to_vec())
             }
             _ => VerificationScheme::token(input.secrets(), at),
-        })
+        };
+        Some(self.receivable(input, scheme))
+    }
+
+    /// Reports a token that no delivery can bring.
+    fn receivable(&mut self, input: &SchemeInput<'_>, scheme: VerificationScheme) -> VerificationScheme {
+        if let Err(why) = scheme.with_secrets(input.secrets.clone()) {
+            self.diagnostics
+                .error(format!("the secret of scheme `{}` can never match", input.name))
+                .at(input.secret_place(input.at), why);
+        }
+        scheme
     }
 
     pub(super) fn bearer(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {
         let node = if input.described { input.keys.node("query") } else { None };
-        match node.and_then(|node| Some((node.text()?, node.at))) {
+        let scheme = match node.and_then(|node| Some((node.text()?, node.at))) {
             Some(("", at)) => {
                 self.diagnostics.error("`query` is empty").at(at, "the name of a parameter is needed");
                 VerificationScheme::bearer(input.secrets())
             }
             Some((name, _)) => VerificationScheme::bearer_or_query(input.secrets(), name),
             None => VerificationScheme::bearer(input.secrets()),
-        }
+        };
+        self.receivable(input, scheme)
     }
 
     pub(super) fn basic(&mut self, input: &SchemeInput<'_>) -> VerificationScheme {

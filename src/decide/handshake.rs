@@ -226,11 +226,19 @@ impl HandshakeValue {
 }
 
 impl Source {
-    /// The answer to a handshake; `None`: this is none, or it is not signed as it must be.
-    pub fn answer_handshake(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> Option<AnsweredHandshake> {
+    /// The answer to a handshake; `None`: this is none, or it is not signed as it must be. One that is signed and asks for
+    /// what cannot be answered is refused: it is no event.
+    pub fn answer_handshake(
+        &self,
+        method: HandshakeMethod,
+        delivery: &Delivery<'_>,
+    ) -> Option<Result<AnsweredHandshake, DeliveryRejection>> {
         let handshake = self.handshake(method, delivery)?;
-        if handshake.signed && self.verify.verify(delivery).is_err() {
-            return None;
+        if handshake.signed {
+            self.verify.verify(delivery).ok()?;
+            if let Some(rejection) = handshake.rejection(delivery) {
+                return Some(Err(rejection));
+            }
         }
         let brings = match &handshake.handover {
             Some(handover) => Some(BroughtValue::new(handover.kind, visible_at(&handover.at, delivery)?.into_owned())),
@@ -238,7 +246,7 @@ impl Source {
         };
         let is_signed = handshake.signed && !self.verify.is_none();
         let proof = if is_signed || handshake.token.is_some() { HandshakeProof::Secret } else { HandshakeProof::None };
-        Some(AnsweredHandshake { response: handshake.response(self, delivery)?, brings, proof })
+        Some(Ok(AnsweredHandshake { response: handshake.response(self, delivery)?, brings, proof }))
     }
 
     /// What the handshakes of its sender bring; `None`: they bring nothing.
@@ -291,6 +299,24 @@ impl Handshake {
             && self.token.as_ref().is_none_or(token)
     }
 
+    /// Why a signed handshake cannot be answered: what it asks to get back is not there, or may not be sent back.
+    pub fn rejection(&self, delivery: &Delivery<'_>) -> Option<DeliveryRejection> {
+        let value = |value: &HandshakeValue| match value {
+            HandshakeValue::At(at) => text_at(at, delivery).is_some(),
+            HandshakeValue::Hmac { of, .. } => nonce_at(of, delivery).is_some(),
+        };
+        let at = match &self.answer {
+            HandshakeAnswer::Empty | HandshakeAnswer::Json(_) => None,
+            HandshakeAnswer::Text(at) => Some(at).filter(|at| text_at(at, delivery).is_none()),
+            HandshakeAnswer::Header(_, at) => Some(at).filter(|at| visible_at(at, delivery).is_none()),
+            HandshakeAnswer::Members(members) => {
+                members.iter().find(|(_, member)| !value(member)).map(|(_, member)| member.at())
+            }
+        };
+        let at = at.filter(|_| self.signed)?;
+        Some(DeliveryRejection::Malformed(format!("this is a handshake, and {at} is nothing that is sent back")))
+    }
+
     fn response(&self, source: &Source, delivery: &Delivery<'_>) -> Option<HttpResponse> {
         // Discord wants a type even where there is no content.
         let (content_type, body) = match &self.answer {
@@ -326,7 +352,7 @@ impl HandshakeValue {
         match self {
             Self::At(at) => text_at(at, delivery).map(Cow::into_owned),
             Self::Hmac { prefix, encoding, of } => {
-                let text = text_at(of, delivery).filter(|text| is_nonce(text.as_bytes()))?;
+                let text = nonce_at(of, delivery)?;
                 let mac = source.verify.hmac_of(text.as_bytes())?;
                 Some(format!("{prefix}{}", encoding.encode(&mac)))
             }
@@ -341,7 +367,12 @@ fn is_nonce(text: &[u8]) -> bool {
         && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_=+/".contains(byte))
 }
 
-/// A text that may be echoed.
+/// A text that may be signed for whoever asks.
+fn nonce_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+    text_at(place, delivery).filter(|text| is_nonce(text.as_bytes()))
+}
+
+/// A text that may be echoed: not empty, not long, without control characters.
 fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
     let text = match place.read(delivery, delivery.body).ok()?? {
         JsonScalar::Text(text) => text,

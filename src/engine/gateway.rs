@@ -144,7 +144,7 @@ impl Gateway {
         let (path, query, body) = (request.uri.path(), request.uri.query().unwrap_or(""), Bytes::new());
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers: &headers, body: &body, at, wall };
-        let answered = source.answer_handshake(method, &delivery)?;
+        let answered = source.answer_handshake(method, &delivery)?.ok()?;
         let answer = (answered.response, answered.proof);
         let received = Received::handshake(source, &delivery, method, answer);
         self.observer.delivery(Some(source), &received);
@@ -163,8 +163,10 @@ impl Gateway {
         let delivery = Delivery { path, query, headers, body: &body, at, wall };
         let mut span = self.observer.begin(source, &delivery);
         let judge = || {
-            if let Some(answered) = source.answer_handshake(HandshakeMethod::Post, &delivery) {
-                return Arrival::Handshake(answered);
+            match source.answer_handshake(HandshakeMethod::Post, &delivery) {
+                Some(Ok(answered)) => return Arrival::Handshake(answered),
+                Some(Err(rejection)) => return Arrival::Delivery(Verdict::Refused(rejection)),
+                None => {}
             }
             let on_verified = |secret| self.observer.verified(source, secret);
             Arrival::Delivery(verify_and_judge(source, &delivery, &mut new_id, on_verified))

@@ -148,9 +148,9 @@ impl DeliveryTrace {
         if told.is_too_large() {
             return told;
         }
-        if source.handshake(HandshakeMethod::Post, &delivery).is_some() {
+        if let Some(handshake) = source.handshake(HandshakeMethod::Post, &delivery) {
             let why = "it is a handshake of the sender, which is answered without an event";
-            told.verdict = Verdict::Ignored(why.into());
+            told.verdict = handshake.rejection(&delivery).map_or(Verdict::Ignored(why.into()), Verdict::Refused);
             return told;
         }
         told.verdict = match source.verify.assume_verified(&delivery) {

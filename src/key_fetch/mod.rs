@@ -14,8 +14,8 @@
 //! pinned host has published is kept. Meanwhile the sender gets 503 and tries again.
 
 use crate::action::ActionBuildError;
-use crate::action::forward::ip_filter::{DnsResolver, FilteringResolver};
-use crate::action::forward::root_cause;
+use crate::action::forward::ip_filter::{DnsResolver, FilteringResolver, ForbiddenAddressError};
+use crate::action::forward::{causes, root_cause};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::id::Digest;
 use crate::decide::limits;
@@ -213,7 +213,8 @@ impl KeyFetcher {
         if let Some(proxy) = &keys.proxy {
             builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(cannot)?);
         } else if matches!(keys.origin, KeyOrigin::Certificates(_)) && !keys.origin.is_loopback() {
-            // A part of the host's name comes from the delivery.
+            // As with `forward`: a delivery has a part of this URL. One that the config writes whole may be anywhere, such
+            // as an issuer of one's own network.
             let allow = Arc::from([]);
             builder = builder.dns_resolver(Arc::new(FilteringResolver { resolver: resolver.clone(), allow }));
         }
@@ -356,7 +357,11 @@ impl KeyFetcher {
     }
 
     async fn get(&self, url: &str) -> Result<(Vec<u8>, Duration), KeyFetchError> {
-        let failed = |error: reqwest::Error| KeyFetchError(root_cause(&error));
+        let failed = |error: reqwest::Error| {
+            let forbidden = causes(&error).find_map(|cause| cause.downcast_ref::<ForbiddenAddressError>());
+            let why = forbidden.map(|forbidden| format!("{}, and no public address", forbidden.why()));
+            KeyFetchError(why.unwrap_or_else(|| root_cause(&error)))
+        };
         let mut response = self.http.get(url).send().await.map_err(failed)?;
         if response.status().as_u16() != 200 {
             return Err(KeyFetchError(format!("it responded with {}", response.status().as_u16())));

@@ -4,6 +4,7 @@ use super::*;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A server that answers each request with the next of these documents, as long as there are some.
 fn server(documents: Vec<String>) -> String {
@@ -75,4 +76,31 @@ async fn a_key_that_did_not_fit_is_fetched_again_even_if_its_id_is_known() {
     assert_eq!(all, [true; 8]);
     assert_ne!(found(), before);
     assert!(!fetcher.keys.may_have_changed());
+}
+
+/// As with `forward`: a URL that the config writes whole may be anywhere, one of which a delivery has a part may not.
+#[tokio::test]
+async fn only_a_url_that_a_delivery_has_a_part_of_is_kept_away_from_private_addresses() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let connected = Arc::new(AtomicUsize::new(0));
+    let seen = connected.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            seen.fetch_add(1, Ordering::SeqCst);
+            drop(stream);
+        }
+    });
+    let reached = async |origin: KeyOrigin| {
+        let before = connected.load(Ordering::SeqCst);
+        let fetched = fetcher(origin).get(&format!("{address}/a.pem")).await;
+        let why = fetched.err().map(|KeyFetchError(why)| why).unwrap();
+        (connected.load(Ordering::SeqCst) > before, why)
+    };
+    let (was_reached, why) = reached(KeyOrigin::Certificates(address.clone())).await;
+    assert!(!was_reached && why.contains("loopback"), "{why}");
+    for origin in [KeyOrigin::KeySet(address.clone()), KeyOrigin::Issuer(address.clone())] {
+        let (was_reached, why) = reached(origin.clone()).await;
+        assert!(was_reached, "{origin:?}: {why}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Bad input: a sentence and the right code, never a panic.
 
 use crate::support::House;
-use crate::{delivered, end, numbers, run};
+use crate::{delivered, end, numbers, run, run_knowing};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 
@@ -111,5 +111,21 @@ fn every_command_explains_itself() {
         assert!(help.contains("--json") && help.contains("--admin"), "{help}");
         assert!(name == "send" || help.contains("Read this store directly: `sqlite:PATH`"), "{help}");
         assert_eq!(help.contains("listed beside the event that made it"), name == "list", "{help}");
+    }
+}
+
+/// What prints a config's problems behind `error: ` prints no warning there.
+#[tokio::test]
+async fn a_warning_of_a_config_is_not_printed_as_its_error() {
+    let house = House::empty(
+        "[source.quiet]\nverify = \"none\"\n[source.typo]\npreset = \"strip\"\nsecret = { env = \"SECRET\" }\n",
+    );
+    std::fs::write(house.path("j.json"), "{}").unwrap();
+    for args in
+        [&["explain", "j.json"][..], &["send", "--sample"], &["migrate", "status"], &["notify", "test"], &["catch-up"]]
+    {
+        let said = run_knowing(&house, args);
+        said.check(2, "error: there is no preset `strip`");
+        assert!(!said.err.contains("warning") && said.err.matches("error:").count() == 1, "{args:?}: {said:?}");
     }
 }

@@ -6,6 +6,7 @@ mod list_and_show;
 mod registers;
 mod replay_cancel_forget;
 mod send;
+mod send_presets;
 #[path = "../support/mod.rs"]
 mod support;
 mod tail;

@@ -68,6 +68,10 @@ fn an_issuer_that_signs_for_everyone_needs_a_claim_that_names_the_owner() {
         check_told(&jwt(&format!("issuer = \"{issuer}\", claims = {{ ref = \"main\" }}")), &["needs `claims`"]);
         check_fine(&jwt(&format!("issuer = \"{issuer}\", claims = {{ sub = \"owner\" }}")));
     }
+    // Google writes its name without what begins a URL, too.
+    let google = "issuer = \"accounts.google.com\", keys = \"https://www.googleapis.com/oauth2/v3/certs\"";
+    check_told(&jwt(google), &["needs `claims`"]);
+    check_fine(&jwt(&format!("{google}, claims = {{ email = \"push@project.iam.gserviceaccount.com\" }}")));
     // Another host, whose name only begins alike.
     check_fine(&jwt("issuer = \"https://gitlab.company.example\""));
     check_told(&jwt("issuer = \"http://gitlab.example\""), &["keys cannot be fetched", "over https only"]);

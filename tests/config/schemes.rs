@@ -583,11 +583,121 @@ fn a_signature_that_could_never_be_found_is_refused() {
         "header = \"x\", timestamp = \"path\", over = \"{timestamp}.{body}\"",
         "`timestamp` cannot be in the path",
     );
+    for prefix in ["v1=", "v1=sha256="] {
+        check_hmac(
+            &format!("header = \"x\", entry = \"v1\", prefix = \"{prefix}\""),
+            "`prefix` repeats the name of the entry, so nothing could be verified",
+        );
+    }
+    check_hmac("header = [\"x-a\", \"X-A\"]", "the header `x-a` is named twice");
+    check_hmac("header = \"x\", timestamp = \"header.t\", over = \"{timestamp}1{body}\"", "`over` cannot be read");
+    for fine in [
+        "header = \"x\", entry = \"v1\", prefix = \"v1\"",
+        "header = [\"x-a\", \"x-b\"]",
+        "header = \"x\", timestamp = \"header.t\", timestamp_format = \"seconds\", over = \"{timestamp}1{body}\"",
+        "header = \"x\", timestamp = \"header.t\", over = \"1{timestamp}.{body}\"",
+    ] {
+        super::fine(&format!(
+            "[source.s]\nverify = {{ scheme = \"hmac\", secret = {{ env = \"A\" }}, {fine} }}\n[[source.s.route]]\n"
+        ));
+    }
+}
+
+/// The claims of a token are known when it has been verified, and what verifies it is read before.
+#[test]
+fn a_claim_is_no_place_of_what_verifies() {
+    let claim = |name: &str| format!("`claim.{name}` cannot be read here, so nothing could match");
+    let secret = "secret = { env = \"A\" }";
+    check_refused(&format!("scheme = \"token\", {secret}, at = \"claim.s\""), "", &claim("s"));
+    check_refused(&format!("scheme = \"token\", {secret}, at = \"claim.s\""), "each = \"body\"", &claim("s"));
+    let hmac = format!("scheme = \"hmac\", {secret}");
+    let over = "over = \"{timestamp}.{body}\"";
+    check_refused(&format!("{hmac}, header = \"x\", timestamp = \"claim.t\", {over}"), "", &claim("t"));
+    check_refused(&format!("{hmac}, at = \"claim.sig\""), "", &claim("sig"));
+    let jwt = format!("scheme = \"jwt\", {secret}, audience = \"a\"");
+    for handshake in [
+        "when = { \"claim.x\" = \"*\" }",
+        "when = { \"body.x\" = \"*\" }, text = \"claim.x\"",
+        "when = { \"body.x\" = \"*\" }, members = { a = \"claim.x\" }",
+    ] {
+        check_refused(&jwt, &format!("handshake = {{ {handshake} }}"), &claim("x"));
+    }
+    // Fields and the delivery id are read from a verified token.
+    let read = "delivery = \"claim.jti\"\nfields = { who = \"claim.sub\" }";
+    fine(&format!("[source.s]\nverify = {{ {jwt} }}\n{read}\n[[source.s.route]]\n"));
+}
+
+/// A token that no header can bring, and one of them that a body can.
+#[test]
+fn a_token_that_can_never_be_received_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("secret");
+    let told = |keys: &str, secret: &[u8]| {
+        std::fs::write(&file, secret).expect("written");
+        let text = format!(
+            "[source.s]\nverify = {{ {keys}, secret = {{ file = \"{}\" }} }}\n[[source.s.route]]\n",
+            file.display()
+        );
+        parse(&text).err().map(|error| error.render(ColorChoice::Plain)).unwrap_or_default()
+    };
+    let (header, bearer) = ("scheme = \"token\", at = \"header.x-token\"", "scheme = \"bearer\"");
+    let long = [b'a'; 5_000];
+    for (keys, secret, why) in [
+        (header, &b"a token of two\nlines and more"[..], "it has a line break"),
+        (bearer, b"a token of two\nlines and more", "it has a line break"),
+        (header, b"a token with a \x01 in the middle", "another control character"),
+        (header, b" a token that begins with a blank", "it has a blank at an end"),
+        (header, b"a token that ends with a blank ", "it has a blank at an end"),
+        (bearer, b"a token that ends with a blank\t", "it has a blank at an end"),
+        (header, b"a token that is not text \xff\xfe", "it is not UTF-8"),
+        (bearer, b"a token that is not text \xff\xfe", "it is not UTF-8"),
+        ("scheme = \"token\", at = \"body.token\"", b"a token that is not text \xff\xfe", "it is not UTF-8"),
+        (header, &long, "it is longer than any token that is read"),
+    ] {
+        let shown = told(keys, secret);
+        let title =
+            format!("error: the secret of scheme `{}` can never match", keys.split('"').nth(1).expect("a name"));
+        assert!(shown.contains(&title) && shown.contains(why), "{keys} {why}: {shown}");
+        assert!(!shown.contains("a token"), "{shown}");
+    }
+    for (keys, secret) in [
+        (bearer, &b" a token that begins with a blank"[..]),
+        ("scheme = \"token\", at = \"body.token\"", b"a token of two\nlines and more"),
+        ("scheme = \"token\", at = \"query.token\"", b" a token between two blanks "),
+        ("scheme = \"bearer\", query = \"token\"", b"a token that ends with a blank "),
+        ("scheme = \"basic\"", b"user: a password between blanks "),
+        (header, "a token with an ü in the middle".as_bytes()),
+    ] {
+        let shown = told(keys, secret);
+        assert!(!shown.contains("error:"), "{keys}: {shown}");
+    }
+}
+
+#[test]
+fn a_public_key_that_is_no_point_of_its_curve_is_refused() {
+    let told = |algorithm: &str, key: &str| {
+        let verify = format!("verify = {{ scheme = \"{algorithm}\", header = \"x\", public_key = \"{key}\" }}");
+        let parsed = parse(&format!("[source.s]\n{verify}\n[[source.s.route]]\n"));
+        parsed.err().map(|error| error.render(ColorChoice::Plain)).unwrap_or_default()
+    };
+    let sendgrid = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==";
+    assert_eq!(told("ecdsa-p256", sendgrid), "");
+    let bent = sendgrid.replace("3F+g==", "3F+w==");
+    for (algorithm, key, words) in [
+        ("ecdsa-p256", "04".repeat(65), "ECDSA P-256"),
+        ("ecdsa-p256", bent, "ECDSA P-256"),
+        ("ed25519", format!("02{}", "00".repeat(31)), "Ed25519"),
+        ("ed25519", "04".repeat(32), "Ed25519"),
+    ] {
+        let shown = told(algorithm, &key);
+        let why = format!("it is not a public key of {words}: there is no such point on its curve");
+        assert!(shown.contains(&why), "{algorithm} {key}: {shown}");
+    }
 }
 
 #[test]
 fn an_answer_is_signed_only_with_a_secret_and_is_no_header_of_a_browser() {
-    let key = hex::encode([7; 32]);
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
     let ed25519 = format!("scheme = \"ed25519\", header = \"x\", public_key = \"{key}\"");
     let signed = "handshake = { method = \"GET\", members = { a = \"hmac.hex(query.a)\" } }";
     check_refused(&ed25519, signed, "the answer to a handshake is signed, but this source has no secret to sign with");

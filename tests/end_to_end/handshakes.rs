@@ -97,9 +97,18 @@ async fn zoom_gets_its_token_back_with_our_signature_of_it() {
     let made = VerificationScheme::new(hmac).proof("", now(), b"qgg8vlvZRS6UYooatFL8Aw");
     assert_eq!(answer.json()["plainToken"], "qgg8vlvZRS6UYooatFL8Aw");
     assert_eq!(answer.json()["encryptedToken"], made[0].1.as_str());
-    // What could itself be a signed delivery is not signed; it is then an event like any other.
-    let other = house.deliver("/in/zoom", &ask("v0:1:{}")).await;
-    assert_eq!(other.status, 200, "{other:?}");
+    // What could itself be a signed delivery is not signed, and what is too long is not sent back: no event either.
+    for unfit in ["v0:1:{}", "", &"a".repeat(5_000)] {
+        let other = house.deliver("/in/zoom", &ask(unfit)).await;
+        assert_eq!((other.status, &*other.word()), (400, "refused"), "{unfit} {other:?}");
+        assert_eq!(other.json()["reason"], "malformed");
+    }
+    check_nothing_is_written(&house);
+    let file = r#"{"event":"endpoint.url_validation","payload":{"plainToken":"v0:1:{}"}}"#;
+    std::fs::write(house.path("asked.json"), file).unwrap();
+    let explained = house.command(&["explain", "asked.json"]).output().unwrap();
+    let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(explained.contains("body.payload.plainToken is nothing that is sent back"), "{explained}");
 }
 
 #[tokio::test]

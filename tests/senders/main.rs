@@ -1,6 +1,7 @@
 //! Every preset: genuine deliveries of its sender, forgeries, and replays.
 
 mod configured_sources;
+mod differences;
 mod event_kinds;
 mod forms;
 mod key_pairs;

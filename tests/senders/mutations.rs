@@ -3,6 +3,8 @@
 use super::replays::shares_key;
 use super::seed::{self, Random};
 use super::signed_samples::{ConfiguredPreset, SentDelivery, configured_presets, now};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
 use hookonce::decide::claim::NewEvent;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::time::{Duration, Timestamp};
@@ -51,6 +53,8 @@ const MUTATIONS: &[(&str, DeliveryMutation)] = &[
     ("a header twice", doubled),
     ("the other case", other_case),
     ("other padding", other_padding),
+    ("the right signature in another encoding", re_encoded),
+    ("a prefix or name in upper case", upper_case_name),
     ("another version or hash", other_version),
     ("a list of wrong signatures", wrong_list),
     ("another secret", |genuine, random| {
@@ -194,6 +198,38 @@ fn other_padding(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentD
         _ => format!("{value}{}", "=".repeat(1 + random.index(3))),
     };
     genuine.with_value(&name, other.into_bytes())
+}
+
+/// The bytes of a right signature, written in a way that its sender does not use.
+fn re_encoded(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = genuine.one_of_credentials(random)?;
+    let value = genuine.text(&name);
+    let right = signature(value);
+    let (before, rest) = value.split_once(right)?;
+    let after = rest.trim_start_matches('=');
+    let padded = &value[before.len()..value.len() - after.len()];
+    let bytes = if is_hex(right) { hex::decode(right).ok() } else { STANDARD.decode(padded).ok() }?;
+    let written = match random.below(6) {
+        0 => hex::encode(&bytes),
+        1 => hex::encode_upper(&bytes),
+        2 => format!("0x{}", hex::encode(&bytes)),
+        3 => STANDARD.encode(&bytes),
+        4 => STANDARD_NO_PAD.encode(&bytes),
+        _ => URL_SAFE.encode(&bytes),
+    };
+    genuine.with_value(&name, format!("{before}{written}{after}").into_bytes())
+}
+
+/// The names and prefixes of a header are read as they are written; only the word Bearer has no case.
+fn upper_case_name(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {
+    let name = genuine.one_of_credentials(random)?;
+    let value = genuine.text(&name);
+    let (before, rest) = value.split_once(signature(value))?;
+    let other = before.to_ascii_uppercase();
+    if !genuine.signs_body || other == before || before.eq_ignore_ascii_case("bearer ") {
+        return None;
+    }
+    Some(genuine.sent.with_header(&name, format!("{other}{}{rest}", signature(value))))
 }
 
 fn other_version(genuine: &GenuineDelivery, random: &mut Random) -> Option<SentDelivery> {

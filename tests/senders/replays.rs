@@ -3,12 +3,13 @@
 use super::signed_samples::{ConfiguredPreset, SentDelivery, configured_presets, now};
 use hookonce::decide::claim::NewEvent;
 use hookonce::decide::delivery::DeliveryRejection;
-use hookonce::decide::field::FieldLocation;
+use hookonce::decide::field::{Field, FieldLocation};
 use hookonce::decide::id::Key;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::verify::BodyFormat;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Whether the second one would be a duplicate of the first by one of its keys.
 pub(crate) fn shares_key(first: &NewEvent, second: &NewEvent) -> bool {
@@ -118,20 +119,55 @@ fn an_id_of_another_delivery_on_other_bytes_is_a_new_event() {
 #[test]
 fn headers_that_are_not_signed_make_no_new_event() {
     check_all(|preset| {
-        if !preset.source.verify.signs_body() || is_always_new(preset) {
+        let verify = &preset.source.verify;
+        if !verify.signs_body() && !verify.signs_other_than_bytes() || is_always_new(preset) {
             return None;
         }
         let captured = preset.sample("id-1", now());
         let first = captured.event(&preset.source);
-        let proof = preset.source.verify.proof_headers();
-        let free = captured.headers.iter().map(|(name, _)| name).filter(|name| !proof.contains(name));
-        let new = free.filter(|name| match captured.with_header(name, "forged").judge(&preset.source) {
+        let proof = verify.proof_headers();
+        let kinds = preset.preset.sender().kind_headers.into_iter();
+        let kinds = kinds.chain(preset.source.kind.as_ref().map(|kind| kind.header.clone()));
+        let there = captured.headers.iter().map(|(name, _)| name.clone());
+        let free: BTreeSet<_> = there.chain(kinds).filter(|name| !proof.contains(name)).collect();
+        let new = free.iter().filter(|name| match captured.with_header(name, "forged").judge(&preset.source) {
             Verdict::Events(events) => events.iter().any(|event| !shares_key(&first, event)),
             Verdict::Refused(_) | Verdict::Ignored(_) => false,
         });
         let new: Vec<_> = new.map(String::as_str).collect();
         (!new.is_empty()).then(|| format!("a new event by another {}", new.join(", ")))
     });
+}
+
+/// Of senders that sign parts of a body: what else says of which kind the delivery is can be anything.
+#[test]
+fn a_forged_kind_or_other_value_that_is_not_signed_makes_no_new_event() {
+    let mut checked = Vec::new();
+    check_all(|preset| {
+        let source = &preset.source;
+        if !source.verify.signs_other_than_bytes() || *source.verify.format() == BodyFormat::Form {
+            return None;
+        }
+        let captured = preset.sample("id-1", now());
+        let first = captured.event(source);
+        let places = source.fields.iter().flat_map(Field::places);
+        let free = places.filter(|place| !source.verify.covers(place)).filter_map(FieldLocation::body_path);
+        let mut new = Vec::new();
+        for path in free {
+            let mut body: Value = serde_json::from_slice(&captured.body).expect("JSON");
+            let Some(value) = body.pointer_mut(&format!("/{}", path.join("/"))) else { continue };
+            *value = json!("forged");
+            checked.push(preset.name());
+            let forged = SentDelivery { body: body.to_string().into_bytes(), ..captured.clone() };
+            if let Verdict::Events(events) = forged.judge(source)
+                && events.iter().any(|event| !shares_key(&first, event))
+            {
+                new.push(path.join("."));
+            }
+        }
+        (!new.is_empty()).then(|| format!("a new event by another {}", new.join(", ")))
+    });
+    assert!(["mailgun", "paypal"].iter().all(|name| checked.contains(name)), "{checked:?}");
 }
 
 #[test]

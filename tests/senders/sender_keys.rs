@@ -3,10 +3,14 @@
 use super::signed_samples::SentDelivery;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
+    RSA_PKCS1_SHA256, RsaKeyPair,
+};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::PublicKeyAlgorithm;
 use hookonce::internals::key_fetch::FetchedKeys;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -15,6 +19,9 @@ use std::sync::OnceLock;
 struct SenderKeys {
     rsa: RsaKeyPair,
     ec: EcdsaKeyPair,
+    /// Those of senders whose public half is in the config.
+    ed25519: Ed25519KeyPair,
+    ec_in_der: EcdsaKeyPair,
 }
 
 /// Which of two pairs signs.
@@ -35,8 +42,34 @@ fn keys(which: SignedWith) -> &'static SenderKeys {
     let made = || SenderKeys {
         rsa: KeyPair::generate(KeySize::Rsa2048).expect("random bytes"),
         ec: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("random bytes"),
+        ed25519: Ed25519KeyPair::generate().expect("random bytes"),
+        ec_in_der: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("random bytes"),
     };
     PAIRS[usize::from(which == SignedWith::Forged)].get_or_init(made)
+}
+
+/// The public keys for configs, in hex: for each algorithm that of the sender, and another one.
+pub(crate) fn public_keys() -> [[&'static str; 2]; 2] {
+    static KEYS: OnceLock<[[String; 2]; 2]> = OnceLock::new();
+    let both = [SignedWith::Published, SignedWith::Forged].map(keys);
+    let made = KEYS.get_or_init(|| {
+        [
+            both.map(|keys| hex::encode(keys.ed25519.public_key())),
+            both.map(|keys| hex::encode(keys.ec_in_der.public_key())),
+        ]
+    });
+    made.each_ref().map(|pair| pair.each_ref().map(String::as_str))
+}
+
+/// The signature of a message by the sender's private key for this algorithm.
+pub(crate) fn signature(algorithm: PublicKeyAlgorithm, message: &[u8], with: SignedWith) -> Vec<u8> {
+    match algorithm {
+        PublicKeyAlgorithm::Ed25519 => keys(with).ed25519.sign(message).as_ref().to_vec(),
+        PublicKeyAlgorithm::EcdsaP256 => {
+            keys(with).ec_in_der.sign(&SystemRandom::new(), message).expect("a signature").as_ref().to_vec()
+        }
+        other => panic!("no key pair for {other:?}"),
+    }
 }
 
 /// An element in DER.
@@ -81,7 +114,8 @@ fn rsa_signature(message: &str, with: SignedWith) -> String {
     STANDARD.encode(signature)
 }
 
-fn token(claims: &Value, with: SignedWith) -> String {
+/// A token with these claims.
+pub(crate) fn token(claims: &Value, with: SignedWith) -> String {
     let part = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let message = format!("{}.{}", part(&json!({ "alg": "ES256", "kid": KEY_ID, "typ": "JWT" })), part(claims));
     let signature = keys(with).ec.sign(&SystemRandom::new(), message.as_bytes()).expect("a signature");

@@ -57,10 +57,10 @@ pub(crate) fn config_with(text: &str, secret: &str) -> Result<Config, String> {
     config::parse(text, "hookonce.toml", Path::new("/"), &env).map_err(|error| error.to_string())
 }
 
-/// This config with a secret of a form that it accepts, and another one of that form.
+/// This config with a secret or public key of a form that it accepts, and another one of that form.
 pub(crate) fn config_of(text: &str) -> (Config, &'static str) {
     let mut errors = Vec::new();
-    for [secret, other] in SECRETS {
+    for [secret, other] in SECRETS.into_iter().chain(sender_keys::public_keys()) {
         match config_with(text, secret) {
             Ok(config) => return (config, other),
             Err(error) => errors.push(error),
@@ -74,14 +74,14 @@ pub(crate) fn example(preset: &Preset) -> String {
     preset.example().replace(&format!("{{ file = \"{}.secret\" }}", preset.name), "{ env = \"SECRET\" }")
 }
 
-/// The presets whose deliveries can be signed here. Those with a public key in the config have tests of their own.
+/// The presets whose deliveries can be signed with what is in their configs. Others need the sender's private key.
 pub(crate) fn presets_signed_here() -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(|preset| !preset.sender().needs.iter().any(|key| key == "public_key"))
 }
 
-/// All of them, each in a config of its own.
+/// Every preset, each in a config of its own.
 pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
-    presets_signed_here().map(|preset| configured(preset, "")).collect()
+    PRESETS.iter().map(|preset| configured(preset, "")).collect()
 }
 
 /// The preset with what it needs, and a route of these keys; without keys there is none.
@@ -104,12 +104,23 @@ impl ConfiguredPreset {
         let SampleDelivery { headers, query, body } = made.unwrap_or_else(|why| panic!("{}: {why}", self.name()));
         let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
         let sent = SentDelivery { headers, query, body, at };
-        sender_keys::sign(self.name(), &sent, id, at, SignedWith::Published).unwrap_or(sent)
+        self.sign_privately(&sent, id, SignedWith::Published).unwrap_or(sent)
+    }
+
+    /// The same delivery, signed with a private key of the sender, if it has one.
+    fn sign_privately(&self, sent: &SentDelivery, id: &str, with: SignedWith) -> Option<SentDelivery> {
+        let verify = &self.source.verify;
+        let Some(algorithm) = verify.private_key() else {
+            return sender_keys::sign(self.name(), sent, id, sent.at, with);
+        };
+        let sign = |message: &[u8]| Some(sender_keys::signature(algorithm, message, with));
+        let headers = verify.sign_by(id, sent.at, &sent.body, &sign);
+        Some(headers.iter().fold(sent.clone(), |sent, (name, value)| sent.with_header(name, value.as_str())))
     }
 
     /// The same delivery with the sender's signature of its body.
     pub(crate) fn sign(&self, sent: &SentDelivery, id: &str) -> SentDelivery {
-        if let Some(signed) = sender_keys::sign(self.name(), sent, id, sent.at, SignedWith::Published) {
+        if let Some(signed) = self.sign_privately(sent, id, SignedWith::Published) {
             return signed;
         }
         sent.signed(&self.source.verify, id)
@@ -117,7 +128,7 @@ impl ConfiguredPreset {
 
     /// The same delivery, signed by someone who does not have the sender's secret or private key.
     pub(crate) fn forge(&self, sent: &SentDelivery, id: &str) -> SentDelivery {
-        if let Some(signed) = sender_keys::sign(self.name(), sent, id, sent.at, SignedWith::Forged) {
+        if let Some(signed) = self.sign_privately(sent, id, SignedWith::Forged) {
             return signed;
         }
         let scheme = self.source.verify.with_secrets(vec![self.other_secret.into()]);
@@ -155,6 +166,11 @@ impl SentDelivery {
 
     pub(crate) fn verify(&self, source: &Source) -> Result<(), DeliveryRejection> {
         self.arrive(source, |delivery| source.verify.verify(delivery).map(|_| ()))
+    }
+
+    /// What the operator is told of a delivery that is refused.
+    pub(crate) fn told(&self, source: &Source) -> String {
+        self.arrive(source, |delivery| source.verify.expectation(delivery)).unwrap_or_default()
     }
 
     /// As if it had no time.

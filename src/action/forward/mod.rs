@@ -250,7 +250,7 @@ fn classify_send_error(error: &reqwest::Error) -> Result<ForwardResult, String> 
 }
 
 /// An error and its sources.
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+pub(crate) fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| (*error).source())
 }
 

@@ -157,13 +157,12 @@ fn with_variables(text: &str) -> String {
 fn load(text: &str, path: &Path, env: EnvLookup<'_>) -> Result<(), String> {
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     let loaded = config::parse_without_secrets(text, &path.display().to_string(), &folder, env);
-    loaded.map(|_| ()).map_err(|problems| first_problem(&problems.to_string()))
+    loaded.map(|_| ()).map_err(|problems| first_problem(&problems.errors_text()))
 }
 
 /// The first problem, in one line.
 fn first_problem(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default();
-    let first = first.strip_prefix("error: ").unwrap_or(first);
     match text.lines().find_map(|line| line.strip_prefix("hint: ")) {
         Some(hint) => format!("{first}; {hint}"),
         None => first.to_owned(),

@@ -112,13 +112,6 @@ impl DeliveryBuilder {
             let time = time.parse::<i64>().map_or_else(|_| Value::from(time), Value::from);
             set_at_path(&mut body, path, Some(time)).map_err(CommandError::unknown)?;
         }
-        if let Some((path, token)) = source.verify.token_in_body() {
-            let path = in_first_element(source, path);
-            set_at_path(&mut body, &path, Some(token.as_ref().into())).map_err(CommandError::unknown)?;
-        }
-        if let Some((name, token)) = source.verify.token_in_query() {
-            delivery.query.push((name.to_owned(), token.into_owned()));
-        }
         // Where the bytes alone tell events apart, they must be new ones.
         let has_id = matches!(&source.delivery, Some(id) if id.at.is_in_body());
         if source.dedups_by_body() && fresh.is_empty() && !has_id {
@@ -127,14 +120,14 @@ impl DeliveryBuilder {
         }
         delivery.body = written(source, &body);
         delivery.set_delivery_id(source)?;
-        delivery.set_signature(source)?;
+        delivery.set_proof(source)?;
         Ok(delivery)
     }
 
     /// Sets fields: `tag=main`. A number stays a number; otherwise a value that is a JSON scalar is taken as such.
     pub(super) fn set(&mut self, source: &Source, settings: &[String]) -> Result<(), CommandError> {
         if settings.is_empty() {
-            return self.set_signature(source);
+            return self.set_proof(source);
         }
         let mut body = parsed(source, &self.body)
             .map_err(|why| CommandError::unknown(format!("--set cannot change this body: {why}")))?;
@@ -155,21 +148,49 @@ impl DeliveryBuilder {
             self.set_field(source, &mut body, field, parse_as_type(&was, value))?;
         }
         self.body = written(source, &body);
+        self.set_proof(source)
+    }
+
+    /// Writes the time of now into a body that also has the signature over it.
+    pub(super) fn set_time(&mut self, source: &Source, now: Timestamp) -> Result<(), CommandError> {
+        let is_signed_there = source.verify.credential_places().iter().any(FieldLocation::is_in_body);
+        let Some((path, time)) = source.verify.time_in_body(now).filter(|_| is_signed_there) else { return Ok(()) };
+        let time = time.parse::<i64>().map_or_else(|_| Value::from(time), Value::from);
+        self.set_in_body(source, vec![(path.to_vec(), time)])
+    }
+
+    /// Writes the sender's token and signature into the body, where they are there: everything else in it must be.
+    fn set_proof(&mut self, source: &Source) -> Result<(), CommandError> {
+        if let Some((path, token)) = source.verify.token_in_body() {
+            let places = in_each_element(source, &self.body, path)?;
+            let values = places.into_iter().map(|path| (path, Value::from(token.as_ref()))).collect();
+            self.set_in_body(source, values)?;
+        }
         self.set_signature(source)
     }
 
-    /// Writes the signature into the body, where the sender's is there: everything else in it must be.
-    fn set_signature(&mut self, source: &Source) -> Result<(), CommandError> {
-        let Some((path, signature)) = source.verify.signature_in_body(&self.body) else { return Ok(()) };
+    /// Writes these values into the body. Where it has them already, its bytes stay as they are.
+    fn set_in_body(&mut self, source: &Source, values: Vec<(Vec<String>, Value)>) -> Result<(), CommandError> {
         let mut body = parsed(source, &self.body).map_err(|why| {
-            CommandError::unknown(format!("the signature is in the body, which cannot be read: {why}"))
+            CommandError::unknown(format!("a value of the sender is in the body, which cannot be read: {why}"))
         })?;
-        set_at_path(&mut body, &path, Some(signature.into())).map_err(CommandError::unknown)?;
-        self.body = written(source, &body);
+        let was = body.clone();
+        for (path, value) in values {
+            set_at_path(&mut body, &path, Some(value)).map_err(CommandError::unknown)?;
+        }
+        if body != was {
+            self.body = written(source, &body);
+        }
         Ok(())
     }
 
-    /// Writes the delivery id to the body or query, where the source reads it; headers are written when signing.
+    /// Writes the signature into the body, where the sender's is there.
+    fn set_signature(&mut self, source: &Source) -> Result<(), CommandError> {
+        let Some((path, signature)) = source.verify.signature_in_body(&self.body) else { return Ok(()) };
+        self.set_in_body(source, vec![(path, signature.into())])
+    }
+
+    /// Writes the delivery id to the body, where the source reads it there.
     pub(super) fn set_delivery_id(&mut self, source: &Source) -> Result<(), CommandError> {
         match source.delivery.as_ref().map(|delivery| &delivery.at) {
             Some(FieldLocation::Body(_) | FieldLocation::Form(_)) => {
@@ -181,9 +202,13 @@ impl DeliveryBuilder {
                 set_at_path(&mut body, &path, Some(self.id.clone().into())).map_err(CommandError::unknown)?;
                 self.body = written(source, &body);
             }
-            Some(FieldLocation::Query(name)) => self.query.push((name.clone(), self.id.clone())),
+            // Those in a header or in the query are added when it is sent.
             Some(
-                FieldLocation::Header(_) | FieldLocation::Path | FieldLocation::Claim(_) | FieldLocation::Outer(_),
+                FieldLocation::Header(_)
+                | FieldLocation::Query(_)
+                | FieldLocation::Path
+                | FieldLocation::Claim(_)
+                | FieldLocation::Outer(_),
             )
             | None => {}
         }
@@ -226,13 +251,20 @@ impl DeliveryBuilder {
 
     /// The whole delivery, signed at `now`.
     fn signed(self, source: &Source, now: Timestamp) -> SampleDelivery {
-        let query: Vec<_> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let query: Vec<_> = self.query(source).iter().map(|(name, value)| format!("{name}={value}")).collect();
         SampleDelivery { headers: self.headers(source, now, None), query: query.join("&"), body: self.body }
     }
 
-    /// The parameters of the query string.
-    pub(super) fn query(&self) -> &[(String, String)] {
-        &self.query
+    /// The parameters of the query string: fields, the delivery id and the sender's token, if they are there.
+    pub(super) fn query(&self, source: &Source) -> Vec<(String, String)> {
+        let id = match source.delivery.as_ref().map(|delivery| &delivery.at) {
+            Some(FieldLocation::Query(name)) => Some((name.clone(), self.id.clone())),
+            _ => None,
+        };
+        let token = source.verify.token_in_query().map(|(name, token)| (name.to_owned(), token.into_owned()));
+        let added: Vec<_> = id.into_iter().chain(token).collect();
+        let own = self.query.iter().filter(|(known, _)| added.iter().all(|(name, _)| name != known)).cloned();
+        own.chain(added.iter().cloned()).collect()
     }
 
     fn set_field(
@@ -420,6 +452,17 @@ fn written(source: &Source, body: &Value) -> Vec<u8> {
 fn in_first_element(source: &Source, path: &[String]) -> Vec<String> {
     let Some(each) = source.fields.each() else { return path.to_vec() };
     [each, &["0".to_owned()], path].concat()
+}
+
+/// The path of a value in each element of this body, where elements are events; otherwise that in the body.
+fn in_each_element(source: &Source, body: &[u8], path: &[String]) -> Result<Vec<Vec<String>>, CommandError> {
+    let Some(each) = source.fields.each() else { return Ok(vec![path.to_vec()]) };
+    let body = parsed(source, body).map_err(|why| {
+        CommandError::unknown(format!("the sender's token is in the body, which cannot be read: {why}"))
+    })?;
+    let elements = each.iter().try_fold(&body, |at, part| inside(at, part)).and_then(Value::as_array);
+    let indexes = 0..elements.map_or(0, Vec::len);
+    Ok(indexes.map(|index| [each, &[index.to_string()], path].concat()).collect())
 }
 
 fn inside<'v>(at: &'v Value, part: &str) -> Option<&'v Value> {

@@ -1,15 +1,16 @@
 //! A source that is only its preset, so that `send --preset` needs no config; and the key that its sender signs with.
 
-use super::SendArgs;
 use super::sender_key_pair::SenderKeyPair;
+use super::{SendArgs, with_scheme};
 use crate::cli::error::CommandError;
 use crate::cli::terminal::one_line;
-use crate::config::diagnostic::ConfigError;
+use crate::config::diagnostic::{ConfigError, DiagnosticSeverity};
 use crate::config::presets::{self, Preset};
 use crate::config::{self, Config, EnvLookup};
 use crate::decide::nearest_name::nearest;
 use crate::decide::source::Source;
 use crate::decide::verify::PublicKeyAlgorithm;
+use reqwest::Url;
 use std::path::Path;
 
 /// The variable that the secret is read by, whatever its own name is.
@@ -49,7 +50,7 @@ pub(super) fn config(
         _ => None,
     };
     let secret = if needed("secret") { Some(secret(preset, asked, env)?) } else { None };
-    let url = asked.signed_url.clone().or_else(|| asked.url.clone());
+    let url = if needed("url") { Some(signed_url(preset, asked)?) } else { None };
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     let public = key.as_ref().map(SenderKeyPair::public_key);
     let text = preset.example_with(|needed| match needed {
@@ -66,8 +67,35 @@ pub(super) fn config(
     };
     let text = format!("store = \"memory:\"\n{text}");
     let config = config::parse(&text, &format!("the preset {name}"), Path::new("."), &read);
-    let config = config.map_err(ConfigError::without_warnings)?;
-    Ok((config, key))
+    Ok((config.map_err(|problems| unusable(preset, &problems))?, key))
+}
+
+/// The URL that the sender signs: that of the node, unless another one is given.
+fn signed_url(preset: &Preset, asked: &SendArgs) -> Result<String, CommandError> {
+    let (option, given) = match (&asked.signed_url, &asked.url) {
+        (Some(url), _) => ("--signed-url", url.clone()),
+        (None, Some(url)) => ("--url", with_scheme(url)),
+        (None, None) => ("--url", format!("http://{}", config::DEFAULT_LISTEN)),
+    };
+    let mut url = Url::parse(&given)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or_else(|| CommandError::unknown(format!("{option} is not a URL, and `{}` signs its URL", preset.name)))?;
+    if asked.signed_url.is_some() || !matches!(url.path(), "" | "/") {
+        return Ok(given); // signed as it is written
+    }
+    url.set_path(&format!("/in/{}", preset.name));
+    Ok(url.into())
+}
+
+/// What is wrong with what was given for a preset. The place would be in a config that nobody wrote.
+fn unusable(preset: &Preset, problems: &ConfigError) -> CommandError {
+    let errors = problems.list.iter().filter(|problem| problem.level == DiagnosticSeverity::Error);
+    let told = errors.map(|problem| match problem.place.as_ref().filter(|place| !place.label.is_empty()) {
+        Some(place) => format!("{}: {}", problem.title, place.label),
+        None => problem.title.clone(),
+    });
+    CommandError::unknown(format!("cannot sign as `{}`: {}", preset.name, told.collect::<Vec<_>>().join("; ")))
 }
 
 /// The key that the delivery is signed with, if the sender's private key signs.

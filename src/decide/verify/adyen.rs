@@ -57,22 +57,24 @@ struct AdyenNotification {
 }
 
 impl AdyenNotification {
-    fn read(body: &[u8]) -> Option<Self> {
+    /// Reads a notification. An error says what is not as it should be.
+    fn read(body: &[u8]) -> Result<Self, String> {
         let mut paths = JsonPathTrie::new();
         let nodes = SIGNED.map(|value| (value, paths.add(&path(value), PathInterest::Value)));
         let signature = paths.add(&signature_path(), PathInterest::Value);
         let second = paths.add(&[ITEMS.to_owned(), "1".to_owned()], PathInterest::Shape);
-        let found = paths.walk(body).ok()?;
+        let found = paths.walk(body).map_err(|_| "a body that is not JSON".to_owned())?;
         let mut values = Vec::new();
         for (value, node) in nodes {
             let text = match found[node].scalar() {
                 Some(JsonScalar::Text(text)) if value != AMOUNT => text.into_owned(),
                 Some(JsonScalar::Number(raw)) if value == AMOUNT => raw.to_owned(),
                 None if OPTIONAL.contains(&value) => String::new(),
-                _ => return None,
+                None => return Err(format!("no {} in the notification", value.join("."))),
+                Some(_) => return Err(format!("a value of another type in {}", value.join("."))),
             };
             if value != MERCHANT_REFERENCE && text.contains(':') {
-                return None;
+                return Err(format!("a colon in {}", value.join(".")));
             }
             values.push(text);
         }
@@ -80,7 +82,7 @@ impl AdyenNotification {
             Some(JsonScalar::Text(text)) => Some(text.into_owned()),
             _ => None,
         };
-        Some(Self { signed: values.join(":"), signature, has_more: found[second] != JsonMatch::Nowhere })
+        Ok(Self { signed: values.join(":"), signature, has_more: found[second] != JsonMatch::Nowhere })
     }
 }
 
@@ -94,7 +96,7 @@ impl AdyenScheme {
 
 impl Scheme for AdyenScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
-        let notification = AdyenNotification::read(delivery.body).ok_or(BAD)?;
+        let notification = AdyenNotification::read(delivery.body).map_err(|_| BAD)?;
         let theirs = notification.signature.filter(|text| text.len() <= limits::SIGNATURE_BYTES_MAX).ok_or(BAD)?;
         let theirs = SignatureEncoding::Base64.decode(&theirs).ok_or(BAD)?;
         let matched = self.secrets.verify_signature(HmacHash::Sha256, &[notification.signed.as_bytes()], &[theirs])?;
@@ -110,7 +112,7 @@ impl Scheme for AdyenScheme {
     }
 
     fn signature_in_body(&self, body: &[u8]) -> Option<(Vec<String>, String)> {
-        let notification = AdyenNotification::read(body)?;
+        let notification = AdyenNotification::read(body).ok()?;
         let mac = self.secrets.sign(HmacHash::Sha256, &[notification.signed.as_bytes()])?;
         Some((signature_path(), SignatureEncoding::Base64.encode(mac.as_ref())))
     }
@@ -120,11 +122,30 @@ impl Scheme for AdyenScheme {
     }
 
     fn signed_text(&self, delivery: &Delivery<'_>) -> Option<Vec<u8>> {
-        AdyenNotification::read(delivery.body).map(|notification| notification.signed.into_bytes())
+        AdyenNotification::read(delivery.body).ok().map(|notification| notification.signed.into_bytes())
     }
 
     fn words(&self) -> String {
         "Adyen's signature of a notification (SHA-256)".into()
+    }
+
+    fn expected(&self) -> Option<String> {
+        let place = FieldLocation::Body(signature_path());
+        let names = SIGNED.map(|value| value.join("."));
+        Some(format!("{place} (base64, 44 characters) over {} of the notification", names.join(":")))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let notification = match AdyenNotification::read(delivery.body) {
+            Ok(notification) => notification,
+            Err(found) => return Some(found),
+        };
+        let Some(theirs) = notification.signature else { return Some("no signature there".to_owned()) };
+        Some(match SignatureEncoding::Base64.decode(&theirs) {
+            None => "a signature that is not base64".to_owned(),
+            Some(theirs) if theirs.len() != HmacHash::Sha256.bytes() => "a signature of another length".to_owned(),
+            Some(_) => "a signature of other values, or with another secret".to_owned(),
+        })
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

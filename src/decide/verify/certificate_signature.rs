@@ -1,6 +1,7 @@
 //! Verifies RSA signatures whose certificate the delivery names: Amazon SNS, which signs some fields of the body, and
 //! PayPal, which signs an id, a time and a checksum.
 
+use super::expectation::{age_found, header_found};
 use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKeyAlgorithm};
 use super::pinned_url::PinnedHost;
 use super::scheme::{Scheme, SignedContent};
@@ -107,6 +108,18 @@ impl SnsMessage {
     }
 }
 
+/// What is wrong with a signature that should be by the certificate at this URL.
+fn signature_difference(directory: &dyn KeyDirectory, url: &str, signature: &str, now: Timestamp) -> String {
+    if STANDARD.decode(signature).is_err() {
+        return "a signature that is not base64".to_owned();
+    }
+    let request = KeyRequest { document: KeyDocument::Certificate(url.into()), id: None };
+    let known = !directory.find(&request, now).is_empty();
+    let what =
+        if known { "a signature of other values, or with another key" } else { "a certificate that is not here" };
+    what.to_owned()
+}
+
 /// The key of the certificate at this URL.
 fn verify_with(
     directory: &dyn KeyDirectory,
@@ -120,6 +133,35 @@ fn verify_with(
         return Err(DeliveryRejection::KeyUnavailable(Box::new(request)));
     };
     if key.verifies(algorithm, message, &signature) { Ok(MatchedKey { index: 0, mark: key.mark() }) } else { Err(BAD) }
+}
+
+impl SnsScheme {
+    /// What is not as it should be, before the signature itself.
+    fn difference(&self, message: &SnsMessage, wall: Timestamp) -> Option<String> {
+        if message.text("Type").is_none() {
+            return Some("no Type".to_owned());
+        }
+        if message.signed_text().is_none() {
+            return Some("an unknown Type, or not all values that are signed with it".to_owned());
+        }
+        if message.text("TopicArn") != Some(&self.topic) {
+            return Some("another topic in TopicArn".to_owned());
+        }
+        let Some(time) = message.text("Timestamp").and_then(Timestamp::parse) else {
+            return Some("no time in Timestamp".to_owned());
+        };
+        if let Some(found) = age_found(time, wall, self.tolerance) {
+            return Some(found);
+        }
+        if !matches!(message.text("SignatureVersion"), Some("1" | "2")) {
+            return Some("another SignatureVersion than 1 and 2".to_owned());
+        }
+        let Some(url) = message.text("SigningCertURL") else { return Some("no SigningCertURL".to_owned()) };
+        if !self.host.allows_certificate(url) {
+            return Some(format!("a certificate elsewhere than at {}", self.host.origin()));
+        }
+        message.text("Signature").is_none().then(|| "no Signature".to_owned())
+    }
 }
 
 impl Scheme for SnsScheme {
@@ -155,6 +197,22 @@ impl Scheme for SnsScheme {
 
     fn words(&self) -> String {
         format!("Amazon SNS's signature (RSA) for {}", self.topic)
+    }
+
+    fn expected(&self) -> Option<String> {
+        let (topic, host) = (&self.topic, self.host.origin());
+        Some(format!("body.Signature (base64, RSA) of a message of {topic}, by a certificate of {host}"))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let Some(message) = SnsMessage::read(delivery) else {
+            return Some("a body that is not JSON, or a member of it that is no text".to_owned());
+        };
+        if let Some(found) = self.difference(&message, delivery.wall) {
+            return Some(found);
+        }
+        let (url, signature) = (message.text("SigningCertURL")?, message.text("Signature")?);
+        Some(signature_difference(&*self.keys, url, signature, delivery.wall))
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {
@@ -198,6 +256,29 @@ const SIGNATURE: &str = "paypal-transmission-sig";
 const CERTIFICATE: &str = "paypal-cert-url";
 const ALGORITHM: &str = "paypal-auth-algo";
 
+impl PaypalScheme {
+    /// What is not as it should be, before the signature itself.
+    fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
+        if let Some(name) = [ID, TIME, ALGORITHM, CERTIFICATE].iter().find(|name| delivery.text(name).is_none()) {
+            return Some(format!("no header {name}, or more than one"));
+        }
+        if delivery.text(ID).is_some_and(|id| id.contains('|')) {
+            return Some(format!("a bar in {ID}"));
+        }
+        if delivery.text(ALGORITHM) != Some("SHA256withRSA") {
+            return Some(format!("another way to sign in {ALGORITHM} than SHA256withRSA"));
+        }
+        let Some(time) = delivery.text(TIME).and_then(|time| TimestampFormat::Rfc3339.parse(time)) else {
+            return Some(format!("no time in {TIME}"));
+        };
+        if let Some(found) = age_found(time, delivery.wall, self.tolerance) {
+            return Some(found);
+        }
+        let allowed = delivery.text(CERTIFICATE).is_some_and(|url| self.host.allows_certificate(url));
+        (!allowed).then(|| format!("a certificate elsewhere than at {}", self.host.origin()))
+    }
+}
+
 impl Scheme for PaypalScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
         let text = |name: &str| delivery.text(name).ok_or(BAD);
@@ -227,6 +308,22 @@ impl Scheme for PaypalScheme {
 
     fn words(&self) -> String {
         "PayPal's signature (RSA)".into()
+    }
+
+    fn expected(&self) -> Option<String> {
+        let (webhook, host) = (&self.webhook_id, self.host.origin());
+        Some(format!(
+            "header {SIGNATURE} (base64, RSA) over {{id}}|{{time}}|{webhook}|{{checksum}}, by a certificate of {host}"
+        ))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let signature = match header_found(delivery, SIGNATURE) {
+            Ok(signature) => signature,
+            Err(found) => return Some(found),
+        };
+        let found = self.difference(delivery);
+        found.or_else(|| Some(signature_difference(&*self.keys, delivery.text(CERTIFICATE)?, signature, delivery.wall)))
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

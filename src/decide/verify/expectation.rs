@@ -15,13 +15,16 @@ pub(super) const ANOTHER_SIGNATURE: &str = "a signature of other bytes, or with 
 
 /// The value of a header with a signature, or what is there instead.
 pub(super) fn header_found<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, String> {
+    header_within(delivery, name, limits::SIGNATURE_BYTES_MAX)
+}
+
+/// The value of a header that may have so many bytes, or what is there instead.
+pub(super) fn header_within<'d>(delivery: &Delivery<'d>, name: &str, most: usize) -> Result<&'d str, String> {
     match delivery.header(name) {
         HeaderLookup::Missing => Err("no such header".to_owned()),
         HeaderLookup::Several => Err("the header more than once".to_owned()),
         HeaderLookup::One([]) => Err("an empty header".to_owned()),
-        HeaderLookup::One(value) if value.len() > limits::SIGNATURE_BYTES_MAX => {
-            Err(format!("a header of more than {} bytes", limits::SIGNATURE_BYTES_MAX))
-        }
+        HeaderLookup::One(value) if value.len() > most => Err(format!("a header of more than {most} bytes")),
         HeaderLookup::One(value) => std::str::from_utf8(value).map_err(|_| "a header that is not text".to_owned()),
     }
 }

@@ -4,6 +4,7 @@
 //! secret only HS256. A token counts as a token does anywhere: it comes with any body, unless one of its claims is the
 //! digest of the body.
 
+use super::expectation::{ANOTHER_SIGNATURE, header_within};
 use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
@@ -11,7 +12,7 @@ use super::strict_json;
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
 use crate::decide::limits;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::{Duration, Timestamp, duration_text};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -115,11 +116,26 @@ fn text_of(value: &Json) -> Option<String> {
 }
 
 impl RequiredClaim {
-    fn holds(&self, claims: &Map<String, Json>) -> bool {
+    fn at<'c>(&self, claims: &'c Map<String, Json>) -> Option<&'c Json> {
         let mut parts = self.path.iter();
-        let Some(first) = parts.next().and_then(|part| claims.get(part)) else { return false };
-        let found = parts.try_fold(first, |at, part| at.as_object()?.get(part));
-        found.and_then(text_of).is_some_and(|text| self.values.contains(&text))
+        let first = parts.next().and_then(|part| claims.get(part))?;
+        parts.try_fold(first, |at, part| at.as_object()?.get(part))
+    }
+
+    fn holds(&self, claims: &Map<String, Json>) -> bool {
+        self.at(claims).and_then(text_of).is_some_and(|text| self.values.contains(&text))
+    }
+
+    /// Adds it with the first of its values.
+    fn put(&self, claims: &mut Json) {
+        let mut at = claims;
+        for part in &self.path {
+            if !at.is_object() {
+                *at = json!({});
+            }
+            at = &mut at[part];
+        }
+        *at = json!(self.values.first());
     }
 }
 
@@ -170,37 +186,91 @@ impl JwtScheme {
 
     /// Checks what does not depend on the key. It comes first: a token that would be refused anyway asks for no key.
     fn check_claims(&self, claims: &Map<String, Json>, delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
+        if self.claims_difference(claims, delivery).is_none() { Ok(()) } else { Err(BAD) }
+    }
+
+    /// The first claim that is not as it should be.
+    fn claims_difference(&self, claims: &Map<String, Json>, delivery: &Delivery<'_>) -> Option<String> {
         let text = |name: &str| claims.get(name).and_then(Json::as_str);
-        let issued = self.issuer.as_deref().is_none_or(|issuer| text("iss") == Some(issuer));
+        if self.issuer.as_deref().is_some_and(|issuer| text("iss") != Some(issuer)) {
+            return Some(another(claims, "iss"));
+        }
         let meant = self.audience.as_deref().is_none_or(|audience| match claims.get("aud") {
             Some(Json::String(one)) => one == audience,
             Some(Json::Array(all)) => all.iter().any(|one| one.as_str() == Some(audience)),
             _ => false,
         });
-        let pinned = self.claims.iter().all(|claim| claim.holds(claims));
-        let signed = self.body_digest.as_ref().is_none_or(|name| {
+        if !meant {
+            return Some(another(claims, "aud"));
+        }
+        if let Some(claim) = self.claims.iter().find(|claim| !claim.holds(claims)) {
+            let there = claim.at(claims).is_some();
+            let what = if there { "another value of the claim" } else { "no claim" };
+            return Some(format!("{what} {}", claim.path.join(".")));
+        }
+        if let Some(name) = &self.body_digest {
             let theirs = text(name).and_then(|text| hex::decode(text).ok()).unwrap_or_default();
-            verify_slices_are_equal(digest(&SHA256, delivery.body).as_ref(), &theirs).is_ok()
-        });
-        if issued && meant && pinned && signed && self.is_in_time(claims, delivery.wall) { Ok(()) } else { Err(BAD) }
+            if verify_slices_are_equal(digest(&SHA256, delivery.body).as_ref(), &theirs).is_err() {
+                return Some(format!("the digest of another body in the claim {name}, or none"));
+            }
+        }
+        self.time_difference(claims, delivery.wall)
     }
 
-    fn is_in_time(&self, claims: &Map<String, Json>, now: Timestamp) -> bool {
+    fn time_difference(&self, claims: &Map<String, Json>, now: Timestamp) -> Option<String> {
         if self.tolerance == Duration::MAX {
-            return true;
+            return None;
         }
-        let ended = match claimed_time(claims, "exp") {
-            ClaimedTime::Absent => !self.without_expiry,
-            ClaimedTime::Unreadable => true,
-            ClaimedTime::At(time) => time + self.tolerance <= now,
-        };
-        let ahead = |name: &str| match claimed_time(claims, name) {
-            ClaimedTime::Absent => false,
-            ClaimedTime::Unreadable => true,
-            ClaimedTime::At(time) => time > now + self.tolerance,
-        };
-        !ended && !ahead("nbf") && !ahead("iat")
+        // Whole seconds: more would only be noise.
+        let shown = |off: Duration| duration_text(Duration::from_secs(off.as_secs()));
+        match claimed_time(claims, "exp") {
+            ClaimedTime::Absent if self.without_expiry => {}
+            ClaimedTime::Absent => return Some("no claim exp".to_owned()),
+            ClaimedTime::Unreadable => return Some("no time in the claim exp".to_owned()),
+            ClaimedTime::At(time) if time + self.tolerance <= now => {
+                return Some(format!("a token that expired {} ago", shown(now.since(time))));
+            }
+            ClaimedTime::At(_) => {}
+        }
+        ["nbf", "iat"].into_iter().find_map(|name| match claimed_time(claims, name) {
+            ClaimedTime::Unreadable => Some(format!("no time in the claim {name}")),
+            ClaimedTime::At(time) if time > now + self.tolerance => {
+                Some(format!("a time that is {} ahead in the claim {name}", shown(time.since(now))))
+            }
+            ClaimedTime::Absent | ClaimedTime::At(_) => None,
+        })
     }
+
+    /// What is wrong with a token whose claims are right.
+    fn signature_difference(&self, token: &TokenParts<'_>, now: Timestamp) -> String {
+        let algorithm = token.header.get("alg").and_then(Json::as_str).unwrap_or_default();
+        let known = match &self.keys {
+            JwtKeys::Shared(_) => algorithm == "HS256",
+            JwtKeys::Published(_) => PublishedKeyAlgorithm::of_jwt(algorithm).is_some(),
+        };
+        if !known {
+            return "a token that is signed in another way (alg)".to_owned();
+        }
+        let (JwtKeys::Published(directory), Some(algorithm)) = (&self.keys, PublishedKeyAlgorithm::of_jwt(algorithm))
+        else {
+            return ANOTHER_SIGNATURE.to_owned();
+        };
+        let id = token.header.get("kid").and_then(Json::as_str).map(str::to_owned);
+        let named = id.is_some();
+        let keys = directory.find(&KeyRequest { document: KeyDocument::KeySet, id }, now);
+        let fitting = keys.iter().filter(|key| key.fits(algorithm)).count();
+        match (named, fitting) {
+            (true, 0) => "a key that the issuer has not published, or not for this way to sign (kid)".to_owned(),
+            (false, 0) => "no key of the issuer for this way to sign".to_owned(),
+            (false, many) if many > limits::KEYS_WITHOUT_ID_MAX => "no key named (kid), and too many to try".to_owned(),
+            _ => "a signature of other bytes, or with another key".to_owned(),
+        }
+    }
+}
+
+/// A claim that is there with another value, or not there.
+fn another(claims: &Map<String, Json>, name: &str) -> String {
+    if claims.contains_key(name) { format!("another value of the claim {name}") } else { format!("no claim {name}") }
 }
 
 impl Scheme for JwtScheme {
@@ -222,6 +292,7 @@ impl Scheme for JwtScheme {
         if let Some(name) = &self.body_digest {
             claims[name] = json!(hex::encode(digest(&SHA256, body)));
         }
+        self.claims.iter().for_each(|claim| claim.put(&mut claims));
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let message = format!("{}.{}", encode(r#"{"alg":"HS256","typ":"JWT"}"#), encode(&claims.to_string()));
         let signature = secrets.sign(HmacHash::Sha256, &[message.as_bytes()]);
@@ -238,6 +309,30 @@ impl Scheme for JwtScheme {
             (Some(issuer), JwtKeys::Published(_)) => format!("a token (JWT) of {issuer}"),
             _ => format!("a token (JWT, HS256) in `{}`", self.header),
         }
+    }
+
+    fn expected(&self) -> Option<String> {
+        let prefix = if self.prefix.is_empty() { String::new() } else { format!("{} and ", self.prefix.trim_end()) };
+        let issuer = self.issuer.iter().map(|issuer| format!(", issuer {issuer}"));
+        let audience = self.audience.iter().map(|audience| format!(", audience {audience}"));
+        let claims =
+            self.claims.iter().map(|claim| format!(", {} {}", claim.path.join("."), claim.values.join(" or ")));
+        let digest = self.body_digest.iter().map(|name| format!(", {name} the digest of the body"));
+        let parts: String = issuer.chain(audience).chain(claims).chain(digest).collect();
+        Some(format!("header {} with {prefix}a token (JWT){parts}", self.header))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let most = self.prefix.len() + limits::JWT_BYTES_MAX;
+        if let Err(found) = header_within(delivery, &self.header, most) {
+            return Some(found);
+        }
+        let Some(token) = self.token(delivery) else {
+            return Some(format!("no {} at its beginning", self.prefix.trim_end()));
+        };
+        let Some(token) = parse(token) else { return Some("no whole token".to_owned()) };
+        let difference = self.claims_difference(&token.claims, delivery);
+        Some(difference.unwrap_or_else(|| self.signature_difference(&token, delivery.wall)))
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

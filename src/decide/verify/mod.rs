@@ -11,6 +11,7 @@ mod certificate;
 mod certificate_signature;
 pub(crate) mod content_type;
 mod described;
+mod edwards_point;
 mod expectation;
 mod fetched_key;
 mod github;

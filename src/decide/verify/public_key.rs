@@ -1,9 +1,12 @@
 //! The public keys of a sender. Signatures made with the private half prove the sender, but nobody here can make them.
 
+use super::edwards_point;
 use super::signature::MatchedKey;
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::id::Digest;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ED25519, ParsedPublicKey, UnparsedPublicKey, VerificationAlgorithm,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -90,6 +93,14 @@ impl PublicKeyAlgorithm {
         }
     }
 
+    /// Whether a bare key is a point of the curve. Without this, nothing could be verified with it.
+    fn has_point(self, key: &[u8]) -> bool {
+        match self {
+            Self::Ed25519 => <[u8; 32]>::try_from(key).is_ok_and(|key| edwards_point::exists(&key)),
+            Self::EcdsaP256 => ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key).is_ok(),
+        }
+    }
+
     /// Decodes a key as senders show it: in hex, or in base64 or PEM with or without what names its algorithm. An error
     /// is a sentence.
     fn decode_key(self, text: &str) -> Result<Vec<u8>, String> {
@@ -104,6 +115,9 @@ impl PublicKeyAlgorithm {
         }
         if self == Self::Ed25519 && has_small_order(key) {
             return Err("anyone can sign for this key: its point has a small order".to_owned());
+        }
+        if !self.has_point(key) {
+            return Err(format!("it is not a public key of {}: there is no such point on its curve", self.words()));
         }
         Ok(key.to_vec())
     }

@@ -156,6 +156,18 @@ impl SignedText {
                 ));
             }
         }
+        // Times have digits, so that one of unknown length ends nowhere.
+        let digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+        let runs_on = pieces.windows(2).any(
+            |pair| matches!(pair, [SignedPiece::Timestamp, SignedPiece::Literal(next)] if time.is_none() && digit(next)),
+        );
+        if runs_on {
+            return Err(
+                "the text after `{timestamp}` begins with a digit, so nothing tells where the time ends, unless \
+                        `timestamp_format` says how long it is"
+                    .to_owned(),
+            );
+        }
         let id_shape = |at: usize| match pieces.get(at + 1) {
             _ if !needs_shape(at) => IdShape::Any,
             Some(SignedPiece::Timestamp) if at < body && time == Some(TimestampFormat::Rfc3339) => {

@@ -79,6 +79,30 @@ impl TokenScheme {
         matched.ok_or_else(refused)
     }
 
+    /// Why a delivery can never bring this token, as a sentence; `None`: it can.
+    fn never_received(&self, token: &[u8]) -> Option<&'static str> {
+        if self.form == TokenForm::Basic {
+            return (!token.contains(&b':')).then_some("it has no colon, so it can never match");
+        }
+        if std::str::from_utf8(token).is_err() {
+            return Some("it is not UTF-8");
+        }
+        let prefix = if self.form == TokenForm::Bearer { "Bearer ".len() } else { 0 };
+        if token.len() + prefix > limits::SIGNATURE_BYTES_MAX {
+            return Some("it is longer than any token that is read");
+        }
+        // The parameter of a query that may have it instead can be anything.
+        if !matches!(self.at, FieldLocation::Header(_)) || self.else_at.is_some() {
+            return None;
+        }
+        if token.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+            return Some("it has a line break or another control character, which no header can have");
+        }
+        let blank = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b' ' | b'\t'));
+        let ends = blank(token.last()) || self.form == TokenForm::Plain && blank(token.first());
+        ends.then_some("it has a blank at an end, which is not part of a header's value")
+    }
+
     /// The other place, if the header is not there.
     fn elsewhere(&self, delivery: &Delivery<'_>) -> Option<&FieldLocation> {
         self.else_at.as_ref().filter(|_| delivery.header(AUTHORIZATION) == HeaderLookup::Missing)
@@ -203,6 +227,9 @@ impl Scheme for TokenScheme {
     }
 
     fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
-        Ok(Arc::new(Self { secrets: SourceSecrets::new(secrets), ..self.clone() }))
+        match secrets.iter().find_map(|secret| self.never_received(secret)) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(Arc::new(Self { secrets: SourceSecrets::new(secrets), ..self.clone() })),
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 use super::credential;
 use super::described::SignatureEncoding;
+use super::expectation::header_found;
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
@@ -37,30 +38,35 @@ const FIRST: [&[u8]; 2] = [b"AccountSidAC", b"CallSidCA"];
 
 impl TwilioScheme {
     /// What was signed, in pieces. The query decides how the body is read, because it is signed as well: nothing else may
-    /// be in it than the configured one and the body's digest.
-    fn message<'m>(&'m self, query: &str, body: &'m [u8]) -> Option<Vec<Cow<'m, [u8]>>> {
+    /// be in it than the configured one and the body's digest. An error says what is not as it should be.
+    fn message<'m>(&'m self, query: &str, body: &'m [u8]) -> Result<Vec<Cow<'m, [u8]>>, &'static str> {
+        const OTHER_QUERY: &str = "a query that is not that of the signed URL";
         let configured = self.url.split_once('?').map(|(_, query)| query);
         if query == configured.unwrap_or_default() {
             return self.with_form(body);
         }
         let separator = if configured.is_some() { "&" } else { "?" };
         let added = match configured {
-            Some(configured) => query.strip_prefix(configured)?.strip_prefix('&')?,
-            None => query,
+            Some(configured) => query.strip_prefix(configured).and_then(|rest| rest.strip_prefix('&')),
+            None => Some(query),
         };
-        let theirs = hex::decode(added.strip_prefix(BODY_DIGEST)?).ok()?;
-        let fits = digest(&SHA256, body).as_ref() == theirs;
-        fits.then(|| vec![Cow::Owned(format!("{}{separator}{added}", self.url).into_bytes())])
+        let added = added.ok_or(OTHER_QUERY)?;
+        let theirs = added.strip_prefix(BODY_DIGEST).ok_or(OTHER_QUERY)?;
+        let theirs = hex::decode(theirs).map_err(|_| "no hex in bodySHA256")?;
+        if digest(&SHA256, body).as_ref() != theirs {
+            return Err("the digest of another body in bodySHA256");
+        }
+        Ok(vec![Cow::Owned(format!("{}{separator}{added}", self.url).into_bytes())])
     }
 
     /// The URL, then each name and its values, in the order of names, each pair once.
-    fn with_form<'m>(&'m self, body: &'m [u8]) -> Option<Vec<Cow<'m, [u8]>>> {
-        let pairs: BTreeSet<_> = form::pairs(body)?.into_iter().collect();
+    fn with_form<'m>(&'m self, body: &'m [u8]) -> Result<Vec<Cow<'m, [u8]>>, &'static str> {
+        let pairs: BTreeSet<_> = form::pairs(body).ok_or("a body that is no form")?.into_iter().collect();
         let mut message = vec![Cow::Borrowed(self.url.as_bytes())];
         message.extend(pairs.into_iter().flat_map(|(name, value)| [name, value]));
         let joined = || message[1..].iter().flat_map(|piece| piece.iter());
         let begins = FIRST.iter().any(|first| joined().take(first.len()).eq(first.iter()));
-        begins.then_some(message)
+        if begins { Ok(message) } else { Err("a form that does not begin with AccountSid or CallSid") }
     }
 }
 
@@ -74,12 +80,12 @@ impl Scheme for TwilioScheme {
         let theirs = SignatureEncoding::Base64.decode(credential(delivery, HEADER)?);
         // The form is not read for what cannot be a signature.
         let theirs = theirs.filter(|theirs| theirs.len() == HASH.bytes()).ok_or(BAD)?;
-        let message = self.message(delivery.query, delivery.body).ok_or(BAD)?;
+        let message = self.message(delivery.query, delivery.body).map_err(|_| BAD)?;
         self.secrets.verify_signature(HASH, &slices(&message), &[theirs]).map(Some)
     }
 
     fn proof(&self, _: &str, _: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let mac = self.with_form(body).and_then(|message| self.secrets.sign(HASH, &slices(&message)));
+        let mac = self.with_form(body).ok().and_then(|message| self.secrets.sign(HASH, &slices(&message)));
         let signature = mac.map(|mac| SignatureEncoding::Base64.encode(mac.as_ref()));
         signature.map(|signature| (HEADER.to_owned(), signature)).into_iter().collect()
     }
@@ -89,11 +95,31 @@ impl Scheme for TwilioScheme {
     }
 
     fn signed_text(&self, delivery: &Delivery<'_>) -> Option<Vec<u8>> {
-        self.message(delivery.query, delivery.body).map(|pieces| pieces.concat())
+        self.message(delivery.query, delivery.body).ok().map(|pieces| pieces.concat())
     }
 
     fn words(&self) -> String {
         format!("Twilio's signature (SHA-1) for {}", self.url)
+    }
+
+    fn expected(&self) -> Option<String> {
+        Some(format!("header {HEADER} (base64, 28 characters) over {} and the names and values of the form", self.url))
+    }
+
+    fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let header = match header_found(delivery, HEADER) {
+            Ok(header) => header,
+            Err(found) => return Some(found),
+        };
+        let found = match SignatureEncoding::Base64.decode(header) {
+            None => "a signature that is not base64",
+            Some(theirs) if theirs.len() != HASH.bytes() => "a signature of another length",
+            Some(_) => match self.message(delivery.query, delivery.body) {
+                Ok(_) => "a signature of another URL or of other values, or with another secret",
+                Err(found) => found,
+            },
+        };
+        Some(found.to_owned())
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {
