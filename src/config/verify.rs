@@ -84,7 +84,8 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "over",
             ConfigValueType::Text,
             "{body}",
-            "The signed content, made of {id}, {timestamp}, {body}, {url} and {method}.",
+            "The signed content, made of {id}, {timestamp}, {body}, {url}, {decoded_url} and {method}. {decoded_url} is `url` \
+             with the escapes decoded that HubSpot decodes: %3A %2F %40 %26 %3D %2B %24 %60 %22 %2C %3B %3E %3C %3F.",
         ),
         key(
             "timestamp",
