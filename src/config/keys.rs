@@ -246,7 +246,8 @@ impl ConfigValueType {
             Self::Table(_) | Self::Named(_) | Self::PresetTables => "{}".to_owned(),
             Self::Tables(_) => "[{}]".to_owned(),
             Self::Places(_) | Self::Members => "{ name = \"body.…\" }".to_owned(),
-            Self::Headers | Self::Values | Self::Claims => "{ name = \"…\" }".to_owned(),
+            Self::Headers | Self::Values => "{ name = \"…\" }".to_owned(),
+            Self::Claims => "{ sub = \"…\" }".to_owned(),
             Self::Text
             | Self::Open
             | Self::Expression
