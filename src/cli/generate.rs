@@ -148,7 +148,10 @@ pub(crate) fn presets(
         if preset.sender.needs.iter().any(|key| key == "path") {
             writeln!(out, "# Nothing is signed: whoever knows the path can send anything.")?;
         }
-        writeln!(out, "# What is signed: {}.", preset.signs)?;
+        // With an invalid preset of the user's own it is not known.
+        if !preset.signs.is_empty() {
+            writeln!(out, "# What is signed: {}.", preset.signs)?;
+        }
         writeln!(out, "# The preset sets these keys; a key that you write replaces its own.")?;
     }
     for line in preset.text.trim_end().lines() {

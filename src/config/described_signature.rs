@@ -7,7 +7,8 @@ use super::verify::SchemeInput;
 use crate::decide::field::FieldLocation;
 use crate::decide::verify::{
     DEFAULT_TOLERANCE, DescribedSignature, HmacHash, PublicKeyAlgorithm, PublicKeys, SecretEncoding, SignatureEncoding,
-    SignatureEntries, SignatureKeys, SignedPiece, SignedText, TimestampFormat, TimestampLocation, VerificationScheme,
+    SignatureEntries, SignatureKeys, SignedPiece, SignedText, SignedUrl, TimestampFormat, TimestampLocation,
+    VerificationScheme,
 };
 
 impl ConfigResolver<'_> {
@@ -111,7 +112,7 @@ impl ConfigResolver<'_> {
             },
             id: input.delivery.filter(|_| over.has(&SignedPiece::Id)).cloned(),
             over,
-            url,
+            url: url.map(SignedUrl::new),
             timestamp,
             timestamp_format,
             tolerance: self.positive(section, "tolerance").unwrap_or(DEFAULT_TOLERANCE),
@@ -132,7 +133,7 @@ impl ConfigResolver<'_> {
     /// be there.
     fn nothing_in_a_signed_query(&mut self, input: &SchemeInput<'_>, over: &SignedText) {
         let named = [(&input.keys, "at"), (&input.keys, "timestamp"), (input.source, "delivery")];
-        for (section, key) in named.into_iter().filter(|_| over.has(&SignedPiece::Url)) {
+        for (section, key) in named.into_iter().filter(|_| over.has_url()) {
             if section.text(key).is_some_and(|place| place.starts_with("query.")) {
                 self.diagnostics
                     .error(format!(
@@ -164,7 +165,11 @@ impl ConfigResolver<'_> {
                 .hint("remove one of them");
         }
         // That a claim is never there is reported with all others.
-        if !matches!(place, FieldLocation::Body(_) | FieldLocation::Query(_) | FieldLocation::Claim(_)) {
+        let is_read = matches!(
+            place,
+            FieldLocation::Body(_) | FieldLocation::Form(_) | FieldLocation::Query(_) | FieldLocation::Claim(_)
+        );
+        if !is_read {
             self.diagnostics
                 .error("`at` is for a signature in the body or in the query")
                 .at(node.at, "for one in a header write header = \"x-signature\"");
@@ -174,7 +179,8 @@ impl ConfigResolver<'_> {
 
     /// Checks a signature that is not made over the body: it is for an id that is used once, and for a time.
     fn signed_once(&mut self, input: &SchemeInput<'_>, over: &SignedText) {
-        let (keys, in_body) = (&input.keys, matches!(input.keys.text("at"), Some(at) if at.starts_with("body.")));
+        let keys = &input.keys;
+        let in_body = keys.text("at").is_some_and(|at| ["body.", "form."].iter().any(|part| at.starts_with(part)));
         if over.has(&SignedPiece::Body) {
             if in_body {
                 self.diagnostics
@@ -323,15 +329,15 @@ impl ConfigResolver<'_> {
     /// The public URL, where it is signed.
     fn signed_url(&mut self, input: &SchemeInput<'_>, over: &SignedText) -> Option<String> {
         let url = input.source.text("url");
-        if over.has(&SignedPiece::Url) {
+        if over.has_url() {
             self.required_url(input);
         }
-        if let (Some(url), false) = (url, over.has(&SignedPiece::Url)) {
+        if let (Some(url), false) = (url, over.has_url()) {
             self.diagnostics
                 .warning("`url` has no effect")
                 .at(input.source.key_place("url"), format!("the signature does not cover {url}"))
                 .hint("remove it");
         }
-        url.filter(|_| over.has(&SignedPiece::Url)).map(str::to_owned)
+        url.filter(|_| over.has_url()).map(str::to_owned)
     }
 }

@@ -26,9 +26,9 @@ pub(super) static KIND_KEYS: SectionKeys = SectionKeys {
             "is",
             ConfigValueType::TextOrMembers,
             "required",
-            "The kind that counts; or a table of kinds, each with the object that only its bodies have.",
+            "The kind that counts; or a table of kinds, each with the object or array that only its bodies have.",
         ),
-        key("shape", ConfigValueType::Place, "none", "With one kind: the object that only its bodies have."),
+        key("shape", ConfigValueType::Place, "none", "With one kind: the object or array that only its bodies have."),
     ]],
 };
 
@@ -134,7 +134,7 @@ impl ConfigResolver<'_> {
                 self.diagnostics
                     .error(format!("a body of the kind `{name}` would also have the shape of `{}`", other.is))
                     .at(node.at, "the header is not signed: it must not decide between them")
-                    .hint("name an object that only bodies of this kind have");
+                    .hint("name an object or array that only bodies of this kind have");
             }
             wanted.push(WantedKind { is: name.to_owned(), shape });
         }

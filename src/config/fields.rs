@@ -90,6 +90,11 @@ impl SourceFieldScope<'_> {
 
     /// What to take instead of a value that is not signed.
     fn signed_hint(&self, otherwise: &str) -> String {
+        if self.scheme.is_some_and(VerificationScheme::signs_form) {
+            return "no value of a joined form is proven by itself: what was signed is an identity already, so that one \
+                    captured delivery is one event"
+                .to_owned();
+        }
         self.signed_places().map_or_else(|| otherwise.to_owned(), |places| signed_hint(&places))
     }
 

@@ -227,6 +227,37 @@ impl ConfigValueType {
         }
     }
 
+    /// A value of this type, as TOML, that shows where the real one goes.
+    pub(crate) fn placeholder(self) -> String {
+        let quoted = |text: &str| format!("\"{text}\"");
+        match self {
+            Self::Flag => "true".to_owned(),
+            Self::Count => "1".to_owned(),
+            Self::Duration => quoted("30s"),
+            Self::Size => quoted("25MB"),
+            Self::Address => quoted("127.0.0.1:3142"),
+            Self::Word(words) | Self::WordOr(words, _) => quoted(words.first().unwrap_or(&"…")),
+            Self::Number(numbers) => numbers.first().map(u16::to_string).unwrap_or_default(),
+            Self::Place | Self::OneOrMorePlaces => quoted("body.…"),
+            Self::Secret | Self::Secrets => "{ env = \"…\" }".to_owned(),
+            Self::Names | Self::Group | Self::Identities | Self::Texts | Self::Steps | Self::Env => {
+                "[\"…\"]".to_owned()
+            }
+            Self::Table(_) | Self::Named(_) | Self::PresetTables => "{}".to_owned(),
+            Self::Tables(_) => "[{}]".to_owned(),
+            Self::Places(_) | Self::Members => "{ name = \"body.…\" }".to_owned(),
+            Self::Headers | Self::Values => "{ name = \"…\" }".to_owned(),
+            Self::Claims => "{ sub = \"…\" }".to_owned(),
+            Self::Text
+            | Self::Open
+            | Self::Expression
+            | Self::Name
+            | Self::OneOrMoreTexts
+            | Self::TextOr(_)
+            | Self::TextOrMembers => quoted("…"),
+        }
+    }
+
     /// Whether a value has this type; its content is checked later.
     pub(super) fn takes(self, value: &ConfigValue) -> bool {
         match (self, value) {

@@ -3,6 +3,7 @@
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
+use super::source::SOURCE_KEYS;
 use crate::decide::time::{Duration, duration_text};
 use std::fmt::Write as _;
 
@@ -143,6 +144,7 @@ pub const PRESETS: &[Preset] = presets![
     "github-actions",
     "gitlab-ci",
     "event-grid",
+    "event-grid-jwt",
     "hugging-face",
     "launchdarkly",
     "netlify",
@@ -177,6 +179,7 @@ pub const PRESETS: &[Preset] = presets![
     "discord-events",
     "intercom",
     "mailgun",
+    "mailgun-form",
     "line",
     "meta",
     "mux",
@@ -307,7 +310,7 @@ impl SenderFacts {
 pub(super) fn example(name: &str, sender: &SenderFacts, given: impl Fn(&str) -> Option<String>) -> String {
     let mut out = format!("[source.{name}]\npreset = \"{name}\"\n");
     let variable = format!("{}_SECRET", name.to_ascii_uppercase().replace('-', "_"));
-    for key in &sender.needs {
+    for key in sender.needs.iter().filter(|key| *key != "preset") {
         let value = match key.as_str() {
             key if let Some(value) = given(key) => value,
             "secret" if sender.brings_secret => format!("{{ file = \"{name}.secret\" }}"),
@@ -317,14 +320,16 @@ pub(super) fn example(name: &str, sender: &SenderFacts, given: impl Fn(&str) -> 
             "url" => format!("\"https://hooks.example.com/in/{name}\""),
             "path" => format!("{{ env = \"{}\" }}", variable.replace("_SECRET", "_PATH")),
             "verify" => "\"bearer\"".to_owned(),
+            "issuer" => "\"https://login.microsoftonline.com/TENANT/v2.0\"".to_owned(),
             "audience" => "\"https://hooks.example.com\"".to_owned(),
-            "claims" => sender.claims.clone().unwrap_or_default(),
+            "claims" if let Some(claims) = sender.claims.clone().filter(|claims| is_table(claims)) => claims,
             "topic" => "\"arn:aws:sns:eu-west-1:123456789012:name\"".to_owned(),
-            _ => "\"…\"".to_owned(),
+            key => SOURCE_KEYS.find(key).map_or_else(|| "\"…\"".to_owned(), |key| key.takes.placeholder()),
         };
         let note = match key.as_str() {
             "secret" | "public_key" => sender.secret.as_deref(),
             "path" => Some("the only secret: /in/… with a long random word"),
+            "issuer" => Some("who signs the tokens"),
             "audience" => Some("what the token is asked for with"),
             "claims" => Some("the issuer signs for everyone: say who may send"),
             "webhook_id" => Some("as PayPal shows it"),
@@ -335,6 +340,12 @@ pub(super) fn example(name: &str, sender: &SenderFacts, given: impl Fn(&str) -> 
         let _ = writeln!(out, "{key} = {value}{note}");
     }
     out
+}
+
+/// Whether this is the text of a table.
+fn is_table(text: &str) -> bool {
+    let (table, errors) = raw::parse(&format!("table = {text}"), ConfigOrigin::Config);
+    errors.is_empty() && table.entries.len() == 1 && table.get("table").is_some_and(|node| node.table().is_some())
 }
 
 /// Merges a preset into a source: a key of the source replaces the preset's key completely; fields are added, and the
@@ -392,7 +403,6 @@ fn over(below: ConfigTable, above: &ConfigTable) -> ConfigTable {
 mod tests {
     use super::*;
     use crate::config::diagnostic::DiagnosticCollector;
-    use crate::config::source::SOURCE_KEYS;
     use crate::config::validate;
 
     #[test]
@@ -403,6 +413,26 @@ mod tests {
             let mut found = DiagnosticCollector::default();
             validate::check(&table, &SOURCE_KEYS, "preset", &mut found);
             assert!(!found.has_errors(), "{found:?}");
+        }
+    }
+
+    /// What a preset of the user's own needs may be any key.
+    #[test]
+    fn an_example_is_toml_in_which_every_key_has_a_value_of_its_type() {
+        for key in SOURCE_KEYS.writable().filter(|key| key.name != "preset") {
+            for claims in [None, Some("{ sub = \"me\" }"), Some("no table"), Some("{} }\nx = { y = 1")] {
+                let claims = claims.map(str::to_owned);
+                let sender = SenderFacts { needs: vec![key.name.to_owned()], claims, ..SenderFacts::default() };
+                let text = example("acme", &sender, |_| None);
+                let (root, errors) = raw::parse(&text, ConfigOrigin::Config);
+                assert_eq!(errors, [], "{text}");
+                let sources = root.get("source").and_then(ConfigNode::table).expect("sources");
+                let source = sources.get("acme").and_then(ConfigNode::table).expect("a source");
+                assert_eq!(source.entries.len(), 2, "{text}");
+                let mut found = DiagnosticCollector::default();
+                validate::check(source, &SOURCE_KEYS, "source", &mut found);
+                assert!(!found.has_errors(), "{text}: {found:?}");
+            }
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::Provenance;
 use super::once::provenance;
-use super::presets;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
 use super::verify::SchemeInput;
@@ -180,7 +179,8 @@ impl ConfigResolver<'_> {
         claims: &[RequiredClaim],
     ) -> Option<Arc<FetchedKeys>> {
         let Some(issuer) = issuer else {
-            if provenance(input.at) == Provenance::Preset {
+            let asks = input.sender.is_some_and(|sender| sender.needs.iter().any(|key| key == "issuer"));
+            if provenance(input.at) == Provenance::Preset && !asks {
                 self.missing(input, "secret", "the sender signs with it", "secret = { env = \"WEBHOOK_SECRET\" }");
                 self.needs_audience(input, input.described && input.keys.has("body_digest"));
                 return None;
@@ -197,12 +197,18 @@ impl ConfigResolver<'_> {
         let host = issuer.strip_prefix("https://").unwrap_or(issuer);
         let is_at =
             |shared: &&str| host.strip_prefix(shared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if SHARED_ISSUERS.iter().any(is_at) && !owned {
-            let what = "this issuer signs for everyone, and only a claim pins the owner";
-            let known = input.source.text("preset").and_then(presets::find).and_then(|preset| preset.sender().claims);
+        let shared = SHARED_ISSUERS.iter().any(is_at);
+        // An installation of one's own signs for all of its users, too.
+        let asked = input.sender.is_some_and(|sender| sender.needs.iter().any(|key| key == "claims"));
+        // What a preset of the user's own needs, and a source has not at all, is reported for every key.
+        let asked = asked && (!claims.is_empty() || input.is_of_built_in_preset());
+        if (shared || asked) && !owned {
+            let whom = if shared { "everyone" } else { "all of its users" };
+            let what = format!("this issuer signs for {whom}, and only a claim pins the owner");
+            let known = input.sender.and_then(|sender| sender.claims.clone());
             let example =
                 known.unwrap_or_else(|| "{ repository = \"owner/name\" }, or sub, project_path, email".into());
-            self.missing(input, "claims", what, &format!("claims = {example}"));
+            self.missing(input, "claims", &what, &format!("claims = {example}"));
         }
         let named = if input.described { input.keys.node("keys") } else { None };
         let (url, at) = match named.and_then(|node| Some((node.text()?, node.at))) {

@@ -46,7 +46,9 @@ const SENDERS_HEAD: &str = "\
 Generated from `src/config/presets`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` updates it.
 
 `hookonce presets NAME` prints a source for one of these senders. A key beside `preset` replaces that key completely; fields
-are added. Every field and identity is made of what the sender signs; `hookonce check` says what that is.
+are added. Every identity is made of what the sender signs; `hookonce check` says what that is. A field may be something else,
+such as the header with the kind of event. One that is not signed is in no identity; where it is used, `check` warns, or the
+node compares it with the body.
 
 What is signed is `id+time+body`, `id+body`, `time+body`, `body`, `fields` (only some values, or the values of a form), `nonce`
 (nothing of the body), `token` (a secret that comes with each delivery) or `none`. A captured delivery can be sent again with

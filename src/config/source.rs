@@ -231,15 +231,15 @@ impl ConfigResolver<'_> {
         let delivery_at = section.node("delivery").map(|node| self.content_place(node, each.as_deref()));
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref(), each);
+        let sender = preset.as_ref().map(|preset| &preset.sender);
         let before = self.places.len();
-        let scheme = self.verify(name, &section, delivery_at.as_ref(), &fields);
+        let scheme = self.verify(name, &section, delivery_at.as_ref(), &fields, sender);
         self.no_claims(before);
         // A scheme's own id is that of the whole delivery.
         let whole = scheme.as_ref().filter(|_| delivery_at.is_some() || fields.each().is_none());
         let delivery = self.delivery(&section, delivery_at, whole);
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.usable_places(&section, &fields, delivery.as_ref(), scheme.as_ref());
-        let sender = preset.as_ref().map(|preset| &preset.sender);
         if let Some(preset) = &preset {
             self.has_what_it_needs(&section, &preset.name, &preset.sender);
         }
@@ -310,7 +310,7 @@ impl ConfigResolver<'_> {
         let (path, intake) = match (&stream, &poll) {
             (Some(stream), _) => (IngestPath::open(&stream.words()), Intake::Stream(stream.stream())),
             (None, Some(poll)) => (IngestPath::open(&poll.words()), Intake::Poll { digest: fields.ix("digest") }),
-            (None, None) => (self.path(name, &section, sender), Intake::Path),
+            (None, None) => (self.path(name, &section, sender, scheme.as_ref()), Intake::Path),
         };
         let source = Source {
             name: name.into(),

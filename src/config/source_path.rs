@@ -8,20 +8,30 @@ use crate::decide::field::FieldLocation;
 use crate::decide::ingest_path::IngestPath;
 use crate::decide::limits;
 use crate::decide::response::problem_json::PAGE_PATH;
+use crate::decide::verify::VerificationScheme;
 
 /// Paths that the node serves itself.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
 impl ConfigResolver<'_> {
     /// The path of a source.
-    pub(super) fn path(&mut self, name: &str, section: &ConfigSection<'_>, sender: Option<&SenderFacts>) -> IngestPath {
+    pub(super) fn path(
+        &mut self,
+        name: &str,
+        section: &ConfigSection<'_>,
+        sender: Option<&SenderFacts>,
+        scheme: Option<&VerificationScheme>,
+    ) -> IngestPath {
         let written = section.node("path");
+        // The path is all that protects the source, unless the config verifies deliveries in another way.
+        let needs_path = |sender: &&SenderFacts| sender.needs.iter().any(|key| key == "path");
+        let sender = sender.filter(needs_path).filter(|_| scheme.is_none_or(VerificationScheme::is_none));
         if let Some(node) = written.filter(|node| node.table().is_some()) {
             self.never_read();
             return self.secret_path(name, node);
         }
         let Some((path, at)) = written.and_then(|node| Some((node.text()?, node.at))) else {
-            if let Some(sender) = sender.filter(|sender| sender.needs.iter().any(|key| key == "path")) {
+            if let Some(sender) = sender {
                 self.diagnostics
                     .error(format!("source `{name}` needs a `path` that cannot be guessed"))
                     .unless(section.has("path") || section.misspells("path"))
@@ -32,6 +42,11 @@ impl ConfigResolver<'_> {
         };
         if let Some(wrong) = unusable(path) {
             self.diagnostics.error(format!("`{path}` cannot be a path")).at(at, wrong);
+        } else if let Some((sender, why)) = sender.zip(guessable(name, path)) {
+            self.diagnostics
+                .error(format!("source `{name}` needs a `path` that cannot be guessed: {} signs nothing", sender.name))
+                .at(at, why)
+                .hint(format!("path = {{ env = \"NAME\" }}; make one with: echo /in/{name}/$(openssl rand -hex 16)"));
         }
         IngestPath::open(path)
     }
@@ -52,23 +67,24 @@ impl ConfigResolver<'_> {
         let secret = String::from_utf8_lossy(secret.expose());
         let path = secret.strip_suffix('\n').unwrap_or(&secret);
         let path = path.strip_suffix('\r').unwrap_or(path);
-        let (least, most) = (limits::SECRET_BYTES_MIN, limits::SECRET_PATH_BYTES_MAX);
-        // What everyone would try first protects nothing.
-        let random = path.strip_prefix(&format!("/in/{name}")).unwrap_or(path);
-        let wrong = match unusable(path) {
-            Some(wrong) => wrong.to_owned(),
-            None if random.len() < least => {
-                format!("it could be guessed: {least} characters are needed, after /in/{name}")
-            }
-            None if path.len() > most => format!("it is longer than {most} characters"),
-            None => return IngestPath::secret(path),
-        };
+        let most = limits::SECRET_PATH_BYTES_MAX;
+        let too_long = || (path.len() > most).then(|| format!("it is longer than {most} characters"));
+        let wrong = unusable(path).map(str::to_owned).or_else(|| guessable(name, path)).or_else(too_long);
+        let Some(wrong) = wrong else { return IngestPath::secret(path) };
         self.diagnostics
             .error("the value of `path` cannot be a secret path")
             .at(node.at, wrong)
             .hint(format!("make one with: echo /in/{name}/$(openssl rand -hex 16)"));
         IngestPath::unknown()
     }
+}
+
+/// Why the path of this source would be no secret.
+fn guessable(name: &str, path: &str) -> Option<String> {
+    let least = limits::SECRET_BYTES_MIN;
+    // What everyone would try first protects nothing.
+    let random = path.strip_prefix(&format!("/in/{name}")).unwrap_or(path);
+    (random.len() < least).then(|| format!("it could be guessed: {least} characters are needed, after /in/{name}"))
 }
 
 /// Why nothing could be received on this path.

@@ -6,6 +6,7 @@ use super::external_value::{ConfigSecret, UNKNOWN_URL};
 use super::handshake;
 use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
+use super::presets::{self, SenderFacts};
 use super::published_keys::FETCHING;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
@@ -83,7 +84,8 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "over",
             ConfigValueType::Text,
             "{body}",
-            "The signed content, made of {id}, {timestamp}, {body}, {url} and {method}.",
+            "The signed content, made of {id}, {timestamp}, {body}, {url}, {decoded_url} and {method}. {decoded_url} is `url` \
+             with the escapes decoded that HubSpot decodes: %3A %2F %40 %26 %3D %2B %24 %60 %22 %2C %3B %3E %3C %3F.",
         ),
         key(
             "timestamp",
@@ -186,6 +188,8 @@ pub(super) struct SchemeInput<'a> {
     pub(super) delivery: Option<&'a FieldLocation>,
     /// The array whose elements are events.
     pub(super) each: Option<&'a [String]>,
+    /// What the source's preset knows of its sender.
+    pub(super) sender: Option<&'a SenderFacts>,
 }
 
 impl SchemeInput<'_> {
@@ -196,6 +200,11 @@ impl SchemeInput<'_> {
     /// Where a secret that cannot be used is reported: at the secret, unless this place is in the config, too.
     pub(super) fn secret_place(&self, written: ConfigSpan) -> ConfigSpan {
         if provenance(written) == Provenance::Preset { self.source.place("secret") } else { written }
+    }
+
+    /// Whether the source has one of our presets.
+    pub(super) fn is_of_built_in_preset(&self) -> bool {
+        self.source.text("preset").is_some_and(|name| presets::find(name).is_some())
     }
 
     /// How the key is written in a secret, if the config says so.
@@ -310,6 +319,7 @@ impl ConfigResolver<'_> {
         source: &ConfigSection<'_>,
         delivery: Option<&FieldLocation>,
         fields: &FieldSet,
+        sender: Option<&SenderFacts>,
     ) -> Option<VerificationScheme> {
         let written = self.scheme(name, source)?;
         let written = self.carried(source, written)?;
@@ -341,6 +351,7 @@ impl ConfigResolver<'_> {
             secrets: if named.name == "none" { Vec::new() } else { secrets? },
             delivery,
             each: fields.each(),
+            sender,
         };
         let scheme = (named.make)(self, &input)?;
         if let Some(keys) = self.keys_made.take() {

@@ -79,8 +79,10 @@ pub enum DeliveryRejection {
     Forbidden,
     /// The body cannot be read; says what is wrong with it.
     Malformed(String),
-    /// The body is of a type that this source does not accept.
+    /// The headers say that the body is no JSON, and this source reads JSON.
     ContentType,
+    /// The headers say that the body is neither JSON nor a form, and this source reads JSON, also as a value of a form.
+    NeitherJsonNorForm,
     /// The headers say that the body is no form, and this source reads forms.
     NoForm,
     /// A field that an identity, the order, the group or a parameter needs is missing.
@@ -115,7 +117,7 @@ impl DeliveryRejection {
             Self::SecretMissing => "secret_missing",
             Self::Forbidden => "forbidden",
             Self::Malformed(_) => "malformed",
-            Self::ContentType | Self::NoForm => "content_type",
+            Self::ContentType | Self::NeitherJsonNorForm | Self::NoForm => "content_type",
             Self::MissingField(_) => "missing_field",
             Self::FieldTooLong(_) => "field_too_long",
             Self::BadOrder(_) => "bad_order",
@@ -142,15 +144,17 @@ impl DeliveryRejection {
             Self::MissingField(name) | Self::FieldTooLong(name) | Self::BadOrder(name) => Some(("field", name)),
             Self::KeyMalformed(what) => Some(("detail", what)),
             Self::Forbidden => Some(("detail", "`require` is not true of it")),
-            Self::ContentType => {
+            Self::ContentType => Some(("detail", "send JSON as application/json, in UTF-8")),
+            Self::NeitherJsonNorForm => {
                 let detail = "send JSON as application/json, or a form as application/x-www-form-urlencoded, in UTF-8";
                 Some(("detail", detail))
             }
             Self::TooManyElements => Some(("detail", "a delivery may have at most 1000 elements")),
             Self::InElement { rejection, .. } => rejection.detail(),
-            Self::NoForm => {
-                Some(("detail", "send it as application/x-www-form-urlencoded; multipart/form-data is not read"))
-            }
+            Self::NoForm => Some((
+                "detail",
+                "send it as application/x-www-form-urlencoded, in UTF-8; multipart/form-data is not read",
+            )),
             Self::BadSignature | Self::KeyUnavailable(_) | Self::SecretMissing | Self::KeyMissing => None,
         }
     }

@@ -33,7 +33,7 @@ struct TrieBranch {
 /// The part of a node that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum PathInterest {
-    /// Whether it is an object.
+    /// Whether it is an object or an array.
     #[default]
     Shape,
     /// Its value too.
@@ -47,10 +47,12 @@ pub(super) enum PathInterest {
 pub(super) enum JsonMatch<'j> {
     /// There is no such path in the text.
     Nowhere,
-    /// Null, an array, or a value that is not needed.
+    /// Null, or a value that is not needed.
     Other,
     /// An object.
     Object,
+    /// An array whose elements are not needed.
+    Array,
     /// A value.
     Scalar(JsonScalar<'j>),
     /// The texts of an array's elements; one more than [`limits::ELEMENTS_MAX`] where there are more.
@@ -157,7 +159,7 @@ impl<'j> DeserializeSeed<'j> for TrieVisitor<'_, '_, 'j> {
         }
         let raw = <&'j RawValue as serde::Deserialize>::deserialize(from)?.get();
         let what = look(raw).map_err(D::Error::custom)?;
-        let leads_on = !node.branches.is_empty() && matches!(what, JsonMatch::Object | JsonMatch::Other);
+        let leads_on = !node.branches.is_empty() && matches!(what, JsonMatch::Object | JsonMatch::Array);
         self.seen[self.node] = what;
         if leads_on {
             // Both this value and values inside it are needed: only such a pair of paths costs a second parse.
@@ -200,6 +202,7 @@ impl<'j> Visitor<'j> for TrieVisitor<'_, '_, 'j> {
                 break;
             }
         }
+        self.seen[self.node] = JsonMatch::Array;
         Ok(())
     }
 
@@ -306,6 +309,7 @@ impl<'p> Visitor<'_> for TrieKeySeed<'p> {
 fn look(raw: &str) -> Result<JsonMatch<'_>, serde_json::Error> {
     Ok(match raw.as_bytes().first() {
         Some(b'{') => JsonMatch::Object,
+        Some(b'[') => JsonMatch::Array,
         _ => scalar(raw)?.map_or(JsonMatch::Other, JsonMatch::Scalar),
     })
 }

@@ -60,7 +60,9 @@ impl OnceRejection {
                 Self::MissingKey(format!("`{name}` identifies the request; send it"))
             }
             DeliveryRejection::FieldTooLong(name) => Self::Malformed(format!("`{name}` is too long")),
-            DeliveryRejection::ContentType => Self::Malformed("the body is not JSON".into()),
+            DeliveryRejection::ContentType | DeliveryRejection::NeitherJsonNorForm => {
+                Self::Malformed("the body is not JSON".into())
+            }
             refusal => Self::Malformed(if what.is_empty() { refusal.reason().to_owned() } else { what.to_owned() }),
         }
     }

@@ -77,7 +77,7 @@ error: a body of the kind `b` would also have the shape of `a`
 4 | kind = { header = "x-event", is = { a = "body.x", b = "body.x.y" } }
   |                                                       ^^^^^^^^^^ the header is not signed: it must not decide between them
   |
-hint: name an object that only bodies of this kind have
+hint: name an object or array that only bodies of this kind have
 
 1 error in hookonce.toml; nothing was started
 "#,

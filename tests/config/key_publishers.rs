@@ -34,6 +34,7 @@ fn a_preset_asks_for_what_pins_the_owner_and_for_nothing_else() {
     for (preset, needs) in [
         ("github-actions", &["audience", "claims"][..]),
         ("gitlab-ci", &["audience", "claims"]),
+        ("event-grid-jwt", &["issuer", "audience", "claims"]),
         ("pubsub", &["audience", "claims"]),
         ("artifact-registry", &["audience", "claims"]),
         ("sns", &["topic"]),
@@ -41,6 +42,7 @@ fn a_preset_asks_for_what_pins_the_owner_and_for_nothing_else() {
         ("twilio", &["secret", "url"]),
         ("adyen", &["secret"]),
         ("mailgun", &["secret"]),
+        ("mailgun-form", &["secret"]),
         ("netlify", &["secret"]),
         ("monday", &["secret", "audience"]),
     ] {
@@ -185,6 +187,36 @@ fn identities_take_only_what_is_signed() {
 }
 
 #[test]
+fn an_installation_of_ones_own_does_not_pin_the_owner_either() {
+    for preset in ["github-actions", "gitlab-ci", "pubsub", "artifact-registry", "event-grid-jwt"] {
+        let with = |more: &str| {
+            format!(
+                "preset = \"{preset}\"\nissuer = \"https://git.example.com\"\naudience = \"https://a.example\"\n{more}"
+            )
+        };
+        let what = "error: scheme `jwt` needs `claims`: this issuer signs for all of its users";
+        check_told(&with(""), &[what, "hint: claims = {", "1 error "]);
+        check_told(&with("claims = { ref = \"main\" }"), &[what]);
+        check_fine(&with("claims = { sub = \"me\" }"));
+    }
+    // What a preset of the user's own needs is asked for once.
+    let own = "verify = { scheme = \"jwt\", issuer = \"https://git.example.com\" }\n[preset.own.sender]\nneeds = [\"claims\"]";
+    let source = "[source.s]\npreset = \"own\"\naudience = \"https://a.example\"\n[[source.s.route]]\n";
+    let told = parse(&format!("[preset.own]\n{own}\n{source}")).expect_err("no claims").render(ColorChoice::Plain);
+    assert!(told.contains("the preset `own` needs `claims`") && told.contains("1 error "), "{told}");
+}
+
+/// Of Twilio's form there is no value that could be taken instead.
+#[test]
+fn what_is_wrong_with_a_value_of_a_joined_form_can_be_followed() {
+    let twilio = "preset = \"twilio\"\nsecret = { env = \"A\" }\nurl = \"https://a.example/in/s\"";
+    let told = told(&format!("{twilio}\nonce = {{ per = [[\"message\"]] }}"));
+    assert!(told.contains("`once.per` uses `message`, which is not signed"), "{told}");
+    assert!(told.contains("hint: no value of a joined form is proven by itself"), "{told}");
+    assert!(!told.contains("take a value from the body"), "{told}");
+}
+
+#[test]
 fn events_are_kept_while_what_was_captured_of_them_counts() {
     let keep = |keep: &str| {
         format!(
@@ -205,6 +237,10 @@ fn a_signature_that_is_not_in_a_header_has_one_place() {
     check_told(&hmac(&format!("at = \"body.signature\", header = \"x\", {once}")), &["the signature has two places"]);
     check_told(&hmac(&format!("at = \"header.x\", {once}")), &["for a signature in the body or in the query"]);
     check_told(&hmac("at = \"body.signature\""), &["a signature in the body cannot be over the body"]);
+    let form = |more: &str| hmac(more).replace("body.", "form.");
+    check_fine(&form(&format!("at = \"body.signature\", {once}")));
+    check_told(&form("at = \"body.signature\""), &["a signature in the body cannot be over the body"]);
+    check_told(&hmac(&format!("at = \"form.signature\", {once}")), &["as forms or as JSON, not as both"]);
     check_told(&hmac("header = \"x\", over = \"{id}\""), &["neither {body} nor {timestamp}"]);
 }
 

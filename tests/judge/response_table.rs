@@ -70,7 +70,17 @@ fn every_refusal_has_its_status_and_names_no_secret() {
         (
             DeliveryRejection::ContentType,
             415,
+            r#"{"status":"refused","reason":"content_type","detail":"send JSON as application/json, in UTF-8"}"#,
+        ),
+        (
+            DeliveryRejection::NeitherJsonNorForm,
+            415,
             r#"{"status":"refused","reason":"content_type","detail":"send JSON as application/json, or a form as application/x-www-form-urlencoded, in UTF-8"}"#,
+        ),
+        (
+            DeliveryRejection::NoForm,
+            415,
+            r#"{"status":"refused","reason":"content_type","detail":"send it as application/x-www-form-urlencoded, in UTF-8; multipart/form-data is not read"}"#,
         ),
         (
             DeliveryRejection::MissingField("tag".into()),

@@ -91,6 +91,14 @@ fn a_sender_that_signs_nothing_needs_a_path_of_its_own() {
     assert!(example.contains("path = { env = \"DOCKER_HUB_PATH\" }   # the only secret"), "{example}");
     let preset = configured(presets::find("docker-hub").expect("a preset"), "");
     assert!(preset.source.path.is_secret());
+    for guessable in ["/", "/in/g", "/in/images", "/in/images/0123456789abcd", "/in/images-hook"] {
+        let text = format!("[source.images]\npreset = \"docker-hub\"\npath = \"{guessable}\"\n");
+        let error = config_with(&text, "").unwrap_err();
+        assert!(error.contains("it could be guessed: 16 characters are needed, after /in/images"), "{error}");
+        let verified =
+            format!("{text}verify = {{ scheme = \"token\", at = \"query.token\", secret = {{ env = \"S\" }} }}\n");
+        config_with(&verified, "a secret that is long enough").expect("its path need not be a secret");
+    }
     let open = config_with("[source.images]\npreset = \"docker-hub\"\npath = \"/in/a-long-random-word\"\n", "");
     assert_eq!(open.expect("a text is allowed").sources[0].path.shown(), "/in/a-long-random-word");
 }

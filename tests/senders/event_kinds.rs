@@ -51,6 +51,37 @@ pub(crate) fn claim(store: &MemoryStore, number: u8, mut new: NewEvent) -> Strin
     }
 }
 
+/// The hint of `check` names a list, and a list shows a kind as an object does; a single value shows none.
+#[test]
+fn a_list_shows_the_kind_of_a_body_and_a_single_value_does_not() {
+    let text = "[source.s]\nverify = { scheme = \"hmac\", secret = { env = \"S\" }, header = \"x-signature\" }\n\
+        kind = { header = \"x-event\", is = { push = \"body.commits\", tag = \"body.tag\" } }\n\
+        fields = { first = \"body.commits.0.id\" }\n";
+    let source = config_with(text, "a secret that is long enough").expect("fine").sources[0].clone();
+    let judged = |kind: &str, body: &Value| {
+        let body = body.to_string().into_bytes();
+        let headers = source.verify.sign("", now(), &body).into_iter().map(|(name, value)| (name, value.into_bytes()));
+        let sent = SentDelivery { headers: headers.collect(), query: String::new(), body, at: now() };
+        sent.with_header("x-event", kind).judge(&source)
+    };
+    for shown in [json!([]), json!([{ "id": "a" }]), json!({}), json!(["a"])] {
+        let verdict = judged("push", &json!({ "commits": shown }));
+        assert!(matches!(&verdict, Verdict::Events(events) if events.len() == 1), "{shown}: {verdict:?}");
+    }
+    for (kind, body) in [
+        ("tag", json!({ "commits": [] })),
+        ("push", json!({ "commits": [], "tag": {} })),
+        ("push", json!({ "commits": [], "tag": null })),
+        ("push", json!({ "commits": null })),
+        ("push", json!({ "commits": 3 })),
+        ("push", json!({ "commits": "[]" })),
+        ("push", json!({})),
+    ] {
+        let verdict = judged(kind, &body);
+        assert!(matches!(verdict, Verdict::Refused(DeliveryRejection::KindMismatch(_))), "{kind} {body}: {verdict:?}");
+    }
+}
+
 /// A webhook may send both kinds for one push.
 #[test]
 fn a_push_that_is_sent_as_two_kinds_is_one_event() {

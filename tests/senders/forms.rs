@@ -73,9 +73,9 @@ fn no_header_decides_whether_a_body_is_a_form() {
         assert!(refusal.detail().is_some_and(|(_, text)| text.contains("multipart/form-data is not read")));
     }
     let utf16 = sent(&source, body, Some("application/x-www-form-urlencoded; charset=utf-16")).judge(&source);
-    let Verdict::Refused(refusal @ DeliveryRejection::ContentType) = utf16 else { panic!("{utf16:?}") };
+    let Verdict::Refused(refusal @ DeliveryRejection::NoForm) = utf16 else { panic!("{utf16:?}") };
     let detail = refusal.detail().map(|(_, text)| text).unwrap_or_default();
-    assert!(detail.contains("a form as application/x-www-form-urlencoded, in UTF-8"), "{detail}");
+    assert!(detail.contains("send it as application/x-www-form-urlencoded, in UTF-8"), "{detail}");
     // JSON under the type of a form is no form with these names.
     let json = sent(&source, r#"{"id":"1","tag":"a"}"#, FORM).judge(&source);
     assert!(matches!(json, Verdict::Refused(DeliveryRejection::MissingField(_))), "{json:?}");

@@ -136,6 +136,10 @@ fn claims_of(preset: &str) -> Option<(&'static str, Value)> {
             json!({ "project_path": "group/name", "ref": "main", "sha": "0d1a26e6", "pipeline_id": "1", "job_id": "2",
                 "user_login": "ann", "environment": "production" }),
         ),
+        "event-grid-jwt" => (
+            "https://login.microsoftonline.com/TENANT/v2.0",
+            json!({ "azp": "4962773b-9cdb-44cf-a8bf-237846a00ab7", "tid": "TENANT", "ver": "2.0" }),
+        ),
         "pubsub" | "artifact-registry" => ("https://accounts.google.com", google()),
         _ => return None,
     })

@@ -8,7 +8,7 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::source::Source;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::VerificationScheme;
+use hookonce::decide::verify::{BodyFormat, VerificationScheme};
 use hookonce::internals::cli::SampleDelivery;
 use hookonce::internals::config::presets::{PRESETS, Preset};
 use hookonce::internals::config::{self, Config};
@@ -140,7 +140,16 @@ impl SentDelivery {
     /// The same delivery, signed with the secret of this scheme.
     fn signed(&self, scheme: &VerificationScheme, id: &str) -> Self {
         let mut sent = self.clone();
-        if let Some((path, signature)) = scheme.signature_in_body(&sent.body) {
+        if let Some((path, signature)) = scheme.signature_in_body(&sent.body)
+            && *scheme.format() == BodyFormat::Form
+        {
+            let form = String::from_utf8(sent.body).expect("a form is text");
+            let begins = format!("{}=", path[0]);
+            let signed = |pair: &str| {
+                if pair.starts_with(&begins) { format!("{begins}{signature}") } else { pair.to_owned() }
+            };
+            sent.body = form.split('&').map(signed).collect::<Vec<_>>().join("&").into_bytes();
+        } else if let Some((path, signature)) = scheme.signature_in_body(&sent.body) {
             let mut body: Value = serde_json::from_slice(&sent.body).expect("JSON");
             let at = format!("/{}", path.join("/"));
             *body.pointer_mut(&at).unwrap_or_else(|| panic!("no {at}")) = signature.into();

@@ -304,7 +304,7 @@ impl FieldSet {
         let mut there = self.shapes.iter().enumerate().filter(|(_, node)| seen[**node] != JsonMatch::Nowhere);
         match (there.next(), there.next()) {
             _ if self.shapes.is_empty() => Some(0),
-            (Some((ix, node)), None) if seen[*node] == JsonMatch::Object => Some(ix),
+            (Some((ix, node)), None) if is_shape(&seen[*node]) => Some(ix),
             _ => None,
         }
     }
@@ -326,6 +326,11 @@ impl FieldSet {
         let slots = slots.into_iter().map(|slot| slot.unwrap_or(ExtractedField::Missing)).collect();
         PartialFields { found: ExtractedFields { slots, shape: Some(0), kind: Ok(()) }, known }
     }
+}
+
+/// Whether this marks the kind of a body: an object or an array. A single value could be there by chance.
+fn is_shape(found: &JsonMatch<'_>) -> bool {
+    matches!(found, JsonMatch::Object | JsonMatch::Array | JsonMatch::Elements(_))
 }
 
 impl PartialFields {
@@ -358,8 +363,8 @@ impl ExtractedFields {
         Cow::Owned(Self { slots, kind: self.kind.clone(), ..*self })
     }
 
-    /// Whether the body has an object at the path of this one of the source's kinds, and nothing at the others'. True of
-    /// the first if the source requires no kind.
+    /// Whether the body has an object or an array at the path of this one of the source's kinds, and nothing at the
+    /// others'. True of the first if the source requires no kind.
     pub fn has_shape(&self, kind: usize) -> bool {
         self.shape == Some(kind)
     }

@@ -90,7 +90,7 @@ pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
         DeliveryRejection::KeyUnavailable(_) | DeliveryRejection::SecretMissing => 503,
         DeliveryRejection::Forbidden => 403,
         DeliveryRejection::TooManyElements => 413,
-        DeliveryRejection::ContentType | DeliveryRejection::NoForm => 415,
+        DeliveryRejection::ContentType | DeliveryRejection::NeitherJsonNorForm | DeliveryRejection::NoForm => 415,
         DeliveryRejection::InElement { rejection, .. } => status_of(rejection),
         DeliveryRejection::MissingField(_)
         | DeliveryRejection::FieldTooLong(_)

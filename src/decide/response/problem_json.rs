@@ -26,7 +26,7 @@ pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
             ("not-authenticated", "The request is not authenticated")
         }
         DeliveryRejection::Forbidden => ("not-allowed", "The request is not allowed"),
-        DeliveryRejection::ContentType | DeliveryRejection::NoForm => {
+        DeliveryRejection::ContentType | DeliveryRejection::NeitherJsonNorForm | DeliveryRejection::NoForm => {
             ("type-of-body", "The body is of a type that is not taken here")
         }
         DeliveryRejection::Malformed(_) | DeliveryRejection::TooManyElements | DeliveryRejection::InElement { .. } => {
@@ -144,6 +144,7 @@ mod tests {
             DeliveryRejection::BadSignature,
             DeliveryRejection::Forbidden,
             DeliveryRejection::ContentType,
+            DeliveryRejection::NeitherJsonNorForm,
             DeliveryRejection::NoForm,
             DeliveryRejection::Malformed("x".into()),
             DeliveryRejection::MissingField("x".into()),

@@ -52,6 +52,13 @@ pub(crate) fn guess(body: &[u8]) -> &'static str {
 
 /// The JSON that GitHub sent: the `payload` of a form, otherwise the body itself.
 pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, DeliveryRejection> {
+    json_or_form(delivery).map_err(|refusal| match refusal {
+        DeliveryRejection::ContentType => DeliveryRejection::NeitherJsonNorForm,
+        other => other,
+    })
+}
+
+fn json_or_form<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, DeliveryRejection> {
     let json = form::payload(delivery.body).map_err(|why| DeliveryRejection::Malformed(why.into()))?;
     match (media_type(delivery)?.as_deref(), &json) {
         (Some(FORM), Some(_)) | (Some(JSON), None) => {}
@@ -73,7 +80,10 @@ pub(super) fn form(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
         Ok(Some(media_type)) if media_type == FORM => {}
         Ok(_) | Err(_) => return Err(DeliveryRejection::NoForm),
     }
-    plain(delivery)
+    plain(delivery).map_err(|refusal| match refusal {
+        DeliveryRejection::ContentType => DeliveryRejection::NoForm,
+        other => other,
+    })
 }
 
 /// The body as JSON, if its media type is one of these.

@@ -3,7 +3,7 @@
 use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
-use super::signed_text::{SignedParts, SignedPiece, SignedText, TimestampFormat, parse_any_time};
+use super::signed_text::{SignedParts, SignedPiece, SignedText, SignedUrl, TimestampFormat, parse_any_time};
 use super::{check_timestamp, credential, text_at};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
@@ -43,8 +43,8 @@ pub struct DescribedSignature {
     pub encoding: SignatureEncoding,
     /// What is signed.
     pub over: SignedText,
-    /// The value of `{url}`: the public URL of the source.
-    pub url: Option<String>,
+    /// The public URL of the source, where it is signed.
+    pub url: Option<SignedUrl>,
     /// Where `{timestamp}` is.
     pub timestamp: Option<TimestampLocation>,
     /// The shape of the timestamp; `None`: seconds, milliseconds or RFC 3339.
@@ -254,13 +254,13 @@ impl DescribedSignature {
     /// Whether the delivery came to the URL that was signed. Its host and path are the source's own, so the query is
     /// compared: the sender signs it, and nothing else may be in it.
     pub(super) fn is_at_url(&self, delivery: &Delivery<'_>) -> bool {
-        let Some(url) = self.url.as_ref().filter(|_| self.over.has(&SignedPiece::Url)) else { return true };
-        url.split_once('?').map_or("", |(_, query)| query) == delivery.query
+        let Some(url) = self.url.as_ref().filter(|_| self.over.has_url()) else { return true };
+        url.query() == delivery.query
     }
 
     pub(super) fn message<'m>(&'m self, id: &'m str, timestamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
-        let url = self.url.as_deref().unwrap_or_default();
-        self.over.message(SignedParts { id, timestamp, url, body }, self.timestamp_format)
+        let (url, decoded_url) = self.url.as_ref().map_or(("", ""), SignedUrl::texts);
+        self.over.message(SignedParts { id, timestamp, url, decoded_url, body }, self.timestamp_format)
     }
 
     fn time_place(&self) -> Option<&FieldLocation> {
@@ -389,14 +389,12 @@ impl Scheme for DescribedSignature {
     }
 
     fn signature_in_body(&self, body: &[u8]) -> Option<(Vec<String>, String)> {
-        let (Some(FieldLocation::Body(path)), SignatureKeys::Hmac { hash, secrets, .. }) = (&self.at, &self.keys)
-        else {
-            return None;
-        };
+        let SignatureKeys::Hmac { hash, secrets, .. } = &self.keys else { return None };
+        let path = self.at.as_ref()?.body_path()?;
         let id = in_body(self.id.as_ref(), body).unwrap_or_default();
         let stamp = in_body(self.time_place(), body).unwrap_or_default();
         let mac = self.message(&id, &stamp, body).and_then(|message| secrets.sign(*hash, &message))?;
-        Some((path.clone(), self.written(&stamp, mac.as_ref())))
+        Some((path.to_vec(), self.written(&stamp, mac.as_ref())))
     }
 
     fn secrets(&self) -> Option<&SourceSecrets> {

@@ -55,7 +55,7 @@ pub use public_key::{PublicKeyAlgorithm, PublicKeys};
 use scheme::NoScheme;
 pub use scheme::{Scheme, SignedContent};
 pub use signature::{HmacHash, MatchedKey, SourceSecrets};
-pub use signed_text::{SignedPiece, SignedText, TimestampFormat};
+pub use signed_text::{SignedPiece, SignedText, SignedUrl, TimestampFormat};
 use standard::StandardWebhooksScheme;
 pub use standard::is_standard_header;
 use token::{TokenForm, TokenScheme};

@@ -32,6 +32,46 @@ pub enum SignedPiece {
     Body,
     /// The public URL of the source, as the config has it.
     Url,
+    /// The same with some escapes decoded: see [`SignedUrl`].
+    DecodedUrl,
+}
+
+/// The public URL of a source, as its sender signs it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignedUrl {
+    written: String,
+    decoded: String,
+}
+
+/// The characters whose escapes HubSpot decodes in a URL before it signs it.
+const DECODED: &str = ":/@&=+$`\",;><?";
+
+impl SignedUrl {
+    /// This URL.
+    pub fn new(written: String) -> Self {
+        let mut decoded = String::with_capacity(written.len());
+        let mut rest = written.as_str();
+        while let Some((before, after)) = rest.split_once('%') {
+            decoded.push_str(before);
+            let known = DECODED.chars().find(|c| {
+                after.get(..2).is_some_and(|digits| digits.eq_ignore_ascii_case(&format!("{:02X}", u32::from(*c))))
+            });
+            decoded.push(known.unwrap_or('%'));
+            rest = if known.is_some() { &after[2..] } else { after };
+        }
+        decoded.push_str(rest);
+        Self { written, decoded }
+    }
+
+    /// It as it is, and with the escapes decoded.
+    pub(super) fn texts(&self) -> (&str, &str) {
+        (&self.written, &self.decoded)
+    }
+
+    /// Its query, as it is written.
+    pub(super) fn query(&self) -> &str {
+        self.written.split_once('?').map_or("", |(_, query)| query)
+    }
 }
 
 /// The shape of a time as the sender writes it.
@@ -77,10 +117,11 @@ pub(super) struct SignedParts<'p> {
     pub(super) id: &'p str,
     pub(super) timestamp: &'p str,
     pub(super) url: &'p str,
+    pub(super) decoded_url: &'p str,
     pub(super) body: &'p [u8],
 }
 
-const PLACEHOLDERS: [&str; 5] = ["id", "timestamp", "body", "url", "method"];
+const PLACEHOLDERS: [&str; 6] = ["id", "timestamp", "body", "url", "decoded_url", "method"];
 
 impl SignedPiece {
     /// Whether a sender's value stands here. The URL is the config's.
@@ -94,6 +135,7 @@ impl SignedPiece {
             "timestamp" => Self::Timestamp,
             "body" => Self::Body,
             "url" => Self::Url,
+            "decoded_url" => Self::DecodedUrl,
             // A delivery is always a POST.
             "method" => Self::Literal("POST".into()),
             _ => {
@@ -114,6 +156,7 @@ impl fmt::Display for SignedText {
             SignedPiece::Timestamp => f.write_str("{timestamp}"),
             SignedPiece::Body => f.write_str("{body}"),
             SignedPiece::Url => f.write_str("{url}"),
+            SignedPiece::DecodedUrl => f.write_str("{decoded_url}"),
         })
     }
 }
@@ -185,6 +228,11 @@ impl SignedText {
         self.pieces.contains(piece)
     }
 
+    /// Whether the URL is part of it, in either form.
+    pub fn has_url(&self) -> bool {
+        self.has(&SignedPiece::Url) || self.has(&SignedPiece::DecodedUrl)
+    }
+
     /// The bytes that are signed; `None` when a part is missing, or when it could be split in another way. The time has
     /// been checked to have its shape, if that is known.
     pub(super) fn message<'m>(
@@ -202,8 +250,12 @@ impl SignedText {
         let unclear = self.pieces.windows(2).any(|pair| match pair {
             [SignedPiece::Id, SignedPiece::Literal(next)] => any_length && moves(parts.id, next),
             [SignedPiece::Id, SignedPiece::Url] => any_length && moves(parts.id, parts.url),
+            [SignedPiece::Id, SignedPiece::DecodedUrl] => any_length && moves(parts.id, parts.decoded_url),
             [SignedPiece::Timestamp, SignedPiece::Literal(next)] => time.is_none() && moves(parts.timestamp, next),
             [SignedPiece::Timestamp, SignedPiece::Url] => time.is_none() && moves(parts.timestamp, parts.url),
+            [SignedPiece::Timestamp, SignedPiece::DecodedUrl] => {
+                time.is_none() && moves(parts.timestamp, parts.decoded_url)
+            }
             _ => false,
         });
         let part = |piece: &'m SignedPiece| match piece {
@@ -211,6 +263,7 @@ impl SignedText {
             SignedPiece::Id => Some(parts.id.as_bytes()).filter(|id| !id.is_empty()),
             SignedPiece::Timestamp => Some(parts.timestamp.as_bytes()).filter(|stamp| !stamp.is_empty()),
             SignedPiece::Url => Some(parts.url.as_bytes()).filter(|url| !url.is_empty()),
+            SignedPiece::DecodedUrl => Some(parts.decoded_url.as_bytes()).filter(|url| !url.is_empty()),
             SignedPiece::Body => Some(parts.body),
         };
         if unclear { None } else { self.pieces.iter().map(part).collect() }

@@ -135,7 +135,7 @@ fn a_signed_url_is_the_configured_one_and_its_query_counts() {
     let scheme = |url: &str| {
         VerificationScheme::new(DescribedSignature {
             over: SignedText::parse("{url}{body}", None).expect("a template"),
-            url: Some(url.into()),
+            url: Some(SignedUrl::new(url.into())),
             encoding: SignatureEncoding::Base64,
             ..DescribedSignature::hmac("x-square-hmacsha256-signature", secrets(&[b"secret"]))
         })

@@ -104,17 +104,17 @@ fn the_bytes_decide_how_they_are_read_and_a_contradicting_header_is_refused() {
     let inside: &[u8] = br#"{"comment":"&payload=%7B%22registry_package%22%3A%7B%7D%7D&"}"#;
     assert_eq!(sent(&[JSON], inside), Ok(inside.to_vec()));
     for body in [inside, b" {}", b"[]", b"\"&payload=1&\"", b"\xef\xbb\xbf{}"] {
-        assert_eq!(sent(&[form], body), Err(DeliveryRejection::ContentType), "{body:?}");
+        assert_eq!(sent(&[form], body), Err(DeliveryRejection::NeitherJsonNorForm), "{body:?}");
     }
     assert_eq!(sent(&[form], b"payload=%7B%7D"), Ok(b"{}".to_vec()));
-    assert_eq!(sent(&[JSON], b"payload=%7B%7D"), Err(DeliveryRejection::ContentType));
+    assert_eq!(sent(&[JSON], b"payload=%7B%7D"), Err(DeliveryRejection::NeitherJsonNorForm));
     for charset in ["utf-16", "utf-7", "\"UTF-16\"", "shift_jis"] {
         let json = format!("application/json; charset={charset}");
-        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(DeliveryRejection::ContentType), "{charset}");
+        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(DeliveryRejection::NeitherJsonNorForm), "{charset}");
     }
     for parameters in ["charset =utf-16", "charset*=utf-7", "charset=utf-8;charset =utf-16", "Charset\t= utf-16"] {
         let json = format!("application/json; {parameters}");
-        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(DeliveryRejection::ContentType), "{parameters}");
+        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(DeliveryRejection::NeitherJsonNorForm), "{parameters}");
     }
     for charset in ["utf-8", "UTF-8", "\"utf-8\"", "iso-8859-1"] {
         assert!(sent(&[("content-type", &format!("application/json;charset={charset}"))], b"{}").is_ok(), "{charset}");
@@ -132,15 +132,15 @@ fn a_wrong_content_type_is_reported_only_if_the_signature_is_right() {
         verify(&github(), &[("content-type", content), ("x-hub-signature-256", signature)], b"Hello, World!", AT)
     };
     for content in ["text/plain", "application/jsonp", "", "json", "application/x-www-form-urlencoded2", "*/*"] {
-        assert_eq!(sent(content, GITHUB), Err(DeliveryRejection::ContentType), "{content}");
+        assert_eq!(sent(content, GITHUB), Err(DeliveryRejection::NeitherJsonNorForm), "{content}");
         assert_eq!(sent(content, "sha256=00"), Err(DeliveryRejection::BadSignature), "{content}");
     }
     for content in ["application/json; charset=utf-8", "Application/JSON ;x=y"] {
         assert!(sent(content, GITHUB).is_ok(), "{content}");
     }
     let signature = ("x-hub-signature-256", GITHUB);
-    check(&github(), &[signature], b"Hello, World!", Err(DeliveryRejection::ContentType));
-    check(&github(), &[JSON, JSON, signature], b"Hello, World!", Err(DeliveryRejection::ContentType));
+    check(&github(), &[signature], b"Hello, World!", Err(DeliveryRejection::NeitherJsonNorForm));
+    check(&github(), &[JSON, JSON, signature], b"Hello, World!", Err(DeliveryRejection::NeitherJsonNorForm));
 }
 
 #[test]

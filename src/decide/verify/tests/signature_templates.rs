@@ -64,7 +64,7 @@ fn a_template_without_a_body_leaves_the_rest_to_the_id() {
 /// The signed bytes of these parts, joined.
 fn joined(text: &SignedText, format: TimestampFormat, id: &str, timestamp: &str, body: &[u8]) -> Option<Vec<u8>> {
     format.parse(timestamp)?;
-    let parts = SignedParts { id, timestamp, url: "https://a.example/in", body };
+    let parts = SignedParts { id, timestamp, url: "https://a.example/in", decoded_url: "https://a.example/in", body };
     text.message(parts, Some(format)).map(|message| message.concat())
 }
 
