@@ -173,6 +173,11 @@ impl SignedText {
         self.pieces.contains(piece)
     }
 
+    /// The index of this part among the pieces of a message, if it is part of it.
+    pub(super) fn index_of(&self, piece: &SignedPiece) -> Option<usize> {
+        self.pieces.iter().position(|one| one == piece)
+    }
+
     /// The bytes that are signed; `None` when a part is missing, or when it could be split in another way. The time has
     /// been checked to have its shape, if that is known.
     pub(super) fn message<'m>(
